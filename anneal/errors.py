@@ -14,7 +14,8 @@
     │   ├── JitError         (also RuntimeError) something in a jit function that would be frozen at its captured value
     │   ├── DataError        (also ValueError) a missing, unwritable or corrupt file
     │   │   └── OnnxError        a model file that is broken, or has what cannot be run; lists every fault found
-    │   └── SettingError     (also ValueError) an environment variable or flag with a wrong value
+    │   ├── SettingError     (also ValueError) an environment variable or flag with a wrong value
+    │   └── MissingMethodError (also NotImplementedError) a class without a method that its user is to define
     └── CompilerError        our fault: carries the pass, the rule and the node
 
 User errors are raised at the user's call. The command line prints them without a traceback and exits with
@@ -33,6 +34,7 @@ __all__ = [
     "GroupError",
     "JitError",
     "LinAlgError",
+    "MissingMethodError",
     "OnnxError",
     "OutOfMemoryError",
     "PositionError",
@@ -113,6 +115,10 @@ class OnnxError(DataError):
 
 class SettingError(UserError, ValueError):
     """An environment variable or flag with a wrong value."""
+
+
+class MissingMethodError(UserError, NotImplementedError):
+    """A method that a subclass of one of anneal's bases must define, and does not."""
 
 
 class CompilerError(AnnealError):

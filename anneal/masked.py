@@ -177,12 +177,7 @@ def mean(
 
 @checked
 def median(
-    input: Tensor,
-    dim: int = -1,
-    *,
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
-    mask: Tensor | None = None,
+    input: Tensor, dim: int = -1, *, keepdim: bool = False, dtype: DTypeLike | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """The middle one in order, the lower of two, of the elements that count along an axis; nan where none counts."""
     x = _filled("median", _floats(input, dtype), mask, math.nan)

@@ -1,4 +1,5 @@
-"""Every environment variable anneal reads: here, once, checked, and nowhere else.
+"""Every environment variable of anneal's own: read here, once, checked, and nowhere else. Those of other programs that
+it honours stand in docs/environment.md.
 
     >>> from anneal import settings
     >>> settings.current().debug

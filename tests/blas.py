@@ -1,5 +1,5 @@
 """The kernels of NumPy's OpenBLAS that this processor can execute: `python -m tests.blas` prints those that are not its
-own.
+own, and `python -m tests.blas tests` the tests that CI runs under each of them.
 
 OpenBLAS brings a set of kernels for each family of processors and takes one by what the processor says of itself, or by
 the variable OPENBLAS_CORETYPE. Two kernels sum in different orders, so a test that holds under all of them does not
@@ -36,6 +36,38 @@ KERNELS: dict[str, dict[str, set[str]]] = {
     },
     "aarch64": {"ARMV8": {"asimd"}, "NEOVERSEN1": {"asimd", "asimddp", "atomics"}, "NEOVERSEV1": {"sve", "asimddp"}},
 }
+
+
+# Where the cpu device multiplies matrices: of the files of tests/backend/cpu, nn, tensor and linalg and the trainings
+# those in which several tests do (calls of np.matmul and np.dot were counted by test), and some random programs.
+TESTS = (
+    "tests/backend/cpu/test_binding.py",
+    "tests/backend/cpu/test_kernels.py",
+    "tests/backend/cpu/test_random_kernels.py",
+    "tests/backend/cpu/test_streams.py",
+    "tests/linalg/test_linalg.py",
+    "tests/nn/test_attention.py",
+    "tests/nn/test_formulas.py",
+    "tests/nn/test_layers.py",
+    "tests/nn/test_layers_beside_torch.py",
+    "tests/nn/test_modules.py",
+    "tests/nn/test_narrow.py",
+    "tests/nn/test_optim_beside_torch.py::test_an_optimiser_is_torchs",
+    "tests/programs/test_programs.py::test_a_program_has_torchs_losses",
+    "tests/tensor/test_further.py",
+    "tests/tensor/test_gamma.py",
+    "tests/tensor/test_gradient_tables.py",
+    "tests/tensor/test_linalg.py",
+    "tests/tensor/test_memory.py",
+    "tests/tensor/test_reduce.py",
+    "tests/test_training.py::test_a_replayed_step_copies_no_state",
+    "tests/test_training.py::test_an_example_plans_two_steps_and_replays_the_others",
+    "tests/test_training.py::test_the_second_step_finds_the_plan_of_the_first",
+    "tests/training/test_training.py",
+    "tests/transforms/test_functions.py",
+    "tests/transforms/test_hooks.py::test_checkpointed_blocks_train_alike",
+    *[f"tests/fuzz/test_programs.py::test_random_programs_agree[{part}-cpu]" for part in (0, 7, 14)],
+)
 
 
 def flags() -> set[str]:
@@ -86,4 +118,4 @@ def _kernel_of(name: str) -> str:
 
 
 if __name__ == "__main__":
-    print(*others())
+    print(*(TESTS if sys.argv[1:] == ["tests"] else others()))

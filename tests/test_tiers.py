@@ -148,5 +148,12 @@ def test_kernels_are_those_the_processor_executes_and_blas_takes(monkeypatch: py
         assert blas.others() == expected
 
 
+def test_what_ci_runs_under_other_kernels_exists() -> None:
+    for name in blas.TESTS:
+        file, _, test = name.partition("::")
+        text = (Path(blas.__file__).parents[1] / file).read_text(encoding="utf-8")
+        assert f"def {test.partition('[')[0] or 'test_'}" in text, name
+
+
 def test_this_process_has_a_kernel_or_another_blas() -> None:
     assert blas.kernel() == blas._kernel_of(blas.os.environ.get("OPENBLAS_CORETYPE", ""))

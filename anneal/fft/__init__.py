@@ -17,54 +17,5 @@ in float32; integers and bools become float32, as torch's do.
     ((3, 2), [1.0, 2.0, 3.0, 4.0])
 """
 
-from anneal.fft._transforms import (
-    fft,
-    fft2,
-    fftfreq,
-    fftn,
-    fftshift,
-    hfft,
-    hfft2,
-    hfftn,
-    ifft,
-    ifft2,
-    ifftn,
-    ifftshift,
-    ihfft,
-    ihfft2,
-    ihfftn,
-    irfft,
-    irfft2,
-    irfftn,
-    pairs,
-    rfft,
-    rfft2,
-    rfftfreq,
-    rfftn,
-)
-
-__all__ = [
-    "fft",
-    "fft2",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hfft",
-    "hfft2",
-    "hfftn",
-    "ifft",
-    "ifft2",
-    "ifftn",
-    "ifftshift",
-    "ihfft",
-    "ihfft2",
-    "ihfftn",
-    "irfft",
-    "irfft2",
-    "irfftn",
-    "pairs",
-    "rfft",
-    "rfft2",
-    "rfftfreq",
-    "rfftn",
-]
+from anneal.fft._transforms import *
+from anneal.fft._transforms import __all__ as __all__

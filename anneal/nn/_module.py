@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.backend import device_names, is_foreign
-from anneal.errors import DataError, DTypeError
+from anneal.errors import DataError, DTypeError, MissingMethodError
 from anneal.nn._hooks import Hooks, RemovableHandle, called, hook_on
 from anneal.nn._parameter import Parameter
 from anneal.nn._whole_calls import whole_call
@@ -114,7 +114,9 @@ class Module:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's computation: subclasses define it, with arguments and a result of their own."""
-        raise NotImplementedError(f"{type(self).__name__} defines no forward()")
+        raise MissingMethodError(
+            f"{type(self).__name__} defines no forward(): define it in the class; the modules of a list are called one by one"
+        )
 
     def __call__(self: _Forward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """`forward` with its hooks, whose nodes note this module's path from the module that was called first."""

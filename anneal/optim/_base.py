@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from anneal.errors import DataError, GradientError, SettingError, ShapeError
+from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import explain_class, take_running_updates, wrap_array
 from anneal.ops.nodes import reshape
 from anneal.runtime import Numbering, composite, numbering_of, outdate_captures, realize, realize_new
@@ -358,7 +358,9 @@ class Optimizer:
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         """Put the new nodes of parameters and state into `done`."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _update()")
+        raise MissingMethodError(
+            f"{type(self).__name__} says no new values: define step() in the class, or derive from SGD, Adam, ..."
+        )
 
     def _operands(self, t: Tensor, maximize: bool = False) -> tuple[UOp, UOp, DType]:
         """Parameter and gradient in the dtype the update is computed in; the gradient turned round to maximise."""

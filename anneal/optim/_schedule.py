@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anneal.errors import SettingError
+from anneal.errors import MissingMethodError, SettingError
 from anneal.ops import explain_class
 from anneal.optim._base import Optimizer
 
@@ -53,7 +53,9 @@ class LRScheduler:
 
     def get_lr(self) -> list[float]:
         """The rates of step `last_epoch`, from those in force."""
-        raise NotImplementedError(f"{type(self).__name__} defines no get_lr()")
+        raise MissingMethodError(
+            f"{type(self).__name__} defines no get_lr(): define it in the class, to return a rate for each group"
+        )
 
     def _at_once(self) -> list[float]:
         """The rates of step `last_epoch`, whatever is in force."""

@@ -87,12 +87,7 @@ def general_hamming(
 
 @checked
 def hamming(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    requires_grad: bool = False,
+    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """`general_hamming` with alpha 0.54."""
     return general_hamming(M, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -100,12 +95,7 @@ def hamming(
 
 @checked
 def hann(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    requires_grad: bool = False,
+    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """`general_hamming` with alpha 0.5.
 
@@ -117,12 +107,7 @@ def hann(
 
 @checked
 def blackman(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    requires_grad: bool = False,
+    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """`general_cosine` with 0.42, 0.5 and 0.08."""
     return general_cosine(M, a=[0.42, 0.5, 0.08], sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -130,12 +115,7 @@ def blackman(
 
 @checked
 def nuttall(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    requires_grad: bool = False,
+    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """`general_cosine` with 0.3635819, 0.4891775, 0.1365995 and 0.0106411."""
     parts = [0.3635819, 0.4891775, 0.1365995, 0.0106411]
@@ -144,12 +124,7 @@ def nuttall(
 
 @checked
 def bartlett(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    requires_grad: bool = False,
+    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """The triangular window, which rises from 0 to 1 and falls again.
 
@@ -162,12 +137,7 @@ def bartlett(
 
 @checked
 def cosine(
-    M: int,
-    *,
-    sym: bool = True,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    requires_grad: bool = False,
+    M: int, *, sym: bool = True, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """The cosine window: half a wave of the sine, read in the middles of M equal parts."""
     places, _ = _places("cosine", M, sym, dtype, device)

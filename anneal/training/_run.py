@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal import nn
+from anneal.errors import MissingMethodError
 from anneal.tensor import Tensor, jit
 
 __all__ = ["Training", "main"]
@@ -63,11 +64,11 @@ class Training:
 
     def next_batch(self) -> tuple[Any, ...]:
         """Tensors for `loss` and `update`."""
-        raise NotImplementedError(f"{type(self).__name__} defines no next_batch()")
+        raise MissingMethodError(f"{type(self).__name__} defines no next_batch(): define it in the class")
 
     def loss(self, *batch: Any) -> Tensor:
         """The loss of a batch, shape (); nothing has run yet."""
-        raise NotImplementedError(f"{type(self).__name__} defines no loss()")
+        raise MissingMethodError(f"{type(self).__name__} defines no loss(): define it in the class")
 
     def update(self, *batch: Any) -> Tensor:
         """Forward, backward and optimiser, as one graph; jit captures it once and replays it.

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from anneal.errors import GradientError
+from anneal.errors import GradientError, MissingMethodError
 from anneal.ops import is_tensor, no_grad, zeros
 from anneal.transforms.derivatives import attached, emptied, filled, wants_gradient
 from anneal.transforms.tree import flatten
@@ -89,22 +89,22 @@ class Function:
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
         """The value: `forward(ctx, *args)`, or with a `setup_context` `forward(*args)`."""
-        raise NotImplementedError("a Function defines forward(ctx, *args)")
+        raise MissingMethodError("a Function defines forward(ctx, *args), a static method: define it in the class")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
         """Keep in `ctx` the values of `inputs` and of `output` that `backward` needs."""
-        raise NotImplementedError("setup_context is not defined")
+        raise MissingMethodError("this Function defines no setup_context, a static method: define it in the class")
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         """The gradients of the arguments, one for each, given `grads`, those of the results, and `ctx`."""
-        raise NotImplementedError("backward is not defined")
+        raise MissingMethodError("this Function defines no backward, a static method: define it in the class")
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         """The tangents of the results, given `tangents`, those of the arguments, and `ctx`."""
-        raise NotImplementedError("jvp is not defined")
+        raise MissingMethodError("this Function defines no jvp, a static method: define it in the class")
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:

@@ -467,12 +467,15 @@ class Arena(Builder):
 
         What is older than a node does not depend on it, so a walk over what does can stop there.
         """
+        later: Callable[[Any], bool] = lambda u: u is not node
+        if node.weak:
+            later = lambda u: (u() if u.__class__ is _Ref else u) is not node
         with self._lock:
             refs: list[Any] = []
             values = reversed(self.nodes.values())
             while True:
                 try:
-                    refs.extend(itertools.takewhile(lambda u: u is not node, values))
+                    refs.extend(itertools.takewhile(later, values))
                     break
                 except RuntimeError:  # a collection of cycles let nodes go meanwhile
                     refs.clear()

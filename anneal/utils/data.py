@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from anneal.errors import DataError, SettingError, ShapeError
+from anneal.errors import DataError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import Generator, host_generator
 from anneal.tensor import Tensor
 
@@ -49,7 +49,9 @@ class Dataset(Generic[T_co]):
     """
 
     def __getitem__(self, index: Any) -> T_co:
-        raise NotImplementedError(f"{type(self).__name__} defines no __getitem__()")
+        raise MissingMethodError(
+            f"{type(self).__name__} defines no __getitem__(): define it in the class, from a number"
+        )
 
     def __add__(self, other: Dataset[T_co]) -> ConcatDataset[T_co]:
         return ConcatDataset([self, other])
@@ -66,7 +68,9 @@ class IterableDataset(Dataset[T_co]):
     """
 
     def __iter__(self) -> Iterator[T_co]:
-        raise NotImplementedError(f"{type(self).__name__} defines no __iter__()")
+        raise MissingMethodError(
+            f"{type(self).__name__} defines no __iter__(): define it in the class, one example at a time"
+        )
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):

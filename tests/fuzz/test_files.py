@@ -15,6 +15,9 @@ from tests.fuzz.files import KINDS
 ROOT = Path(__file__).resolve().parents[2]
 
 
+DEEP = [pytest.param(first, marks=pytest.mark.deep) for first in (400, 700)]
+
+
 def check(first: int, count: int, *names: str) -> None:
     # a process of its own, whose memory is limited
     done = subprocess.run(
@@ -29,9 +32,9 @@ def test_some_of_each_kind() -> None:
     check(0, 100)
 
 
-@pytest.mark.ci
-def test_more_of_each_kind() -> None:
-    check(100, 900)
+@pytest.mark.parametrize("first", [pytest.param(100, marks=pytest.mark.ci), *DEEP])
+def test_more_of_each_kind(first: int) -> None:
+    check(first, 300)
 
 
 @pytest.mark.timeout(3600)

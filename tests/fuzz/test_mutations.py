@@ -211,12 +211,12 @@ def late_thread(source: str) -> str:
     return re.sub(r"(if \(!\(\w+ < )(\d+)(i\)\) \{ return; \})", lambda m: f"{m[1]}{int(m[2]) - 1}{m[3]}", source)
 
 
-def first_difference(bug: AbstractContextManager[None], device: str) -> int | None:
-    """How many programs it took to see `bug`; None if BUDGET did not do."""
+def first_difference(bug: AbstractContextManager[None], device: str, budget: int = BUDGET) -> int | None:
+    """How many programs it took to see `bug`; None if `budget` did not do."""
     clear_cache()
     try:
         with bug:
-            for start in range(0, BUDGET, BATCH):
+            for start in range(0, budget, BATCH):
                 if run(range(start, start + BATCH), [device], BATCH):
                     return start + BATCH
         return None
@@ -234,5 +234,6 @@ def test_a_planted_bug_is_found_on_webgpu(change: Callable[[str], str], webgpu: 
     assert first_difference(shader(change), webgpu) is not None
 
 
-def test_without_a_planted_bug_nothing_is_found() -> None:
-    assert first_difference(nullcontext(), "cpu") is None
+@pytest.mark.parametrize("budget", [2 * BATCH, pytest.param(BUDGET, marks=pytest.mark.deep)])
+def test_without_a_planted_bug_nothing_is_found(budget: int) -> None:
+    assert first_difference(nullcontext(), "cpu", budget) is None

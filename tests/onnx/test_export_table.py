@@ -69,13 +69,13 @@ def test_values(case: Case, tmp_path: Path) -> None:
     check(forward(case), given, computed(forward(case), given), tmp_path / "m.onnx")
 
 
-@pytest.mark.parametrize("case", thinned(DRAWN, test=6, ci=2))
+@pytest.mark.parametrize("case", thinned(DRAWN, test=6, ci=4))
 def test_gradients(case: Case, tmp_path: Path) -> None:
     given = arrays(case)
     check(gradients(case), given, computed(gradients(case), given), tmp_path / "m.onnx")
 
 
-@pytest.mark.parametrize(("case", "letter"), thinned(EMPTY, test=8, ci=2))
+@pytest.mark.parametrize(("case", "letter"), thinned(EMPTY, test=8, ci=4))
 def test_values_of_nothing(case: Case, letter: str, tmp_path: Path) -> None:
     given = arrays(case, empty=letter)
     try:

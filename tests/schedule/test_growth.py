@@ -67,10 +67,12 @@ def calls(make: Callable[[int], Tensor], n: int) -> int:
 @pytest.mark.parametrize(
     ("make", "n"),
     [
-        (constants, 2000),
-        (buffers, 2000),
-        pytest.param(sums, 2000, marks=pytest.mark.ci),
-        pytest.param(backward, 500, marks=pytest.mark.ci),
+        (constants, 1000),
+        (buffers, 1000),
+        pytest.param(sums, 1000, marks=pytest.mark.ci),
+        pytest.param(backward, 300, marks=pytest.mark.ci),
+        *[pytest.param(make, 2000, marks=pytest.mark.deep) for make in (constants, buffers, sums)],
+        pytest.param(backward, 500, marks=pytest.mark.deep),
     ],
 )
 def test_work_grows_with_depth(make: Callable[[int], Tensor], n: int) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from anneal import settings
@@ -65,3 +68,21 @@ def test_override_checks_what_it_is_given(changes: dict[str, object]) -> None:
     with pytest.raises(SettingError), settings.override(**changes):
         pass
     assert settings.current() is before
+
+
+def test_the_environment_is_read_here_and_other_programs_variables_are_said() -> None:
+    """Outside settings.py no variable of anneal's is read, and each of another program's stands in the documents."""
+    root = Path(settings.__file__).parent
+    used: dict[str, set[str]] = {}
+    for path in root.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if path != Path(settings.__file__):
+            assert "getenv" not in text, path
+            found = re.findall(r'environ(?:\.\w+\(|\[)"(\w+)"', text) + re.findall(r'"(\w+)" in os\.environ', text)
+            used |= {name: used.get(name, set()) | {str(path)} for name in found}
+    assert {"NO_COLOR", "COLUMNS"} <= set(used)
+    assert not [name for name in used if name.startswith("ANNEAL_")]
+    said = (
+        (root.parent / "docs" / "environment.md").read_text(encoding="utf-8").partition("other programs' variables")[2]
+    )
+    assert {name: where for name, where in used.items() if f"`{name}" not in said} == {}

@@ -174,7 +174,7 @@ def as_it_was() -> Iterator[None]:
         g.calls = before[1]
 
 
-@pytest.mark.parametrize("name", thinned(CASES, test=20, ci=4))
+@pytest.mark.parametrize("name", thinned(CASES, test=20, ci=6))
 def test_a_wrong_argument_is_refused_in_the_words_of_the_op(name: str) -> None:
     case = CASES[name]
     kept: list[tuple[str, Tensor]] = []
@@ -202,7 +202,7 @@ def is_same(case: Case, at: int | None, value: Any) -> bool:
     return at is not None and at < len(case.row.args) and case.row.args[at] is value
 
 
-@pytest.mark.parametrize("name", thinned([n for n in CASES if n.startswith("Tensor.")], test=20, ci=4))
+@pytest.mark.parametrize("name", thinned([n for n in CASES if n.startswith("Tensor.")], test=20, ci=6))
 def test_every_op_takes_or_refuses_tensors_of_every_shape_and_kind(name: str) -> None:
     case = CASES[name]
     if not case.row.args or not isinstance(case.row.args[0], T):

@@ -360,12 +360,12 @@ def test_loops_of_transforms_are_linear() -> None:
     x = Tensor([1.0])
 
     def deep(x: Tensor) -> Tensor:
-        for _ in range(5000):
+        for _ in range(2000):  # deeper than Python's calls may be
             x = x.sin()
         return x.sum()
 
-    assert len(toposort([jvp(grad(deep), (x,), (x,))[1].uop])) > 20_000
-    assert len(toposort([vmap(grad(deep))(x[None]).uop])) > 10_000
+    assert len(toposort([jvp(grad(deep), (x,), (x,))[1].uop])) > 8_000
+    assert len(toposort([vmap(grad(deep))(x[None]).uop])) > 4_000
 
 
 def test_the_same_on_every_device(device: str) -> None:

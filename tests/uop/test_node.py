@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from anneal.errors import CompilerError
+from anneal.tensor import Tensor
 from anneal.uop import ALU, Arena, DType, Op, UOp, alu, arena, const, dtypes, render, toposort
 from tests.rewrite.fuzz_index import boolean, integer
 
@@ -286,6 +287,20 @@ def test_depth_20000_is_built_walked_keyed_printed_and_freed() -> None:
         gc.collect()
         arena().sweep()
         assert len(arena()) < 10
+
+
+def test_what_is_later_than_a_node_is_so_too_where_nodes_may_go() -> None:
+    """A buffer's node, and what is made of it, is held by its users alone: the arena has a reference to it."""
+    with Arena():
+        before = X + 7
+        buffer = Tensor([1.0, 2.0]).realize().uop
+        made = [buffer.alu(Op.SIN), X * 5]
+        for node, later in ((before, {buffer, *made}), (buffer, set(made)), (made[0], {made[1]})):
+            assert node.weak is (node is not before)
+            found = arena().since(node)
+            assert later <= set(found)
+            assert node not in found
+            assert before not in found
 
 
 def test_toposort_puts_sources_first_and_stops_where_told() -> None:

@@ -3,12 +3,15 @@ stores."""
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from anneal.backend.cpu import planner
 from anneal.uop import Op, UOp, const
 from tests.backend.cpu.kernels import BOOL, F16, F32, I32, check, filled, kernel, load, loop, over, param, reduce, store
+from tests.tiers import thinned
 
 EXTENTS = (1, 2, 3, 3, 4, 6)
 
@@ -143,13 +146,15 @@ class Maker:
         return a.alu(self.pick((Op.ADD, Op.SUB, Op.MUL, Op.MAX, Op.MIN)), b)
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("limits", [(32_768, 65_536), (4, 6), (1, 1)], ids=["blocks", "small blocks", "no blocks"])
-def test_random_kernels_mean_what_the_oracle_says(
-    seed: int, limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("anneal.backend.cpu.layout.BLOCK", limits[0])
-    monkeypatch.setattr(planner, "INLINE", limits[1])
+LIMITS = {"blocks": (32_768, 65_536), "small blocks": (4, 6), "no blocks": (1, 1)}
+ROWS = thinned([pytest.param(*row) for row in itertools.product(LIMITS, range(8))], test=2, ci=2)
+
+
+@pytest.mark.parametrize(("limits", "seed"), ROWS)
+def test_random_kernels_mean_what_the_oracle_says(limits: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    block, inline = LIMITS[limits]
+    monkeypatch.setattr("anneal.backend.cpu.layout.BLOCK", block)
+    monkeypatch.setattr(planner, "INLINE", inline)
     for n in range(25):
         made = Maker(seed * 1000 + n)
         check(made.sink, *made.buffers, rtol=1e-3, atol=1e-3)
