@@ -93,13 +93,13 @@ class Function:
         raise NotImplementedError("setup_context is not defined")
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        """The gradients of the arguments, given those of the results."""
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        """The gradients of the arguments, given those of the results: `backward(ctx, *grads)`."""
         raise NotImplementedError("backward is not defined")
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        """The tangents of the results, given those of the arguments."""
+    def jvp(*args: Any, **kwargs: Any) -> Any:
+        """The tangents of the results, given those of the arguments: `jvp(ctx, *tangents)`."""
         raise NotImplementedError("jvp is not defined")
 
     @classmethod
