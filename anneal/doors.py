@@ -1,4 +1,4 @@
-"""Front doors that import the files behind them when one of their names is first asked for."""
+"""Front doors, and classes, that import the files behind them when one of their names is first asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["opened_later"]
+__all__ = ["MethodsLater", "opened_later", "statics_later"]
 
 
 def opened_later(
@@ -32,3 +32,43 @@ def opened_later(
         return found
 
     return later
+
+
+class MethodsLater:
+    """A room whose functions a class takes as methods (`exp = room.exp`) without importing the room yet.
+
+    Type checkers see the room itself, under TYPE_CHECKING.
+    """
+
+    def __init__(self, room: str) -> None:
+        self._room = room
+
+    def __getattr__(self, name: str) -> Any:
+        return _Method(self._room, name)
+
+
+class _Method:
+    """A method that is imported when it is first asked for, and stands in its class from then on."""
+
+    __slots__ = ("attribute", "name", "owner", "room", "static")
+
+    def __init__(self, room: str, name: str) -> None:
+        self.room, self.name, self.static = room, name, False
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self.owner, self.attribute = owner, attribute
+
+    def __get__(self, x: object, cls: type) -> Any:
+        found = getattr(import_module(self.room), self.name)
+        setattr(self.owner, self.attribute, staticmethod(found) if self.static else found)
+        return found if self.static else found.__get__(x, cls)
+
+
+def statics_later(cls: type) -> None:
+    """Let a class's methods that are imported later be static where its body says `staticmethod(room.name)`."""
+    for attribute, found in list(vars(cls).items()):
+        method = found.__func__ if isinstance(found, staticmethod) else None
+        if isinstance(method, _Method):
+            method.static = True
+            method.__set_name__(cls, attribute)
+            setattr(cls, attribute, method)

@@ -5,64 +5,80 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from anneal.doors import opened_later
-from anneal.ops import *
-from anneal.ops import as_dtype as as_dtype
-from anneal.ops.families import *
+from anneal.ops import __all__ as _OPS
 from anneal.tensor import DType
-from anneal.tensor import Generator as Generator
-from anneal.tensor import MemoryReport as MemoryReport
-from anneal.tensor import MinMax as MinMax
 from anneal.tensor import Tensor as Tensor
-from anneal.tensor import ValuesIndices as ValuesIndices
-from anneal.tensor import Variable as Variable
-from anneal.tensor import default_device as default_device
 from anneal.tensor import dtypes as dtypes
-from anneal.tensor import empty_cache as empty_cache
-from anneal.tensor import functional as functional
-from anneal.tensor import grad as grad
-from anneal.tensor import hessian as hessian
-from anneal.tensor import host_call as host_call
-from anneal.tensor import io as io
-from anneal.tensor import jacfwd as jacfwd
-from anneal.tensor import jacrev as jacrev
-from anneal.tensor import jit as jit
-from anneal.tensor import jvp as jvp
-from anneal.tensor import manual_seed as manual_seed
-from anneal.tensor import memory as memory
-from anneal.tensor import no_grad as no_grad
-from anneal.tensor import random as random
-from anneal.tensor import realize as realize
-from anneal.tensor import set_default_device as set_default_device
-from anneal.tensor import set_printoptions as set_printoptions
-from anneal.tensor import tree_leaves as tree_leaves
-from anneal.tensor import tree_map as tree_map
-from anneal.tensor import value_and_grad as value_and_grad
-from anneal.tensor import vjp as vjp
-from anneal.tensor import vmap as vmap
-from anneal.tensor.autograd import enable_grad as enable_grad
-from anneal.tensor.autograd import inference_mode as inference_mode
-from anneal.tensor.autograd import set_grad_enabled as set_grad_enabled
-from anneal.torch_names import *  # type: ignore[assignment]  # torch's arguments, where those of ops differ
-from anneal.transforms import custom_jvp as custom_jvp
-from anneal.transforms import custom_vjp as custom_vjp
 
 if TYPE_CHECKING:
     from anneal.linalg.older import *  # torch.qr and its kin, where methods have names of ops
-else:  # decompositions, imported when one is asked for
-    __getattr__ = opened_later(
-        __name__,
-        {
-            "anneal.linalg.older": (
-                "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "matrix_exp",
-                "pinverse", "qr", "slogdet", "svd", "triangular_solve",
-            )
-        },
-    )  # fmt: skip
+    from anneal.ops import *
+    from anneal.ops import as_dtype as as_dtype
+    from anneal.ops.families import *
+    from anneal.tensor import Generator as Generator
+    from anneal.tensor import MemoryReport as MemoryReport
+    from anneal.tensor import MinMax as MinMax
+    from anneal.tensor import ValuesIndices as ValuesIndices
+    from anneal.tensor import Variable as Variable
+    from anneal.tensor import default_device as default_device
+    from anneal.tensor import empty_cache as empty_cache
+    from anneal.tensor import functional as functional
+    from anneal.tensor import grad as grad
+    from anneal.tensor import hessian as hessian
+    from anneal.tensor import host_call as host_call
+    from anneal.tensor import io as io
+    from anneal.tensor import jacfwd as jacfwd
+    from anneal.tensor import jacrev as jacrev
+    from anneal.tensor import jit as jit
+    from anneal.tensor import jvp as jvp
+    from anneal.tensor import manual_seed as manual_seed
+    from anneal.tensor import memory as memory
+    from anneal.tensor import no_grad as no_grad
+    from anneal.tensor import random as random
+    from anneal.tensor import realize as realize
+    from anneal.tensor import set_default_device as set_default_device
+    from anneal.tensor import set_printoptions as set_printoptions
+    from anneal.tensor import tree_leaves as tree_leaves
+    from anneal.tensor import tree_map as tree_map
+    from anneal.tensor import value_and_grad as value_and_grad
+    from anneal.tensor import vjp as vjp
+    from anneal.tensor import vmap as vmap
+    from anneal.tensor.autograd import enable_grad as enable_grad
+    from anneal.tensor.autograd import inference_mode as inference_mode
+    from anneal.tensor.autograd import set_grad_enabled as set_grad_enabled
+    from anneal.torch_names import *  # type: ignore[assignment]  # torch's arguments, where those of ops differ
+    from anneal.transforms import custom_jvp as custom_jvp
+    from anneal.transforms import custom_vjp as custom_vjp
+else:  # a later line of the table counts before an earlier one
+    _FILES = {
+        "anneal.ops": tuple(_OPS),
+        "anneal.linalg.older": (
+            "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "matrix_exp",
+            "pinverse", "qr", "slogdet", "svd", "triangular_solve",
+        ),
+        "anneal.tensor": (
+            "Generator", "MemoryReport", "MinMax", "ValuesIndices", "Variable", "default_device", "empty_cache",
+            "functional", "grad", "hessian", "host_call", "io", "jacfwd", "jacrev", "jit", "jvp", "manual_seed",
+            "memory", "no_grad", "random", "realize", "set_default_device", "set_printoptions", "tree_leaves",
+            "tree_map", "value_and_grad", "vjp", "vmap",
+        ),
+        "anneal.tensor.autograd": ("enable_grad", "inference_mode", "set_grad_enabled"),
+        "anneal.torch_names": (
+            "as_tensor", "asarray", "broadcast_shapes", "constant_pad_nd", "cuda", "device", "empty_permuted",
+            "empty_strided", "from_dlpack", "grid_sampler_2d", "grid_sampler_3d", "is_grad_enabled", "load", "norm",
+            "normal", "randint", "randint_like", "save", "scalar_tensor", "tensor",
+        ),
+        "anneal.transforms": ("custom_jvp", "custom_vjp"),
+    }  # fmt: skip
+    __getattr__ = opened_later(__name__, _FILES)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *[name for names in _FILES.values() for name in names]})
+
 
 # -- dtypes -----------------------------------------------------------------------------------------------
 
@@ -73,7 +89,7 @@ int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int6
 uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
 short, long = int16, int64
 dtype = DType
-inf, nan, pi, e = np.inf, np.nan, np.pi, np.e
+inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
 newaxis = None
 
 # These hide Python's own names, so they stand last.

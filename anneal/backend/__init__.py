@@ -1,9 +1,10 @@
 """Devices: `cpu` interprets kernels with NumPy, `webgpu` runs generated WGSL through wgpu-py."""
 
-from anneal.backend.arrays import Array, numpy_dtype
+from typing import TYPE_CHECKING
+
+from anneal.backend.arrays import Array, dtype_of, numpy_dtype
 from anneal.backend.batch import Batch, Program
 from anneal.backend.device import Device, Limits, OpaqueBuffer
-from anneal.backend.memory import Holder, MemoryReport, MemoryUse, register
 from anneal.backend.registry import (
     HOST,
     AnyDevice,
@@ -16,6 +17,12 @@ from anneal.backend.registry import (
     register_device,
 )
 from anneal.backend.storage import Storage
+from anneal.doors import opened_later
+
+if TYPE_CHECKING:
+    from anneal.backend.memory import Holder, MemoryReport, MemoryUse, register
+else:
+    __getattr__ = opened_later(__name__, {"memory": ("Holder", "MemoryReport", "MemoryUse", "register")})
 
 __all__ = [
     "HOST",
@@ -31,6 +38,7 @@ __all__ = [
     "Program",
     "Storage",
     "device_names",
+    "dtype_of",
     "empty_cache",
     "get_device",
     "is_foreign",

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
-from anneal.uop import DType, dtypes
+from anneal.uop import DType, by_name, dtypes
 
-__all__ = ["Array", "numpy_dtype"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+__all__ = ["Array", "dtype_of", "numpy_dtype"]
 
+Array: TypeAlias = "npt.NDArray[Any]"
+
+_OTHERS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # which NumPy does not have
 _NUMPY: dict[DType, np.dtype[Any]] = {
-    d: np.dtype(getattr(ml_dtypes, d.name, d.name)) for d in vars(dtypes).values() if isinstance(d, DType)
+    d: np.dtype(d.name) for d in vars(dtypes).values() if isinstance(d, DType) and d.name not in _OTHERS
 }
+_OURS = {kind: dtype for dtype, kind in _NUMPY.items()}
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
@@ -25,4 +28,21 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     >>> numpy_dtype(dtypes.float16), numpy_dtype(dtypes.bfloat16)
     (dtype('float16'), dtype(bfloat16))
     """
-    return _NUMPY[dtype]
+    found = _NUMPY.get(dtype)
+    if found is None:
+        import ml_dtypes
+
+        found = _NUMPY[dtype] = np.dtype(getattr(ml_dtypes, dtype.name))
+    return found
+
+
+def dtype_of(kind: np.dtype[Any]) -> DType | None:
+    """The dtype that `kind` holds on the host; None where none of ours is held so.
+
+    >>> dtype_of(np.dtype("float16")), dtype_of(np.dtype("complex64"))
+    (dtypes.float16, None)
+    """
+    found = _OURS.get(kind)
+    if found is None and kind.name in _OTHERS and numpy_dtype(by_name(kind.name)) == kind:
+        found = _OURS[kind] = by_name(kind.name)
+    return found

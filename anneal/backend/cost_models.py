@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anneal.schedule import CostModel
 
-__all__ = ["CPU", "gpu"]
+__all__ = ["CPU", "GPU", "gpu"]
 
 # Rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again.
 CPU = CostModel(max_buffers=16, row_fusion=8192, recompute_cost=8)
@@ -22,3 +22,6 @@ def gpu(max_buffers: int = 128, binding_bytes: int = 0) -> CostModel:
         sort_by_counting=16384,
         binding_bytes=binding_bytes,
     )
+
+
+GPU = gpu()  # where no adapter says its limits

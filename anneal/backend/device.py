@@ -13,16 +13,18 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NewType, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NewType, Protocol, TypeVar
 
 from anneal.backend.arrays import Array
 from anneal.backend.batch import Batch, Call, Program
-from anneal.backend.memory import MemoryReport, MemoryUse, report
 from anneal.backend.pool import BufferPool
 from anneal.errors import OutOfMemoryError
 from anneal.progress import told
-from anneal.schedule import CostModel, Kernel
 from anneal.uop import DType, UOp, arena
+
+if TYPE_CHECKING:
+    from anneal.backend.memory import MemoryReport, MemoryUse
+    from anneal.schedule import CostModel, Kernel
 
 __all__ = ["Device", "Limits", "OpaqueBuffer"]
 
@@ -226,6 +228,8 @@ class Device(ABC, Generic[Buffer]):
 
     def memory(self) -> MemoryUse:
         """The bytes in use, those kept for later use, and the most that were in use."""
+        from anneal.backend.memory import MemoryUse
+
         with self.lock:
             self.end_idle()
             self._reclaim()
@@ -233,6 +237,8 @@ class Device(ABC, Generic[Buffer]):
 
     def report(self) -> MemoryReport:
         """A report of the holders of this device's memory."""
+        from anneal.backend.memory import report
+
         return report(self.name, self.memory())
 
     def held(self) -> int:

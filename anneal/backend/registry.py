@@ -6,16 +6,17 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anneal import progress, settings
-from anneal.backend import cost_models
 from anneal.backend.device import Device, OpaqueBuffer
-from anneal.backend.memory import MemoryReport, MemoryUse, report
 from anneal.errors import DeviceError
-from anneal.schedule import BUILDING, CostModel
+from anneal.schedule import BUILDING
 from anneal.uop import arena
+
+if TYPE_CHECKING:
+    from anneal.backend.memory import MemoryReport
+    from anneal.schedule import CostModel
 
 __all__ = [
     "HOST",
@@ -56,7 +57,7 @@ def register_device(name: str, open_device: Callable[[], Device[Any]], cost_mode
     with _OPENING:
         if name in device_names():
             raise DeviceError(f"there is a device {name!r} already; choose another name")
-        _KNOWN[name] = _Known(open_device, cost_model)
+        _KNOWN[name] = _Known(open_device, lambda: cost_model)
 
 
 def planned_cost_model(name: str) -> CostModel:
@@ -64,7 +65,7 @@ def planned_cost_model(name: str) -> CostModel:
 
     Raises DeviceError for an unknown name.
     """
-    return _known("webgpu" if name == "auto" else name).cost_model
+    return _known("webgpu" if name == "auto" else name).cost_model()
 
 
 def is_foreign(name: str) -> bool:
@@ -119,6 +120,8 @@ def get_device(name: str = "auto") -> AnyDevice:
 
 def memory_report(device: str) -> MemoryReport:
     """The report of the device called `device`; an empty one, if it was never opened."""
+    from anneal.backend.memory import MemoryUse, report
+
     opened = OPEN.get(device)
     return report(device, MemoryUse(0, 0, 0)) if opened is None else opened.report()
 
@@ -178,15 +181,26 @@ def _open_webgpu() -> Device[Any]:
     return open_device(chosen.adapter or None, bool(chosen.adapter) or chosen.require_webgpu)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     """A device that has a name: how to open it, and the cost model to plan with for a machine that may have none."""
 
     open: Callable[[], Device[Any]]
-    cost_model: CostModel
+    cost_model: Callable[[], CostModel]
 
 
-_KNOWN = {HOST: _Known(_open_cpu, cost_models.CPU), "webgpu": _Known(_open_webgpu, cost_models.gpu())}
+def _cpu_costs() -> CostModel:
+    from anneal.backend import cost_models
+
+    return cost_models.CPU
+
+
+def _gpu_costs() -> CostModel:
+    from anneal.backend import cost_models
+
+    return cost_models.GPU
+
+
+_KNOWN = {HOST: _Known(_open_cpu, _cpu_costs), "webgpu": _Known(_open_webgpu, _gpu_costs)}
 
 
 def _auto_name() -> str:

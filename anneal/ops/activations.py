@@ -19,7 +19,7 @@ from anneal.uop import Op, UOp, alu, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "celu",
     "elu",
     "gelu",

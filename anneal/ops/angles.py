@@ -13,7 +13,7 @@ from anneal.uop import Op, const
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "acos",
     "acosh",
     "arccos",

@@ -17,7 +17,7 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["scaled_dot_product_attention"]
+__all__: list[str] = ["scaled_dot_product_attention"]
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32

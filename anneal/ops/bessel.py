@@ -15,7 +15,7 @@ from anneal.ops.functions import by_slope, polynomial
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "bessel_j0",
     "bessel_j1",
     "bessel_y0",

@@ -12,7 +12,7 @@ from anneal.ops.functions import by_slope
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["adjoint", "angle", "conj", "conj_physical", "real", "resolve_conj", "resolve_neg", "sgn"]
+__all__: list[str] = ["adjoint", "angle", "conj", "conj_physical", "real", "resolve_conj", "resolve_neg", "sgn"]
 
 
 @checked

@@ -9,7 +9,7 @@ from anneal.ops.joining import chunk, split, unbind, unfold
 from anneal.ops.movement import expand, narrow, permute, squeeze, t, transpose, unsqueeze, view
 from anneal.ops.strided import as_strided
 
-__all__ = [
+__all__: list[str] = [
     "alias_copy",
     "as_strided_copy",
     "diagonal_copy",

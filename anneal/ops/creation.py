@@ -22,7 +22,7 @@ from anneal.uop.sizes import size
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "arange",
     "blackman_window",
     "empty",

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from anneal.backend import HOST, get_device, numpy_dtype
+from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import is_tensor, said
 from anneal.ops.nodes import reshape
 from anneal.runtime import host_storage
 from anneal.uop import DType, Op, UOp, by_name, const, dtypes
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 __all__ = ["HELD", "Array", "DTypeLike", "array_of", "as_dtype", "check_device_dtype", "wrap_array"]
 
-Array = npt.NDArray[Any]
-DTypeLike = DType | str | npt.DTypeLike | type
+DTypeLike: TypeAlias = "DType | str | npt.DTypeLike | type"
 
 HELD = tuple(d.name for d in vars(dtypes).values() if isinstance(d, DType))  # the dtypes that data may have
-_HELD = {numpy_dtype(by_name(name)): by_name(name) for name in HELD}
 
 
 def as_dtype(dtype: DTypeLike) -> DType:
@@ -94,7 +94,7 @@ def array_of(data: Any, dtype: DType | None) -> Array:
         raise DTypeError(f"Tensor: cannot make a tensor of {type(data).__name__}: {e}") from e
     if weak and array.size == 0 and array.dtype == np.float64:
         array = array.astype(np.float32)
-    if array.dtype not in _HELD:
+    if dtype_of(array.dtype) is None:
         what = type(data).__name__ if array.dtype.kind == "O" else f"dtype {array.dtype}"
         raise DTypeError(f"Tensor: cannot make a tensor of {what}; known dtypes: {', '.join(HELD)}")
     wanted = numpy_dtype(dtype) if dtype is not None else array.dtype
@@ -117,7 +117,8 @@ def array_of(data: Any, dtype: DType | None) -> Array:
 
 def wrap_array(array: Array, device: str) -> UOp:
     """A node that holds `array` (contiguous, not aliased by the caller), uploaded when first used."""
-    dtype = _HELD[array.dtype]
+    dtype = dtype_of(array.dtype)
+    assert dtype is not None, array.dtype
     check_device_dtype(device, dtype)
     if array.ndim == 0:
         return const(dtype, array.item())

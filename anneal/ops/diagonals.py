@@ -16,7 +16,7 @@ from anneal.uop import Op, alu, const
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["diag", "diag_embed", "diagonal", "fliplr", "flipud", "rot90", "tril", "triu"]
+__all__: list[str] = ["diag", "diag_embed", "diagonal", "fliplr", "flipud", "rot90", "tril", "triu"]
 
 
 @checked

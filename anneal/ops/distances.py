@@ -12,7 +12,7 @@ from anneal.ops.precision import in_single
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["cdist", "cosine_similarity", "pairwise_distance"]
+__all__: list[str] = ["cdist", "cosine_similarity", "pairwise_distance"]
 
 
 @checked

@@ -24,7 +24,7 @@ from anneal.uop import dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["argwhere", "masked_select", "nonzero", "nonzero_static", "unique", "unique_consecutive"]
+__all__: list[str] = ["argwhere", "masked_select", "nonzero", "nonzero_static", "unique", "unique_consecutive"]
 
 
 # -- positions --------------------------------------------------------------------------------------------------------

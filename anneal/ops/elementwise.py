@@ -20,7 +20,7 @@ from anneal.uop import DType, Op, UOp, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "add",
     "addcdiv",
     "addcmul",

@@ -19,7 +19,7 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["amax", "amin", "aminmax", "argmax", "argmin", "max", "min", "nanmax", "nanmin"]
+__all__: list[str] = ["amax", "amin", "aminmax", "argmax", "argmin", "max", "min", "nanmax", "nanmin"]
 
 _INT32 = dtypes.int32
 

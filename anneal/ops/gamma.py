@@ -17,7 +17,7 @@ from anneal.uop import dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["digamma", "lgamma"]
+__all__: list[str] = ["digamma", "lgamma"]
 
 # log(gamma(z)) / ((z - 1) * (z - 2)) for 1 <= z <= 2 by powers of 2z - 3, the highest first: interpolation at
 # Chebyshev's points, off by 3e-9 and 6e-18.

@@ -16,7 +16,7 @@ from anneal.ops.windows import Sizes, per_axis
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["affine_grid", "channel_shuffle", "fold", "grid_sample"]
+__all__: list[str] = ["affine_grid", "channel_shuffle", "fold", "grid_sample"]
 
 
 @checked

@@ -30,7 +30,7 @@ from anneal.uop.sizes import Count, most
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "gather",
     "index_add",
     "index_select",

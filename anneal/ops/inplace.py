@@ -25,7 +25,7 @@ from anneal.uop import DType, Op, UOp, const
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["add_", "clamp_", "copy_", "div_", "fill_", "lerp_", "mul_", "sub_", "zero_"]
+__all__: list[str] = ["add_", "clamp_", "copy_", "div_", "fill_", "lerp_", "mul_", "sub_", "zero_"]
 
 
 def _kind(dtype: DType) -> int:

@@ -30,7 +30,7 @@ from anneal.ops.inplace import changed, need_changeable
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "abs_",
     "absolute_",
     "acos_",

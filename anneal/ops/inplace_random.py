@@ -14,7 +14,16 @@ from anneal.uop import dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_"]
+__all__: list[str] = [
+    "bernoulli_",
+    "cauchy_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "normal_",
+    "random_",
+    "uniform_",
+]
 
 _LARGEST = 1.0 - 2.0**-24  # of the uniform numbers in [0, 1)
 

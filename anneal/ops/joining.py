@@ -20,7 +20,7 @@ from anneal.uop import Op, UOp, alu, dtypes, promote
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",

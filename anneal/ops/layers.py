@@ -19,7 +19,7 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["bilinear", "dropout", "embedding", "glu", "gumbel_softmax", "linear"]
+__all__: list[str] = ["bilinear", "dropout", "embedding", "glu", "gumbel_softmax", "linear"]
 
 _INT32 = dtypes.int32
 

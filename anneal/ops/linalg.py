@@ -18,7 +18,7 @@ from anneal.uop import Op, UOp, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "addbmm",
     "addmm",
     "addmv",

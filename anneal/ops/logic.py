@@ -15,7 +15,7 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "allclose",
     "bitwise_and",
     "bitwise_left_shift",

@@ -20,7 +20,7 @@ from anneal.uop.sizes import Size, divided_size, least, most, product, range_of,
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "broadcast_tensors",
     "broadcast_to",
     "expand",

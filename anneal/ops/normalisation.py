@@ -19,7 +19,15 @@ from anneal.uop.sizes import product as count_of
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "normalize", "rms_norm"]
+__all__: list[str] = [
+    "batch_norm",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "local_response_norm",
+    "normalize",
+    "rms_norm",
+]
 
 
 def _node(x: Tensor | None) -> UOp | None:

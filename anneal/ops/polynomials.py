@@ -15,7 +15,7 @@ from anneal.ops.indexing import values_now
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "chebyshev_polynomial_t",
     "chebyshev_polynomial_u",
     "chebyshev_polynomial_v",

@@ -33,7 +33,7 @@ from anneal.uop.sizes import most, product
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "bernoulli",
     "categorical",
     "manual_seed",

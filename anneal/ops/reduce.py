@@ -25,7 +25,7 @@ from anneal.uop.sizes import most, product
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "all",
     "any",
     "count_nonzero",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from anneal.tensor import Tensor
 
-__all__ = ["interpolate", "pixel_shuffle", "pixel_unshuffle"]
+__all__: list[str] = ["interpolate", "pixel_shuffle", "pixel_unshuffle"]
 
 _INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number

@@ -14,7 +14,7 @@ from anneal.uop import Op, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "abs",
     "absolute",
     "ceil",

@@ -24,7 +24,7 @@ from anneal.uop.sizes import Size, most
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["cummax", "cummin", "cumprod", "cumsum", "diff", "logcumsumexp"]
+__all__: list[str] = ["cummax", "cummin", "cumprod", "cumsum", "diff", "logcumsumexp"]
 
 _BLOCK = 32
 

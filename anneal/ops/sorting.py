@@ -28,7 +28,7 @@ from anneal.uop import Op, UOp, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["argsort", "bincount", "median", "nanmedian", "quantile", "searchsorted", "sort", "topk"]
+__all__: list[str] = ["argsort", "bincount", "median", "nanmedian", "quantile", "searchsorted", "sort", "topk"]
 
 _INT32 = dtypes.int32
 # The k largest of a row are looked for by blocks where there are that many times more elements.

@@ -21,7 +21,7 @@ from anneal.uop import const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
+__all__: list[str] = [
     "Histogram",
     "corrcoef",
     "cov",

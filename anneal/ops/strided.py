@@ -14,7 +14,7 @@ from anneal.ops.nodes import iota
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["as_strided", "as_strided_scatter", "diagonal_scatter", "index_reduce", "put", "unravel_index"]
+__all__: list[str] = ["as_strided", "as_strided_scatter", "diagonal_scatter", "index_reduce", "put", "unravel_index"]
 
 
 def _places(x: Tensor, name: str, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Tensor:

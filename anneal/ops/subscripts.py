@@ -36,7 +36,7 @@ from anneal.uop.sizes import most, product, range_of, size
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["update_slice"]
+__all__: list[str] = ["update_slice"]
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32

@@ -13,7 +13,7 @@ from anneal.ops.precision import in_single
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["entr", "erfcx", "log_ndtr", "ndtr", "ndtri", "xlog1py"]
+__all__: list[str] = ["entr", "erfcx", "log_ndtr", "ndtr", "ndtri", "xlog1py"]
 
 # log(erfcx(x) * (1 + x/2)) by powers of 1 / (1 + x/2), the highest first: Press and others, Numerical Recipes, 6.2.
 _ERFCX = (

@@ -16,7 +16,7 @@ from anneal.uop import UOp
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["im2col"]
+__all__: list[str] = ["im2col"]
 
 Sizes = int | Sequence[int]
 Ints = tuple[int, ...]

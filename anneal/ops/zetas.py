@@ -14,7 +14,7 @@ from anneal.ops.precision import in_single
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["mvlgamma", "polygamma", "zeta"]
+__all__: list[str] = ["mvlgamma", "polygamma", "zeta"]
 
 _TERMS = 30  # that are added before Euler's and Maclaurin's formula gives the rest
 _LOWEST = -20.0

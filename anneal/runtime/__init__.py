@@ -5,6 +5,9 @@ Start reading at `execution.py` (realize), then `steps.py` (what is executed, as
 `Tensor`: it is a `Handle`. `profile` is a module of its own, which only reports import.
 """
 
+from typing import TYPE_CHECKING
+
+from anneal.doors import opened_later
 from anneal.errors import JitError
 from anneal.runtime.context import (
     Context,
@@ -19,15 +22,10 @@ from anneal.runtime.context import (
     timed,
     watched,
 )
-from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
-from anneal.runtime.group import Exchange, Group, Reduction
 from anneal.runtime.handle import INSIDE, Handle
-from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
-from anneal.runtime.jitted import Jit, Recapture, jit
 from anneal.runtime.late import become_late, composite
 from anneal.runtime.late import call as call_late
 from anneal.runtime.late import register as register_late
-from anneal.runtime.launch import Execution, execute, new_outputs
 from anneal.runtime.nodes import (
     buffer_leaf,
     host_storage,
@@ -40,7 +38,26 @@ from anneal.runtime.nodes import (
 from anneal.runtime.numbering import Late, Numbering, is_computed_late, numbering_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
-from anneal.runtime.steps import Collective, HostCall, Launch, Step
+
+if TYPE_CHECKING:
+    from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
+    from anneal.runtime.group import Exchange, Group, Reduction
+    from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
+    from anneal.runtime.jitted import Jit, Recapture, jit
+    from anneal.runtime.launch import Execution, execute, new_outputs
+    from anneal.runtime.steps import Collective, HostCall, Launch, Step
+else:  # what computes is imported when something is computed
+    __getattr__ = opened_later(
+        __name__,
+        {
+            "execution": ("memory", "plan_of", "realize", "realize_new", "tracing", "upload", "values"),
+            "group": ("Exchange", "Group", "Reduction"),
+            "host": ("HostFunction", "HostGradient", "VmapMethod", "found_sizes", "key_of"),
+            "jitted": ("Jit", "Recapture", "jit"),
+            "launch": ("Execution", "execute", "new_outputs"),
+            "steps": ("Collective", "HostCall", "Launch", "Step"),
+        },
+    )
 
 __all__ = [
     "INSIDE",

@@ -14,14 +14,16 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anneal import settings
 from anneal.backend import HOST, get_device
 from anneal.runtime.handle import Handle
-from anneal.runtime.steps import Launch, Step
-from anneal.schedule import Plan
 from anneal.uop import UOp
+
+if TYPE_CHECKING:
+    from anneal.runtime.steps import Launch, Step
+    from anneal.schedule import Plan
 
 __all__ = [
     "Context",
@@ -41,8 +43,8 @@ __all__ = [
     "watched",
 ]
 
-Observer = Callable[[Step], None]
-Watcher = Callable[[UOp, Launch], None]
+Observer: TypeAlias = "Callable[[Step], None]"
+Watcher: TypeAlias = "Callable[[UOp, Launch], None]"
 
 
 def nothing() -> None:

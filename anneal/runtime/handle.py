@@ -5,11 +5,11 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy.typing as npt
-
 from anneal.uop import UOp
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from anneal.runtime.numbering import Late
 
 __all__ = ["INSIDE", "Handle"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,7 +75,9 @@ def note_made(storage: Storage | None, content: bytes | memoryview, dtype: DType
         dtype: the dtype of the elements.
     """
     if here.made is not None:
-        digest = hashlib.blake2b(content, digest_size=16).digest()
+        from hashlib import blake2b
+
+        digest = blake2b(content, digest_size=16).digest()
         here.made.append(Made(storage, (dtype.name, len(content), digest), users_line(2)))
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle
 from anneal.runtime.nodes import Made
-from anneal.runtime.steps import Step
+
+if TYPE_CHECKING:
+    from anneal.runtime.steps import Step
 
 __all__ = ["Recording", "capturing", "forbid_in_capture", "forbid_in_jit", "recording"]
 

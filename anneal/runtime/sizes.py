@@ -6,14 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from anneal.backend import Array
 from anneal.uop import SYMBOLIC
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound, widest
 
 __all__ = ["bound_shape", "laid_out", "needed", "seen"]
-
-Array = npt.NDArray[Any]
 
 
 def bound_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anneal.backend import Storage
 from anneal.runtime.group import Exchange, Group
 from anneal.runtime.host import HostFunction
-from anneal.schedule import Origin, Plan
+
+if TYPE_CHECKING:
+    from anneal.schedule import Origin, Plan
 
 __all__ = ["Collective", "HostCall", "Launch", "Step"]
 

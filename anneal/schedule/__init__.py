@@ -1,18 +1,16 @@
 """Tensor graph -> kernels: the pass pipeline, fusion decisions, memory planning and the plan cache.
 
-The records of a plan are here at once. The passes, which are most of the room, are imported when the first of their
-names is asked for: a program that only makes tensors starts without them.
+Files are imported when the first of their names is asked for: a program that only makes tensors starts without them.
 """
 
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.schedule.cost_model import CostModel
-from anneal.schedule.places import Origin
-from anneal.schedule.records import BUILDING, WITH_PLANS, Call, Cut, Kernel, Plan, Schedule, name_of
+from anneal.schedule.shared import BUILDING, WITH_PLANS
 
 if TYPE_CHECKING:
     from anneal.schedule.concat import pieces_of
+    from anneal.schedule.cost_model import CostModel
     from anneal.schedule.donation import donate
     from anneal.schedule.fusion import Reason
     from anneal.schedule.inplace import overwrites_rows
@@ -20,12 +18,15 @@ if TYPE_CHECKING:
     from anneal.schedule.members import members_of, standalone
     from anneal.schedule.memory import nbytes
     from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
+    from anneal.schedule.places import Origin
     from anneal.schedule.plan import clear_cache, graph, live_nodes, origins, parametrise, plan_for, refused
+    from anneal.schedule.records import Call, Cut, Kernel, Plan, Schedule, name_of
 else:
     __getattr__ = opened_later(
         __name__,
         {
             "concat": ("pieces_of",),
+            "cost_model": ("CostModel",),
             "donation": ("donate",),
             "fusion": ("Reason",),
             "inplace": ("overwrites_rows",),
@@ -33,6 +34,8 @@ else:
             "members": ("members_of", "standalone"),
             "memory": ("nbytes",),
             "passes": ("PASSES", "PERMUTATION", "indexed", "kernel_graph", "run_passes", "simplify_indices"),
+            "places": ("Origin",),
+            "records": ("Call", "Cut", "Kernel", "Plan", "Schedule", "name_of"),
             "plan": ("clear_cache", "graph", "live_nodes", "origins", "parametrise", "plan_for", "refused"),
         },
     )

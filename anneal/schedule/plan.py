@@ -16,8 +16,9 @@ from anneal.rewrite import rebuild
 from anneal.schedule.fusion import CostModel, refusals
 from anneal.schedule.passes import forget_kernels, run_passes
 from anneal.schedule.places import Origin, live_order
-from anneal.schedule.records import BUILDING, WITH_PLANS, Plan
+from anneal.schedule.records import Plan
 from anneal.schedule.saved import keep, recall
+from anneal.schedule.shared import BUILDING, WITH_PLANS
 from anneal.uop import SYMBOLIC, Op, UOp, arena, const, dtypes, toposort, uncollected
 from anneal.uop.sizes import mapped, symbolic_arg, unbound
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,15 +13,9 @@ from anneal.uop.sizes import is_symbolic, variables_of
 if TYPE_CHECKING:
     from anneal.schedule.fusion import CostModel, Group, Materialised
 
-# Held by whoever plans, compiles, takes gradients or captures a function: these read and fill what all threads share. A
-# thread that holds a device's lock never waits for this one.
-BUILDING = threading.RLock()
-
-WITH_PLANS: list[Callable[[], None]] = []  # what is forgotten with the plans, by rooms further up
-
 CONCATENATION = "concatenation"  # the arg of a SINK whose root is stored piece by piece
 
-__all__ = ["BUILDING", "CONCATENATION", "WITH_PLANS", "Call", "Cut", "Kernel", "Plan", "Schedule", "Value", "name_of"]
+__all__ = ["CONCATENATION", "Call", "Cut", "Kernel", "Plan", "Schedule", "Value", "name_of"]
 
 
 class Kernel:

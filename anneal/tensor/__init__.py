@@ -8,28 +8,45 @@ the random numbers. `memory` says what holds a device's memory, `empty_cache` gi
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anneal.backend import MemoryReport, empty_cache
-from anneal.ops import (
-    Generator,
-    MinMax,
-    ValuesIndices,
-    as_dtype,
-    broadcast_shapes,
-    broadcast_tensors,
-    grad_enabled,
-    manual_seed,
-    meshgrid,
-    no_grad,
-)
-from anneal.ops.nodes import Variable
-from anneal.runtime import default_device, jit, memory, realize, set_default_device, upload
-from anneal.tensor._host import host_call
-from anneal.tensor._repr import set_printoptions
+from anneal.doors import opened_later
+from anneal.ops import as_dtype, broadcast_shapes, grad_enabled, no_grad
+from anneal.runtime import default_device, set_default_device
 from anneal.tensor._tensor import Tensor
-from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, tree_leaves, tree_map, value_and_grad, vjp, vmap
 from anneal.uop import DType, dtypes
+
+if TYPE_CHECKING:
+    from anneal.backend import MemoryReport, empty_cache
+    from anneal.ops import Generator, MinMax, ValuesIndices, broadcast_tensors, manual_seed, meshgrid
+    from anneal.ops.nodes import Variable
+    from anneal.runtime import jit, memory, realize, upload
+    from anneal.tensor._host import host_call
+    from anneal.tensor._repr import set_printoptions
+    from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, tree_leaves, tree_map, value_and_grad, vjp, vmap
+else:
+    _TRANSFORMS = (
+        "grad",
+        "hessian",
+        "jacfwd",
+        "jacrev",
+        "jvp",
+        "tree_leaves",
+        "tree_map",
+        "value_and_grad",
+        "vjp",
+        "vmap",
+    )
+    _FILES = {
+        "anneal.backend": ("MemoryReport", "empty_cache"),
+        "anneal.ops": ("Generator", "MinMax", "ValuesIndices", "broadcast_tensors", "manual_seed", "meshgrid"),
+        "anneal.ops.nodes": ("Variable",),
+        "anneal.runtime": ("jit", "memory", "realize", "upload"),
+        "anneal.transforms": _TRANSFORMS,
+        "_host": ("host_call",),
+        "_repr": ("set_printoptions",),
+    }
+    __getattr__ = opened_later(__name__, _FILES, ("autograd", "functional", "io", "random"))
 
 __all__ = [
     "DType",

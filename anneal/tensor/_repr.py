@@ -6,7 +6,6 @@ A large graph that was not computed is described; printing is not the place to t
 from __future__ import annotations
 
 import math
-from html import escape
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -133,4 +132,6 @@ def _is_large(u: UOp) -> bool:
 
 def html(t: Tensor) -> str:
     """The text of a notebook: what `repr` gives, in letters of one width."""
+    from html import escape
+
     return f"<pre>{escape(text(t))}</pre>"

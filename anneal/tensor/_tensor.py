@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
-from anneal import ops, transforms
 from anneal.backend import device_names, get_device, is_foreign, numpy_dtype
+from anneal.doors import MethodsLater, statics_later
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.ops import (
     HELD,
     Array,
     DTypeLike,
-    Integer,
     Shape,
     array_of,
     as_dtype,
@@ -32,10 +31,9 @@ from anneal.ops import (
     deferred,
     made,
     no_grad,
-    operators,
     wrap_array,
 )
-from anneal.ops.nodes import Number, broadcast, check_fits, reshape, weak_const, weak_dtype
+from anneal.ops.nodes import Number, broadcast, check_fits, repeated, reshape, weak_const, weak_dtype
 from anneal.runtime import (
     INSIDE,
     Handle,
@@ -51,7 +49,6 @@ from anneal.runtime import (
     note_become,
     note_made,
     outdate_captures,
-    realize,
     resolve_device,
     seen,
     storage_of,
@@ -60,6 +57,12 @@ from anneal.tensor import _interchange as interchange
 from anneal.tensor._repr import html, text
 from anneal.uop import MOVEMENT, DType, Op, UOp, const, dtypes
 from anneal.uop.sizes import is_symbolic, product
+
+if TYPE_CHECKING:
+    from anneal import ops, transforms
+    from anneal.ops import operators
+else:  # a family of ops is imported when one of its methods is first asked for
+    ops, operators, transforms = map(MethodsLater, ("anneal.ops", "anneal.ops.operators", "anneal.transforms"))
 
 __all__ = ["Tensor"]
 
@@ -438,6 +441,8 @@ class Tensor(Handle):
         >>> x.is_realized
         True
         """
+        from anneal.runtime import realize
+
         realize([self, *others])
         return self
 
@@ -553,8 +558,8 @@ class Tensor(Handle):
         u = self._looks
         while u.op is _DETACH:
             u = u.src[0]
-        if u.op is Op.CONST:
-            return np.array(u.arg, numpy_dtype(u.dtype))
+        if (number := repeated(u)) is not None:
+            return np.full(bound_shape(u.shape), number, numpy_dtype(u.dtype))
         if 0 in u.shape:
             return np.zeros(bound_shape(u.shape), numpy_dtype(u.dtype))
         if here.assigned:  # only while a jit function runs
@@ -616,11 +621,14 @@ class Tensor(Handle):
 
     # -- operators ------------------------------------------------------------------------------------------------
 
-    def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]
-        return operators.eq(self, other)
+    if TYPE_CHECKING:  # a mere name would have the type of object's
 
-    def __ne__(self, other: Any) -> Tensor:  # type: ignore[override]
-        return operators.ne(self, other)
+        def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+
+        def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+
+    else:
+        __eq__, __ne__ = operators.eq, operators.ne
 
     __hash__ = object.__hash__
 
@@ -1285,15 +1293,7 @@ class Tensor(Handle):
 
     no_grad = no_grad
 
-    @staticmethod
-    def manual_seed(seed: Integer) -> None:
-        """Start the stream of random numbers anew with `seed`; see `anneal.tensor.random.manual_seed`.
-
-        >>> Tensor.manual_seed(0); a = Tensor.rand(2); Tensor.manual_seed(0)
-        >>> (a == Tensor.rand(2)).all().item()
-        True
-        """
-        ops.manual_seed(seed)
+    manual_seed = staticmethod(ops.manual_seed)
 
     # The short casts stand here and last, because they hide Python's own names in the body of a class.
 
@@ -1390,6 +1390,7 @@ class Tensor(Handle):
 
 Tensor._made = Tensor
 made.register(Tensor)
+statics_later(Tensor)
 
 
 def _plain(cls: type[Tensor], u: UOp, device: str) -> Tensor:

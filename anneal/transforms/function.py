@@ -97,13 +97,13 @@ class Function:
         raise MissingMethodError("this Function defines no setup_context, a static method: define it in the class")
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        """The gradients of the arguments, one for each, given `grads`, those of the results, and `ctx`."""
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        """The gradients of the arguments, one for each, given those of the results: `backward(ctx, *grads)`."""
         raise MissingMethodError("this Function defines no backward, a static method: define it in the class")
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        """The tangents of the results, given `tangents`, those of the arguments, and `ctx`."""
+    def jvp(*args: Any, **kwargs: Any) -> Any:
+        """The tangents of the results, given those of the arguments: `jvp(ctx, *tangents)`."""
         raise MissingMethodError("this Function defines no jvp, a static method: define it in the class")
 
     @classmethod

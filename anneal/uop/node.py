@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 import os
@@ -218,8 +217,10 @@ class UOp(_Slots):
     def key(self) -> bytes:
         """Content hash of the whole graph below: the same in every process, blind to construction order."""
         if self._key is None:
+            from hashlib import blake2b  # loads a library of some megabytes
+
             for u in toposort((self,), until=_has_key):
-                h = hashlib.blake2b(digest_size=16)
+                h = blake2b(digest_size=16)
                 arg = LATER.mapped(u.arg, _content) if SYMBOLIC.seen and LATER.symbolic_arg(u.arg) else u.arg
                 h.update(f"{u.op.name}|{u.dtype.name}|{arg!r}|{u.tag!r}|{len(u.src)}".encode())
                 for s in u.src:

@@ -28,8 +28,8 @@ def regression_by_hand(torch: Any, rng: Any) -> Losses:
         loss = ((x @ w + b - y) ** 2).mean()
         loss.backward()
         with torch.no_grad():
-            w -= 0.1 * w.grad
-            b -= 0.1 * b.grad
+            for p in (w, b):
+                p -= 0.1 * p.grad
             w.clamp_(-0.5, 0.5)
         w.grad = b.grad = None
         losses.append(loss.item())

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,25 +17,12 @@ import pytest
 
 from anneal import ops
 from anneal.errors import DTypeError
+from anneal.ops import homes
 from anneal.runtime import Handle
 from anneal.tensor import Tensor, functional
 
 ROOT = Path(__file__).resolve().parents[2]
-OTHERS = (
-    "arguments",
-    "axes",
-    "bases",
-    "data",
-    "families",
-    "glossary",
-    "grad_mode",
-    "host",
-    "made",
-    "nodes",
-    "operators",
-    "precision",
-)
-FAMILIES = [m for name, m in vars(ops).items() if isinstance(m, ModuleType) and name not in OTHERS]
+FAMILIES = [import_module(f"anneal.ops.{family}") for family in (*homes.FAMILIES, "pairs")]
 
 # Ops that take a tensor first and are no methods.
 NO_METHODS = {
@@ -75,6 +63,16 @@ def test_tensor_is_one_class() -> None:
     assert Tensor.__mro__ == (Tensor, Handle, object)
 
 
+def test_the_table_of_homes_says_what_the_families_say() -> None:
+    """A family without a line there, or an op, would be no name of `anneal.ops`."""
+    here = Path(ops.__file__).parent
+    written = {path.stem: import_module(f"anneal.ops.{path.stem}") for path in here.glob("*.py") if path.stem[0] != "_"}
+    starred = re.findall(r"^from anneal\.ops\.(\w+) import \*", (here / "families.py").read_text(), re.MULTILINE)
+    assert sorted(starred) == sorted(homes.FAMILIES)
+    for family in starred:
+        assert sorted(written[family].__all__) == sorted(homes.FAMILIES[family]), f"{family}: a line of homes.py"
+
+
 def test_a_name_has_one_family() -> None:
     names = [name for _, name, _ in listed()]
     assert len(names) == len(set(names)) > 400
@@ -110,6 +108,8 @@ def test_help_shows_the_signature_and_the_text_of_the_function() -> None:
 
 def test_no_method_gives_any() -> None:
     """What comes out has a type: a tensor, tensors, or what the annotation says."""
+    for name in dir(Tensor):
+        getattr(Tensor, name)  # imported by now
     for name, found in vars(Tensor).items():
         function = inspect.unwrap(found.__func__ if isinstance(found, (classmethod, staticmethod)) else found)
         if inspect.isfunction(function) and function.__module__.startswith("anneal.ops."):

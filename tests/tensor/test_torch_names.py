@@ -75,6 +75,26 @@ def test_names_come_when_they_are_asked_for() -> None:
         an.nothing  # type: ignore[attr-defined]
 
 
+# What a first tensor needs none of: each would cost every program some milliseconds of its start.
+LATER = """
+anneal.ops.functions anneal.ops.linalg anneal.ops.reduce anneal.runtime.execution anneal.runtime.jitted anneal.schedule.records
+anneal.codegen anneal.transforms anneal.linalg anneal.nn anneal.optim anneal.tensor.io anneal.torch_names anneal.backend.cpu
+anneal.backend.webgpu anneal.cache hashlib html ml_dtypes numpy.random onnx random regex requests rich typer urllib wgpu zipfile
+"""
+
+
+@pytest.mark.parametrize("first", ["an.zeros(3)", "print(an.zeros(3))"])
+def test_a_first_tensor_imports_what_it_needs(first: str) -> None:
+    code = (
+        f"import sys, numpy; before = set(sys.modules); import anneal as an; {first}; print(*set(sys.modules) - before)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    came = run.stdout.splitlines()[-1].split()
+    assert sorted(set(came) & set(LATER.split())) == []
+    assert "anneal.ops.creation" in came
+    assert len([name for name in came if name.startswith("anneal.")]) < 70  # 60 when this was written
+
+
 def test_the_command_is_a_module_too() -> None:
     run = subprocess.run([sys.executable, "-m", "anneal", "--help"], capture_output=True, text=True, check=True)
     assert "Usage" in run.stdout

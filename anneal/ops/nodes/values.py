@@ -6,15 +6,26 @@ from typing import Any
 
 from anneal.errors import DTypeError
 from anneal.ops.nodes.movement import expand, reshape
-from anneal.uop import DType, Op, UOp, alu, const, dtypes, promote
+from anneal.uop import MOVEMENT, DType, Op, UOp, alu, const, dtypes, promote
 
-__all__ = ["Number", "broadcast", "check_fits", "common_dtype", "elementwise", "share", "weak_const", "weak_dtype"]
+__all__ = [
+    "Number",
+    "broadcast",
+    "check_fits",
+    "common_dtype",
+    "elementwise",
+    "repeated",
+    "share",
+    "weak_const",
+    "weak_dtype",
+]
 
 Number = bool | int | float
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
 _FLOAT32 = dtypes.float32
 _INT32 = dtypes.int32
+_REPEATS = MOVEMENT - {Op.PAD}  # of one number they give that number
 
 
 def broadcast(u: UOp, shape: Shape) -> UOp:
@@ -22,6 +33,13 @@ def broadcast(u: UOp, shape: Shape) -> UOp:
     if u.shape == shape:
         return u
     return expand(reshape(u, (1,) * (len(shape) - len(u.shape)) + u.shape), shape)
+
+
+def repeated(u: UOp) -> Number | None:
+    """The number that every element of `u` is, if its graph says so."""
+    while u.op in _REPEATS:
+        u = u.src[0]
+    return u.arg if u.op is Op.CONST else None
 
 
 def elementwise(op: Op, src: tuple[UOp, ...], shape: Shape) -> UOp:

@@ -26,15 +26,16 @@ def run() -> list[float]:
     plateau = lr_scheduler.ReduceLROnPlateau(optimizers[2], factor=0.5, patience=1)
     losses = []
     for _ in range(STEPS):
-        total = 0.0
+        total, last = 0.0, 0.0
         for model, optimizer in zip(models, optimizers, strict=True):
             optimizer.zero_grad()
             loss = F.huber_loss(model(x), y)
             loss.backward()
             optimizer.step()
-            total += loss.item()
+            last = loss.item()
+            total += last
         warm.step()
         cycle.step()
-        plateau.step(loss.item())
+        plateau.step(last)
         losses.append(total + sum(o.param_groups[0]["lr"] for o in optimizers))
     return losses
