@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from anneal.runtime import here
 from anneal.transforms import RemovableHandle
 
 if TYPE_CHECKING:
     from anneal.nn._module import Module
 
-__all__ = ["Hooks", "RemovableHandle", "called", "hook_on"]
+__all__ = ["Hooks", "RemovableHandle", "called", "called_first", "hook_on"]
 
 
 class Hooks:
@@ -30,8 +31,20 @@ def hook_on(module: Module, when: str, hook: Callable[..., Any], prepend: bool, 
     return RemovableHandle(named, (hook, with_kwargs), prepend)
 
 
-def called(module: Module, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def called_first(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`called` for a module that no other calls: the paths of those below begin at it."""
+    here.modules = {id(m): name for name, m in module.named_modules()}
+    try:
+        return called(module, args, kwargs)
+    finally:
+        here.modules = None
+
+
+def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`module.forward` with its hooks: those before may give other arguments, those after another result."""
+    hooks = module._hooks
+    if hooks is None:
+        return module.forward(*args, **kwargs)
     for hook, whole in list(hooks.before.values()):
         if whole:
             changed = hook(module, args, kwargs)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from anneal.backend import device_names, is_foreign
 from anneal.errors import DataError, DTypeError, MissingMethodError
-from anneal.nn._hooks import Hooks, RemovableHandle, called, hook_on
+from anneal.nn._hooks import Hooks, RemovableHandle, called, called_first, hook_on
 from anneal.nn._parameter import Parameter
 from anneal.nn._whole_calls import whole_call
 from anneal.ops import DTypeLike, as_dtype, explain_class, said
@@ -35,21 +35,6 @@ class _Forward(Protocol[P, _R_co]):
 
     @property
     def _hooks(self) -> Hooks | None: ...
-
-
-def _forward(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A module's `forward`, with its hooks."""
-    hooks = module._hooks
-    return module.forward(*args, **kwargs) if hooks is None else called(module, hooks, args, kwargs)
-
-
-def _first(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`_forward` of the module that is called first: the paths of all others begin at it."""
-    here.modules = {id(m): name for name, m in module.named_modules()}
-    try:
-        return _forward(module, args, kwargs)
-    finally:
-        here.modules = None
 
 
 class LoadedKeys(NamedTuple):
@@ -124,7 +109,9 @@ class Module:
         module: Any = self
         result: R
         if names is None:
-            result = whole_call(module, _first, args, kwargs) if here.defers else _first(module, args, kwargs)
+            result = (
+                whole_call(module, called_first, args, kwargs) if here.defers else called_first(module, args, kwargs)
+            )
             return result
         nodes = arena()
         before = nodes.path
@@ -135,7 +122,7 @@ class Module:
                 names.setdefault(id(m), below)
         nodes.path = name
         try:
-            result = whole_call(module, _forward, args, kwargs) if here.defers else _forward(module, args, kwargs)
+            result = whole_call(module, called, args, kwargs) if here.defers else called(module, args, kwargs)
             return result
         finally:
             nodes.path = before
