@@ -107,11 +107,14 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
 def triangular_solve(
     b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolve:
-    """X with A X = b for a triangle A, or A^T X = b if `transpose`; and A. On the host."""
+    """The solution X of A X = b for a triangle A, or of A^T X = b if `transpose`; and A. On the host.
+
+    `upper` says which triangle of A counts; with `unitriangular` its diagonal counts as ones.
+    """
     a, high = (A.mT, not upper) if transpose else (A, upper)
     return TriangularSolve(solve_triangular(a, b, upper=high, unitriangular=unitriangular), A.clone())
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """`linalg.multi_dot`; one matrix is itself."""
+    """The product of `matrices`, as `linalg.multi_dot` takes it; one matrix is itself."""
     return multi_dot(matrices) if len(matrices) > 1 else matrices[0]
