@@ -11,6 +11,7 @@ from anneal.codegen import Target
 from anneal.errors import UserError
 from anneal.inspect.derivations import FiredRule
 from anneal.inspect.lines import launch
+from anneal.inspect.made import made_by
 from anneal.inspect.names import Line
 from anneal.inspect.pipelines import PassInfo, passes
 from anneal.rewrite import Event
@@ -89,7 +90,7 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
     """
     order = live_nodes(sink)
     numbers = {u: n for n, u in enumerate(order)}
-    made = {e.after: FiredRule(e.rule, e.table, e.place, e.pass_name) for e in fired if isinstance(e.after, UOp)}
+    made = made_by(fired)
     kernels: dict[int, list[int]] = {}
     for n, call in enumerate(plan.calls if plan is not None else ()):
         for at in call.places:

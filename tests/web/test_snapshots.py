@@ -36,12 +36,12 @@ def taken(client: Client, view: str) -> str:
     return answer.text
 
 
-def test_a_page_has_the_answers_of_its_view_and_no_more_than_that(client: Client, tmp_path: Path) -> None:
-    other = upload(client, "other.onnx", relu(tmp_path / "m.onnx"))
-    page = taken(client, "/k/mlp?kernel=2&line=12")
+def test_a_page_has_the_answers_of_its_view_and_no_more_than_that(shared: Client, tmp_path: Path) -> None:
+    other = upload(shared, "other.onnx", relu(tmp_path / "m.onnx"))
+    page = taken(shared, "/k/mlp?kernel=2&line=12")
     found = kept(page)
     assert found["view"] == "/k/mlp?kernel=2&line=12"
-    asked = client.get("/api/ask/kernel", params={"model": "mlp", "step": "1", "kernel": 2}).json()
+    asked = shared.get("/api/ask/kernel", params={"model": "mlp", "step": "1", "kernel": 2}).json()
     kernel = found["answers"]["/api/ask/kernel&kernel=2&model=mlp&step=1"]
     assert [x["text"] for x in kernel["text"]["lines"]] == [x["text"] for x in asked["text"]["lines"]]
     line = next(x["lines"][0] for x in asked["text"]["lines"] if x["lines"])
@@ -52,12 +52,12 @@ def test_a_page_has_the_answers_of_its_view_and_no_more_than_that(client: Client
     assert (session["token"], session["uploads"], session["jobs"], session["runs"]) == ("", [], [], [])
     assert Path(line["file"]).is_absolute()
     assert str(ROOT) not in json.dumps(found)
-    assert client.app.key.token not in page  # type: ignore[attr-defined]
+    assert shared.app.key.token not in page  # type: ignore[attr-defined]
     assert other["id"] not in page
 
 
-def test_its_policy_allows_what_it_has_alone(client: Client) -> None:
-    page = taken(client, "/x/EXP")
+def test_its_policy_allows_what_it_has_alone(shared: Client) -> None:
+    page = taken(shared, "/x/EXP")
     policy = re.search(r'content="(default-src[^"]*)"', page)
     assert policy is not None
     for tag, name in (('<script type="module">', "script"), ("<style>", "style")):
@@ -69,16 +69,17 @@ def test_its_policy_allows_what_it_has_alone(client: Client) -> None:
     assert not re.search(r'(?:src|href)="?/', page.split("<script", 1)[0])
 
 
-def test_every_view_has_one(client: Client, tmp_path: Path) -> None:
+def test_every_view_has_one(shared: Client) -> None:
+    runs = shared.studio.where / "runs"  # type: ignore[attr-defined]
     job = "20260314T150926-train-a1b2c3"
-    place = tmp_path / "runs" / ".studio" / "jobs" / job
+    place = runs / ".studio" / "jobs" / job
     place.mkdir(parents=True)
     facts = Job(job, "train", "mlp", "cpu", [], {}, state="done", run="one")
     (place / "job.json").write_text(json.dumps(dataclasses.asdict(facts)))
     (place / "events.jsonl").write_text('{"event":"start"}\n{"event":"step"}\n')
-    client.studio.jobs.read()  # type: ignore[attr-defined]
-    (tmp_path / "runs" / "one").mkdir()
-    (tmp_path / "runs" / "one" / "manifest.json").write_text('{"model": "mlp"}')
+    shared.studio.jobs.read()  # type: ignore[attr-defined]
+    (runs / "one").mkdir()
+    (runs / "one" / "manifest.json").write_text('{"model": "mlp"}')
     for view, wanted in (
         ("/", "/api/doctor"),
         ("/v/mlp?pass=early-rewrites", "/api/ask/pass&model=mlp&name=early-rewrites&step=1"),
@@ -86,15 +87,15 @@ def test_every_view_has_one(client: Client, tmp_path: Path) -> None:
         (f"/t/mlp?job={job}", f"/api/jobs/{job}/events"),
         ("/r/one", "/api/runs/one"),
     ):
-        assert wanted in kept(taken(client, view))["answers"], view
-    events = kept(taken(client, f"/t/mlp?job={job}"))["answers"][f"/api/jobs/{job}/events"]
+        assert wanted in kept(taken(shared, view))["answers"], view
+    events = kept(taken(shared, f"/t/mlp?job={job}"))["answers"][f"/api/jobs/{job}/events"]
     assert [e["event"] for e in events["lines"]] == ["start", "step"]
     assert events["state"]["state"] == "done"
 
 
 @pytest.mark.parametrize("view", ["/nowhere", "/v/nothing", "/v/../etc/passwd", "/r/none", "/t/mlp?job=1"])
-def test_what_is_no_view_is_an_error(client: Client, view: str) -> None:
-    answer = client.get("/api/snapshot", params={"view": view})
+def test_what_is_no_view_is_an_error(shared: Client, view: str) -> None:
+    answer = shared.get("/api/snapshot", params={"view": view})
     assert (answer.status_code, bool(answer.json()["error"])) == (422, True)
 
 
@@ -113,14 +114,14 @@ def test_the_command_writes_a_file_of_a_file(
 
 
 @pytest.mark.ci
-def test_it_opens_from_a_file_and_asks_nobody(client: Client, tmp_path: Path) -> None:
+def test_it_opens_from_a_file_and_asks_nobody(shared: Client, tmp_path: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     chromium = next((c for n in ("chromium", "chromium-browser", "google-chrome") if (c := shutil.which(n))), None)
     if chromium is None:
         pytest.skip("needs a chromium")
     views = {"/v/mlp?node=12": "svg g.box", "/k/mlp?kernel=2&line=12": ".origin h3"}
     for n, view in enumerate(views):
-        (tmp_path / f"{n}.html").write_text(taken(client, view), encoding="utf-8")
+        (tmp_path / f"{n}.html").write_text(taken(shared, view), encoding="utf-8")
     asked, wrong = [], []
     with playwright.sync_playwright() as p:
         browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox"])

@@ -1,5 +1,5 @@
 // /r and /r/ID: runs that were kept; one of them, or two side by side.
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, send, useAsked, type Job, type Run } from "./api";
 import { Chart, smoothed, thinned } from "./chart";
 import { bytes, big, count, loss, when } from "./format";
@@ -19,6 +19,7 @@ export function HistoryView({ route }: { route: Route }) {
   const other = route.query.get("with");
   const one = useAsked(route.name ? `run ${route.name}` : null, () => get<Bundle>(`/api/runs/${encodeURIComponent(route.name)}`));
   const two = useAsked(other ? `run ${other}` : null, () => get<Bundle>(`/api/runs/${encodeURIComponent(other!)}`));
+  useEffect(() => { if (two.value) document.getElementById("run")?.scrollIntoView(); }, [two.value]);
   return (
     <>
       <Head title="History" sub={<>Runs in <code>runs/</code>: those of this page, and of <code>anneal train --bundle</code>.</>} />

@@ -22,7 +22,7 @@ export function HomeView({ session, route, set }: { session: Session; route: Rou
                 <li class="model">
                   <h3><a href={link("v", m.name)}>{m.name}</a></h3>
                   <p>{m.about}</p>
-                  <p class="links"><a href={link("v", m.name)} aria-label={`Graph of ${m.name}`}>Graph</a><a href={link("k", m.name)} aria-label={`Kernels of ${m.name}`}>Kernels</a><a href={link("t", m.name)} aria-label={`Train ${m.name}`}>Train</a>{m.speaks && <a href={link("g", m.name)} aria-label={`Generate with ${m.name}`}>Generate</a>}</p>
+                  <p class="links"><a href={link("v", m.name)} aria-label={`Graph of ${m.name}`}>Graph</a><a href={link("k", m.name)} aria-label={`Kernels of ${m.name}`}>Kernels</a><a href={link("c", m.name)} aria-label={`Check ${m.name}`}>Check</a><a href={link("t", m.name)} aria-label={`Train ${m.name}`}>Train</a>{m.speaks && <a href={link("g", m.name)} aria-label={`Generate with ${m.name}`}>Generate</a>}</p>
                 </li>
               ))}
             </ul>
@@ -168,7 +168,7 @@ function OnnxCard({ u }: { u: Upload }) {
           {m.gaps.length ? (
             <div class="failed" role="alert"><h3>{m.gaps.length} nodes cannot be run</h3><ul>{m.gaps.slice(0, 40).map((g) => <li><b>{g.op}</b> {g.node}: {g.what}; {g.fix}</li>)}</ul></div>
           ) : (
-            <p class="links"><a href={link("v", u.id)}>Graph</a><a href={link("k", u.id)}>Kernels</a><button type="button" onClick={run} disabled={!!job && !["done", "failed"].includes(job.state)}>Run it</button></p>
+            <p class="links"><a href={link("v", u.id)}>Graph</a><a href={link("k", u.id)}>Kernels</a><a href={link("c", u.id)}>Check</a><button type="button" onClick={run} disabled={!!job && !["done", "failed"].includes(job.state)}>Run it</button></p>
           )}
           {error && <p class="bad" role="alert">{error}</p>}
           {job && <RunResult id={job.id} />}

@@ -36,7 +36,11 @@ function Whole({ all, route, about }: { all: Kernels; route: Route; about: About
   const number = q.get("kernel") === null ? 0 : Math.min(Number(q.get("kernel")) || 0, all.kernels.length - 1);
   const view = q.get("as") ?? "list";
   const [measured, job, start] = useTimes(route);
-  const timed = measured ?? all.times ?? null;
+  const [here, there] = [about.device === "cpu" ? "cpu" : "webgpu", measured?.device];
+  useEffect(() => { // times are of the kernels that ran: where there is no GPU those are the cpu's
+    if (there && there !== here && !isRecording(route.name)) put({ device: there === "cpu" ? "cpu" : null }, true);
+  }, [there, here]);
+  const timed = there === here ? measured : all.times ?? null;
   const trace = job?.state === "done" ? `/api/jobs/${job.id}/trace` : all.times ? `/api/ask/trace?${new URLSearchParams({ model: route.name, plan: about.plan ?? "0" })}` : null;
   if (!all.kernels.length) return <p class="pad">Nothing is computed here: the plan has no kernel.</p>;
   const phase = q.get("phase") ?? "";
@@ -264,7 +268,7 @@ function Roofline({ all, timed, number }: { all: Kernels; timed: TimeReport | nu
         {Array.from({ length: x1 - x0 + 1 }, (_, i) => <text class="tick" x={px(10 ** (x0 + i))} y={H - 14} text-anchor="middle">{10 ** (x0 + i)}</text>)}
         {Array.from({ length: y1 - y0 + 1 }, (_, i) => <text class="tick" x={L - 8} y={py(10 ** (y0 + i)) + 4} text-anchor="end">{10 ** (y0 + i)}</text>)}
         <text class="tick" x={W - 12} y={H - 2} text-anchor="end">FLOP a byte</text>
-        <text class="tick" x={4} y={12}>GFLOP/s</text>
+        <text class="tick" x={L + 6} y={14}>GFLOP/s</text>
         {points.map((p) => <circle class={`dot ${all.kernels[p.n]!.phase} ${p.n === number ? "selected" : ""}`} cx={px(p.x)} cy={py(p.y)} r={4 + Math.sqrt(p.s) * 14} onClick={() => put({ kernel: p.n })}><title>{`kernel ${p.n}: ${all.kernels[p.n]!.label}`}</title></circle>)}
       </svg>
     </Panel>
