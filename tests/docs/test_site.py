@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
+from filelock import FileLock
 
 from tests.docs.test_documents import ROOT, read
 from tools.reference import ROOMS, Entry, pages, tensor_methods
@@ -104,11 +105,18 @@ def test_there_are_thirty_questions() -> None:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs-build` builds it."""
+    """The site, built as `make docs-build` builds it, once for all workers."""
     for needed in ("mkdocs", "material", "mkdocstrings_handlers"):
         if find_spec(needed) is None:
             pytest.skip(f"needs the package {needed}: pip install -e '.[docs]'")
-    folder = tmp_path_factory.mktemp("site")
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return built(tmp_path_factory.mktemp("site"))
+    shared = tmp_path_factory.getbasetemp().parent  # the workers' own are below it
+    with FileLock(shared / "site.lock"):
+        return shared / "site" if (shared / "site" / "sitemap.xml").exists() else built(shared / "site")
+
+
+def built(folder: Path) -> Path:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     environment = os.environ | {"PYTHONPATH": path, "NO_MKDOCS_2_WARNING": "1"}
