@@ -54,7 +54,17 @@ def nothing() -> None:
 class Tensors:
     """The live tensors. Contexts share them, since a tensor may be made in one and used in another."""
 
-    __slots__ = ("derivatives", "generation", "hooked", "host_calls", "leaves", "outdated", "recordings", "routed")
+    __slots__ = (
+        "derivatives",
+        "generation",
+        "hooked",
+        "host_calls",
+        "lazy_leaves",
+        "leaves",
+        "outdated",
+        "recordings",
+        "routed",
+    )
 
     def __init__(self) -> None:
         # those on which requires_grad was set, by id
@@ -62,6 +72,7 @@ class Tensors:
         # the guard generation: it counts changes that no guard sees, and a capture holds within one generation
         self.generation = 0
         self.host_calls = False  # whether a graph may have a HOST_CALL
+        self.lazy_leaves = False  # whether a graph may have the node of a lazy tensor that became a leaf
         self.derivatives = False  # whether a graph may have a derivative by a function of Python
         self.hooked: weakref.WeakValueDictionary[int, Handle] = (
             weakref.WeakValueDictionary()

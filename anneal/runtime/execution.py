@@ -18,7 +18,16 @@ from anneal.runtime.handle import Handle
 from anneal.runtime.late import become_late, keep_run, known_run
 from anneal.runtime.launch import execute
 from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
-from anneal.runtime.numbering import Late, Line, Numbering, is_computed_late, mask_of, numbering_of, reset
+from anneal.runtime.numbering import (
+    Late,
+    Line,
+    Numbering,
+    is_computed_late,
+    mask_of,
+    note_computed,
+    numbering_of,
+    reset,
+)
 from anneal.runtime.rounds import Run
 from anneal.runtime.sizes import needed, seen
 from anneal.runtime.steps import Launch
@@ -215,6 +224,7 @@ def _realize_on(group: Sequence[Handle], name: str, told: list[tuple[Plan, list[
     """Compute lazy tensors of one device."""
     wanted: dict[UOp, None] = {}
     lazy = [t.uop for t in group]
+    note_computed(lazy)
     for n, old in enumerate(lazy):
         # two tensors of one node get memory of their own: a jit may update one of them in place
         u = old if old not in wanted else UOp(Op.CONTIGUOUS, old.dtype, (old,), tag=n)

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any
@@ -14,6 +15,7 @@ from anneal import rewrite, settings
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here, nothing
 from anneal.runtime.handle import Handle
+from anneal.runtime.nodes import is_realized
 from anneal.uop import SYMBOLIC, Op, UOp, arena, line_of, toposort
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "forget_templates",
     "is_computed_late",
     "mask_of",
+    "note_computed",
     "numbering_of",
     "reset",
 ]
@@ -38,6 +41,7 @@ _moved: dict[tuple[UOp, tuple[UOp, ...]], UOp] = {}  # templates in other number
 _tags: dict[Any, tuple[Any, ...]] = {}  # of the templates of numberings that begin in one place
 _masks: dict[UOp, int] = {}  # the numbers in a template, as bits
 _carried: set[Line] = set()  # lines whose late results went on into later rounds of a loop
+_outlived: deque[tuple[weakref.ref[UOp], Line]] = deque(maxlen=256)  # graphs that a realize left lazy, and their lines
 _rounds: dict[Any, int] = {}  # by the place where a numbering begins: how many made calls anew, one after another
 _expanding = threading.RLock()  # a late tensor may be asked for its node by any thread
 
@@ -48,6 +52,7 @@ def forget_templates() -> None:
     _masks.clear()
     _tags.clear()
     _carried.clear()
+    _outlived.clear()
 
 
 class Numbering:
@@ -69,6 +74,7 @@ class Numbering:
         "nbytes",
         "nodes",
         "origins",
+        "plain",
         "retired",
         "spent",
         "tag",
@@ -83,6 +89,7 @@ class Numbering:
         self.known: dict[UOp, UOp] = {}
         self.nodes: dict[UOp, UOp] = {}
         self.tensors: list[weakref.ref[Handle]] = []
+        self.plain: list[tuple[weakref.ref[Handle], Line]] = []  # that were late here
         self.misses, self.spent, self.why = (
             0,
             0.0,
@@ -237,19 +244,31 @@ class Numbering:
     def retire(self) -> None:
         """No more is added; of the memory stays what late tensors need."""
         with _expanding:
+            self._keep_graphs()
             self.retired = True
             needed, _ = self._needed()
             self.leaves = [u if needed >> n & 1 else None for n, u in enumerate(self.leaves)]
             self.known, self.nodes, self.tensors = {}, {}, []
+            _outlived.extend([(weakref.ref(u), line) for r, line in self.plain if (u := _graph_of(r())) is not None])
+
+    def _keep_graphs(self) -> None:
+        """Give late tensors that want gradients their nodes, where a template might become the graph of a later leaf:
+        the node of a lazy leaf is another's once nobody has it (`Arena.fresh`)."""
+        if here.context.tensors.lazy_leaves:
+            for t in [t for r in self.tensors if (t := r()) is not None and t.requires_grad]:
+                if (late := t.late) is not None and late.numbering is self:
+                    late.node_of(t)
 
     def carried(self) -> list[Handle]:
         """The live late tensors made on lines whose results were used beyond the next realize before."""
         if not _carried:
             return []
+        plain = [t for r, line in self.plain if line in _carried and _graph_of(t := r()) is not None and t is not None]
         # the graph of one that wants a gradient is wanted as it is, and that of a view, whose base an op may change
         found = [t for r in self.tensors if (t := r()) is not None and not t.requires_grad and not _is_view(t)]
         live = [(t, t.late) for t in found]
-        return [t for t, late in live if late is not None and late.line in _carried and late.numbering is self]
+        kept = [t for t, late in live if late is not None and late.line in _carried and late.numbering is self]
+        return [*plain, *kept]
 
     def _needed(self) -> tuple[int, list[weakref.ref[Handle]]]:
         """The numbers of the memory that late tensors need, as bits, and those tensors."""
@@ -264,6 +283,7 @@ class Numbering:
     def let_go(self) -> None:
         """Keep the memory that late tensors need, and no other."""
         with _expanding:
+            self._keep_graphs()
             needed, self.tensors = self._needed()
             self.known.clear()
             self.nodes.clear()
@@ -320,7 +340,25 @@ class Late:
                     raise
                 return t.uop  # another thread has computed it
             t.uop, t.late = u, None
+            if self.numbering.retired:
+                _carried.add(self.line)
+            elif not t.requires_grad:
+                self.numbering.plain.append((weakref.ref(t), self.line))
             return u
+
+
+def _graph_of(t: Handle | None) -> UOp | None:
+    """The node of a tensor that is lazy, and no view of another one."""
+    if t is None or t.late is not None or not t.uop.weak or is_realized(t.uop) or _is_view(t):
+        return None
+    return t.uop
+
+
+def note_computed(roots: Iterable[UOp]) -> None:
+    """Look in graphs that are to be computed for those that a realize before left lazy: a loop goes on from them."""
+    if _outlived:
+        below = set(toposort(roots))
+        _carried.update([line for r, line in _outlived if r() in below])
 
 
 def _is_view(t: Handle) -> bool:

@@ -10,7 +10,6 @@ through it, the buffer's Storage remembers the graph it was computed from as `or
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
@@ -55,7 +54,7 @@ from anneal.runtime import (
 )
 from anneal.tensor import _interchange as interchange
 from anneal.tensor._repr import html, text
-from anneal.uop import MOVEMENT, DType, Op, UOp, const, dtypes
+from anneal.uop import MOVEMENT, DType, Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import is_symbolic, product
 
 if TYPE_CHECKING:
@@ -68,7 +67,6 @@ __all__ = ["Tensor"]
 
 _DETACH = Op.DETACH
 _KNOWN_DTYPES = (*HELD, "half", "float", "double", "int", "long")
-_LEAF_NUMBERS = itertools.count()
 _create = object.__new__
 
 
@@ -317,7 +315,8 @@ class Tensor(Handle):
         if requires_grad and self.is_leaf:
             if storage_of(self.uop) is None and self.uop.tag is None:
                 # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
-                self.uop = UOp(Op.CONTIGUOUS, self.uop.dtype, (self.uop,), tag=("leaf", next(_LEAF_NUMBERS)))
+                self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf")
+                here.context.tensors.lazy_leaves |= self.uop.weak
             here.context.tensors.leaves[id(self)] = self
         else:
             here.context.tensors.leaves.pop(id(self), None)

@@ -414,6 +414,18 @@ class Arena(Builder):
                 self.sweep()
         return u
 
+    def fresh(self, op: Op, src: UOp, name: str) -> UOp:
+        """`op` of a node as a node that nobody has: its tag is the first of (name, 0), (name, 1), ... whose node is not
+        there, so that a loop makes the same graph in each round. Of a node that is not weak it is one never used: those
+        that nobody has are there until the next sweep."""
+        with self._lock:
+            for n in itertools.count() if src.weak else _MARKS:
+                tag = (name, n)
+                found = self.nodes.get((op, src.dtype, (src,), None, tag))
+                if found is None or (found.__class__ is not UOp and found() is None):
+                    return UOp(op, src.dtype, (src,), tag=tag)
+        raise AssertionError("unreachable: numbers do not end")
+
     def _gone(self, ref: _Ref) -> None:
         """A weak node went: its place is free. Runs wherever the last reference was dropped, in any thread."""
         self._dead.append(ref)
