@@ -46,4 +46,5 @@ def __dir__() -> list[str]:
 
     front = import_module("anneal.front")
     rooms = ("array_api", "autograd", "fft", "func", "linalg", "nn", "optim", "utils")
-    return sorted({*globals(), *rooms, *[name for name in dir(front) if not name.startswith("_")]})
+    own = set(globals()) - {"Any", "TYPE_CHECKING", "annotations"}
+    return sorted({*own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})

@@ -77,7 +77,8 @@ else:  # a later line of the table counts before an earlier one
     __getattr__ = opened_later(__name__, _FILES)
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *[name for names in _FILES.values() for name in names]})
+        needed = {"TYPE_CHECKING", "annotations", "math", "opened_later"}  # by this file alone
+        return sorted({*globals(), *[name for names in _FILES.values() for name in names]} - needed)
 
 
 # -- dtypes -----------------------------------------------------------------------------------------------

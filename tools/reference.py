@@ -141,8 +141,7 @@ def _pages_of(module: ModuleType, folder: str, heading: str, documented: dict[st
 
 def _names(module: ModuleType) -> Iterator[str]:
     if module.__name__ == "anneal.front":
-        hidden = {"TYPE_CHECKING", "annotations", "np", "opened_later"}
-        yield from (name for name in dir(module) if not name.startswith("_") and name not in hidden)
+        yield from (name for name in dir(module) if not name.startswith("_"))
     else:
         yield from getattr(module, "__all__", ())
 

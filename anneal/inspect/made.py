@@ -23,7 +23,7 @@ def made_by(fired: Iterable[Event]) -> dict[UOp, FiredRule]:
     >>> x = Tensor([1.0, 2.0], requires_grad=True)
     >>> with tracing() as events:
     ...     x.tanh().sum().backward()
-    >>> {rule.rule for rule in made_by(events).values()} >= {"tanh(x) -> g * (1 - y * y)"}
+    >>> any(rule.rule.endswith("-> g * (1 - y * y)") for rule in made_by(events).values())
     True
     """
     made: dict[UOp, FiredRule] = {}

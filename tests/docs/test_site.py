@@ -73,7 +73,7 @@ def test_every_public_name_of_a_room_is_in_the_reference(room: str) -> None:
         pytest.skip("not there yet")
     module = import_module(room)
     front = room == "anneal.front"
-    names = [n for n in vars(module) if not n.startswith("_")] if front else getattr(module, "__all__", [])
+    names = [n for n in dir(module) if not n.startswith("_")] if front else getattr(module, "__all__", [])
     values = {n for page in pages() if page.room == room for n, _ in page.values}
     missing = []
     for name in names:
