@@ -45,6 +45,8 @@ BARS = {
     "zooming": (45, "frames/s"),
     "search": (100, "ms"),
     "event to pixel": (150, "ms"),
+    "drawing a run, browser": (None, "% of a core"),
+    "drawing a run, server": (None, "% of a core"),
     "slower, no page": (3, "%"),
     "slower, no page, a step": (3, "%"),
     "slower, one page": (15, "%"),
@@ -312,6 +314,51 @@ def _note(path: Path, written: list[tuple[int, float]], ended: threading.Event) 
                     written.append((steps, now))
 
 
+def told(driver: Any, chromium: str, where: Path, cache: Path, seconds: float = 12.0) -> dict[str, list[float]]:
+    """What a page and the server take of one core while a run is told that does 80 steps a second; no run is there.
+
+    The job's lock is held, and its events are written, by this process.
+    """
+    from filelock import FileLock
+
+    place = where / "runs/.studio/jobs/20260314T150926-train-a1b2c3"
+    place.mkdir(parents=True)
+    facts = {"id": place.name, "kind": "train", "model": "makemore-mlp", "device": "cpu", "arguments": [], "about": {}}
+    (place / "job.json").write_text(json.dumps({**facts, "state": "running", "pid": os.getpid()}))
+    count = 0
+    with FileLock(place / "lock"), (place / "events.jsonl").open("a") as events, served(where, cache) as studio:
+        before = _descendants(os.getpid())
+        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
+        with page(browser, f"{studio.url}/t/makemore-mlp?job={place.name}", "[data-steps]") as (p, _):
+            p.wait_for_timeout(2000)
+            ours = _descendants(os.getpid()) - before
+            begun, cpu = time.perf_counter(), [sum(map(_cpu, ours)), _cpu(studio.process.pid)]
+            while time.perf_counter() - begun < seconds:
+                for _ in range(8):
+                    count += 1
+                    step = {"step": count, "loss": 3 / count + count % 7 / 50, "ms": 12 + count % 5 / 9}
+                    events.write(json.dumps({"event": "step", **step, "lr": 0.1, "norm": 1 + count % 9 / 9}) + "\n")
+                events.flush()
+                time.sleep(0.1)
+            took = time.perf_counter() - begun
+            shares = [100 * (sum(map(_cpu, ours)) - cpu[0]) / took, 100 * (_cpu(studio.process.pid) - cpu[1]) / took]
+            p.wait_for_selector(f"[data-steps='{count}']")
+        browser.close()
+    return {"drawing a run, browser": [shares[0]], "drawing a run, server": [shares[1]]}
+
+
+def _descendants(root: int) -> set[int]:
+    """The processes that one started, and those that they did; none where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            children.setdefault(int(stat.read_text().rsplit(")", 1)[1].split()[1]), []).append(int(stat.parent.name))
+    found = [root]
+    for pid in found:
+        found += children.get(pid, [])
+    return {*found[1:]}
+
+
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     from playwright.sync_api import sync_playwright
 
@@ -329,6 +376,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             found |= graphs(browser, args.runs, where, cache)
         if "train" in args.parts:
             found |= training(browser, where, cache, args.model, args.steps, args.rounds)
+        if "page" in args.parts:
+            found |= told(driver, chromium, Path(place) / "told", cache)
         browser.close()
     rows = {}
     for name, values in found.items():
@@ -341,14 +390,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.studio", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument(
-        "--parts", default="start,graph,train", help="some of start, graph and train, with commas between"
+        "--parts", default="start,graph,page,train", help="some of start, graph, page and train, with commas between"
     )
     parser.add_argument("--model", default="makemore-mlp", help="what is trained")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3, help="runs of each kind of training")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    args.parts = h.chosen_names(parser, args.parts, ("start", "graph", "train"), "part")
+    args.parts = h.chosen_names(parser, args.parts, ("start", "graph", "page", "train"), "part")
     result = measure(args)
     rows = [
         {"what": f"{n} ({r['unit']})" if r["unit"] else n, "min": r["min"], "median": r["median"], "max": r["max"], "bar": r["bar"] or ""}

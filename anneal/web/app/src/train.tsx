@@ -16,7 +16,7 @@ export interface Shown { step: number; sample: string; picture: string | null }
 export interface Slow { phase: string; label: string; seconds: number; share: number }
 export interface Watched { job: Job | null; start: Start | null; steps: Step[]; samples: Shown[]; slowest: Slow[]; done: Done | null; version: number; calm: number }
 const nothing = (): Watched => ({ job: null, start: null, steps: [], samples: [], slowest: [], done: null, version: 0, calm: 0 });
-const GAP_MS = 150; // at least, from one drawing to the next
+const GAP_MS = 120; // at least, from one drawing to the next
 const CALM_MS = 1000; // between two drawings of all but the loss
 
 const live = (job: Job | null): boolean => !!job && ["running", "paused", "queued"].includes(job.state);
