@@ -49,12 +49,15 @@ def contestant(who: str, case: str, device: str) -> tuple[Callable[[], float], d
         about = {"threads": torch.get_num_threads(), "device": place}
     else:
         from anneal import nn, optim
+        from anneal.backend import get_device
         from anneal.tensor import Tensor, functional, manual_seed, set_default_device
 
         set_default_device(device)
         manual_seed(0)
         library = Library("anneal", nn, functional, optim)
-        tensor, about = Tensor, {"device": device}
+        found = get_device(device).describe()
+        tensor = Tensor
+        about = {"device": str(found.get("adapter") or device), "driver": str(found.get("driver", ""))}
     program = CASES[case](library)
     step = program.step
     if who == "jit":
@@ -153,9 +156,9 @@ def profile(case: str, device: str, steps: int) -> list[dict[str, Any]]:
     ]
 
 
-def rows(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
     out = []
-    for r in results:
+    for r in result["models"]:
         row: dict[str, Any] = {"model": r["case"]}
         for n, found in r["results"].items():
             row |= {f"{n} ms": found["ms"], f"{n} cpu": found["cpu_ms"]}
@@ -185,7 +188,9 @@ def main() -> None:
             print(h.table(profile(case, args.device, args.steps)))
         return
     results = [compare(c, args.device, args.who.split(","), args.steps, args.rounds) for c in cases]
-    h.report({"benchmark": "eager", "machine": h.machine(), "models": results}, rows(results), args.json)
+    first = results[0]["results"]
+    found = {"benchmark": "eager", "machine": h.machine(), "contestants": first, "models": results}
+    h.report(found, rows(found), args.json)
 
 
 if __name__ == "__main__":

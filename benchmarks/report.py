@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import _harness as h
-from benchmarks import compile_time, gpt2, matmul, memory, memory_bound, nanogpt, onnx_peers, startup, train_step
+from benchmarks import compile_time, eager, gpt2, matmul, memory, memory_bound, nanogpt, onnx_peers, startup, train_step
 
 RESULTS = h.ROOT / "benchmarks" / "results"
 HEAD = """# Benchmarks
@@ -25,6 +25,7 @@ SECTIONS = (
     (matmul, "Products of matrices"),
     (memory_bound, "What memory bounds"),
     (train_step, "A training step"),
+    (eager, "A training step without jit"),
     (nanogpt, "From command to sample"),
     (gpt2, "GPT-2 small"),
     (onnx_peers, "ONNX files"),

@@ -34,7 +34,10 @@ def imports(tree: ast.AST, modules: set[str]) -> Iterator[str]:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 yield inner if inner in modules else node.module
-        waiting += ast.iter_child_nodes(node)
+        # statements alone: expressions, which are most nodes, import nothing
+        waiting += [
+            n for n in ast.iter_child_nodes(node) if isinstance(n, (ast.stmt, ast.ExceptHandler, ast.match_case))
+        ]
 
 
 def graph_of(package: Path) -> dict[str, set[str]]:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.front_doors import statements
+
 PACKAGE = Path(__file__).resolve().parent.parent / "anneal"
 
 CACHE = "a cache: what it holds follows from its key, so forgetting it costs time alone"
@@ -119,7 +121,7 @@ def module_of(path: Path, package: Path) -> str:
 def homes(tree: ast.Module, module: str) -> dict[str, str]:
     """The names of a module that hold something of this package, with the full name of each: its own and imported."""
     found = {}
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(module.partition(".")[0]):
             found.update({a.asname or a.name: f"{node.module}.{a.name}" for a in node.names})
     waiting: list[ast.AST] = list(tree.body)

@@ -58,8 +58,18 @@ def _parent(name: str) -> str:
     return name.rpartition(".")[0]
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """The statements of a module, those inside others too. Expressions, which are most nodes, are not walked."""
+    waiting = [tree]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+                yield node
+                waiting.append(node)
+
+
 def _imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -72,13 +82,19 @@ def _inside(name: str, door: str) -> bool:
     return f"{name}.".startswith(f"{_parent(door)}.")
 
 
-def past_doors(root: Path) -> dict[str, set[str]]:
+def imports_of(root: Path) -> dict[str, list[str]]:
+    """What each module imports."""
+    known = modules(root)
+    return {name: list(_imports(path, known)) for name, path in known.items()}
+
+
+def past_doors(root: Path, imported: dict[str, list[str]]) -> dict[str, set[str]]:
     """For each room the imports of its modules from outside, `importing room.** -> module`."""
-    known, found = modules(root), {room: set[str]() for room in rooms(root)}
-    for name, path in known.items():
-        for target in _imports(path, known):
+    found = {room: set[str]() for room in rooms(root)}
+    for name, targets in imported.items():
+        for target in targets:
             room = _parent(target)
-            if target not in known or room not in found or target in DOORS or f"{name}.".startswith(f"{room}."):
+            if target not in imported or room not in found or target in DOORS or f"{name}.".startswith(f"{room}."):
                 continue
             importer = name if name in found or _parent(name) == "anneal" else f"{_parent(name)}.**"
             found[room].add(f"{importer} -> {target}")
@@ -87,10 +103,10 @@ def past_doors(root: Path) -> dict[str, set[str]]:
 
 def section(root: Path) -> str:
     """The contracts as TOML."""
-    known, lines = modules(root), []
-    entered = {door for name, path in known.items() for door in _imports(path, known) if not _inside(name, door)}
-    for room, exceptions in past_doors(root).items():
-        if not any(_parent(name) == room for name in known):
+    imported, lines = imports_of(root), []
+    entered = {door for name, doors in imported.items() for door in doors if not _inside(name, door)}
+    for room, exceptions in past_doors(root, imported).items():
+        if not any(_parent(name) == room for name in imported):
             continue
         lines += [
             "[[tool.importlinter.contracts]]",
@@ -118,4 +134,4 @@ def rewritten(text: str, root: Path) -> str:
 if __name__ == "__main__":
     config = ROOT / "pyproject.toml"
     config.write_text(rewritten(config.read_text(encoding="utf-8"), ROOT), encoding="utf-8")
-    print(sum(map(len, past_doors(ROOT).values())), "imports past a front door")
+    print(sum(map(len, past_doors(ROOT, imports_of(ROOT)).values())), "imports past a front door")
