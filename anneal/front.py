@@ -15,6 +15,8 @@ from anneal.tensor import Tensor as Tensor
 from anneal.tensor import dtypes as dtypes
 
 if TYPE_CHECKING:
+    from anneal.array_api import finfo as finfo
+    from anneal.array_api import iinfo as iinfo
     from anneal.linalg.older import *  # torch.qr and its kin, where methods have names of ops
     from anneal.ops import *
     from anneal.ops import as_dtype as as_dtype
@@ -66,11 +68,13 @@ else:  # a later line of the table counts before an earlier one
             "memory", "no_grad", "random", "realize", "set_default_device", "set_printoptions", "tree_leaves",
             "tree_map", "value_and_grad", "vjp", "vmap",
         ),
+        "anneal.array_api": ("finfo", "iinfo"),
         "anneal.tensor.autograd": ("enable_grad", "inference_mode", "set_grad_enabled"),
         "anneal.torch_names": (
-            "as_tensor", "asarray", "broadcast_shapes", "constant_pad_nd", "cuda", "device", "empty_permuted",
-            "empty_strided", "from_dlpack", "grid_sampler_2d", "grid_sampler_3d", "is_grad_enabled", "load", "norm",
-            "normal", "randint", "randint_like", "save", "scalar_tensor", "tensor",
+            "as_tensor", "asarray", "broadcast_shapes", "constant_pad_nd", "clone", "cuda", "detach", "device",
+            "empty_permuted", "empty_strided", "from_dlpack", "grid_sampler_2d", "grid_sampler_3d", "is_floating_point",
+            "is_grad_enabled", "load", "norm", "normal", "numel", "randint", "randint_like", "save", "scalar_tensor",
+            "tensor",
         ),
         "anneal.transforms": ("custom_jvp", "custom_vjp"),
     }  # fmt: skip

@@ -20,18 +20,22 @@ __all__ = [
     "as_tensor",
     "asarray",
     "broadcast_shapes",
+    "clone",
     "constant_pad_nd",
     "cuda",
+    "detach",
     "device",
     "empty_permuted",
     "empty_strided",
     "from_dlpack",
     "grid_sampler_2d",
     "grid_sampler_3d",
+    "is_floating_point",
     "is_grad_enabled",
     "load",
     "norm",
     "normal",
+    "numel",
     "randint",
     "randint_like",
     "save",
@@ -113,13 +117,15 @@ def from_dlpack(x: Any) -> Tensor:
     return Tensor(np.from_dlpack(x))
 
 
-def randint(*args: Any, size: Sequence[int] | None = None, **options: Any) -> Tensor:
+def randint(
+    *args: Any, low: int | None = None, high: int | None = None, size: Sequence[int] | None = None, **options: Any
+) -> Tensor:
     """Integers of [low, high): `randint(low, high, size)`, or of [0, high): `randint(high, size)`; int32.
 
     >>> randint(1, 2, (3,)).tolist()
     [1, 1, 1]
     """
-    given = list(args)
+    given = [*args, *[n for n in (low, high) if n is not None]]
     if size is None and given and isinstance(given[-1], (tuple, list)):
         size = given.pop()
     if size is None or not 1 <= len(given) <= 2:
@@ -174,6 +180,42 @@ def randint_like(x: Tensor, *bounds: int, **options: Any) -> Tensor:
     Tensor([1., 1.], dtype=float32)
     """
     return randint(*bounds, size=x.shape, **{"dtype": x.dtype, "device": x.device, **options})
+
+
+def clone(input: Tensor) -> Tensor:
+    """`input.clone()`: the same values in a tensor of its own; gradients flow through.
+
+    >>> clone(tensor([1, 2]))
+    Tensor([1, 2], dtype=int32)
+    """
+    return input.clone()
+
+
+def detach(input: Tensor) -> Tensor:
+    """`input.detach()`: the same values, through which no gradient flows.
+
+    >>> detach(tensor([1.0], requires_grad=True)).requires_grad
+    False
+    """
+    return input.detach()
+
+
+def numel(input: Tensor) -> int:
+    """How many elements a tensor has.
+
+    >>> numel(tensor([[1, 2], [3, 4]]))
+    4
+    """
+    return input.numel()
+
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether a tensor's dtype is a float.
+
+    >>> is_floating_point(tensor([1.0])), is_floating_point(tensor([1]))
+    (True, False)
+    """
+    return input.is_floating_point()
 
 
 def scalar_tensor(

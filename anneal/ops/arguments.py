@@ -15,6 +15,7 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import numpy as np
@@ -285,6 +286,49 @@ def _renamed(error: UserError, name: str) -> None:
         error.args = (f"{name}: {_PREFIX.sub('', error.args[0], count=1)}", *error.args[1:])
 
 
+# torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`).
+_SPELLINGS = {
+    "axis0": ("dim0",),
+    "axis1": ("dim1",),
+    "condition": ("x",),
+    "dimension": ("dim",),
+    "dims": ("repeats",),
+    "indices": ("index",),
+    "mat2": ("other",),
+    "other": ("b",),
+    "pad": ("padding",),
+    "size": ("shape",),
+    "split_size_or_sections": ("split_size",),
+    "x1": ("a",),
+    "x2": ("b",),
+}
+
+
+def _spelled(
+    order: Sequence[str], code: CodeType, args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """A call's arguments with the function's own names in place of torch's; None if it uses none of them."""
+    several = code.co_varnames[len(order)] if code.co_flags & inspect.CO_VARARGS else ""
+    out: dict[str, Any] = {}
+    many: Any = None
+    for name, x in options.items():
+        ours = next((o for o in (name, *_SPELLINGS.get(name, ())) if o in order or o == several), name)
+        if ours == several != "":
+            many = x
+        elif ours in out:
+            return None
+        else:
+            out[ours] = x
+    if "input" in out and "input" not in order and not args:  # the first argument that has no other name
+        first = next((o for o in order if o not in out), None)
+        if first is not None:
+            out[first] = out.pop("input")
+    if many is not None:
+        before = [out.pop(o) for o in order[len(args) : code.co_argcount] if o in out]
+        return (*args, *before, many), out
+    return None if out.keys() == options.keys() else (args, out)
+
+
 def checked(function: F, name: str = "") -> F:
     """The function with its arguments looked at first, and its name (a class's, for `__init__`) in what it raises."""
     # From the code object: inspect.signature takes 0.1 ms, and there are hundreds of ops to import.
@@ -329,8 +373,8 @@ def checked(function: F, name: str = "") -> F:
                 _renamed(error, type(args[0]).__name__ if of_class else title)
             raise
         except (AttributeError, TypeError):
-            if "input" in options and not args and order and "input" not in order:  # torch's name for the first one
-                return called(options.pop("input"), **options)
+            if options and (again := _spelled(order, code, args, options)) is not None:
+                return called(*again[0], **again[1])
             if method and args and not of_class and not is_tensor(args[0]):
                 raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}") from None
             raise

@@ -63,7 +63,9 @@ def argsort(
 
 
 @checked
-def sort(x: Tensor, dim: int | None = None, descending: bool = False, *, axis: int | None = None) -> ValuesIndices:
+def sort(
+    x: Tensor, dim: int | None = None, descending: bool = False, stable: bool = True, *, axis: int | None = None
+) -> ValuesIndices:
     """The values of an axis (the last if none is named) in order, and the positions they came from, int32.
 
     Equal elements keep their order; nan is the largest. Raises ShapeError for an axis that is not there.

@@ -75,6 +75,42 @@ def test_names_come_when_they_are_asked_for() -> None:
         an.nothing  # type: ignore[attr-defined]
 
 
+SPELLED = """
+an.flip(x, dims=[1]); x.permute(dims=(1, 0)); an.permute(input=x, dims=(1, 0)); an.swapaxes(x, axis0=0, axis1=1)
+an.tile(x, dims=(2, 1)); x.repeat(repeats=(2, 1)); an.split(x, split_size_or_sections=1, dim=1)[0]; x.view(size=(3, 2))
+an.take_along_dim(x, indices=i, dim=1); an.where(condition=x > 1, input=x, other=-x); x.sort(dim=1, stable=True).values
+an.bmm(input=x[None], mat2=x.t()[None]); an.full(size=(2,), fill_value=3.0); an.zeros(size=(2, 3), dtype=an.float32)
+an.ones(size=(2,)); an.empty(size=(0,)); an.broadcast_to(x, size=(2, 2, 3)); x.reshape(shape=(3, 2))
+x.unfold(dimension=1, size=2, step=1); an.nn.functional.pad(input=x, pad=(1, 1), value=2.0)
+an.nn.functional.cosine_similarity(x1=x, x2=x + 1, dim=1); an.randint(low=3, high=4, size=(2,)); an.clone(x); an.detach(x)
+an.gather(input=x, dim=1, index=i); an.chunk(input=x, chunks=3, dim=1)[2]
+"""
+
+
+@pytest.mark.parametrize("call", [c.strip() for c in SPELLED.replace("\n", ";").split(";") if c.strip()])
+def test_arguments_have_torchs_names_too(call: str) -> None:
+    torch = pytest.importorskip("torch")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    i = np.array([[0], [2]])
+    mine = eval(call, {"an": an, "x": an.tensor(x), "i": an.tensor(i)})
+    theirs = eval(call, {"an": torch, "x": torch.tensor(x), "i": torch.tensor(i)})
+    np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-6)
+
+
+def test_a_name_that_nobody_has_is_an_error_still() -> None:
+    for call in (
+        lambda: an.zeros(sizes=(2,)),
+        lambda: an.ones(2).flip(dim=0, dims=[0]),
+        lambda: an.ones(2).exp(other=1),
+    ):
+        with pytest.raises(TypeError):
+            call()
+    assert an.numel(an.ones(2, 3)) == 6
+    assert an.is_floating_point(an.ones(1))
+    assert an.finfo(an.float32).eps == np.finfo(np.float32).eps
+    assert an.iinfo(an.int8).max == 127
+
+
 # What a first tensor needs none of: each would cost every program some milliseconds of its start.
 LATER = """
 anneal.ops.functions anneal.ops.linalg anneal.ops.reduce anneal.runtime.execution anneal.runtime.jitted anneal.schedule.records
