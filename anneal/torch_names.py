@@ -201,7 +201,7 @@ def detach(input: Tensor) -> Tensor:
 
 
 def numel(input: Tensor) -> int:
-    """How many elements a tensor has.
+    """The number of elements of a tensor.
 
     >>> numel(tensor([[1, 2], [3, 4]]))
     4
@@ -210,7 +210,7 @@ def numel(input: Tensor) -> int:
 
 
 def is_floating_point(input: Tensor) -> bool:
-    """Whether a tensor's dtype is a float.
+    """`input.is_floating_point()`: whether its dtype is a float.
 
     >>> is_floating_point(tensor([1.0])), is_floating_point(tensor([1]))
     (True, False)
