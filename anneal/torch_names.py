@@ -201,7 +201,7 @@ def detach(input: Tensor) -> Tensor:
 
 
 def numel(input: Tensor) -> int:
-    """The number of elements of a tensor.
+    """The number of elements of `input`, a tensor.
 
     >>> numel(tensor([[1, 2], [3, 4]]))
     4

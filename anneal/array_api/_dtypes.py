@@ -120,7 +120,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def finfo(type: Any, /) -> Floats:
-    """The limits of a float dtype, or of an array's.
+    """The limits of `type`, a float dtype, or of that of an array.
 
     >>> from anneal.tensor import dtypes
     >>> finfo(dtypes.float32).eps == 2.0**-23
@@ -133,7 +133,7 @@ def finfo(type: Any, /) -> Floats:
 
 
 def iinfo(type: Any, /) -> Integers:
-    """The limits of an integer dtype, or of an array's.
+    """The limits of `type`, an integer dtype, or of that of an array.
 
     >>> from anneal.tensor import dtypes
     >>> iinfo(dtypes.int8).max
