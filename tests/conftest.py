@@ -75,7 +75,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
     And it looks seldom, since what tests make goes without it: it took a twentieth of the time.
     """
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(10_000, 10, 10)
     gc.disable()
     try:
         return (yield)
