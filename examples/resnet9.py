@@ -161,7 +161,7 @@ def run(weights: Path | None, count: int, seed: int) -> tuple[str, np.ndarray]:
     rate = len(said) / (time.perf_counter() - begun)
     lines = [
         f"data    {found.about}",
-        f"weights {weights or 'none: a network that has learnt nothing; `anneal train resnet9 --save FILE` makes some'}",
+        f"weights {weights or 'none: it has learnt nothing; `anneal train resnet9 --save FILE` makes some'}",
         report(said, answers, np.arange(min(16, len(said))), found.classes),
         f"{rate:,.0f} pictures/s, with compiling",
     ]
