@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_documents import DOCUMENTS, ROOT, read
+from tools.wrap import folded
 
 WIDTH = 120
 FOLDERS = ("anneal", "benchmarks", "examples", "tests", "tools")
@@ -74,9 +75,21 @@ def wide_prose(text: str) -> list[int]:
 
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if name not in WIDER and "web/app" not in name])
 def test_documents_are_within_the_width(name: str) -> None:
-    assert wide_prose(read(name)) == []
+    assert wide_prose(read(name)) == [], f"python tools/wrap.py {name} folds them"
 
 
 def test_wide_prose_is_found() -> None:
     text = f"{'wide ' * 30}\n\n| {'wide ' * 30} |\n\n```text\n{'wide ' * 30}\n```\n\n![a picture]({'w' * 130})\n"
     assert wide_prose(text) == [1]
+
+
+def test_documents_are_folded_between_words_and_once() -> None:
+    kept = "# A title\n\n| a | table |\n\n    code\n\n```text\nan output\n```\n"
+    assert folded(kept.replace("e", "e" * 130)) == kept.replace("e", "e" * 130)
+    text = "- " + "a word and `code with blanks` " * 9 + "it is 1. or - so " * 20 + "\n\n  below\n\n" + "[a link](to/it) " * 12
+    once = folded(text)
+    assert max(map(len, once.splitlines())) <= WIDTH
+    assert once.split() == text.split()
+    assert folded(once) == once
+    assert once.count("`code with blanks`") == 9
+    assert not [line for line in once.splitlines()[1:] if re.match(r"\s*(- |1\.)", line)]
