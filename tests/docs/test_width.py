@@ -86,7 +86,13 @@ def test_wide_prose_is_found() -> None:
 def test_documents_are_folded_between_words_and_once() -> None:
     kept = "# A title\n\n| a | table |\n\n    code\n\n```text\nan output\n```\n"
     assert folded(kept.replace("e", "e" * 130)) == kept.replace("e", "e" * 130)
-    text = "- " + "a word and `code with blanks` " * 9 + "it is 1. or - so " * 20 + "\n\n  below\n\n" + "[a link](to/it) " * 12
+    text = (
+        "- "
+        + "a word and `code with blanks` " * 9
+        + "it is 1. or - so " * 20
+        + "\n\n  below\n\n"
+        + "[a link](to/it) " * 12
+    )
     once = folded(text)
     assert max(map(len, once.splitlines())) <= WIDTH
     assert once.split() == text.split()
