@@ -352,7 +352,8 @@ def _laid_out(obj: Any, path: tuple[str, ...], tensors: dict[str, Any]) -> Any:
     if isinstance(obj, np.generic):
         return {"value": obj.item()}
     raise DataError(
-        f"save: {'.'.join(path) or 'the object'} is a {type(obj).__name__}; tensors, numbers, texts, dicts and lists are "
+        f"save: {'.'.join(path) or 'the object'} is a {type(obj).__name__}; tensors, numbers, texts, dicts and lists "
+        "are "
         "saved, so give a module's or an optimiser's state_dict()"
     )
 

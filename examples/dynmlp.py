@@ -65,7 +65,8 @@ class Growing(Training):
         points, arms = self.unseen
         right = (self.model(Tensor(points)).argmax(-1).numpy() == arms).mean()
         sizes = f"batches of {len(self.sizes)} sizes, from {min(self.sizes)} to {max(self.sizes)}"
-        return f"accuracy on 300 unseen points: {right:.1%}\n{sizes}, by kernels captured {len(self.train_step.captures)} time(s)"
+        captures = len(self.train_step.captures)
+        return f"accuracy on 300 unseen points: {right:.1%}\n{sizes}, by kernels captured {captures} time(s)"
 
 
 def make(*, steps: int = STEPS, batch: int = BATCH, seed: int = 1, lr: float = LR) -> Growing:

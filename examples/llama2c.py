@@ -141,7 +141,8 @@ class Words:
         token = BYTES + byte
         if token >= len(self.pieces) or self.pieces[token] != b"<0x%02X>" % byte:
             raise UserError(
-                f"the prompt has the byte 0x{byte:02x}, for which this tokeniser of {len(self.pieces)} tokens has none; "
+                f"the prompt has the byte 0x{byte:02x}, for which this tokeniser of {len(self.pieces)} tokens has "
+                "none; "
                 "leave it out"
             )
         return token

@@ -159,9 +159,10 @@ def run(weights: Path | None, count: int, seed: int) -> tuple[str, np.ndarray]:
     begun = time.perf_counter()
     said = classify(model, pictures, min(256, count))
     rate = len(said) / (time.perf_counter() - begun)
+    untrained = "none: a network that has learnt nothing; `anneal train resnet9 --save FILE` makes some"
     lines = [
         f"data    {found.about}",
-        f"weights {weights or 'none: a network that has learnt nothing; `anneal train resnet9 --save FILE` makes some'}",
+        f"weights {weights or untrained}",
         report(said, answers, np.arange(min(16, len(said))), found.classes),
         f"{rate:,.0f} pictures/s, with compiling",
     ]

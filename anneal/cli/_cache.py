@@ -38,7 +38,8 @@ def ls(*, as_json: bool) -> None:
     if as_json:
         listed = [
             {
-                "kind": e.kind, "file": str(e.path), "bytes": e.bytes, "seconds_unused": round(max(0.0, now - e.used), 1),
+                "kind": e.kind, "file": str(e.path), "bytes": e.bytes,
+                "seconds_unused": round(max(0.0, now - e.used), 1),
                 "what": e.label, "state": e.state,
             }
             for e in found

@@ -166,7 +166,8 @@ def _known(tokenizer: Any, model: Any, folder: Path) -> int:
     last = max(tokenizer.vocabulary.tokens)
     if last >= model.config.vocab_size:
         raise DataError(
-            f"{folder / VOCABULARY[0]} has tokens up to {last}, and the model knows {model.config.vocab_size}: they do not "
+            f"{folder / VOCABULARY[0]} has tokens up to {last}, and the model knows {model.config.vocab_size}: they "
+            "do not "
             "belong together"
         )
     return int(last) + 1

@@ -226,7 +226,8 @@ def _footer(start: Start, progress: Progress, sample: str, picture: Picture | No
         rate = start.examples_per_step / progress.median_ms * 1e3
         data(
             f"{'stopped after' if stopped else 'done:'} {progress.count} steps  final loss {progress.final_loss:.4f}"
-            f" (mean of the last {progress.final_steps})  median {progress.median_ms:.1f} ms  {rate:,.0f} {start.unit}/s"
+            f" (mean of the last {progress.final_steps})  median {progress.median_ms:.1f} ms  {rate:,.0f} "
+            f"{start.unit}/s"
         )
         data(
             f"forward {progress.uops_forward} uops  backward {progress.uops_backward} uops  "

@@ -49,7 +49,8 @@ def llama2c(story: Story) -> int:
             most = story.max_tokens or model.config.max_seq_len
             if len(given) > model.config.max_seq_len:
                 raise UserError(
-                    f"the prompt has {len(given)} tokens, and this model's context {model.config.max_seq_len}; shorten it"
+                    f"the prompt has {len(given)} tokens, and this model's context {model.config.max_seq_len}; "
+                    "shorten it"
                 )
             c = model.config
             if not story.as_json:

@@ -64,7 +64,8 @@ def _of_pairs(x: Tensor) -> int:
     """The axes of the complex tensor that the pairs of x stand for."""
     if x.ndim < 2 or x.shape[-1] != 2:
         raise ShapeError(
-            f"fft: takes pairs of real and imaginary parts, a last axis of 2, not shape {x.shape}; pairs(x) makes them of "
+            f"fft: takes pairs of real and imaginary parts, a last axis of 2, not shape {x.shape}; pairs(x) makes "
+            "them of "
             "real numbers, and rfft takes those"
         )
     return x.ndim - 1

@@ -69,7 +69,8 @@ def after_pass(
     if info is None:
         scheduler, generator = (", ".join(line.names) for line in PIPELINES)
         raise UserError(
-            f"there is no pass called {until!r}. Of the whole graph: {scheduler}. Of one kernel (--kernel N): {generator}"
+            f"there is no pass called {until!r}. Of the whole graph: {scheduler}. Of one kernel (--kernel N): "
+            f"{generator}"
         )
     if info.pipeline == schedule.PASSES.name:
         if kernel is not None:

@@ -112,7 +112,8 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     matrices("linalg.solve", B)
     if B.shape[-2 if left else -1] != n:
         raise ShapeError(
-            f"linalg.solve: {'A X = B' if left else 'X A = B'} with A of shape {A.shape} and B of shape {B.shape}: axis "
+            f"linalg.solve: {'A X = B' if left else 'X A = B'} with A of shape {A.shape} and B of shape {B.shape}: "
+            "axis "
             f"{-2 if left else -1} of B must have {n} elements"
         )
     if left:

@@ -276,7 +276,8 @@ class _Named(Module, Generic[T]):
                 or hasattr(type(self), name)
             ):
                 raise DTypeError(
-                    f"{type(self).__name__}: a name is a text without dots that does not begin with an underscore and is no "
+                    f"{type(self).__name__}: a name is a text without dots that does not begin with an underscore "
+                    "and is no "
                     f"method, not {said(name)}"
                 )
             self._names = (*self._names, name)

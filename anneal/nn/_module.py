@@ -100,7 +100,8 @@ class Module:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's computation: subclasses define it, with arguments and a result of their own."""
         raise MissingMethodError(
-            f"{type(self).__name__} defines no forward(): define it in the class; the modules of a list are called one by one"
+            f"{type(self).__name__} defines no forward(): define it in the class; the modules of a list are called one "
+            "by one"
         )
 
     def __call__(self: _Forward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -48,7 +48,8 @@ class _Pad(Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim not in (self.axes + 1, self.axes + 2) and self.mode != "constant":
             raise ShapeError(
-                f"{type(self).__name__}: x has {self.axes + 1} axes, or {self.axes + 2} with a batch, not shape {x.shape}"
+                f"{type(self).__name__}: x has {self.axes + 1} axes, or {self.axes + 2} with a batch, not shape "
+                f"{x.shape}"
             )
         return F.pad(x, self.padding, self.mode, self.value)
 

@@ -58,7 +58,8 @@ class Bounds:
                 continue
             if name not in known:
                 raise OnnxError(
-                    f"load: shapes names {name!r}, which no input has; the names are {', '.join(known) or 'none'}; a size "
+                    f"load: shapes names {name!r}, which no input has; the names are {', '.join(known) or 'none'}; a "
+                    "size "
                     'without a name is given as {"input": {axis: (low, high)}}'
                 )
             limits[name] = _limits(name, value)
@@ -110,7 +111,8 @@ class Bounds:
                 low, high = self.limits[str(name)]
                 if not low <= n <= high:
                     raise OnnxError(
-                        f"run: input {info.name!r}: axis {axis} is {name!r}, which goes from {low} to {high}, and has {n}; "
+                        f"run: input {info.name!r}: axis {axis} is {name!r}, which goes from {low} to {high}, and "
+                        f"has {n}; "
                         "load the model with wider shapes"
                     )
                 first, where = found.setdefault(str(name), (n, info.name))

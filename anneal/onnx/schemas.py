@@ -179,7 +179,8 @@ def fault_of(schema: Any, node: Node, kinds: dict[str, int]) -> str:
     if not least <= len(node.inputs) <= most:
         return f"has {len(node.inputs)} inputs, not {least if least == most else f'{least} to {most}'}"
     if not least_out <= len(node.outputs) <= most_out:
-        return f"has {len(node.outputs)} outputs, not {least_out if least_out == most_out else f'{least_out} to {most_out}'}"
+        outputs = f"{least_out}" if least_out == most_out else f"{least_out} to {most_out}"
+        return f"has {len(node.outputs)} outputs, not {outputs}"
     return ""
 
 

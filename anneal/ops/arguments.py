@@ -441,9 +441,9 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
 
 # Ops that give views in torch: a change in place of what they give changes what they were given (`bases.py`).
 _VIEW_NAMES = """
-broadcast_to chunk detach diagonal dsplit expand expand_as flatten getitem hsplit matrix_transpose moveaxis movedim narrow
-permute permute_dims ravel reshape reshape_as select split split_with_sizes squeeze swapaxes swapdims t tensor_split
-transpose unbind unflatten unsqueeze view view_as vsplit
+broadcast_to chunk detach diagonal dsplit expand expand_as flatten getitem hsplit matrix_transpose moveaxis movedim
+narrow permute permute_dims ravel reshape reshape_as select split split_with_sizes squeeze swapaxes swapdims t
+tensor_split transpose unbind unflatten unsqueeze view view_as vsplit
 """
 _VIEWS = frozenset(_VIEW_NAMES.split())
 

@@ -31,7 +31,8 @@ def broadcast_shapes(name: str, *shapes: Shape) -> Shape:
                 if out[i] != 1:
                     said = " and ".join(str(x) for x in shapes)
                     raise ShapeError(
-                        f"{name}: shapes {said} do not broadcast: axis {i - ndim} is {out[i]} in one and {n} in another; "
+                        f"{name}: shapes {said} do not broadcast: axis {i - ndim} is {out[i]} in one and {n} in "
+                        "another; "
                         f"sizes must be equal or 1 (aligned at the last axis): reshape, or unsqueeze the missing axis"
                     )
                 out[i] = n

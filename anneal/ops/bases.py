@@ -77,7 +77,8 @@ def base_of(x: Tensor, name: str) -> Base | None:
     while u not in ends:
         if u.op not in MOVEMENT and u.op is not Op.DETACH:
             raise GradientError(
-                f"{name}: the tensor is a view of another, of shape {tensor.shape}, which was computed since the view was "
+                f"{name}: the tensor is a view of another, of shape {tensor.shape}, which was computed since the "
+                "view was "
                 "taken: take the view again, or change a copy, x.clone()"
             )
         movements.append(u)

@@ -81,7 +81,8 @@ def array_of(data: Any, dtype: DType | None) -> Array:
         if any(is_tensor(x) for x in data):
             if isinstance(data, tuple) and hasattr(data, "_fields"):  # of x.max(dim=1), say
                 raise DTypeError(
-                    f"Tensor: {type(data).__name__} is no tensor but {len(data)}: ask for .{data._fields[0]}; where dim= "
+                    f"Tensor: {type(data).__name__} is no tensor but {len(data)}: ask for .{data._fields[0]}; where "
+                    "dim= "
                     "gives such a pair, axis= gives the values alone"
                 )
             raise DTypeError("Tensor: a list of tensors is no data; use Tensor.stack(list) or Tensor.cat(list)")

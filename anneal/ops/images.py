@@ -46,7 +46,8 @@ def fold(
     batch, columns, places = x.shape
     if columns % math.prod(k) or places != math.prod(counts):
         raise ShapeError(
-            f"fold: shape {x.shape} is not (batch, channels*{math.prod(k)}, {math.prod(counts)}): an image of {out} has "
+            f"fold: shape {x.shape} is not (batch, channels*{math.prod(k)}, {math.prod(counts)}): an image of {out} "
+            "has "
             f"{counts[0]} x {counts[1]} windows of {k}"
         )
     windows = x.reshape(batch, columns // math.prod(k), *k, *counts)
@@ -120,12 +121,14 @@ def grid_sample(
     axes = x.ndim - 2
     if axes not in (2, 3) or grid.ndim != x.ndim or grid.shape[-1] != axes or grid.shape[0] != x.shape[0]:
         raise ShapeError(
-            f"grid_sample: takes (n, c, h, w) and (n, oh, ow, 2), or a depth before h and oh and 3, not {x.shape} and {grid.shape}"
+            f"grid_sample: takes (n, c, h, w) and (n, oh, ow, 2), or a depth before h and oh and 3, not {x.shape} "
+            f"and {grid.shape}"
         )
     modes = ("bilinear", "nearest", "bicubic") if axes == 2 else ("bilinear", "nearest")
     if mode not in modes or padding_mode not in ("zeros", "border", "reflection"):
         raise DTypeError(
-            f'grid_sample: mode is one of {", ".join(modes)}, padding_mode "zeros", "border" or "reflection", not {mode!r}, '
+            f'grid_sample: mode is one of {", ".join(modes)}, padding_mode "zeros", "border" or "reflection", not '
+            f"{mode!r}, "
             f"{padding_mode!r}"
         )
     sizes, corners = x.shape[2:], bool(align_corners)

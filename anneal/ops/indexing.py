@@ -366,7 +366,8 @@ def out_of_range(name: str, x: Any, axis: int, shape: tuple[Any, ...], least: in
     n = shape[axis]
     if n == 0:
         return f"{name}: {x} is out of range for axis {axis} of shape {shape}, which has no elements"
-    return f"{name}: {x} is out of range for axis {axis} of shape {shape}: it runs from {-n if least is None else least} to {n - 1}"
+    first = -n if least is None else least
+    return f"{name}: {x} is out of range for axis {axis} of shape {shape}: it runs from {first} to {n - 1}"
 
 
 def as_array(name: str, x: Any) -> np.ndarray[Any, Any]:

@@ -27,7 +27,8 @@ def _places(x: Tensor, name: str, size: Sequence[int], stride: Sequence[int], of
     last = first + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     if 0 not in size and last >= x.numel():
         raise ShapeError(
-            f"{name}: sizes {tuple(size)} with strides {tuple(stride)} from {first} on reach element {last} of {x.numel()}"
+            f"{name}: sizes {tuple(size)} with strides {tuple(stride)} from {first} on reach element {last} of "
+            f"{x.numel()}"
         )
     places: Any = x._new_plain(iota(1)).reshape(()) + first
     for axis, (n, s) in enumerate(zip(size, stride, strict=True)):

@@ -165,7 +165,8 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     shape, part = x.uop.shape, given.uop.shape
     if len(part) != len(shape) or len(starts) != len(shape):
         raise ShapeError(
-            f"update_slice: a value of shape {part} and {len(starts)} starts for a tensor of shape {shape}; it takes as "
+            f"update_slice: a value of shape {part} and {len(starts)} starts for a tensor of shape {shape}; it takes "
+            "as "
             "many axes, and as many starts"
         )
     for axis, (n, whole) in enumerate(zip(part, shape, strict=True)):
@@ -185,7 +186,8 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
             continue
         if not start.dtype.is_int or most(product(start.shape)) != 1:
             raise DTypeError(
-                f"update_slice: a start is a single integer, not {start.dtype.name} of shape {start.shape} at axis {axis}"
+                f"update_slice: a start is a single integer, not {start.dtype.name} of shape {start.shape} at axis "
+                f"{axis}"
             )
         looked_up.append(nodes.reshape(start.uop, ()).cast(_INT32))
         begins.append(None)

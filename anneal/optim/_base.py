@@ -238,7 +238,8 @@ class Optimizer:
         made = list(reduce(given))
         if len(made) != len(given):
             raise GradientError(
-                f"{type(self).__name__}: reduce gives {len(made)} gradients for {len(given)}: one for each that it takes"
+                f"{type(self).__name__}: reduce gives {len(made)} gradients for {len(given)}: one for each that it "
+                "takes"
             )
         reduced = iter(made)
         self.apply([None if g is None else next(reduced) for g in there], *results)

@@ -345,7 +345,8 @@ class Capture:
         """Raise JitError where a thread is in the middle of a replay, and waits for other participants of a group."""
         if self.running:
             raise JitError(
-                f"{self.name} is replayed by another thread, which waits there for other participants of its group: give "
+                f"{self.name} is replayed by another thread, which waits there for other participants of its group: "
+                "give "
                 "each participant a jit function of its own, or pass the group as an argument"
             )
 
@@ -443,7 +444,8 @@ def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Mapping[st
             if name in run.bound or not again:
                 other = "another call finds it" if name not in run.bound else "it is an argument of the jit function"
                 raise JitError(
-                    f"{call.function.title} finds Variable {name} inside a jit function, and {other} as well: give the call a "
+                    f"{call.function.title} finds Variable {name} inside a jit function, and {other} as well: give "
+                    "the call a "
                     "Variable of its own"
                 )
     for step in run.recording.steps:
@@ -451,7 +453,8 @@ def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Mapping[st
             if tag is None and (name in found or name in run.bound):
                 source = "is found by a call" if name in found else "is an argument"
                 raise JitError(
-                    f"Variable {name} {source} of a jit function and bound beside it too, to {step.values[name]}, which a "
+                    f"Variable {name} {source} of a jit function and bound beside it too, to {step.values[name]}, "
+                    "which a "
                     "replay would not keep apart: take another Variable for the one of them"
                 )
 

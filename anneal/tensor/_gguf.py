@@ -263,7 +263,8 @@ class _Reader:
             raise self.fault(f"its offset {offset} is no multiple of the alignment, {alignment}")
         if base + offset + nbytes > len(self.data):
             raise self.fault(
-                f"{kind.name} of shape {shape} ends at byte {base + offset + nbytes}, and the file has {len(self.data)}: "
+                f"{kind.name} of shape {shape} ends at byte {base + offset + nbytes}, and the file has "
+                f"{len(self.data)}: "
                 "was it cut short?"
             )
         return GgufEntry(kind.name, shape, base + offset, base + offset + nbytes)

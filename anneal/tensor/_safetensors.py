@@ -132,7 +132,8 @@ def safetensors_writer(arrays: Mapping[str, Array], notes: Mapping[str, str]) ->
             raise DataError(f"safe_save: no tensor may be called {_NOTES}: the format keeps that name; choose another")
         if dtype is None:
             raise DataError(
-                f"safe_save: {_shown(name)} is {array.dtype}, and safetensors files hold {', '.join(DTYPES)}; cast it first"
+                f"safe_save: {_shown(name)} is {array.dtype}, and safetensors files hold {', '.join(DTYPES)}; cast "
+                "it first"
             )
         header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": (at, at + array.nbytes)}
         at += array.nbytes
@@ -140,7 +141,8 @@ def safetensors_writer(arrays: Mapping[str, Array], notes: Mapping[str, str]) ->
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError as e:
         raise DataError(
-            f"safe_save: {_shown(e.object[max(0, e.start - 40) : e.start + 40])} has half a character, which is no text; "
+            f"safe_save: {_shown(e.object[max(0, e.start - 40) : e.start + 40])} has half a character, which is no "
+            "text; "
             "choose another name"
         ) from None
     text += b" " * (-len(text) % 8)
@@ -246,7 +248,8 @@ class _Header:
             raise self.fault(f"its shape {_shown(shape)} is larger than any memory", name)
         if math.prod(shape) * itemsize != stop - start:
             raise self.fault(
-                f"{dtype} of shape {_shown(shape)} takes {math.prod(shape) * itemsize} bytes, and it has {stop - start}",
+                f"{dtype} of shape {_shown(shape)} takes {math.prod(shape) * itemsize} bytes, and it has "
+                f"{stop - start}",
                 name,
             )
         return Entry(dtype, tuple(shape), self.base + start, self.base + stop)

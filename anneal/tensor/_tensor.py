@@ -287,7 +287,8 @@ class Tensor(Handle):
         """The gradient that backward() has added up for this leaf. JitError for one taken inside a jit function."""
         if self._grad is INSIDE:
             raise JitError(
-                f"the gradient of a tensor of shape {self.shape} was taken inside a jit function and stays there: return "
+                f"the gradient of a tensor of shape {self.shape} was taken inside a jit function and stays there: "
+                "return "
                 "it from the function, or use it inside; a function that takes it again starts with zero_grad()"
             )
         found: Tensor | None = self._grad
@@ -408,7 +409,8 @@ class Tensor(Handle):
                 device = a
             elif isinstance(a, str) and a not in _KNOWN_DTYPES:
                 raise DeviceError(
-                    f"to: {a!r} is neither a device ({', '.join(device_names())}) nor a dtype ({', '.join(_KNOWN_DTYPES)})"
+                    f"to: {a!r} is neither a device ({', '.join(device_names())}) nor a dtype "
+                    f"({', '.join(_KNOWN_DTYPES)})"
                 )
             elif isinstance(a, Tensor):
                 device, dtype = a.device, a.dtype

@@ -106,7 +106,8 @@ def grad(
             raise GradientError(f"autograd.grad: takes tensors, not {type(t).__name__}; grad(f)(x) is of functions")
         if not t.requires_grad:
             raise GradientError(
-                f"autograd.grad: a tensor of shape {t.shape} does not require a gradient: set requires_grad=True on what "
+                f"autograd.grad: a tensor of shape {t.shape} does not require a gradient: set requires_grad=True on "
+                "what "
                 "it is computed from before"
             )
     seeds = _seeds(results, grad_outputs)

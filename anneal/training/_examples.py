@@ -50,7 +50,8 @@ MODELS = {
 
 # Those that read characters, and say the next; GPT-2 has a command of its own.
 SPEAKING = (
-    "nanogpt", "llama", "makemore-bigram", "makemore-mlp", "makemore-cnn", "makemore-rnn", "makemore-gru", "makemore-gpt",
+    "nanogpt", "llama", "makemore-bigram", "makemore-mlp", "makemore-cnn", "makemore-rnn", "makemore-gru",
+    "makemore-gpt",
 )  # fmt: skip
 DRAWING = ("vit", "resnet9", "diffusion", "dit", "meanflow")  # those whose sample is a picture, too
 

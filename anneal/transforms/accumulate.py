@@ -176,8 +176,10 @@ def _check(result: Tensor) -> None:
         raise GradientError("backward: called inside no_grad(); move the call out of the block")
     if not result.requires_grad:
         raise GradientError(
-            f"backward: {_text(result)} depends on no tensor with requires_grad=True; set it on the tensors whose gradient "
-            f"you want before computing with them (a result made inside no_grad() or after detach() has no gradient either)"
+            f"backward: {_text(result)} depends on no tensor with requires_grad=True; set it on the tensors whose "
+            "gradient "
+            "you want before computing with them (a result made inside no_grad() or after detach() has no gradient "
+            "either)"
         )
     if result._spent:
         raise GradientError(

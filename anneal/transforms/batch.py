@@ -77,7 +77,8 @@ def _examples(
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     if isinstance(axes, tuple) and len(axes) != len(args):
         raise TransformError(
-            f"vmap: in_axes has {len(axes)} entries, but the call has {len(args)} positional arguments; give one for each"
+            f"vmap: in_axes has {len(axes)} entries, but the call has {len(args)} positional arguments; give one for "
+            "each"
         )
     where = [*paths_of(args, "argument "), *paths_of(kwargs, "argument ")]
     along = [
@@ -99,7 +100,8 @@ def _examples(
         inner.append(stand_in)
     if len(sizes) > 1:
         raise ShapeError(
-            f"vmap: the arguments differ in the number of examples: {', '.join(sizes.values())}; in_axes says which axis "
+            f"vmap: the arguments differ in the number of examples: {', '.join(sizes.values())}; in_axes says which "
+            "axis "
             "counts them, None that an argument is shared"
         )
     if not sizes:

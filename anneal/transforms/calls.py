@@ -140,7 +140,8 @@ def _of_host(y: UOp, given: dict[int, UOp]) -> Some:
     made = function.gradient(y.src, outputs, cotangents)
     if len(made) != len(y.src):
         raise GradientError(
-            f"the gradient of {function.title} gives {len(made)} cotangents for {len(y.src)} inputs: one for each, None "
+            f"the gradient of {function.title} gives {len(made)} cotangents for {len(y.src)} inputs: one for each, "
+            "None "
             "where there is none"
         )
     for n, (c, x) in enumerate(zip(made, y.src, strict=True)):

@@ -208,7 +208,8 @@ def _of_result(x: Tensor) -> Hooks:
     def pull(_: Any, __: Any, ___: Any, given: Any) -> list[Any]:
         if hooks.gone:
             raise GradientError(
-                "backward: a tensor with a hook, or retain_grad, is passed a second time, and its hooks went with the first "
+                "backward: a tensor with a hook, or retain_grad, is passed a second time, and its hooks went with "
+                "the first "
                 "one: use backward(retain_graph=True) then"
             )
         if here.hooks is not None:

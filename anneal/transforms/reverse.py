@@ -154,7 +154,8 @@ def _value_and_grad(name: str, f: Callable[..., Any], argnums: Numbers, has_aux:
         if not value.dtype.is_float or value.numel() != 1:
             raise GradientError(
                 f"{name}: the function must return one float, and its result has shape {value.shape} "
-                f"({value.numel()} elements, {value.dtype.name}): reduce it (.sum(), .mean()), or use vjp with a cotangent"
+                f"({value.numel()} elements, {value.dtype.name}): reduce it (.sum(), .mean()), or use vjp with a "
+                "cotangent"
             )
         reach, path = paths(trace.order(), trace.nodes)
         grads = _pulled(trace, reach, path, [(value.uop, const(value.dtype, 1))])

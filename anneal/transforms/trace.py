@@ -180,7 +180,8 @@ class Trace:
             t = r()
             if t is not None:
                 raise TransformError(
-                    f"{self.name}: the function assigned a value of one example to a tensor of shape {t.shape} that outlives "
+                    f"{self.name}: the function assigned a value of one example to a tensor of shape {t.shape} that "
+                    "outlives "
                     "the call and holds one value for all of them; return the value instead"
                 )
 

@@ -357,7 +357,8 @@ def decided(u: UOp) -> bool | None:
         return None
     if found is None:
         raise ShapeError(
-            f"whether {size_text(u, values=False)} holds depends on the values of its Variables; give them narrower bounds, or the "
+            f"whether {size_text(u, values=False)} holds depends on the values of its Variables; give them narrower "
+            "bounds, or the "
             "sizes another form"
         )
     return found is truth
@@ -454,7 +455,8 @@ def note_value(x: UOp, values: dict[str, int]) -> None:
         )
     if isinstance(values, Values) and values.tags.setdefault(name, x.tag) != x.tag:
         raise ShapeError(
-            f"Variable {name} is an argument of a jit function and bound beside it too, to {value}, which a replay would not "
+            f"Variable {name} is an argument of a jit function and bound beside it too, to {value}, which a replay "
+            "would not "
             "change: take all that depends on it from the arguments"
         )
 
@@ -513,7 +515,8 @@ def size_text(u: Size, values: bool = True) -> str:
 
 
 _PYTHON = {
-    Op.ADD: "({}+{})", Op.SUB: "({}-{})", Op.MUL: "({}*{})", Op.NEG: "(-{})", Op.MIN: "min({},{})", Op.MAX: "max({},{})",
+    Op.ADD: "({}+{})", Op.SUB: "({}-{})", Op.MUL: "({}*{})", Op.NEG: "(-{})",
+    Op.MIN: "min({},{})", Op.MAX: "max({},{})",
     Op.IDIV: "({}//{})", Op.MOD: "({}%{})", Op.SHR: "({}>>{})", Op.SHL: "({}<<{})", Op.AND: "({}&{})", Op.LT: "({}<{})",
     Op.WHERE: "({1} if {0} else {2})", Op.NOT: "(not {})", Op.EQ: "({}=={})", Op.NE: "({}!={})", Op.OR: "({}|{})",
 }  # fmt: skip

@@ -241,7 +241,8 @@ def _check(config: nn.GPTConfig, file: io.SafeTensors, names: dict[str, str]) ->
     if any(faults.values()):
         text = "; ".join(f"{kind}: {_listed(found)}" for kind, found in faults.items() if found)
         raise DataError(
-            f"{file.path} is no GPT-2 of {config.n_layer} blocks, width {config.n_embd}, vocabulary {config.vocab_size} "
+            f"{file.path} is no GPT-2 of {config.n_layer} blocks, width {config.n_embd}, vocabulary "
+            f"{config.vocab_size} "
             f"and context {config.block_size}: {text}"
         )
 

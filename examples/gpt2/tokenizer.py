@@ -89,7 +89,8 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             surrogate = error.object[error.start]
             raise UserError(
-                f"the text has a lone surrogate U+{ord(surrogate):04X} at character {text.index(surrogate)}, which no UTF-8 "
+                f"the text has a lone surrogate U+{ord(surrogate):04X} at character {text.index(surrogate)}, which "
+                "no UTF-8 "
                 "can hold; encode it with errors='replace' first"
             ) from None
 
@@ -107,7 +108,8 @@ class Tokenizer:
             return b"".join(map(tokens.__getitem__, ids))
         except KeyError as error:
             raise UserError(
-                f"{error.args[0]} is no token id; the vocabulary has {len(tokens)} tokens, ids {min(tokens)} to {max(tokens)}"
+                f"{error.args[0]} is no token id; the vocabulary has {len(tokens)} tokens, ids {min(tokens)} to "
+                f"{max(tokens)}"
             ) from None
 
     def stream(self) -> TextStream:

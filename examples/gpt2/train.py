@@ -87,7 +87,8 @@ class FineTuning(Training):
         model = read_checkpoint(start)
         if size > model.config.vocab_size:
             raise DataError(
-                f"{start} knows {model.config.vocab_size} tokens, and {self.words / VOCABULARY[0]} has {size}: they do not "
+                f"{start} knows {model.config.vocab_size} tokens, and {self.words / VOCABULARY[0]} has {size}: they "
+                "do not "
                 "belong together"
             )
         return model.train()
@@ -136,7 +137,8 @@ class FineTuning(Training):
         state = io.safe_metadata(weights).get("training")
         if state is None or not STATES.fullmatch(state):
             raise DataError(
-                f"{weights} is no checkpoint of a training, and would be overwritten; start from it with --model-dir, and "
+                f"{weights} is no checkpoint of a training, and would be overwritten; start from it with "
+                "--model-dir, and "
                 "name another folder for checkpoints"
             )
         try:
@@ -151,7 +153,8 @@ class FineTuning(Training):
         for name, mine in self.settings.items():
             if theirs[name] != mine:
                 raise DataError(
-                    f"{folder} was trained with --{name} {theirs[name]}, and this is {mine}; use the same, or another folder"
+                    f"{folder} was trained with --{name} {theirs[name]}, and this is {mine}; use the same, or "
+                    "another folder"
                 )
         try:
             self.optimizer.load_state_dict(io.safe_load(folder / state))

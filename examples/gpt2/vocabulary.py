@@ -179,7 +179,8 @@ def _number_merges(
             pair, product = (ids[left], ids[right]), ids[left + right]
         except KeyError as error:
             raise DataError(
-                f"{listing} line {number}: {line!r} needs the token {error.args[0]!r}, which {vocab} lacks; {_SAME_FOLDER}"
+                f"{listing} line {number}: {line!r} needs the token {error.args[0]!r}, which {vocab} lacks; "
+                f"{_SAME_FOLDER}"
             ) from None
         if ranks.setdefault(pair, len(products)) != len(products):
             raise DataError(f"{listing} line {number}: {line!r} stands in an earlier line too; {_FRESH}")

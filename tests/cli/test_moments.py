@@ -16,6 +16,7 @@ from tests.assets.server import BODY, Server
 from tests.cli.forks import Forks, Ran
 from tests.cli.terminal import Terminal
 from tests.cli.test_circumstances import made
+from tests.cli.test_screens import commands
 from tests.tiers import thinned
 
 # Each command, and the work that it tells of; a number of pieces is known of the work.
@@ -53,6 +54,18 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "onnx export": ("onnx export mlp -o {out}/m.onnx", ("tracing the model", "writing nodes", "writing m.onnx")),
 }  # fmt: skip
+
+
+# They look into a folder, or serve until they are stopped (tests/cli/test_circumstances.py).
+OTHERS = {"cache where", "cache ls", "cache prune", "web", "viz"}
+
+
+def test_every_command_has_a_row() -> None:
+    every = {" ".join(command) for command in commands() if command}
+    groups = {name.split()[0] for name in every if " " in name}
+    rows = {" ".join(line.split()[:2]) for line, _ in COMMANDS.values()}
+    named = {name for name in every if any(f"{row} ".startswith(f"{name} ") for row in rows)}
+    assert every - groups - OTHERS - named == set()
 
 
 @pytest.fixture(scope="module")

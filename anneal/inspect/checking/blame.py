@@ -59,7 +59,10 @@ def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any]
             "it gives other bits from run to run: threads do not wait for each other (a missing barrier), or the driver"
         )
     if once:
-        return "run once more on the same inputs it is right: the driver, the device, or memory that others write meanwhile"
+        return (
+            "run once more on the same inputs it is right: the driver, the device, or memory that others write "
+            "meanwhile"
+        )
     load = getattr(device, "load", None)
     if load is None:
         return f"the program that device {device.name} made of the kernel is wrong"

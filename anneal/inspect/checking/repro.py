@@ -50,7 +50,8 @@ class Replayed:
 
     def __str__(self) -> str:
         return (
-            f"kernel {self.name} on {self.device}\n  as recorded: {self.recorded}\n  as this version makes it: {self.fresh}\n"
+            f"kernel {self.name} on {self.device}\n  as recorded: {self.recorded}\n  as this version makes it: "
+            f"{self.fresh}\n"
             f"  where it was recorded: {self.was}"
         )
 
@@ -150,8 +151,10 @@ def _wrong(n: int, index: Array, value: Array, error: Array, got: Array, compare
     at = compared.at
     mine = got[index[at]]
     return (
-        f"wrong: output {n}, element {int(index[at])} is {shown(mine)}, not {shown(value[at])} (within {float(error[at]):.3g}; "
-        f"{ulps(float(mine), float(value[at]), dtype):.3g} ULP away); {compared.differ} of {compared.judged} elements differ"
+        f"wrong: output {n}, element {int(index[at])} is {shown(mine)}, not {shown(value[at])} (within "
+        f"{float(error[at]):.3g}; "
+        f"{ulps(float(mine), float(value[at]), dtype):.3g} ULP away); {compared.differ} of {compared.judged} "
+        "elements differ"
     )
 
 

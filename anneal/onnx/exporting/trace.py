@@ -241,7 +241,8 @@ def _sized(
             raise OnnxError(f"export: {variable.arg[0]!r} has two bounds: give the same Variable wherever it is meant")
         if values.setdefault(variable.arg[0], n) != n:
             raise OnnxError(
-                f"export: {variable.arg[0]!r} is {values[variable.arg[0]]} and {n} in the example (axis {axis} of {name})"
+                f"export: {variable.arg[0]!r} is {values[variable.arg[0]]} and {n} in the example (axis {axis} of "
+                f"{name})"
             )
         try:
             out[axis] = variable.bind(n)
@@ -281,8 +282,10 @@ def _check_unchanged(
         gc.collect()  # a tensor of the function's own may wait in a cycle
     if found := changed():
         raise OnnxError(
-            f"export: the function changes {', '.join(found)}, and a file keeps nothing from one run to the next; switch "
-            "a module to .eval(), write x = x + y for x += y, or take the old value as an argument and return the new one"
+            f"export: the function changes {', '.join(found)}, and a file keeps nothing from one run to the next; "
+            "switch "
+            "a module to .eval(), write x = x + y for x += y, or take the old value as an argument and return the "
+            "new one"
         )
 
 
