@@ -133,14 +133,13 @@ OWN = """Its state, what goes in and out, and its dtypes and devices stand here;
 
 def _tensor_class() -> str:
     from anneal.tensor import Tensor
-    from anneal.tensor._torch_methods import TorchMethods
 
     documented = {id(_runtime(entry.home)): entry for page in pages() for entry in page.entries}
     own = [n for n, v in tensor_methods().items() if id(v) not in documented]
     methods = [(n, documented[id(v)]) for n, v in tensor_methods().items() if id(v) in documented]
     made = [n for n in own if callable(getattr(Tensor, n)) and not stands(getattr(Tensor, n))]
-    blocks = {c: [n for n in own if n in vars(c) and n not in made] for c in (Tensor, TorchMethods)}
-    state = [name for name in own if not any(name in vars(c) for c in blocks)]
+    members = [name for name in own if name in vars(Tensor) and name not in made]
+    state = [name for name in own if name not in vars(Tensor)]
     return "\n\n".join(
         (
             "# Tensor",
@@ -151,11 +150,8 @@ def _tensor_class() -> str:
             _columns(f"`{name}`" for name in made),
             "## State",
             "\n".join(f"- `{name}`: {STATE[name]}" for name in state),
-            *[
-                f"::: {c.__module__}.{c.__name__}\n    options:\n      heading: {c.__name__}\n      members:\n"
-                + "".join(f"        - {name}\n" for name in members)
-                for c, members in blocks.items()
-            ],
+            "::: anneal.tensor._tensor.Tensor\n    options:\n      heading: Tensor\n      members:\n"
+            + "".join(f"        - {name}\n" for name in members),
         )
     )
 

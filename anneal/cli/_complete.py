@@ -60,7 +60,7 @@ def ops() -> list[str]:
 
 def methods() -> list[str]:
     """The names of the public methods of Tensor."""
-    text = _text("tensor/_tensor.py") + _text("tensor/_torch_methods.py")
+    text = _text("tensor/_tensor.py")
     properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", text))
     properties |= set(re.findall(r"^    (\w+) = property\(", text, re.MULTILINE))
     names = re.findall(r"^    (?:def )?([a-z]\w*)(?: = |\()", text, re.MULTILINE)

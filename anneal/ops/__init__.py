@@ -91,7 +91,6 @@ if TYPE_CHECKING:
         dynamic,
         elementwise,
         extremes,
-        facts,
         functions,
         further,
         gamma,
@@ -149,7 +148,6 @@ if TYPE_CHECKING:
     __all__ += dynamic.__all__
     __all__ += elementwise.__all__
     __all__ += extremes.__all__
-    __all__ += facts.__all__
     __all__ += functions.__all__
     __all__ += further.__all__
     __all__ += gamma.__all__

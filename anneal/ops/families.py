@@ -15,7 +15,6 @@ from anneal.ops.distances import *
 from anneal.ops.dynamic import *
 from anneal.ops.elementwise import *
 from anneal.ops.extremes import *
-from anneal.ops.facts import *
 from anneal.ops.functions import *
 from anneal.ops.further import *
 from anneal.ops.gamma import *

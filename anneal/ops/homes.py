@@ -44,7 +44,6 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "maximum", "minimum", "mul", "multiply", "pow", "remainder", "sub", "subtract", "true_divide",
     ),
     "extremes": ("amax", "amin", "aminmax", "argmax", "argmin", "max", "min", "nanmax", "nanmin"),
-    "facts": ("is_complex", "is_nonzero", "is_same_size", "is_signed"),
     "functions": (
         "cbrt", "copysign", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "heaviside", "log", "log10", "log1p",
         "log2", "logaddexp", "logit", "reciprocal", "rsqrt", "signbit", "sqrt", "square", "xlogy",
@@ -89,7 +88,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "layers": ("bilinear", "dropout", "embedding", "glu", "gumbel_softmax", "linear"),
     "linalg": (
-        "addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "cross", "dot", "einsum", "ger", "inner", "kron", "matmul",
+        "addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "cross", "dot", "einsum", "inner", "kron", "matmul",
         "matrix_norm", "mm", "mv", "outer", "tensordot", "trace", "vdot", "vecdot",
     ),
     "logic": (
@@ -135,7 +134,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "resize": ("interpolate", "pixel_shuffle", "pixel_unshuffle"),
     "rounding": (
-        "abs", "absolute", "ceil", "fix", "floor", "frac", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "nan_to_num",
+        "abs", "absolute", "ceil", "floor", "frac", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "nan_to_num",
         "neg", "negative", "round", "sign", "trunc",
     ),
     "running": ("cummax", "cummin", "cumprod", "cumsum", "diff", "logcumsumexp"),

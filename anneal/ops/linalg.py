@@ -28,7 +28,6 @@ __all__: list[str] = [
     "cross",
     "dot",
     "einsum",
-    "ger",
     "inner",
     "kron",
     "matmul",
@@ -86,9 +85,6 @@ def outer(x: Tensor, other: Any) -> Tensor:
     if x.ndim != 1 or o.ndim != 1:
         raise ShapeError(f"outer: takes two vectors, not shapes {x.shape} and {o.shape}; use .reshape(-1) first")
     return x.unsqueeze(1) * o.unsqueeze(0)
-
-
-ger = alias(outer, "ger")
 
 
 @checked

@@ -18,7 +18,6 @@ __all__: list[str] = [
     "abs",
     "absolute",
     "ceil",
-    "fix",
     "floor",
     "frac",
     "isfinite",
@@ -113,9 +112,6 @@ def trunc(x: Tensor) -> Tensor:
     Tensor([-1.,  1.], dtype=float32)
     """
     return _rounded(x, Op.TRUNC)
-
-
-fix = alias(trunc, "fix")
 
 
 @checked

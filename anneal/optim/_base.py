@@ -21,7 +21,7 @@ import numpy.typing as npt
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import explain_class, take_running_updates, wrap_array
 from anneal.ops.nodes import reshape
-from anneal.runtime import INSIDE, Numbering, composite, numbering_of, outdate_captures, realize, realize_new
+from anneal.runtime import Numbering, composite, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results
 from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
@@ -325,9 +325,7 @@ class Optimizer:
             key += held
             inputs += held.values()
             for t in group["params"]:
-                held, g = self.state.get(id(t), {}), t._grad
-                if g is INSIDE:
-                    g = t.grad  # which says what is wrong
+                held, g = self.state.get(id(t), {}), t.grad
                 key += held
                 inputs.append(t)
                 inputs += held.values()

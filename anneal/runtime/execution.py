@@ -290,12 +290,11 @@ def _repeated(
     by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[:first]]
     for storage, line in zip(made.storages, [*by_tensor, *lines], strict=True):
         storage.line = line
-    for t, old, leaf, storage in zip(group, before, made.leaves, made.storages, strict=True):
+    for t, old, leaf in zip(group, before, made.leaves, strict=True):
         # else another thread has computed it, or assigned to it, meanwhile
         if (t.uop if (late := t.late) is None else late) is old:
             t._settle(leaf)
-            if storage.owner is None or storage.owner() is not t:  # as `own` notes it
-                storage.owner = weakref.ref(t)
+            own(t)
     made.done()
     for watch in here.realized:
         watch += [weakref.ref(t) for t in group]

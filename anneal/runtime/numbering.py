@@ -178,15 +178,10 @@ class Numbering:
         known, out = self.known, []
         for t in tensors:
             late = t.late
-            if late is not None:
+            if late is None:
+                out.append(known.get(t.uop) or self.of(t))
+            else:
                 out.append(late.template if late.numbering is self else self.of(t))
-                continue
-            u = t.uop
-            found = known.get(u)
-            if found is None:  # `of` again, without a call for what a loop has most of: memory that it has not read yet
-                flat = u.src[0] if u.op is _RESHAPE else u
-                found = self._leaf_of(u, flat) if flat.op is _BUFFER else self.of(t)
-            out.append(found)
         return out
 
     def learn(self, u: UOp) -> UOp:

@@ -35,6 +35,7 @@ from anneal.ops import (
 from anneal.ops.nodes import Number, broadcast, check_fits, repeated, reshape, weak_const, weak_dtype
 from anneal.runtime import (
     INSIDE,
+    Handle,
     JitError,
     bound_shape,
     default_device,
@@ -53,7 +54,6 @@ from anneal.runtime import (
 )
 from anneal.tensor import _interchange as interchange
 from anneal.tensor._repr import html, text
-from anneal.tensor._torch_methods import TorchMethods
 from anneal.uop import MOVEMENT, DType, Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import is_symbolic, product
 
@@ -70,7 +70,7 @@ _KNOWN_DTYPES = (*HELD, "half", "float", "double", "int", "long")
 _create = object.__new__
 
 
-class Tensor(TorchMethods):
+class Tensor(Handle):
     """An array of numbers that are computed when somebody looks at them.
 
     `Tensor(data, device=None, dtype=None, requires_grad=None)`: data is a number, a nested list, an array or a tensor.

@@ -263,9 +263,6 @@ METHODS: dict[str, Row] = {
     **{f"atleast_{n}d": row(X) for n in (1, 2, 3)},
     "nonzero_static": row(X, size=3),
     "geometric_": row(X, 0.5),
-    "ger": row(V, W),
-    "is_nonzero": row(T((1,))),
-    "is_same_size": row(X, X),
     **{name: row(X) for name in ["uniform_", "normal_"]},
     "new_ones": row(X, 2),
     "new_zeros": row(X, 2),
@@ -442,15 +439,6 @@ NOT_OPS = {
     "register_post_accumulate_grad_hook": "takes a function",
     "take_running_updates": "what an optimiser asks for",
     "cpu": "another device",
-    "cuda": "an error, always",
-    "type": "a dtype, or none for its name",
-    **dict.fromkeys(
-        [
-            *("cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "matrix_exp", "pinverse"),
-            *("qr", "slogdet", "svd", "triangular_solve"),
-        ],
-        "of anneal.linalg, whose rows are in tests/linalg",
-    ),
     **dict.fromkeys(
         [
             "numpy",
