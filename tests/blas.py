@@ -52,7 +52,7 @@ TESTS = (
     "tests/nn/test_layers_beside_torch.py",
     "tests/nn/test_modules.py",
     "tests/nn/test_narrow.py",
-    "tests/nn/test_optim_beside_torch.py::test_an_optimiser_is_torchs",
+    "tests/nn/test_optim_beside_torch.py",
     "tests/programs/test_programs.py::test_a_program_has_torchs_losses",
     "tests/tensor/test_further.py",
     "tests/tensor/test_gamma.py",

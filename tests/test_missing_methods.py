@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+import anneal
 from anneal import nn, optim
 from anneal.errors import MissingMethodError, UserError
 from anneal.optim.lr_scheduler import LRScheduler
+from anneal.runtime.handle import _INSTEAD
 from anneal.tensor import Tensor
 from anneal.training import Training
 from anneal.transforms import Function
@@ -73,3 +75,14 @@ def test_a_method_that_is_left_out_is_named(name: str) -> None:
         call()
     assert isinstance(caught.value, UserError)
     assert isinstance(caught.value, NotImplementedError)  # torch's, which programs may catch
+
+
+@pytest.mark.parametrize("name", sorted(_INSTEAD))
+def test_a_method_of_torchs_that_is_not_there_says_what_to_write(name: str) -> None:
+    """And what it says is there."""
+    x = Tensor([[2.0, 0.0], [0.0, 2.0]])
+    with pytest.raises(AttributeError, match=f"no attribute '{name}': write ") as error:
+        getattr(x, name)
+    instead = str(error.value).partition("anneal.")[2].partition("(")[0]
+    assert not instead or callable(getattr(anneal, instead))
+    assert not hasattr(x, "nothing_like_it")

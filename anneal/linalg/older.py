@@ -60,13 +60,23 @@ def logdet(input: Tensor) -> Tensor:
 
 @float_op
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
-    """`linalg.pinv`, of the singular values above rcond times the largest. On the host."""
+    """`linalg.pinv`, of the singular values above rcond times the largest. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> pinverse(Tensor([[2.0], [0.0]]))
+    Tensor([[0.5, 0. ]], dtype=float32)
+    """
     return pinv(input, rtol=rcond)
 
 
 @float_op
 def qr(input: Tensor, some: bool = True) -> QR:
-    """`linalg.qr`, complete unless `some`. On the host."""
+    """`linalg.qr`, complete unless `some`. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> qr(Tensor([[3.0], [4.0]])).R.abs()
+    Tensor([[5.]], dtype=float32)
+    """
     return _qr(input, "reduced" if some else "complete")
 
 
@@ -98,7 +108,12 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 
 @float_op
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
-    """The inverse of L L^T, or of L^T L if `upper`. On the host."""
+    """The inverse of L L^T, or of L^T L if `upper`. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> cholesky_inverse(Tensor([[2.0]]))
+    Tensor([[0.25]], dtype=float32)
+    """
     ones: Tensor = Tensor.eye(L.shape[-1], dtype=L.dtype, device=L.device)
     return cholesky_solve(ones.expand(L.shape), L, upper)
 
@@ -110,6 +125,10 @@ def triangular_solve(
     """The solution X of A X = b for a triangle A, or of A^T X = b if `transpose`; and A. On the host.
 
     `upper` says which triangle of A counts; with `unitriangular` its diagonal counts as ones.
+
+    >>> from anneal.tensor import Tensor
+    >>> triangular_solve(Tensor([[4.0]]), Tensor([[2.0]])).solution
+    Tensor([[2.]], dtype=float32)
     """
     a, high = (A.mT, not upper) if transpose else (A, upper)
     return TriangularSolve(solve_triangular(a, b, upper=high, unitriangular=unitriangular), A.clone())

@@ -18,6 +18,20 @@ __all__ = ["INSIDE", "Handle"]
 INSIDE: Final[Any] = object()
 
 
+# What torch's programs ask a tensor for, and what to write.
+_INSTEAD = {
+    "cuda": 'x.to("webgpu"), by which GPUs of all makers are reached, or x.to("auto")',
+    "is_cuda": 'x.device == "webgpu"',
+    "type": "x.cast(dtype), or x.dtype",
+    **{
+        name: f"anneal.{name}(x)"
+        for name in (
+            *("cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "matrix_exp", "pinverse"),
+            *("qr", "slogdet", "svd", "triangular_solve"),
+        )
+    },
+}
+
 _create = object.__new__
 
 
@@ -90,7 +104,8 @@ class Handle:
                 late = self.late
                 # without one another thread has given it a node just now
                 return object.__getattribute__(self, "uop") if late is None else late.node_of(self)
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            write = f": write {_INSTEAD[name]}" if name in _INSTEAD else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{write}")
 
     @property
     def _looks(self) -> UOp:
