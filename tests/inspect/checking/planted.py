@@ -40,7 +40,10 @@ Program = Callable[[Tensor, Tensor], Any]
 
 @dataclass(frozen=True)
 class Bug:
-    """`against` is what the wrong value is held against, `says` a part of what is said about it."""
+    """`against` is what the wrong value is held against, `says` a part of what is said about it.
+
+    With `races` it is another value in each run, so two runs of the kernels may differ before a graph is looked at.
+    """
 
     name: str
     plant: Callable[[], AbstractContextManager[None]]
@@ -48,6 +51,7 @@ class Bug:
     device: str
     against: str
     says: str = ""
+    races: bool = False
 
 
 def inputs(device: str) -> tuple[Tensor, Tensor]:
@@ -416,7 +420,7 @@ BUGS = [
         rule("lowering.upat", "exp(x:float) -> by_exp2(x)", "exp(x:float) -> exp2(x)", True),
         exponential, "webgpu", KERNELS, "wrong without its opts too",
     ),
-    Bug("a missing barrier", partial(wrong_wgsl, dropped_barrier), row_sums, "webgpu", KERNELS),
+    Bug("a missing barrier", partial(wrong_wgsl, dropped_barrier), row_sums, "webgpu", KERNELS, races=True),
     Bug(
         "a thread in the place of its neighbour",
         partial(wrong_wgsl, early_thread), bent, "webgpu", KERNELS, "the text that ran is not what",
