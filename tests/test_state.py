@@ -55,7 +55,6 @@ STATE = {
     "anneal.progress._display": STREAMS,
     "anneal.progress._running": BELOW,
     "anneal.nn._whole_calls._kinds": CACHE,
-    "anneal.nn._whole_calls._own": CACHE,
     "anneal.nn._whole_calls._trees": CACHE,
     "anneal.onnx.registry._TABLE": TABLE,
     "anneal.ops.made._class": TABLE,

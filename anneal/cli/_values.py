@@ -32,7 +32,7 @@ def as_they_are(params: list[Any]) -> list[Any]:
 
 
 class _Late:
-    """What converts a parameter's values; typer's own is made when a value needs it."""
+    """A converter of a parameter's values; typer's own is made when a value needs it."""
 
     def __init__(self, make: Any, kind: Any) -> None:
         self.make, self.kind = make, kind

@@ -110,9 +110,7 @@ class Module:
         module: Any = self
         result: R
         if names is None:
-            result = (
-                whole_call(module, called_first, args, kwargs) if here.defers else called_first(module, args, kwargs)
-            )
+            result = whole_call(module, called_first, args, kwargs)
             return result
         nodes = arena()
         before = nodes.path
@@ -123,7 +121,7 @@ class Module:
                 names.setdefault(id(m), below)
         nodes.path = name
         try:
-            result = whole_call(module, called, args, kwargs) if here.defers else called(module, args, kwargs)
+            result = whole_call(module, called, args, kwargs)
             return result
         finally:
             nodes.path = before

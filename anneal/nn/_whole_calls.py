@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from anneal.nn._parameter import Parameter
-from anneal.runtime import call_late
+from anneal.runtime import PLAIN, call_late, here
 from anneal.tensor import Tensor
-from anneal.uop import DType
 
 if TYPE_CHECKING:
     from anneal.nn._module import Module
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["whole_call"]
 
 _ROOM = "anneal.nn."
-_PLAIN = frozenset((bool, int, str, type(None), DType, type(Ellipsis)))
-_ARGUMENTS = _PLAIN | {float, Tensor, Parameter}
+_ARGUMENTS = PLAIN | {float, Tensor, Parameter}
 _KINDS = 1 << 10  # kinds that are kept, before they begin anew
 _TRIED = 16  # calls after which a kind is judged
 
@@ -82,7 +80,6 @@ class _Tree:
 
 _trees: WeakKeyDictionary[Module, _Tree] = WeakKeyDictionary()
 _kinds: dict[tuple[Any, ...], _Kind] = {}
-_own: WeakKeyDictionary[type[Any], bool] = WeakKeyDictionary()  # whether a class is of this library
 
 
 def whole_call(
@@ -92,10 +89,7 @@ def whole_call(
     kwargs: dict[str, Any],
 ) -> Any:
     """`forward(module, args, kwargs)`, which calls the module's own; or what it gave before, late."""
-    own = _own.get(type(module))
-    if own is None:
-        own = _own[type(module)] = type(module).__module__.startswith(_ROOM)
-    if not own:
+    if not here.defers or not type(module).__module__.startswith(_ROOM):
         return forward(module, args, kwargs)
     kind, tensors = _known(module)
     if kind is None or kind.apart or not _plain(args) or (kwargs and not _plain(kwargs.values())):
@@ -155,7 +149,7 @@ class _Walk:
         """Note an attribute; False for one whose part in the result is not known."""
         cls, words = value.__class__, self.words
         words.append(cls)
-        if cls in _PLAIN:
+        if cls in PLAIN:
             words.append(value)
         elif cls is float:
             words.append(repr(value))

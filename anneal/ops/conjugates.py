@@ -1,4 +1,4 @@
-"""What torch's functions of complex numbers are for real ones, the only ones here."""
+"""torch's functions of complex numbers, for real ones: no dtype here is complex."""
 
 from __future__ import annotations
 

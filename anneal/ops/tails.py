@@ -32,6 +32,13 @@ def _scaled_tail(x: Tensor) -> Tensor:
     return t * polynomial(t, _ERFCX).exp()
 
 
+def _below(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where x is below -1; -x / sqrt(2) there, and elsewhere that of -1; and erfcx of it."""
+    low = x < -1.0
+    t = choose(low, x, -1.0) * -math.sqrt(0.5)
+    return low, t, _scaled_tail(t)
+
+
 @checked
 def erfcx(x: Tensor) -> Tensor:
     """exp(x**2) * erfc(x), which does not vanish for large x.
@@ -59,10 +66,8 @@ def ndtr(x: Tensor) -> Tensor:
     """
 
     def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        low = x < -1.0
-        t = choose(low, x, -1.0) * -math.sqrt(0.5)
-        tail = _scaled_tail(t) * (-t * t).exp()
-        value = choose(low, tail, (x * -math.sqrt(0.5)).erfc()) * 0.5
+        low, t, tail = _below(x)
+        value = choose(low, tail * (-t * t).exp(), (x * -math.sqrt(0.5)).erfc()) * 0.5
         return value, (x * x * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
 
     return by_slope(x, both)
@@ -78,9 +83,7 @@ def log_ndtr(x: Tensor) -> Tensor:
     """
 
     def both(x: Tensor) -> tuple[Tensor, Tensor]:
-        low = x < -1.0
-        t = choose(low, x, -1.0) * -math.sqrt(0.5)
-        tail = _scaled_tail(t)
+        low, t, tail = _below(x)
         high = choose(low, 0.0, x)
         upper = (high * math.sqrt(0.5)).erfc() * -0.5
         value = choose(low, (tail * 0.5).log() - t * t, upper.log1p())

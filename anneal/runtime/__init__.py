@@ -23,7 +23,7 @@ from anneal.runtime.context import (
     watched,
 )
 from anneal.runtime.handle import INSIDE, Handle
-from anneal.runtime.late import become_late, composite
+from anneal.runtime.late import PLAIN, become_late, composite
 from anneal.runtime.late import call as call_late
 from anneal.runtime.late import register as register_late
 from anneal.runtime.nodes import (
@@ -61,6 +61,7 @@ else:  # what computes is imported when something is computed
 
 __all__ = [
     "INSIDE",
+    "PLAIN",
     "Collective",
     "Context",
     "Exchange",

@@ -18,7 +18,7 @@ __all__ = ["INSIDE", "Handle"]
 INSIDE: Final[Any] = object()
 
 
-# What torch's programs ask a tensor for, and what to write.
+# Names that torch's tensors have and ours lack, with the expression to write instead.
 _INSTEAD = {
     "cuda": 'x.to("webgpu"), by which GPUs of all makers are reached, or x.to("auto")',
     "is_cuda": 'x.device == "webgpu"',

@@ -37,7 +37,7 @@ from anneal.runtime.numbering import (
 from anneal.schedule import WITH_PLANS
 from anneal.uop import KINDS, MOVEMENT, DType, Op, UOp, arena, kind_of
 
-__all__ = ["become_late", "call", "composite", "forget", "keep_run", "known_run", "register", "tensor_class"]
+__all__ = ["PLAIN", "become_late", "call", "composite", "forget", "keep_run", "known_run", "register", "tensor_class"]
 
 _MAX_CALLS = 1 << 16  # remembered; then they are forgotten, and begin anew
 _MAX_RUNS = 256
@@ -45,7 +45,7 @@ _MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop
 _VIEWS = (Op.PARAM, Op.RESHAPE)  # templates of memory, and of views of it
 _NEW = "was not called with such arguments before"
 _VIEW = "gives a view of an argument"
-_PLAIN = frozenset((bool, int, str, type(None), DType, type(Ellipsis)))
+PLAIN = frozenset((bool, int, str, type(None), DType, type(Ellipsis)))  # classes whose values a key has as they are
 
 _calls: dict[Any, Any] = {}  # what a call gave: `_Entry`s; of composites lists of templates
 _runs: dict[Any, Any] = {}  # launches that late tensors asked for, by their templates
@@ -113,7 +113,7 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
             template = n.of(x)
         key += (template, x.requires_grad, cls, x.device)
         return True
-    if cls in _PLAIN:
+    if cls in PLAIN:
         key += (cls, x)
         return True
     if cls is float:
@@ -149,7 +149,7 @@ def _place() -> tuple[FrameType, int, int]:
 
 
 class _Named(Protocol):
-    """What calls are known by: a function, or what stands for one."""
+    """A function that calls are known by, or something that stands for one."""
 
     __name__: str
 
@@ -221,7 +221,7 @@ def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
 
 
 def _given(n: Numbering, entry: _Entry, tensors: list[Handle]) -> Any:
-    """What a known call gives."""
+    """The results of a known call, late; arguments that it changes are changed."""
     device, out = tensors[0].device, []
     for made in entry.results:
         if len(made) == 1:
@@ -342,7 +342,7 @@ def _is_new(x: Any) -> bool:
 
 
 def _viewed(u: UOp) -> UOp:
-    """What a node is a view of."""
+    """The node below the movements of a node: its values are those that a view shows."""
     while u.op in MOVEMENT:
         u = u.src[0]
     return u
