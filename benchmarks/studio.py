@@ -219,22 +219,30 @@ def _used(p: Any, put: Callable[[str, float], None]) -> None:
 def training(browser: Any, where: Path, cache: Path, model: str, steps: int, rounds: int) -> dict[str, list[float]]:
     """How much slower a run is through the studio than in the terminal, in per cent, and when its events were drawn.
 
-    The kinds take turns. `a step` compares the fastest tenth of the steps, which the machine's other work leaves alone.
+    A round is a run of each kind, beside which nothing else is measured, and compares them with one another: the clock
+    of a machine wanders. The kinds take turns at being first. `a step` compares the fastest tenth of the steps, which
+    the machine's other work leaves alone. The times of events are those of one more run.
     """
     kinds: tuple[str, ...] = ("terminal", "no page", "one page")
-    runs: dict[str, list[Run]] = {k: [] for k in kinds}
-    lags: list[float] = []
+    found: dict[str, list[float]] = {"event to pixel": []}
     with served(where, cache) as studio:
-        for _ in range(rounds):
-            runs["terminal"].append(_terminal(where, cache, model, steps))
-            runs["no page"].append(_through(studio, model, steps))
+
+        def run(kind: str, lags: list[float] | None = None) -> Run:
+            if kind == "terminal":
+                return _terminal(where, cache, model, steps)
+            if kind == "no page":
+                return _through(studio, model, steps)
             with page(browser, studio.url + f"/t/{model}", "form") as (p, _):
-                runs["one page"].append(_through(studio, model, steps, p, lags))
-    found = {"event to pixel": lags}
-    for kind in kinds[1:]:
-        for part, field in (("", "wall"), (", a step", "step"), (", processor", "cpu")):
-            least = min(getattr(r, field) for r in runs["terminal"])
-            found[f"slower, {kind}{part}"] = [(getattr(r, field) / least - 1) * 100 for r in runs[kind]]
+                return _through(studio, model, steps, p, lags)
+
+        run("terminal")  # plans
+        run("one page", found["event to pixel"])
+        for n in range(rounds):
+            runs = {kind: run(kind) for kind in kinds[n % 3 :] + kinds[: n % 3]}
+            for kind in kinds[1:]:
+                for part, field in (("", "wall"), (", a step", "step"), (", processor", "cpu")):
+                    ratio = getattr(runs[kind], field) / getattr(runs["terminal"], field)
+                    found.setdefault(f"slower, {kind}{part}", []).append((ratio - 1) * 100)
     return found
 
 
@@ -267,33 +275,41 @@ def _terminal(where: Path, cache: Path, model: str, steps: int) -> Run:
 
 
 def _through(studio: Served, model: str, steps: int, p: Any = None, lags: list[float] | None = None) -> Run:
-    """The same of a job of the studio's; with a page that shows it, the milliseconds from each event to its pixel."""
+    """The same of a job of the studio's, which page `p` shows; `lags` gets the milliseconds from each event to its
+    pixel, and looking for these takes a little of the processor, too.
+    """
     job = studio.ask("/api/jobs", {"kind": "train", "model": model, "device": "cpu", "steps": steps})
+    place = studio.where / "runs/.studio/jobs" / job["id"]
     written: list[tuple[int, float]] = []
-    cpu = 0.0
+    ended = threading.Event()
+    watching = threading.Thread(target=_note, args=(place / "events.jsonl", written, ended))
     if p is not None:
         p.goto(studio.url + f"/t/{model}?job={job['id']}")
+    if p is not None and lags is not None:
         p.evaluate(WATCH)
-    path = studio.where / "runs/.studio/jobs" / job["id"] / "events.jsonl"
-    ended = threading.Event()
-    watching = threading.Thread(target=_note, args=(path, written, ended))
-    watching.start()
+        watching.start()
+    while not (pid := studio.ask(f"/api/jobs/{job['id']}")["pid"]):
+        time.sleep(0.05)
+    cpu = 0.0
+    while not (place / "exit").exists():
+        cpu = max(cpu, _cpu(pid))
+        time.sleep(0.05)
     while (now := studio.ask(f"/api/jobs/{job['id']}"))["state"] in ("queued", "running"):
-        cpu = max(cpu, _cpu(now["pid"]) if now["pid"] else 0.0)
-        p.wait_for_timeout(300) if p is not None else time.sleep(0.3)
-    ended.set()
-    watching.join()
+        time.sleep(0.05)
     if now["state"] != "done":
         raise RuntimeError(f"the run {now['state']}: {now['error']}")
-    if p is not None and lags is not None:
+    if p is not None:
         p.wait_for_selector(f"[data-steps='{steps}']")
+    if p is not None and lags is not None:
+        ended.set()
+        watching.join()
         p.wait_for_timeout(100)
         seen = p.evaluate("window.seen")
         for count, at in written:
             drawn = [t for n, t in seen if n >= count]
             if drawn:
                 lags.append(drawn[0] - at * 1e3)
-    return Run(now["ended"] - now["started"], cpu, _fast(path.read_text()))
+    return Run(now["ended"] - now["started"], cpu, _fast((place / "events.jsonl").read_text()))
 
 
 def _note(path: Path, written: list[tuple[int, float]], ended: threading.Event) -> None:
@@ -394,7 +410,7 @@ def main() -> None:
     )
     parser.add_argument("--model", default="makemore-mlp", help="what is trained")
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each kind of training")
+    parser.add_argument("--rounds", type=int, default=10, help="runs of each kind of training")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     args.parts = h.chosen_names(parser, args.parts, ("start", "graph", "page", "train"), "part")

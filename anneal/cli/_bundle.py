@@ -157,7 +157,7 @@ class Bundle(JsonLines):
 
         sink = graph(traced.outputs)
         plan, _, _ = plan_for(sink, device.cost_model)
-        found = [record(k) for k in kernel_calls(plan, origins(sink), wgsl_for(device))]
+        found = [record(k) for k in kernel_calls(plan, origins(sink), wgsl_for(device, plan))]
         with self._writing():
             self._write("graph.txt", "\n".join(map(str, nodes(traced.nodes))) + "\n")
             for kernel in found:

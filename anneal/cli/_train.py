@@ -26,7 +26,7 @@ from anneal.progress import work
 __all__ = ["Options", "train"]
 
 _AHEAD = 64  # steps that are launched before their losses are read
-_LOOK_S = 0.1
+_LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from anneal import cache
 from anneal.backend import AnyDevice
 from anneal.codegen import Target, fused_ops, generate, kernel_info
 from anneal.errors import AnnealError
@@ -14,6 +16,8 @@ from anneal.schedule import CostModel, Origin, Plan, refused
 from anneal.uop import UOp
 
 __all__ = ["Buffer", "KernelCall", "Refusal", "kernel_calls", "of_line", "refusals", "wgsl_for"]
+
+_WORTH = 0.005  # seconds of code generation below which the texts are not worth a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,14 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
     """One record per launch of the plan, in order; equal kernels share their text.
 
     `origins` is what `anneal.schedule.origins` says of the graph that was planned. `text` gives a kernel's text; WGSL
-    for a target with the usual limits if left out, or a comment where a dtype has none.
+    for a target with the usual limits if left out, or a comment where a dtype has none. The WGSL of a plan is kept on
+    disk, so that a second process generates none.
     """
-    text = text or _wgsl(Target())
+    text = text or _kept_wgsl(plan, Target())
     writer: dict[int, int] = {}
     texts: dict[UOp, str] = {}
     records = []
-    for number, call in enumerate(told(plan.calls, "generating kernels", len(plan.calls))):
+    for number, call in enumerate(plan.calls):
         sink = call.kernel.sink
         if sink not in texts:
             texts[sink] = text(sink)
@@ -121,19 +126,33 @@ def refusals(sink: UOp, cost_model: CostModel) -> list[Refusal]:
     return [Refusal(*found) for found in refused(sink, cost_model)]
 
 
-def wgsl_for(device: AnyDevice) -> Callable[[UOp], str]:
-    """The text of a kernel as WGSL for `device`, or a comment where a dtype has none: those that only the cpu has."""
-    return _wgsl(getattr(device, "target", None) or Target(f16=True))
+def wgsl_for(device: AnyDevice, plan: Plan) -> Callable[[UOp], str]:
+    """The text of each kernel of a plan: what `device` runs, or, where it runs no WGSL, what one with the usual limits
+    would; a comment where a dtype has none: those that only the cpu has.
+    """
+    if getattr(device, "target", None) is None:
+        return _kept_wgsl(plan, Target(f16=True))
+    return lambda sink: device.compile(sink).source
 
 
-def _wgsl(target: Target) -> Callable[[UOp], str]:
-    def text(sink: UOp) -> str:
-        try:
-            return generate(sink, target).source
-        except AnnealError as error:
-            return f"// no WGSL: {error}\n"
+def _kept_wgsl(plan: Plan, target: Target) -> Callable[[UOp], str]:
+    """WGSL for `target` of the kernels of `plan`, from the disk if a process before this one kept it."""
+    kernels = {call.kernel.key: call.kernel.sink for call in plan.calls}
+    key = cache.disk_key("texts", target, *kernels) if cache.enabled() else None
+    texts = cache.load("texts", key, lambda found: dict(zip(kernels, found, strict=True)))
+    if texts is None:
+        begun = time.perf_counter()
+        texts = {k: _wgsl(sink, target) for k, sink in told(kernels.items(), "generating kernels", len(kernels))}
+        if time.perf_counter() - begun > _WORTH:
+            cache.save("texts", key, [*texts.values()], f"WGSL of {len(texts)} kernels, to be read")
+    return lambda sink: texts[sink.key]
 
-    return text
+
+def _wgsl(sink: UOp, target: Target) -> str:
+    try:
+        return generate(sink, target).source
+    except AnnealError as error:
+        return f"// no WGSL: {error}\n"
 
 
 def _buffer(plan: Plan, number: int, writer: dict[int, int]) -> Buffer:

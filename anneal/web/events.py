@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +14,7 @@ __all__ = ["MOST_STREAMS", "stream", "told"]
 
 MOST_STREAMS = 24
 LOOK_S = 0.04
+STATE_LOOKS = 5  # looks from one at the state to the next
 PIECE = 1 << 18  # bytes at a time
 LARGEST = 64 << 20  # bytes of a document
 QUIET_S = 15.0  # after so long a comment shows that the connection lives
@@ -27,8 +29,9 @@ async def stream(
     one document is `whole`: it is told once, when the job has ended.
     """
     at, told, spoke = begin, "", time.monotonic()
-    while True:
-        now = state()
+    for look in itertools.count():
+        if look % STATE_LOOKS == 0:
+            now = state()
         ended = now["state"] in ("done", "failed", "stopped", "cancelled")
         quiet = not ended and (whole or _size(path) <= at)  # a look at the size costs less than a thread that reads
         piece = b"" if quiet else await asyncio.to_thread(_read, path, at, whole)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from anneal.backend import planned_cost_model
-from anneal.codegen import PASSES, generate
+from anneal import settings
+from anneal.backend import get_device, planned_cost_model
+from anneal.codegen import PASSES, Kernel, Target, generate
 from anneal.errors import UserError
-from anneal.inspect import KernelText, kernel_text
+from anneal.inspect import KernelText, kernel_calls, kernel_text, wgsl_for
 from anneal.rewrite.listing import rules
-from anneal.schedule import graph, live_nodes, plan_for
+from anneal.schedule import graph, live_nodes, origins, plan_for
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 from tests.inspect import models
@@ -145,3 +148,33 @@ def test_twice_is_the_same(step: UOp, texts: list[KernelText]) -> None:
 def test_a_kernel_that_there_is_not(step: UOp, number: int) -> None:
     with pytest.raises(UserError, match=rf"there is no kernel {number}: the plan has \d+, from 0 to \d+"):
         kernel_text(step, POLICY, number)
+
+
+def test_the_text_of_a_plan_is_generated_once_for_all_processes(
+    step: UOp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generated: list[UOp] = []
+    plan, _, _ = plan_for(step, POLICY)
+
+    def counted(kernel: UOp, target: Target) -> Kernel:
+        generated.append(kernel)
+        return generate(kernel, target)
+
+    monkeypatch.setattr("anneal.inspect.kernels.generate", counted)
+    with settings.override(cache=True, cache_dir=str(tmp_path)):
+        first = [k.text for k in kernel_calls(plan, origins(step))]
+        distinct = len({call.kernel.key for call in plan.calls})
+        assert len(generated) == distinct
+        assert [k.text for k in kernel_calls(plan, origins(step))] == first
+        assert len(generated) == distinct
+        assert first == [generate(call.kernel.sink, Target()).source for call in plan.calls]
+        # For another target, and where the file is damaged, it is generated again.
+        half = wgsl_for(get_device("cpu"), plan)
+        assert [half(call.kernel.sink) for call in plan.calls] == [
+            generate(call.kernel.sink, Target(f16=True)).source for call in plan.calls
+        ]
+        assert len(generated) == 2 * distinct
+        for path in (tmp_path / "texts").iterdir():
+            path.write_bytes(path.read_bytes()[:-1])
+        assert [k.text for k in kernel_calls(plan, origins(step))] == first
+        assert len(generated) == 3 * distinct

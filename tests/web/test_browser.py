@@ -341,3 +341,26 @@ def test_a_page_goes_on_when_the_server_starts_again(page: Any, tmp_path: Path) 
         page.click("button:has-text('Stop')")  # with the token of the server before
         page.wait_for_selector("h3:has-text('What it learnt')")
         assert page.locator("main .bad").count() == 0
+
+
+# Counts the frames that the page asks for, and how often it has drawn more steps.
+COUNTED = """() => {
+  window.asked = window.drawn = 0;
+  const ask = window.requestAnimationFrame;
+  window.requestAnimationFrame = (f) => (window.asked++, ask.call(window, f));
+  new MutationObserver(() => window.drawn++).observe(document.querySelector("[data-steps]"), { attributeFilter: ["data-steps"] });
+}"""
+
+
+def test_what_comes_together_is_drawn_in_one_frame(page: Any, studio: tuple[str, Path]) -> None:
+    """A frame of its own for the curves would take the processor from the run that they are of once more."""
+    page.goto(studio[0] + "/t/mlp?steps=100000&bundle=0")
+    page.select_option("select[name=device]", "cpu")
+    page.click("form button.primary")
+    until(lambda: steps(page) > 5)
+    page.evaluate(COUNTED)
+    until(lambda: page.evaluate("window.drawn") >= 20)
+    drawn, asked = page.evaluate("[window.drawn, window.asked]")
+    page.click("button:has-text('Kill')")
+    # Once a second the other curves are drawn, too, which may be a frame later.
+    assert drawn <= asked <= 1.3 * drawn + 2

@@ -1,5 +1,5 @@
 // Lines over a common axis, by uPlot, with a table of the same figures for those who cannot see them.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { Switch, Table } from "./ui";
 
@@ -26,7 +26,7 @@ export function Chart(props: Props) {
     return () => media.removeEventListener("change", change);
   }, []);
   const shapeKey = props.series.map((s) => s.label).join("|") + props.log + theme + table;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (table) return;
     const host = box.current!;
     const [ink, line] = [style("--faint"), style("--line")];
@@ -61,7 +61,7 @@ export function Chart(props: Props) {
       plot.current = null;
     };
   }, [shapeKey]);
-  useEffect(() => {
+  useLayoutEffect(() => { // in the frame that has the new text: another one would cost as much again
     plot.current?.setData(data(props));
   }, [props.x, props.series, props.mark]);
   const n = props.x.length;
@@ -88,14 +88,20 @@ export function Chart(props: Props) {
 const data = (p: Props): uPlot.AlignedData => [p.x, ...p.series.map((s) => s.values)] as uPlot.AlignedData;
 
 // A curve without its jitter: an exponential mean whose start is not pulled to zero.
-export function smoothed(values: number[], keep = 0.92): number[] {
-  let mean = 0;
-  let weight = 0;
-  return values.map((v) => {
-    mean = keep * mean + (1 - keep) * v;
-    weight = keep * weight + (1 - keep);
-    return mean / weight;
-  });
+export class Smooth {
+  #mean = 0;
+  #weight = 0;
+  constructor(readonly keep = 0.92) {}
+  next(value: number): number {
+    this.#mean = this.keep * this.#mean + (1 - this.keep) * value;
+    this.#weight = this.keep * this.#weight + (1 - this.keep);
+    return this.#mean / this.#weight;
+  }
+}
+
+export function smoothed(values: number[]): number[] {
+  const smooth = new Smooth();
+  return values.map((v) => smooth.next(v));
 }
 
 // At most `most` of the places 0..n-1, evenly, with the last one.

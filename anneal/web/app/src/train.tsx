@@ -1,7 +1,7 @@
 // /t/MODEL: start a training and watch it; the job is in the address, so a reload goes on watching.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { follow, send, type Event, type Job } from "./api";
-import { Chart, smoothed, thinned, type Series } from "./chart";
+import { Chart, Smooth, thinned, type Series } from "./chart";
 import { bytes, count, loss as shown, time } from "./format";
 import { modelTools, refresh, remembered, title } from "./models";
 import { link, put, type Route } from "./route";
@@ -14,9 +14,9 @@ export interface Done { steps: number; final_loss: number | null; median_ms: num
 
 export interface Shown { step: number; sample: string; picture: string | null }
 export interface Slow { phase: string; label: string; seconds: number; share: number }
-export interface Watched { job: Job | null; start: Start | null; steps: Step[]; samples: Shown[]; slowest: Slow[]; done: Done | null; version: number; calm: number }
-const nothing = (): Watched => ({ job: null, start: null, steps: [], samples: [], slowest: [], done: null, version: 0, calm: 0 });
-const GAP_MS = 120; // at least, from one drawing to the next
+export interface Watched { job: Job | null; start: Start | null; steps: Step[]; smooth: number[]; samples: Shown[]; slowest: Slow[]; done: Done | null; version: number; calm: number }
+const nothing = (): Watched => ({ job: null, start: null, steps: [], smooth: [], samples: [], slowest: [], done: null, version: 0, calm: 0 });
+const GAP_MS = 150; // at least, from one drawing to the next; a run tells of its steps four times a second
 const CALM_MS = 1000; // between two drawings of all but the loss
 
 const live = (job: Job | null): boolean => !!job && ["running", "paused", "queued"].includes(job.state);
@@ -34,6 +34,7 @@ export function useJob(id: string | null): Watched {
     let free = 0;
     let calmed = -CALM_MS;
     let settling = 0;
+    const smooth = new Smooth();
     const drawn = () => {
       if (over) return;
       planned = false;
@@ -55,7 +56,10 @@ export function useJob(id: string | null): Watched {
     };
     const stop = follow(id, (events: Event[]) => {
       for (const e of events) {
-        if (e.event === "step") state.current.steps.push(e as unknown as Step);
+        if (e.event === "step") {
+          state.current.steps.push(e as unknown as Step);
+          state.current.smooth.push(smooth.next(e.loss as number));
+        }
         else if (e.event === "start") state.current.start = e as unknown as Start;
         else if (e.event === "sample") state.current.samples.push(e as unknown as Shown);
         else if (e.event === "kernels") state.current.slowest = e.slowest as Slow[];
@@ -201,9 +205,8 @@ export function Sample({ done, picture }: { done: { sample: string }; picture: s
 function Curves({ w }: { w: Watched }) {
   const n = w.steps.length;
   const loss = useMemo(() => {
-    const smooth = smoothed(w.steps.map((s) => s.loss));
     const at = thinned(n, live(w.job) ? 600 : 1500); // two dots of the screen each while it runs
-    return { x: at.map((i) => w.steps[i]!.step), series: [{ label: "each batch", values: at.map((i) => w.steps[i]!.loss), colour: "--teal", faint: true }, { label: "smoothed", values: at.map((i) => smooth[i]!), colour: "--teal" }] };
+    return { x: at.map((i) => w.steps[i]!.step), series: [{ label: "each batch", values: at.map((i) => w.steps[i]!.loss), colour: "--teal", faint: true }, { label: "smoothed", values: at.map((i) => w.smooth[i]!), colour: "--teal" }] };
   }, [w.version, n]);
   return (
     <Panel title="Curves" aside={<span class="faint">{count(n)} steps</span>}>
