@@ -77,7 +77,7 @@ def exactly(memory: Array) -> Bounded:
         wide = memory.astype(np.float64)
     if memory.dtype == np.float64:
         return Bounded(wide, EXACT)
-    small = np.abs(wide)
+    small = np.abs(memory if memory.dtype == np.float32 else wide)
     least = 2.0**-14 if memory.dtype == np.float16 else 2.0**-126
     flushed = (small < least) & (small > 0)
     return Bounded(wide, np.where(flushed, small, 0.0) if flushed.any() else EXACT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from anneal.uop.sizes import evaluator
 __all__ = ["KernelValues", "Stored", "chosen"]
 
 _LANES = 1 << 16  # elements of an array at once
+_MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
 
 
 class Stored(NamedTuple):
@@ -51,7 +52,8 @@ class KernelValues:
 
     def __init__(self, sink: UOp, memory: Sequence[Array], values: Mapping[str, int]) -> None:
         self.sink, self.values = sink, dict(values)
-        self.memory = [exactly(m) for m in memory]
+        self.memory = memory
+        self._known: dict[int, Bounded] = {}  # memory that is small, by slot
         self._axes: dict[UOp, int] = {}  # of reduce ranges
         self._longest: dict[UOp, int] = {}  # the largest extent of a range whose extent memory says
         self.reads: list[tuple[UOp, Array, Bounded]] | None = None  # loads that are noted
@@ -196,7 +198,7 @@ class KernelValues:
         if u.op is Op.LOAD:
             return self._load(u, [frame.memo[s] for s in u.src[1:]])
         if u.op is Op.ARGSORT:
-            order = argsort(self.memory[u.src[0].arg[0]])
+            order = argsort(self._read(u.src[0].arg[0], ...))
             at = frame.memo[u.src[1]].value
             return Bounded(order.value[at], EXACT if order.exact else order.whole()[at])
         if u.op in ALU:
@@ -212,15 +214,12 @@ class KernelValues:
             at, open_ = np.broadcast_arrays(at, gate.value)
         else:
             open_ = np.ones((), np.bool_)
-        inside = (at >= 0) & (at < memory.value.size)
-        safe = np.where(inside & open_, at, 0)
-        if not memory.value.size:
-            return Bounded(np.zeros(at.shape, memory.value.dtype), EXACT)
-        zero = np.zeros((), memory.value.dtype)
-        value = np.where(inside & open_, memory.value[safe], zero)
-        error: Array = EXACT
-        if not memory.exact:
-            error = np.where(inside & open_, memory.whole()[safe], 0.0)
+        inside = (at >= 0) & (at < memory.size)
+        if not memory.size:
+            return Bounded(np.zeros(at.shape, exactly(memory).value.dtype), EXACT)
+        found = self._read(u.src[0].arg[0], np.where(inside & open_, at, 0))
+        value = np.where(inside & open_, found.value, np.zeros((), found.value.dtype))
+        error = EXACT if found.exact else np.where(inside & open_, found.whole(), 0.0)
         astray = ~inside & open_
         if astray.any():
             error = np.where(astray, np.inf, error)
@@ -231,6 +230,15 @@ class KernelValues:
         if self.reads is not None:
             self.reads.append((u, np.where(open_, at, -1), Bounded(value, error)))
         return Bounded(value, error)
+
+    def _read(self, slot: int, at: Any) -> Bounded:
+        """Elements of memory. Of large memory often few are asked for: it is not made wide as a whole."""
+        memory = self.memory[slot]
+        if memory.size > _MOST_WIDE:
+            return exactly(memory[at])
+        if slot not in self._known:
+            self._known[slot] = exactly(memory)
+        return self._known[slot].moved(lambda a: a[at])
 
     def _reduce(self, u: UOp, frame: _Frame) -> Bounded:
         total: Part | None = None
@@ -307,9 +315,13 @@ def _down_to_reduces(root: UOp, memo: Mapping[UOp, Bounded]) -> list[UOp]:
 
 
 def chosen(total: int, most: int, seed: int) -> Array:
-    """All points by number, or some: the first, the last, and others by chance."""
+    """All points by number, or some in order: the first, the last, and between them one by chance of each of as many
+    equal parts as may be.
+    """
     if total <= most:
         return np.arange(total)
     edge = min(16, most // 4)
-    drawn = np.random.default_rng(seed).integers(0, total, most - 2 * edge)
-    return np.unique(np.concatenate([np.arange(edge), np.arange(total - edge, total), drawn]))
+    bounds = edge + np.arange(most - 2 * edge + 1) * ((total - 2 * edge) / (most - 2 * edge))
+    begin, end = np.floor(bounds[:-1]).astype(np.int64), np.floor(bounds[1:]).astype(np.int64)
+    drawn = np.random.default_rng(seed).integers(begin, end)
+    return np.concatenate([np.arange(edge), drawn, np.arange(total - edge, total)])
