@@ -130,7 +130,7 @@ def device_array(array: Any, device: str, float64: str = "float32", *, constant:
         raise DTypeError(f"takes a value of {what}, which no device holds")
     array = np.ascontiguousarray(array).reshape(array.shape)
     try:
-        return Tensor(wrap_array(array, device) if constant else array, device=device)
+        return Tensor(wrap_array(array, device, constant=True) if constant else array, device=device)
     except DTypeError as e:
         name = array.dtype.name
         if name == "float64" and float64 == "float32":

@@ -116,12 +116,14 @@ def array_of(data: Any, dtype: DType | None) -> Array:
         return np.array(array, dtype=wanted, order="C", copy=True)
 
 
-def wrap_array(array: Array, device: str) -> UOp:
-    """A node that holds `array` (contiguous, not aliased by the caller), uploaded when first used."""
+def wrap_array(array: Array, device: str, *, constant: bool = False) -> UOp:
+    """A node that holds `array` (contiguous, not aliased by the caller), uploaded when first used; a `constant` is the
+    same in every run.
+    """
     dtype = dtype_of(array.dtype)
     assert dtype is not None, array.dtype
     check_device_dtype(device, dtype)
     if array.ndim == 0:
         return const(dtype, array.item())
-    storage = host_storage(array.reshape(-1), dtype, device)
+    storage = host_storage(array.reshape(-1), dtype, device, constant=constant)
     return reshape(UOp(Op.BUFFER, dtype, (), storage), array.shape)

@@ -53,16 +53,17 @@ def buffer_leaf(storage: Storage, shape: tuple[Any, ...]) -> UOp:
     return flat if shape == flat.shape else UOp(Op.RESHAPE, storage.dtype, (flat,), shape)
 
 
-def host_storage(values: Array, dtype: DType, device: str) -> Storage:
+def host_storage(values: Array, dtype: DType, device: str, *, constant: bool = False) -> Storage:
     """The storage of flat `values`, uploaded when first used. A recording notes it: its values may be frozen.
 
     Args:
         dtype: the dtype of the elements.
         device: the name of the device.
+        constant: whether the values are the same in every run, as weights of a file are; they are not noted.
     """
     here.effects += 1
     storage = Storage(values.size, dtype, device, host=values)
-    if here.made is not None:
+    if here.made is not None and not constant:
         note_made(storage, memoryview(values.view("uint8").data), dtype)
     return storage
 

@@ -19,6 +19,7 @@ import anneal.onnx
 from anneal import nn, schedule
 from anneal.errors import OnnxError
 from anneal.onnx.execute import Run
+from anneal.runtime import nodes
 from anneal.tensor import Tensor
 from anneal.uop import Op, toposort
 from tests.onnx.bad import array, floats, ints, model, node
@@ -541,3 +542,20 @@ def test_what_several_reads_share_is_computed_once(monkeypatch: pytest.MonkeyPat
     np.testing.assert_array_equal(made.run({"x": x})["y"].numpy(), wanted)
     assert len(made.host_steps) == 3
     assert sum(products) == 1
+
+
+def test_weights_of_a_file_are_not_read_once_more_for_what_may_be_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the same in every run. To hash them took half of the first run of a large model."""
+    noted: list[int] = []
+    whole = nodes.note_made
+
+    def counted(storage: Any, content: Any, dtype: Any) -> None:
+        noted.append(len(content))
+        whole(storage, content, dtype)
+
+    monkeypatch.setattr(nodes, "note_made", counted)
+    found = anneal.onnx.load(mlp(4))
+    x = np.ones((4, 3), np.float32)
+    first = found(x).numpy()
+    np.testing.assert_array_equal(found(x).numpy(), first)
+    assert not {60, 40} & {*noted}  # of the matrices; what was computed of others is noted
