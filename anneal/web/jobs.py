@@ -32,7 +32,7 @@ __all__ = ["Busy", "Job", "Jobs"]
 
 MOST_QUEUED = 20
 KEPT = 200  # folders of jobs that have ended
-LOOK_S = 0.1
+LOOK_S = 0.25  # between two looks at jobs of other servers, and at all where the end of a process is not told
 RESERVE = 1 << 16  # bytes
 ENDED = ("done", "failed", "stopped", "cancelled")
 _ID = re.compile(r"\d{8}T\d{6}-[a-z]+-[0-9a-f]{6}")
@@ -78,6 +78,7 @@ class Jobs:
     where: Path
     _all: dict[str, Job] = field(default_factory=dict)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)  # a process has, since the last look
 
     def read(self) -> None:
         """Find the jobs that earlier servers left."""
@@ -141,7 +142,9 @@ class Jobs:
         """See to the jobs until cancelled."""
         while True:
             self.tick()
-            await asyncio.sleep(LOOK_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), LOOK_S)
+            self._ended.clear()
 
     def tick(self) -> None:
         """Note what has ended, and start what may start: one job a device."""
@@ -166,7 +169,22 @@ class Jobs:
             self._end(job, "failed", 1, f"the process could not be started: {error}")
             return
         job.state, job.started, job.pid = "running", time.time(), self._processes[job.id].pid
+        self._tell_end(job.pid)
         self.write(job)
+
+    def _tell_end(self, pid: int) -> None:
+        """Have `watch` wake up when a process ends, where the system tells that (Linux)."""
+        try:
+            loop, told = asyncio.get_running_loop(), os.pidfd_open(pid)
+        except (AttributeError, OSError, RuntimeError):  # another system, one file too many, no loop
+            return
+
+        def ended() -> None:
+            loop.remove_reader(told)
+            os.close(told)
+            self._ended.set()
+
+        loop.add_reader(told, ended)
 
     def _look(self, job: Job) -> None:
         place, process = self.place(job), self._processes.get(job.id)

@@ -58,6 +58,17 @@ def test_a_training_is_told_step_by_step_and_kept(client: Client) -> None:
     assert [x[1] for x in first] == [x[1] for x in second]  # the same command gives the same run
 
 
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system does not tell of the end of a process")
+def test_the_end_of_a_process_is_told_and_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anneal.web.jobs.LOOK_S", 1e6)
+    with opened(tmp_path) as client:
+        first, second = start(client), start(client)
+        assert [over(client, job)["state"] for job in (first, second)] == ["done", "done"]
+        open_files = os.listdir("/proc/self/fd")
+        assert over(client, start(client))["state"] == "done"
+        assert len(os.listdir("/proc/self/fd")) <= len(open_files)
+
+
 @pytest.mark.parametrize("kind", ["time", "check"])
 def test_a_report_comes_whole_when_it_is_there(client: Client, kind: str) -> None:
     job = start(client, kind=kind)
