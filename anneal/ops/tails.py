@@ -33,7 +33,7 @@ def _scaled_tail(x: Tensor) -> Tensor:
 
 
 def _below(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where x is below -1; -x / sqrt(2) there, and elsewhere that of -1; and erfcx of it."""
+    """The condition x < -1; the argument -min(x, -1) / sqrt(2); and the scaled complement erfcx of that argument."""
     low = x < -1.0
     t = choose(low, x, -1.0) * -math.sqrt(0.5)
     return low, t, _scaled_tail(t)

@@ -348,7 +348,8 @@ COUNTED = """() => {
   window.asked = window.drawn = 0;
   const ask = window.requestAnimationFrame;
   window.requestAnimationFrame = (f) => (window.asked++, ask.call(window, f));
-  new MutationObserver(() => window.drawn++).observe(document.querySelector("[data-steps]"), { attributeFilter: ["data-steps"] });
+  const drawn = new MutationObserver(() => window.drawn++);
+  drawn.observe(document.querySelector("[data-steps]"), { attributeFilter: ["data-steps"] });
 }"""
 
 

@@ -321,7 +321,7 @@ def chosen(total: int, most: int, seed: int) -> Array:
     if total <= most:
         return np.arange(total)
     edge = min(16, most // 4)
-    bounds = edge + np.arange(most - 2 * edge + 1) * ((total - 2 * edge) / (most - 2 * edge))
-    begin, end = np.floor(bounds[:-1]).astype(np.int64), np.floor(bounds[1:]).astype(np.int64)
-    drawn = np.random.default_rng(seed).integers(begin, end)
+    parts = most - 2 * edge
+    bounds = edge + np.arange(parts + 1) * (total - 2 * edge) // parts
+    drawn = np.random.default_rng(seed).integers(bounds[:-1], bounds[1:])
     return np.concatenate([np.arange(edge), drawn, np.arange(total - edge, total)])
