@@ -42,6 +42,7 @@ class Settings:
     offline: bool = False
     beam: int = 0
     bundle: bool = False
+    traceback: str = "short"
     replay: bool = True
 
 
@@ -76,6 +77,12 @@ def _choice(text: str) -> str:
     if text.lower() not in DEVICES:
         raise ValueError
     return text.lower()
+
+
+def _frames(text: str) -> str:
+    if text not in ("short", "full"):
+        raise ValueError
+    return text
 
 
 def _switch(text: str) -> bool:
@@ -117,6 +124,12 @@ TABLE: tuple[Setting, ...] = (
         "replay", "0, 1", "1: steps outside jit that were run before are recognised; 0: each is traced anew", _switch
     ),
     Setting("bundle", "0, 1", "1: `anneal train` keeps what it was and did in a folder of its own in runs/", _switch),
+    Setting(
+        "traceback",
+        "short, full",
+        "full: tracebacks of mistakes keep the library's own frames; short: without",
+        _frames,
+    ),
 )
 
 

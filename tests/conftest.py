@@ -14,6 +14,7 @@ USER_CACHE = os.environ.setdefault("TESTS_USER_CACHE", os.environ.get("ANNEAL_CA
 # Tests compile afresh, mutated compilers too, and leave the user's own cache alone; tests of the cache switch it on.
 os.environ["ANNEAL_CACHE"] = "0"
 os.environ["ANNEAL_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"anneal-tests-{os.getpid()}")
+os.environ.setdefault("ANNEAL_TRACEBACK", "full")  # a failure shows where in the library it arose
 # Most of the time on WebGPU goes into compiling thousands of small kernels. Mesa's software adapter, which reads this
 # when it starts, compiles them in half the time without its optimisation passes; other adapters do not look at it.
 os.environ.setdefault("GALLIVM_PERF", "nopt")

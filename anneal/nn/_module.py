@@ -16,6 +16,7 @@ from anneal.nn._whole_calls import whole_call
 from anneal.ops import DTypeLike, as_dtype, explain_class, said
 from anneal.runtime import forbid_in_capture, here, outdate_captures, realize, resolve_device
 from anneal.tensor import Tensor
+from anneal.tracebacks import locate, shorten
 from anneal.uop import Op, UOp, arena, dtypes
 
 __all__ = ["LoadedKeys", "Module"]
@@ -110,7 +111,12 @@ class Module:
         module: Any = self
         result: R
         if names is None:
-            result = whole_call(module, called_first, args, kwargs)
+            try:
+                result = whole_call(module, called_first, args, kwargs)
+            except Exception as error:
+                locate(error, "", type(self).__name__)
+                shorten(error)
+                raise
             return result
         nodes = arena()
         before = nodes.path
@@ -123,6 +129,10 @@ class Module:
         try:
             result = whole_call(module, called, args, kwargs)
             return result
+        except Exception as error:
+            locate(error, name)
+            shorten(error)
+            raise
         finally:
             nodes.path = before
 

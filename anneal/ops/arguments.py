@@ -23,6 +23,7 @@ import numpy as np
 from anneal.errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
 from anneal.ops.glossary import arguments_of, explained
 from anneal.runtime import Handle, call_late, here, register_late
+from anneal.tracebacks import shorten
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic
 
@@ -277,6 +278,7 @@ def kind_of(name: str, annotation: Any) -> _Kind | None:
     return _DEVICE_KIND if name == "device" else _KINDS.get(annotation)
 
 
+_NAMED = (ShapeError, DTypeError, DeviceError)  # whose messages begin with the op's name
 _PREFIX = re.compile(r"^[A-Za-z_][\w.]*(?: assignment)?: ")
 
 
@@ -329,6 +331,16 @@ def _spelled(
     return None if out.keys() == options.keys() else (args, out)
 
 
+def _unknown(wrong: str, order: Sequence[str]) -> str:
+    """The words for an argument that a function does not take."""
+    import difflib
+
+    names = [o for o in order if o not in ("self", "input")]
+    near = difflib.get_close_matches(wrong, names, 1)
+    write = f"; did you mean {near[0]!r}?" if near else "."
+    return f"there is no argument {wrong!r}{write} It takes {', '.join(names) or 'none'}"
+
+
 def checked(function: F, name: str = "") -> F:
     """The function with its arguments looked at first, and its name (a class's, for `__init__`) in what it raises."""
     # From the code object: inspect.signature takes 0.1 ms, and there are hundreds of ops to import.
@@ -366,17 +378,23 @@ def checked(function: F, name: str = "") -> F:
                     if named is not None and x.__class__ not in named.plain:
                         options[what] = named.look(type(args[0]).__name__ if of_class else title, what, x)
             return function(*args, **options)
-        except (ShapeError, DTypeError, DeviceError) as error:
-            if title != "forward" and not isinstance(
-                error, OutOfMemoryError
-            ):  # there, the layer inside that found the fault tells more
+        except UserError as error:
+            # of `forward`, the layer inside that found the fault tells more
+            if title != "forward" and isinstance(error, _NAMED) and not isinstance(error, OutOfMemoryError):
                 _renamed(error, type(args[0]).__name__ if of_class else title)
+            shorten(error)
             raise
-        except (AttributeError, TypeError):
+        except (AttributeError, TypeError) as error:
             if options and (again := _spelled(order, code, args, options)) is not None:
                 return called(*again[0], **again[1])
             if method and args and not of_class and not is_tensor(args[0]):
                 raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}") from None
+            called_wrongly = f"{inner.__qualname__}() "
+            if str(error).startswith(called_wrongly):  # Python's own words: an argument is missing, or one too many
+                at = type(args[0]).__name__ if of_class and args else title
+                unknown = next((o for o in options if o not in order), "")
+                what = _unknown(unknown, order) if unknown else str(error).removeprefix(called_wrongly)
+                raise DTypeError(f"{at}: {what}") from None
             raise
 
     if name:
@@ -432,7 +450,11 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
     @functools.wraps(function)
     def late(*args: Any, **options: Any) -> Any:
         if here.defers:
-            return call_late(known, args, options, function, changes)
+            try:
+                return call_late(known, args, options, function, changes)
+            except Exception as error:
+                shorten(error)
+                raise
         return function(*args, **options)
 
     late.__wrapped__ = known  # what `alias` and `inspect` look for
@@ -455,7 +477,11 @@ def _viewed(function: F, known: Callable[..., Any]) -> F:
     def late(*args: Any, **options: Any) -> Any:
         if not here.defers:
             return function(*args, **options)
-        out = call_late(known, args, options, function)
+        try:
+            out = call_late(known, args, options, function)
+        except Exception as error:
+            shorten(error)
+            raise
         base = args[0] if args else None
         if isinstance(base, Handle):
             for part in (out,) if isinstance(out, Handle) else out:

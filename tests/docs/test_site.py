@@ -32,7 +32,7 @@ LARGEST = 300_000  # bytes of a page
 QUESTIONS = re.findall(r"^\| ([^|]+\?) \| `([^`]+)` \| \[([\w./-]+)\]\(", read("docs/questions.md"), re.MULTILINE)
 # Rooms of the package that are the compiler's own, or programs: the specification describes them, not the reference.
 INNER = {
-    "array_api", "assets", "cache", "cli", "codegen", "doors", "files", "front", "ops", "progress", "rewrite",
+    "array_api", "assets", "cache", "cli", "codegen", "doors", "files", "front", "ops", "progress", "rewrite", "tracebacks",
     "schedule", "shape", "torch_names", "uop", "utils", "web",
 }  # fmt: skip
 COLOURS = ["color-contrast", "link-in-text-block"]
