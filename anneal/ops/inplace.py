@@ -68,7 +68,7 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
         if new.requires_grad and is_realized(u):
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))  # a leaf's memory: its gradient goes on through a node of its own
         x._take(u)
-        x.requires_grad, x.is_leaf, x._spent = new.requires_grad, new.is_leaf, False
+        x._wants, x._leaf, x._spent = new.requires_grad, new.is_leaf, False
     elif x.is_leaf:
         x.assign(x._new_plain(u))
     else:
@@ -89,7 +89,7 @@ def _change_base(x: Tensor, name: str, base: Base, u: UOp, new: Tensor) -> None:
         changed(t, name, t._new(whole, new))
     base.show(x)
     if not base.detached:
-        x.requires_grad, x.is_leaf, x._spent = t.requires_grad, not t.requires_grad, False
+        x._wants, x._leaf, x._spent = t.requires_grad, not t.requires_grad, False
 
 
 def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:

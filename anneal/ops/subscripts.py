@@ -134,7 +134,7 @@ def _put(x: Tensor, new: UOp, given: Tensor) -> None:
     wanted = x.requires_grad and x.is_leaf
     x._assign(out.uop)
     if not wanted:
-        x.requires_grad, x.is_leaf = out.requires_grad, out.is_leaf
+        x._wants, x._leaf = out.requires_grad, out.is_leaf
 
 
 def iterate(x: Tensor) -> Iterator[Tensor]:

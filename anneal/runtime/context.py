@@ -85,7 +85,7 @@ class Tensors:
     def live_leaves(self) -> list[Handle]:
         """Every live tensor on which requires_grad was set."""
         # `valuerefs` is one step, whatever other threads add meanwhile
-        return [t for r in self.leaves.valuerefs() if (t := r()) is not None and t.requires_grad]
+        return [t for r in self.leaves.valuerefs() if (t := r()) is not None and t._wants]
 
 
 class Context:

@@ -144,7 +144,7 @@ def realize(tensors: Sequence[Handle]) -> None:
     by_device: dict[str, list[Handle]] = {}
     for t in _with_others(tensors, numbering):
         if is_computed_late(t) or not is_realized(t.uop):
-            by_device.setdefault(t.device, []).append(t)
+            by_device.setdefault(t._device, []).append(t)
     for name, group in by_device.items():
         if not _ran_again(group, name):
             _realize_on(group, name)
@@ -167,7 +167,7 @@ def _with_others(
             if t is None:
                 continue
             late = t.late
-            if t.requires_grad and not (t.is_leaf and (here.grad or (late is not None and not late.is_used()))):
+            if t._wants and not (t._leaf and (here.grad or (late is not None and not late.is_used()))):
                 later[id(t)] = r  # a graph of it may be there, through which a gradient goes to what it is now
             elif _grows(t):
                 others.append(t)
@@ -207,7 +207,7 @@ def realize_new(
     name = changed[0].device if changed else ""
     tensors = _with_others(tensors, numbering, changed)
     group = [t for t in tensors if is_computed_late(t) or not is_realized(t.uop)]
-    if changed and all(t.device == name for t in group):
+    if changed and all(t._device == name for t in group):
         new = [*numbering.all_of(group), *templates]
         if _repeated([*group, *changed], name, new, numbering, lines):
             for t in changed:
@@ -284,7 +284,7 @@ def _repeated(
     context.plans_found += 1
     before = [t.uop if (late := t.late) is None else late for t in group]
     # memory that a gradient goes on through has more than values
-    plain = not here.grad or not any(t.requires_grad and not t.is_leaf and not t._spent for t in group)
+    plain = not here.grad or not any(t._wants and not t._leaf and not t._spent for t in group)
     made = run.again(device, inputs, plain)
     first = len(group) - len(lines)
     by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[:first]]

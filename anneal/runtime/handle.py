@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -35,6 +36,15 @@ _INSTEAD = {
 _create = object.__new__
 
 
+def _shown(name: str, slot: str, doc: str, write: str) -> property:
+    """The property `name` that shows a slot and refuses to set it: `write` is what to do instead."""
+
+    def refuse(self: Handle, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__}.{name} cannot be set: {write}")
+
+    return property(operator.attrgetter(slot), refuse, doc=doc)
+
+
 class Handle:
     """A name of a node that stays while the node changes: a lazy one at first, a BUFFER once it is computed.
 
@@ -45,26 +55,52 @@ class Handle:
         "__weakref__",
         "_alias",
         "_base",
+        "_device",
         "_grad",
         "_hooks",
+        "_leaf",
         "_spent",
-        "device",
-        "is_leaf",
+        "_wants",
         "late",
-        "requires_grad",
         "uop",
     )
 
     uop: UOp  # of a late tensor it is made when it is asked for
     late: Late | None  # what a late tensor has in place of a node
-    device: str
-    requires_grad: bool
-    is_leaf: bool  # `requires_grad` was set on it, or it wants none
+    # Public names are properties of slots: what sets them from outside is refused, or seen.
+    _device: str
+    _wants: bool
+    _leaf: bool  # `requires_grad` was set on it, or it wants none
     _alias: UOp | None  # the node that graphs have of a leaf that was lazy when they were made
     _spent: bool  # its backward was taken
     _base: Any  # of a view: what it is a part of (`_part_of`), else None
     _grad: Any  # a handle, None, or INSIDE
     _hooks: Any  # only of leaves with hooks (`Tensors.hooked`)
+
+    if TYPE_CHECKING:
+
+        @property
+        def requires_grad(self) -> bool: ...
+        @requires_grad.setter
+        def requires_grad(self, value: bool) -> None: ...
+        @property
+        def device(self) -> str: ...
+        @property
+        def is_leaf(self) -> bool: ...
+    else:
+        device = _shown("device", "_device", "The name of the device.", "move the tensor by .to(device)")
+        is_leaf = _shown(
+            "is_leaf", "_leaf", "Whether no gradient flows on from here.", ".detach() makes a leaf of a computed tensor"
+        )
+        requires_grad = property(
+            operator.attrgetter("_wants"),
+            lambda self, value: self._set_wants(value),
+            doc="Whether `backward()` gives it a gradient; can be set on what was not computed with others.",
+        )
+
+    def _set_wants(self, value: Any) -> None:
+        """Take what was assigned to `requires_grad`."""
+        raise NotImplementedError
 
     @classmethod
     def _from_uop(cls, u: UOp, device: str) -> Self:
@@ -75,9 +111,9 @@ class Handle:
     def _late(cls, late: Late, device: str, requires_grad: bool) -> Self:
         """A late tensor as an op gives it."""
         t = _create(cls)
-        t.device = device
-        t.is_leaf = not requires_grad
-        t.requires_grad = requires_grad
+        t._device = device
+        t._leaf = not requires_grad
+        t._wants = requires_grad
         t.late = late
         t._grad = t._alias = t._base = None
         t._spent = False
@@ -94,7 +130,7 @@ class Handle:
 
     def _is_plain(self) -> bool:
         """Whether it is as an op gives it: nothing is known of it but its node, and whether it wants a gradient."""
-        return self._grad is None and self._alias is None and not self._spent and self.is_leaf is not self.requires_grad
+        return self._grad is None and self._alias is None and not self._spent and self._leaf is not self._wants
 
     if not TYPE_CHECKING:
 

@@ -142,7 +142,7 @@ class Jit(Generic[P, R]):
             tensors.clear()
             key = flatten((args, kwargs), tensors, bound)
         for t in tensors:
-            if t.requires_grad:
+            if t._wants:
                 raise JitError("an argument of a jit function may not require a gradient; read the parameter inside it")
         if tensors:
             realize(tensors)

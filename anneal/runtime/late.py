@@ -111,7 +111,7 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
             n.used.add(template)
         else:
             template = n.of(x)
-        key += (template, x.requires_grad, cls, x.device)
+        key += (template, x._wants, cls, x._device)
         return True
     if cls in PLAIN:
         key += (cls, x)
@@ -200,7 +200,7 @@ def call(
     if changes and tensors[0]._base is not None:
         return _plainly(run, args, options)  # another tensor changes too
     if changes:
-        key += (tensors[0].is_leaf, tensors[0]._spent)
+        key += (tensors[0]._leaf, tensors[0]._spent)
     whole = tuple(key)
     entry = _calls.get(whole)
     if entry is None or (entry.checks and not _hold(n, entry)) or not _alone(entry, tensors):
@@ -222,7 +222,7 @@ def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
 
 def _given(n: Numbering, entry: _Entry, tensors: list[Handle]) -> Any:
     """The results of a known call, late; arguments that it changes are changed."""
-    device, out = tensors[0].device, []
+    device, out = tensors[0]._device, []
     for made in entry.results:
         if len(made) == 1:
             out.append(tensors[made[0]])
@@ -236,7 +236,7 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle]) -> Any:
         if flags is not None:
             if is_computed_late(t) or not is_realized(t.uop):
                 outdate_captures("a lazy tensor was assigned")
-            t.requires_grad, t.is_leaf, t._spent = flags
+            t._wants, t._leaf, t._spent = flags
             here.pending[id(t)] = ref(t)
         become_late(t, Late(n, template, entry.line))
     return out[0] if entry.many is None else entry.many(iter(out))
@@ -303,9 +303,9 @@ def _learn(
         if of_many and _viewed(each.uop) in map(_viewed, given):
             return result, _VIEW
         template = n.learn(each.uop)
-        if mask_of(template) & ~sources or each.device != tensors[0].device:
+        if mask_of(template) & ~sources or each._device != tensors[0]._device:
             return result, "reads memory that is no argument of it"
-        found.append((type(each), template, each.requires_grad))
+        found.append((type(each), template, each._wants))
     changed = _changed(n, tensors, given, in_place, sources)
     if changed is None:
         return result, "reads memory that is no argument of it"
@@ -332,7 +332,7 @@ def _changed(
             template = n.learn(t.uop)
             if mask_of(template) & ~sources or (i in in_place and template.op in _VIEWS):
                 return None
-            changed.append((i, template, (t.requires_grad, t.is_leaf, t._spent) if i in in_place else None))
+            changed.append((i, template, (t._wants, t._leaf, t._spent) if i in in_place else None))
     return changed
 
 

@@ -255,7 +255,7 @@ class Numbering:
         """Give late tensors that want gradients their nodes, where a template might become the graph of a later leaf:
         the node of a lazy leaf is another's once nobody has it (`Arena.fresh`)."""
         if here.context.tensors.lazy_leaves:
-            for t in [t for r in self.tensors if (t := r()) is not None and t.requires_grad]:
+            for t in [t for r in self.tensors if (t := r()) is not None and t._wants]:
                 if (late := t.late) is not None and late.numbering is self:
                     late.node_of(t)
 
@@ -265,7 +265,7 @@ class Numbering:
             return []
         plain = [t for r, line in self.plain if line in _carried and _graph_of(t := r()) is not None and t is not None]
         # the graph of one that wants a gradient is wanted as it is, and that of a view, whose base an op may change
-        found = [t for r in self.tensors if (t := r()) is not None and not t.requires_grad and not _is_view(t)]
+        found = [t for r in self.tensors if (t := r()) is not None and not t._wants and not _is_view(t)]
         live = [(t, t.late) for t in found]
         kept = [t for t, late in live if late is not None and late.line in _carried and late.numbering is self]
         return [*plain, *kept]
@@ -342,7 +342,7 @@ class Late:
             t.uop, t.late = u, None
             if self.numbering.retired:
                 _carried.add(self.line)
-            elif not t.requires_grad:
+            elif not t._wants:
                 self.numbering.plain.append((weakref.ref(t), self.line))
             return u
 
@@ -364,7 +364,7 @@ def note_computed(roots: Iterable[UOp]) -> None:
 def _is_view(t: Handle) -> bool:
     """Whether a tensor is a view of another one that lives; not one that was detached from what wants a gradient."""
     base = None if t._base is None else t._base[0]()
-    return base is not None and not base.requires_grad
+    return base is not None and not base._wants
 
 
 def mask_of(template: UOp) -> int:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from anneal.errors import ShapeError
+from anneal.errors import DTypeError, ShapeError
 from anneal.ops import axis_of, made, whole
+from anneal.runtime import forbid_in_capture, outdate_captures
+from anneal.uop import Op, UOp
 from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
@@ -27,7 +29,17 @@ def data(x: Tensor) -> Tensor:
 
 
 def set_data(x: Tensor, value: Any) -> None:
-    x.assign(value.detach() if hasattr(value, "uop") else value)
+    """Show the values of another tensor from now on, of whatever shape, dtype and device; `grad` stays."""
+    if not hasattr(value, "uop"):
+        raise DTypeError(f"data: a tensor's data is a tensor, not {type(value).__name__}: write Tensor(value)")
+    if x.requires_grad and not value.dtype.is_float:
+        raise DTypeError(f"data: a tensor that requires a gradient is of floats, not {value.dtype.name}")
+    if value.dtype is not x.dtype or value.shape != x.shape or value.device != x.device:
+        forbid_in_capture("a tensor's data of another shape, dtype or device", "set it outside")
+        outdate_captures("a tensor's data became of another shape, dtype or device")
+        x._device = value.device
+        x._become(UOp(Op.CONTIGUOUS, value.dtype, (value.detach().uop,)))
+    x.assign(value.detach())
 
 
 def deepcopy(x: Tensor, memo: dict[Any, Any]) -> Tensor:

@@ -105,12 +105,12 @@ class Tensor(Handle):
         kind = None if dtype is None else as_dtype(dtype)
         if isinstance(data, Tensor):
             moved = data if device is None else data._moved(resolve_device(device))
-            self.device = moved.device
+            self._device = moved._device
             u = moved.uop if kind is None else moved.cast(kind).uop
-            if data.requires_grad:
+            if data._wants:
                 u = UOp(_DETACH, u.dtype, (u,))
         else:
-            self.device = default_device() if device is None else resolve_device(device)
+            self._device = default_device() if device is None else resolve_device(device)
             if isinstance(data, UOp):
                 u = data if kind is None else data.cast(kind)
             elif isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
@@ -119,17 +119,17 @@ class Tensor(Handle):
                     if kind.is_int and not kind.min <= data <= kind.max:
                         kind = dtypes.int64
                 check_fits("Tensor", kind, data)
-                check_device_dtype(self.device, kind)
+                check_device_dtype(self._device, kind)
                 if here.made is not None:
                     note_made(None, repr(data).encode(), kind)
                 u = const(kind, data)
             else:
-                u = wrap_array(array_of(data, kind), self.device)
+                u = wrap_array(array_of(data, kind), self._device)
         self.late = None
         self.uop = u
         self._grad = None
-        self.is_leaf = True
-        self.requires_grad = False
+        self._leaf = True
+        self._wants = False
         self._alias = self._base = None
         self._spent = False
         self._own()
@@ -146,24 +146,24 @@ class Tensor(Handle):
 
     def _new(self, u: UOp, *others: Tensor) -> Tensor:
         """The tensor of a node made from this tensor and `others`."""
-        t = _plain(self._made, u, self.device)
-        wants = self.requires_grad
+        t = _plain(self._made, u, self._device)
+        wants = self._wants
         if others and not wants:
             for o in others:
-                wants = wants or o.requires_grad
+                wants = wants or o._wants
         if wants:
             if not here.grad:
                 t.uop = UOp(_DETACH, u.dtype, (u,))
             elif u.dtype.is_float:
-                t.requires_grad = True
-                t.is_leaf = False
+                t._wants = True
+                t._leaf = False
         return t
 
     @classmethod
     def _fresh(cls, u: UOp, device: str | None = None, requires_grad: bool | None = None) -> Tensor:
         """The tensor of a node made from nothing; device as `default_device`."""
         t = _plain(cls, u, default_device() if device is None else resolve_device(device))
-        check_device_dtype(t.device, u.dtype)
+        check_device_dtype(t._device, u.dtype)
         return t.requires_grad_() if requires_grad else t
 
     @classmethod
@@ -174,7 +174,7 @@ class Tensor(Handle):
     def _lift(self, name: str, other: Any) -> Tensor:
         """`other` as a tensor on this device: itself, or an array or number (weak dtype) wrapped."""
         if isinstance(other, Tensor):
-            if other.device != self.device:
+            if other._device != self._device:
                 self._mixed(name, other)
             return other
         if isinstance(other, np.generic):
@@ -182,7 +182,7 @@ class Tensor(Handle):
         if isinstance(other, (bool, int, float)):
             return self._new_plain(weak_const(name, self.uop.dtype, other))
         if isinstance(other, (np.ndarray, list, tuple)):
-            return self._made(other, device=self.device)
+            return self._made(other, device=self._device)
         if isinstance(other, UOp) and is_symbolic(other):
             # a size is a Python number: it takes the tensor's dtype within its kind or above it
             here = self.uop.dtype
@@ -191,7 +191,7 @@ class Tensor(Handle):
 
     def _new_plain(self, u: UOp) -> Tensor:
         """The tensor of a node through which no gradient flows."""
-        return _plain(self._made, u, self.device)
+        return _plain(self._made, u, self._device)
 
     def _mixed(self, name: str, other: Tensor) -> NoReturn:
         raise DeviceError(
@@ -296,6 +296,15 @@ class Tensor(Handle):
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise DTypeError(f"grad: a gradient is a tensor or None, not {type(value).__name__}")
+            scaled = self.dtype.is_narrow and value.dtype is dtypes.float32  # half of it may be 0 or infinite
+            for what in ("shape", "device") if scaled else ("shape", "dtype", "device"):
+                if getattr(value, what) != getattr(self, what):
+                    raise GradientError(
+                        f"grad: a gradient has its tensor's {what}, {getattr(self, what)}, not {getattr(value, what)}"
+                    )
         if here.recordings:
             here.recordings[-1].note_grad(self)
         self._grad = value
@@ -310,10 +319,10 @@ class Tensor(Handle):
             raise DTypeError(
                 f"requires_grad: only floats have gradients, not {self.uop.dtype.name}; use .float() first"
             )
-        if not requires_grad and not self.is_leaf:
+        if not requires_grad and not self._leaf:
             raise GradientError("requires_grad: only a leaf can decline its gradient; use .detach()")
-        self.requires_grad = requires_grad
-        if requires_grad and self.is_leaf:
+        self._wants = requires_grad
+        if requires_grad and self._leaf:
             if storage_of(self.uop) is None and self.uop.tag is None:
                 # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
                 self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf")
@@ -322,6 +331,16 @@ class Tensor(Handle):
         else:
             here.context.tensors.leaves.pop(id(self), None)
         return self
+
+    def _set_wants(self, value: Any) -> None:
+        if not isinstance(value, bool):
+            raise GradientError(f"requires_grad: True or False, not {value!r}")
+        if value and not self._leaf:
+            raise GradientError(
+                "requires_grad: a computed tensor that requires a gradient stays as it is: retain_grad() keeps its "
+                "gradient, .detach() makes a leaf"
+            )
+        self.requires_grad_(value)
 
     @deferred
     def detach(self) -> Tensor:
@@ -333,7 +352,7 @@ class Tensor(Handle):
         Tensor([3.], dtype=float32)
         """
         u = self.uop
-        return self._new_plain(UOp(_DETACH, u.dtype, (u,)) if self.requires_grad else u)
+        return self._new_plain(UOp(_DETACH, u.dtype, (u,)) if self._wants else u)
 
     backward = transforms.backward
 
@@ -365,7 +384,7 @@ class Tensor(Handle):
         kind = dtype if isinstance(dtype, DType) else as_dtype(dtype)
         if kind is self.uop.dtype:
             return self
-        check_device_dtype(self.device, kind)
+        check_device_dtype(self._device, kind)
         return self._new(self.uop.cast(kind))
 
     @checked
@@ -421,9 +440,9 @@ class Tensor(Handle):
         return out.clone() if copy and out is self else out
 
     def _moved(self, device: str) -> Tensor:
-        if device == self.device:
+        if device == self._device:
             return self
-        return self._made(self.numpy(), device=device, requires_grad=self.requires_grad)
+        return self._made(self.numpy(), device=device, requires_grad=self._wants)
 
     def cpu(self) -> Tensor:
         """`.to("cpu")`.
@@ -449,13 +468,13 @@ class Tensor(Handle):
 
     def _settle(self, view: UOp) -> None:
         """Realisation replaces the node by `view`, a BUFFER in this shape, and keeps what a gradient still needs."""
-        done = self._spent if not self.is_leaf else self.late is not None and not self.late.is_used()
-        if done or not (self.requires_grad and here.grad):
+        done = self._spent if not self._leaf else self.late is not None and not self.late.is_used()
+        if done or not (self._wants and here.grad):
             self.uop, self.late = view, None
             return
         old, self.uop = self.uop, view
         if storage_of(old) is None:
-            if self.is_leaf:
+            if self._leaf:
                 # Graphs made while the leaf was lazy hold its old node. One is kept, so that steps do not chain.
                 self._alias = old
             else:
@@ -516,11 +535,11 @@ class Tensor(Handle):
                     f"use .reshape or .expand on the values"
                 )
         u = broadcast(other.uop.cast(self.uop.dtype), self.uop.shape)
-        if other.requires_grad:
+        if other._wants:
             u = UOp(_DETACH, u.dtype, (u,))
         if storage_of(self.uop) is None:
             outdate_captures("a lazy tensor was assigned")
-        if self.requires_grad and storage_of(u) is None:
+        if self._wants and storage_of(u) is None:
             # Folding must not look through a leaf.
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
         self._take(u)
@@ -535,7 +554,7 @@ class Tensor(Handle):
         if storage is not None and storage.host is None and owner is not None and owner is not self:
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
         elif storage is not None and storage.host is not None:
-            u = reshape(UOp(Op.BUFFER, u.dtype, (), host_storage(storage.host, u.dtype, self.device)), u.shape)
+            u = reshape(UOp(Op.BUFFER, u.dtype, (), host_storage(storage.host, u.dtype, self._device)), u.shape)
         self._assign(u)
 
     def _become(self, u: UOp) -> None:
@@ -1397,10 +1416,10 @@ statics_later(Tensor)
 def _plain(cls: type[Tensor], u: UOp, device: str) -> Tensor:
     """A tensor of a class that shows a node, wants no gradient and owns no memory yet."""
     t = _create(cls)
-    t.device = device
+    t._device = device
     t._grad = None
-    t.is_leaf = True
-    t.requires_grad = False
+    t._leaf = True
+    t._wants = False
     t._alias = t._base = None
     t._spent = False
     t.late = None

@@ -74,7 +74,7 @@ def attached(
     def tensors(u: Nodes, wanted: Sequence[bool]) -> list[Tensor]:
         made = [kind._from_uop(n, device) for n in u]
         for t, w in zip(made, wanted, strict=True):
-            t.requires_grad, t.is_leaf = w, not w
+            t._wants, t._leaf = w, not w
         return made
 
     def call(f: PullTensors | PushTensors, i: Nodes, o: Nodes, s: Nodes, given: Some) -> Sequence[Any]:

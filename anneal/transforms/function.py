@@ -151,7 +151,7 @@ def _results(
     for n, y in zip(at, made, strict=True):
         if id(several[n]) in ctx._dirty:  # the argument itself is the result
             several[n]._become(y.uop)
-            several[n].requires_grad, several[n].is_leaf, several[n]._spent = True, False, False
+            several[n]._wants, several[n]._leaf, several[n]._spent = True, False, False
         else:
             results[n] = y
     return type(out)(results) if isinstance(out, (tuple, list)) else results[0]

@@ -93,8 +93,8 @@ class Trace:
 
     def _add(self, original: Tensor, node: UOp, requires_grad: bool) -> Tensor:
         stand_in = original._new_plain(node)
-        stand_in.requires_grad = requires_grad
-        stand_in.is_leaf = not requires_grad
+        stand_in._wants = requires_grad
+        stand_in._leaf = not requires_grad
         self.nodes.append(node)
         self._above[node] = None
         self.originals.append(original)
@@ -202,7 +202,7 @@ def flagged(tensors: list[Tensor]) -> list[Tensor]:
     for t in floats:
         if here.depth or t.uop in wanting:
             if grad_enabled():
-                t.requires_grad, t.is_leaf = True, False
+                t._wants, t._leaf = True, False
             else:
                 t.uop = UOp(Op.DETACH, t.uop.dtype, (t.uop,))
     return tensors
