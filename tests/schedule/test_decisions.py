@@ -278,11 +278,26 @@ def joined(outputs: list[UOp], **prices: int | bool) -> tuple[int, set[str]]:
 
 
 X, Y = (64, 32), (32, 64)
-SHAPES = "they have neither a shape nor rows in common"
-PLACES = "the result is read at other places than where it is made"
-BUFFERS = "together they bind more buffers than a kernel may"
-OTHERS = "another kernel reads the result, and could not run behind both"
-SORTED = "a sort, or what moves rows of memory, is a kernel of its own"
+PRODUCT = "a matrix product or a convolution"
+EPILOGUE = f"the producer is {PRODUCT}, and on this device nothing is joined to one (join_epilogues)"
+COLUMNS = (
+    "the reader is a reduction over columns or over rows longer than {}, which uses each value several times: fused, the "
+    "producer would be computed anew for each use"
+)
+KEPT = "the reader reduces the result, and on this device no kernel reduces a row that it also stores (keeps_rows)"
+PLACES = (
+    "the reader takes the result in another order of axes: only what is read where it is made, element by element or "
+    "row by row, joins"
+)
+BUFFERS = "together they bind more than 6 buffers, the most that this device gives a kernel"
+OTHERS = "another kernel reads the producer's result and makes something that the reader needs: it runs between them"
+SORTED = "the producer is a sort: always a kernel of its own"
+NUMBERS = (
+    f"the producer is {PRODUCT} and the reader {PRODUCT}, each result of which takes several of the producer's: those are "
+    "stored first"
+)
+ROWS = "the producer reduces rows of 64 and the reader rows of 32: a kernel has rows of one length"
+SIZES = "the producer computes 64 values and the reader 2048: a kernel computes one size"
 
 
 def epilogue() -> list[UOp]:
@@ -316,6 +331,20 @@ def sorted_keys() -> list[UOp]:
     return [order, order + 1]
 
 
+def two_products() -> list[UOp]:
+    return [matmul(matmul(buffer(*X), buffer(*Y)), buffer(64, 64))]
+
+
+def rows_of_two_lengths() -> list[UOp]:
+    y = row(buffer(64, 32, 64), 2)
+    return [y, row(reshape(y, 64, 32).alu(Op.EXP))]
+
+
+def repeated_numbers() -> list[UOp]:
+    y = buffer(64, 1).alu(Op.EXP)
+    return [y, expand(y, 64, 32) * buffer(64, 32)]
+
+
 def reader_between() -> list[UOp]:
     """The last kernel reads the first one's result, and another's that is made of it."""
     y = buffer(64, 64).alu(Op.EXP)
@@ -327,16 +356,19 @@ def reader_between() -> list[UOp]:
     ("outputs", "prices", "kernels", "reasons"),
     [
         (epilogue, {}, 1, set()),
-        (epilogue, {"join_epilogues": False}, 2, {SHAPES}),
+        (epilogue, {"join_epilogues": False}, 2, {EPILOGUE}),
         (rows_of_one_array, {"row_fusion": 32}, 1, set()),
-        (rows_of_one_array, {"row_fusion": 31}, 2, {SHAPES}),
-        (rows_of_one_array, {"row_fusion": 32, "keeps_rows": False}, 2, {PLACES}),
-        (other_rows, {"row_fusion": 64}, 2, {SHAPES}),
+        (rows_of_one_array, {"row_fusion": 31}, 2, {COLUMNS.format(31)}),
+        (rows_of_one_array, {"row_fusion": 32, "keeps_rows": False}, 2, {KEPT}),
+        (other_rows, {"row_fusion": 64}, 2, {COLUMNS.format(64)}),
         (transposed, {}, 2, {PLACES}),
         (many_inputs, {"max_buffers": 7}, 1, set()),
         (many_inputs, {"max_buffers": 6}, 2, {BUFFERS}),
-        (many_inputs, {"kernel_steps": 8}, 2, {"one kernel computes at most 8 nodes"}),
+        (many_inputs, {"kernel_steps": 8}, 2, {"together they compute 10 nodes, and one kernel at most 8"}),
         (sorted_keys, {}, 2, {SORTED}),
+        (two_products, {}, 2, {NUMBERS}),
+        (rows_of_two_lengths, {"row_fusion": 64}, 2, {ROWS}),
+        (repeated_numbers, {"row_fusion": 0}, 2, {SIZES}),
     ],
 )
 def test_a_kernel_takes_in_the_producer_of_its_input_or_says_why_not(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from anneal.schedule.concat import pieces_of
 from anneal.schedule.cost_model import COST, CostModel
 from anneal.schedule.fusion.facts import LEAVES
 from anneal.schedule.fusion.groups import Group, Groups, depends, in_order
+from anneal.schedule.fusion.reasons import alone, apart, moved, needed_between, too_long, too_many_buffers
 from anneal.schedule.fusion.rows import goes_back, row_length
 from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, Op, UOp, toposort
@@ -55,15 +57,15 @@ class Joining(Groups):
         return left
 
     def join_producers(self, g: Group) -> None:
-        again = g not in self.gone and not g.opaque
+        again = g not in self.gone
         while again:
             again = False
             for i in list(g.inputs):
                 p = self.owner.get(i)
                 if p is None or p is g:
                     continue
-                if p.opaque:
-                    self.refused(p, g, "a sort, or what moves rows of memory, is a kernel of its own")
+                if p.opaque or g.opaque:
+                    self.refused(p, g, alone)
                 elif self.joined(p, g):
                     again = True
                     break
@@ -72,9 +74,9 @@ class Joining(Groups):
         """Let g take in p, the producer of some of its inputs, if that is right."""
         row = _common_row(p, g, self.cost_model)
         if row is None:
-            return self.refused(p, g, "they have neither a shape nor rows in common")
+            return self.refused(p, g, apart)
         if p.nodes + g.nodes > self.cost_model.kernel_steps:
-            return self.refused(p, g, f"one kernel computes at most {self.cost_model.kernel_steps} nodes")
+            return self.refused(p, g, too_long)
         # The joined kernel stands after all that it reads and before all that read it.
         level, owner = p.level, self.owner
         for i in g.inputs:
@@ -83,21 +85,22 @@ class Joining(Groups):
                 level = q.level + 1
         others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
         if any(r.level <= level and not (self.patient and not depends(g, r, self.owner)) for r in others):
-            return self.refused(p, g, "another kernel reads the result, and could not run behind both")
+            return self.refused(p, g, needed_between)
         size = max(p.size, g.size)
-        if not _in_place(g, p, self.materialised, size, row, self.cost_model.keeps_rows):
-            return self.refused(p, g, "the result is read at other places than where it is made")
+        moves = _moved(g, p, self.materialised, size, row, self.cost_model.keeps_rows)
+        if moves is not None:
+            return self.refused(p, g, lambda *_: moved(moves, self.cost_model))
         if not self.takes(g, p):
-            return self.refused(p, g, "together they bind more buffers than a kernel may")
+            return self.refused(p, g, too_many_buffers)
         g.level, g.size, g.row = level, size, row
         for r in others:
             self.put_behind(r, level)
         return True
 
-    def refused(self, p: Group, g: Group, reason: str) -> bool:
-        """False, as g does not take in p; the reason goes to `refusals`."""
+    def refused(self, p: Group, g: Group, reason: Callable[[Group, Group, CostModel], str]) -> bool:
+        """False, as g does not take in p; the reason goes to `refusals`, and is put in words for them alone."""
         if _REFUSALS.found is not None:
-            _REFUSALS.found.append(Refusal(tuple(p.roots), tuple(g.roots), reason))
+            _REFUSALS.found.append(Refusal(tuple(p.roots), tuple(g.roots), reason(p, g, self.cost_model)))
         return False
 
     def takes(self, g: Group, p: Group) -> bool:
@@ -211,8 +214,9 @@ def _common_row(p: Group, g: Group, cost_model: CostModel) -> int | None:
     return row if row and not lesser.row and small * row == large else None
 
 
-def _in_place(g: Group, p: Group, materialised: Materialised, size: int, row: int, may_reduce: bool) -> bool:
-    """Whether g reads p's values only where they are made: at its own index, or as rows or numbers of a row."""
+def _moved(g: Group, p: Group, materialised: Materialised, size: int, row: int, may_reduce: bool) -> UOp | None:
+    """The first node of g that reads p's values elsewhere than where they are made: at its own index, or as rows or
+    numbers of a row. None where there is no such node."""
     targets = set(p.roots)
     below: dict[UOp, bool] = {}  # node of g -> whether it depends on p
     stack = list(g.roots)
@@ -234,8 +238,8 @@ def _in_place(g: Group, p: Group, materialised: Materialised, size: int, row: in
         below[u] = bool(sources)
         for s in sources:
             if not _keeps_place(u, s, size, row) or (u.op is Op.REDUCE_AXIS and not may_reduce):
-                return False
-    return True
+                return u
+    return None
 
 
 def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
