@@ -4,7 +4,7 @@ import { ask, useAsked, type Graph, type GraphNode, type PassGraph, type PassNod
 import { Canvas } from "./canvas";
 import { count, place, shape } from "./format";
 import { ready } from "./layout";
-import { ancestors, paths, visible, type Box, type Item } from "./groups";
+import { ancestors, grouped, paths, visible, type Box, type Item } from "./groups";
 import { current, kept, link, put, type Route } from "./route";
 import { Facts, Head, Live, Panel, Phase, Shown, Table, Tabs, UserLine } from "./ui";
 import { modelTools, title } from "./models";
@@ -93,10 +93,11 @@ function Passes(props: { list: PassSummary[] | null; now: string; start: string 
 const HIDDEN = new Set(["CONST", "SINK"]);
 
 function itemsOf(graph: Graph, after: PassGraph | null, ofKernel: boolean): Item[] {
-  const groups = paths(graph.nodes);
+  const { paths: groups, leaf } = grouped(graph.nodes);
   if (!after) {
     return graph.nodes.filter((n) => !HIDDEN.has(n.op)).map((n) => ({
       id: n.id, label: n.op, detail: shape(n.shape), src: n.src, phase: n.phase, path: groups[n.id]!, changed: false,
+      leaf: leaf[n.id]!,
     }));
   }
   const path: string[][] = [];
@@ -111,6 +112,7 @@ function itemsOf(graph: Graph, after: PassGraph | null, ofKernel: boolean): Item
   return after.nodes.filter((n) => !HIDDEN.has(n.op)).map((n) => ({
     id: n.id, label: n.op, detail: n.shape.length ? shape(n.shape) : n.arg && n.arg.length < 24 ? n.arg : "", src: n.src,
     phase: ofKernel || loose ? "forward" : phase[n.id]!, path: ofKernel ? [] : path[n.id]!.length ? path[n.id]! : ["new"], changed: n.changed,
+    leaf: !ofKernel && n.place !== null && leaf[n.place]!,
   }));
 }
 
