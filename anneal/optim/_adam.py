@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,8 @@ from anneal.uop import Op, UOp, alu, dtypes
 __all__ = ["SGD", "Adam", "AdamW"]
 
 _F32 = dtypes.float32
-_CORRECTIONS = ("correction1", "correction2")  # 1 - beta**step for both of Adam's betas
+_STEP = "step"  # the state that counts steps, of shape (1,)
+_OLDER = "correction2"  # what older states have in its place
 
 
 class SGD(Optimizer):
@@ -71,11 +73,12 @@ class SGD(Optimizer):
             if decay:
                 g = g + p * decay
             if group["momentum"]:
-                momentum = group.number("momentum")
+                momentum = group.share("momentum")[0]
                 momentum = momentum.cast(wide) if isinstance(momentum, UOp) else momentum
+                begun = "momentum_buffer" in self.state.get(id(t), {})
                 b = self._state(t, "momentum_buffer")
                 if dampening:  # the first step takes the whole gradient
-                    count = self._state(t, "step")
+                    count = self._state(t, "step", float(begun))
                     done[count] = count.uop + 1.0
                     share = alu(Op.WHERE, (count.uop.eq(0.0), g, g * (1 - dampening)))
                     new = b.uop * momentum + share
@@ -102,8 +105,6 @@ class Adam(Optimizer):
     Tensor([0.9], dtype=float32, requires_grad=True)
     """
 
-    decoupled = False
-
     def __init__(
         self,
         params: Parameters,
@@ -121,66 +122,61 @@ class Adam(Optimizer):
         decoupled_weight_decay: bool = False,
     ) -> None:
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
-        if decoupled_weight_decay:
-            self.decoupled = True
-        super().__init__(params, {**defaults, "maximize": maximize})
+        more = {"maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, {**defaults, **more})
 
     # Each parameter counts the steps in which it had a gradient. Those that have had it in the same steps share one
-    # count, the group's; the state of others has corrections of their own, which they share as well.
+    # count, the group's; the state of others has a count of their own, which they share as well.
 
-    def _corrections(self, t: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The corrections that stand in a parameter's own state."""
-        mine = self.state.get(id(t), {})
-        return (mine[_CORRECTIONS[0]], mine[_CORRECTIONS[1]]) if _CORRECTIONS[0] in mine else None
-
-    def _stay_behind(self, group: ParameterGroup, shared: tuple[Tensor, Tensor] | None, left: list[Tensor]) -> None:
+    def _stay_behind(self, group: ParameterGroup, shared: Tensor | None, left: list[Tensor]) -> None:
         """Give parameters without a gradient a count of their own, which stays what it was."""
         forbid_in_capture(
             "an optimiser's step in which other parameters have a gradient than before", "call it outside of jit once"
         )
-        counts = shared or tuple([self._group_state(group, name) for name in _CORRECTIONS])
-        copies = [q._new_plain(UOp(Op.CONTIGUOUS, _F32, (q.uop,))) for q in counts]
-        realize(copies)
+        count = self._group_state(group, _STEP) if shared is None else shared
+        copy = count._new_plain(UOp(Op.CONTIGUOUS, _F32, (count.uop,)))
+        realize([copy])
         for t in left:
-            self.state.setdefault(id(t), {}).update(zip(_CORRECTIONS, copies, strict=True))
+            self.state.setdefault(id(t), {})[_STEP] = copy
         outdate_captures("an optimiser has gradients for other parameters than before")
 
     @follows
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
-        together: dict[tuple[Tensor, Tensor] | None, list[Tensor]] = {}
-        left: dict[tuple[Tensor, Tensor] | None, list[Tensor]] = {}
+        together: dict[Tensor | None, list[Tensor]] = {}
+        left: dict[Tensor | None, list[Tensor]] = {}
         for t in group["params"]:
-            (left if t.grad is None else together).setdefault(self._corrections(t), []).append(t)
+            (left if t.grad is None else together).setdefault(self.state.get(id(t), {}).get(_STEP), []).append(t)
         for shared, some in together.items():
             if shared in left:
                 self._stay_behind(group, shared, left[shared])
-            counts = shared or (self._group_state(group, _CORRECTIONS[0]), self._group_state(group, _CORRECTIONS[1]))
-            self._update_together(group, some, counts, done)
+            count = self._group_state(group, _STEP) if shared is None else shared
+            self._update_together(group, some, count, done)
 
     def _update_together(
-        self, group: ParameterGroup, params: list[Tensor], counts: tuple[Tensor, Tensor], done: dict[Tensor, UOp]
+        self, group: ParameterGroup, params: list[Tensor], count: Tensor, done: dict[Tensor, UOp]
     ) -> None:
-        eps, decay = group["eps"], group["weight_decay"]
-        b1, b2 = group.number("betas"), group["betas"][1]
-        # 1 - beta**step follows q' = q*beta + (1 - beta) from 0, which loses no digits when beta is close to 1.
-        corrections = []
-        for q, beta in zip(counts, (b1, b2), strict=True):
-            done[q] = q.uop * beta + (1 - beta)
-            corrections.append(done[q])
+        eps, decay, decoupled = group["eps"], group["weight_decay"], group["decoupled_weight_decay"]
+        first, second = group.share("betas"), group.share("betas", 1)
+        (b1, rest1, _), (b2, rest2, _) = first, second
+        done[count] = count.uop + 1.0
+        step = reshape(done[count], ())
+        # 1 - beta**step with the beta in force, as a function that loses no digits when beta is close to 1.
+        c1, c2 = [-count._new_plain(step * log).expm1().uop for _, _, log in (first, second)]
         # The numbers that a step shares sit in one small array, so that a kernel has one binding for all of them.
-        shared = [group.rate_node / reshape(corrections[0], ()), alu(Op.RSQRT, (reshape(corrections[1], ()),))]
-        if self.decoupled and decay:
+        shared = [group.rate_node / c1, alu(Op.RSQRT, (c2,))]
+        if decoupled and decay:
             shared.append(1.0 - group.rate_node * decay)
         numbers = _array(shared)
         for t in params:
             p, g, wide = self._operands(t, group["maximize"])
-            beta = b1.cast(wide) if isinstance(b1, UOp) else b1
+            if isinstance(b1, UOp):
+                b1, rest1 = b1.cast(wide), rest1.cast(wide)
             size, root, *rest = [u.cast(wide) for u in _parts(numbers, len(shared))]
-            if decay and not self.decoupled:
+            if decay and not decoupled:
                 g = g + p * decay
             m, v = self._state(t, "exp_avg"), self._state(t, "exp_avg_sq")
-            done[m] = mean = m.uop * beta + g * (1 - beta)
-            done[v] = square = v.uop * b2 + g * g * (1 - b2)
+            done[m] = mean = m.uop * b1 + g * rest1
+            done[v] = square = v.uop * b2 + g * g * rest2
             if group["amsgrad"]:
                 most = self._state(t, "max_exp_avg_sq")
                 done[most] = square = alu(Op.MAX, (most.uop, square))
@@ -194,41 +190,43 @@ class Adam(Optimizer):
 
         Raises DataError for a name or shape that does not fit.
         """
-        state = self._flat(state)
-        own: dict[str, dict[str, Any]] = {}
+        own: dict[int, float] = {}
         rest: dict[str, Tensor | npt.ArrayLike] = {}
-        for key, value in state.items():
+        for key, value in self._flat(state).items():
             head, _, name = key.partition(".")
-            if name in _CORRECTIONS and head.isdigit() and int(head) < len(self.params):
+            if name.endswith("correction1"):
+                continue
+            if name.endswith(_OLDER):
+                key, value = self._counted(key, value)
+                head, _, name = key.partition(".")
+            if name == _STEP and head.isdigit() and int(head) < len(self.params):
                 array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-                if array.shape != (1,):
+                if array.size != 1:
                     raise DataError(f"load_state_dict: {key} has shape {array.shape}, a count's is (1,)")
-                own.setdefault(head, {})[name] = array
+                own[int(head)] = float(array.reshape(-1)[0])
             else:
                 rest[key] = value
         super().load_state_dict(rest)
-        shared: dict[Any, list[Tensor]] = {}
+        shared: dict[Any, Tensor] = {}
         of = {id(t): i for i, g in enumerate(self.param_groups) for t in g["params"]}
         for n, t in enumerate(self.params):
-            mine, given = self.state.get(id(t), {}), own.get(str(n))
-            if given is None and _CORRECTIONS[0] not in mine:
+            mine, given = self.state.get(id(t), {}), own.get(n)
+            if given is None and _STEP not in mine:
                 continue
             outdate_captures("an optimiser's state was loaded")
-            for name in _CORRECTIONS:
-                mine.pop(name, None)
+            mine.pop(_STEP, None)
             if given is not None:
-                arrays = [np.asarray(given.get(name, [0.0]), np.float32) for name in _CORRECTIONS]
-                same = (of[id(t)], *[float(a[0]) for a in arrays])
+                same = of[id(t)], given
                 if same not in shared:
-                    shared[same] = [Tensor(a, device=t.device) for a in arrays]
-                self.state.setdefault(id(t), {}).update(zip(_CORRECTIONS, shared[same], strict=True))
+                    shared[same] = Tensor(np.array([given], np.float32), device=t.device)
+                self.state.setdefault(id(t), {})[_STEP] = shared[same]
 
-    def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:
-        if name != "step":
-            return super()._from_torch(i, name, array)
-        betas = next(g["betas"] for g in self.param_groups if any(t is self.params[i] for t in g["params"]))
-        done = [np.array([1 - beta ** float(array)], np.float32) for beta in betas]
-        return {f"{i}.{n}": d for n, d in zip(_CORRECTIONS, done, strict=True)}
+    def _counted(self, key: str, value: Any) -> tuple[str, Any]:
+        """A count for what an older state has in its place: 1 - beta**step of both betas, whose second tells."""
+        beta = self.param_groups[0]["betas"][1]
+        rest = 1.0 - float(np.asarray(value.numpy() if isinstance(value, Tensor) else value).reshape(-1)[0])
+        step = round(math.log(rest) / math.log(beta)) if rest > 0 and beta > 0 else 1e6
+        return key.replace(_OLDER, _STEP), np.array([step], np.float32)
 
 
 class AdamW(Adam):
@@ -241,8 +239,6 @@ class AdamW(Adam):
     >>> (w * w).sum().backward(); optimizer.step(); w
     Tensor([0.85], dtype=float32, requires_grad=True)
     """
-
-    decoupled = True
 
     def __init__(
         self,
@@ -259,7 +255,7 @@ class AdamW(Adam):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True)
 
 
 def _array(values: list[UOp]) -> UOp:

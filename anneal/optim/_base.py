@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import explain_class, take_running_updates, wrap_array
-from anneal.ops.nodes import reshape
-from anneal.runtime import Numbering, composite, numbering_of, outdate_captures, realize, realize_new
+from anneal.ops.nodes import reshape, shrink
+from anneal.runtime import Numbering, composite, here, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results
 from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
@@ -59,6 +59,10 @@ def follows(update: Update) -> Update:
     return update
 
 
+def _share(b: float) -> tuple[float, float, float]:
+    return b, 1 - b, math.log(b) if b > 0 else -1e30
+
+
 class ParameterGroup(dict[str, Any]):
     """Parameters with their settings, as torch's dicts; setting "lr" changes the value on the device.
 
@@ -88,8 +92,10 @@ class ParameterGroup(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key in self._data:
-            first = value[0] if key == "betas" else value
-            self._data[key].assign(Tensor(np.array([first], np.float32), device=self.rate.device))
+            # Without momentum a step leaves the buffer as it is; the second of the betas is no data.
+            if (value[1:] != self[key][1:]) if key == "betas" else bool(value) is not bool(self[key]):
+                outdate_captures(f"an optimiser's {key!r} was set")
+            self._data[key].assign(self._share_tensor(key, value))
         elif key != "lr" and self.get(key) != value:
             outdate_captures(f"an optimiser's {key!r} was set")
         super().__setitem__(key, value)
@@ -102,21 +108,28 @@ class ParameterGroup(dict[str, Any]):
         """
         if key not in self._data:
             outdate_captures(f"an optimiser's {key!r} became data")
-            first = self[key][0] if key == "betas" else self[key]
-            self._data[key] = Tensor(np.array([first], np.float32), device=self.rate.device)
+            self._data[key] = self._share_tensor(key, self[key])
 
-    def number(self, key: str) -> Any:
-        """The setting `key` as a number, or as a node of shape () where it is data; of "betas" the first."""
-        if key in self._data:
-            return reshape(self._data[key].uop, ())
-        return self[key][0] if key == "betas" else self[key]
+    def _share_tensor(self, key: str, value: Any) -> Tensor:
+        return Tensor(np.array(_share(value[0] if key == "betas" else value), np.float32), device=self.rate.device)
+
+    def share(self, key: str, n: int = 0) -> tuple[Any, Any, Any]:
+        """The setting `key`, of "betas" number `n`, a share b: b, 1 - b and log(b), the logarithm of 0 being a finite
+        number. They are numbers, or nodes of shape () where the setting is data.
+        """
+        if key in self._data and not n:
+            u = self._data[key].uop
+            b, rest, log = (reshape(shrink(u, ((i, i + 1),)), ()) for i in range(3))
+            return b, rest, log
+        return _share(self[key][n] if key == "betas" else self[key])
 
     def constants(self) -> list[tuple[str, type, Any]]:
         """The settings that an update has as constants, with their types: all that are no data on the device."""
         settings = {name: value for name, value in self.items() if name not in ("params", "lr", *self._data)}
         if "betas" in self._data:
             settings["betas"] = self["betas"][1:]
-        return [(name, type(value), value) for name, value in settings.items()] + [("data", tuple, tuple(self._data))]
+        data = tuple([(name, bool(self[name])) for name in self._data])
+        return [(name, type(value), value) for name, value in settings.items()] + [("data", tuple, data)]
 
     @property
     def rate_node(self) -> UOp:
@@ -395,7 +408,7 @@ class Optimizer:
             # a copy of zeros would be written: the system gives memory when it is first used
             kind = _state_dtype(t)
             values = np.full(shape or (1,), start, kind) if start else np.zeros(shape or (1,), kind)
-            s = mine[name] = Tensor(wrap_array(values, t.device), device=t.device)
+            s = mine[name] = _kept(values, t.device)
             if not shape:
                 s.uop = reshape(s.uop, ())
         return s
@@ -467,7 +480,7 @@ class Optimizer:
     def _group_state(self, group: ParameterGroup, name: str) -> Tensor:
         mine = self.state.setdefault(id(group), {})
         if name not in mine:
-            mine[name] = Tensor(np.zeros(1, np.float32), device=group.rate.device)
+            mine[name] = _kept(np.zeros(1, np.float32), group.rate.device)
         return mine[name]
 
 
@@ -484,6 +497,15 @@ def _check_settings(name: str, group: Mapping[str, Any]) -> None:
         if wrong:
             wanted = "two numbers in [0, 1)" if key == "betas" else "a finite number that is not negative"
             raise SettingError(f"{name}: {key} is {wanted}, not {value!r}")
+
+
+def _kept(values: npt.NDArray[Any], device: str) -> Tensor:
+    """A state that begins with these values: to jit it is no data that each run makes, for it stays."""
+    before, here.made = here.made, None
+    try:
+        return Tensor(wrap_array(values, device), device=device)
+    finally:
+        here.made = before
 
 
 def _state_dtype(t: Tensor) -> type[np.floating[Any]]:

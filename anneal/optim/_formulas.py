@@ -7,10 +7,11 @@ torch's; `foreach`, `capturable`, `differentiable` and `fused` say how torch com
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows
 from anneal.tensor import Tensor, no_grad
-from anneal.uop import UOp
+from anneal.uop import DType, UOp
 
 __all__ = [
     "ASGD",
@@ -27,14 +28,16 @@ __all__ = [
     "States",
 ]
 
-_NUMBERS = ("step", "mu_product")  # states of shape ()
+_NUMBERS = ("step", "mu_product", "eta", "mu")  # states of shape ()
 
 
 class States:
     """The state of one parameter in one step: what it was, and what it becomes."""
 
-    def __init__(self, owner: Optimizer, t: Tensor, done: dict[Tensor, UOp]) -> None:
-        self._owner, self._t, self._done = owner, t, done
+    def __init__(
+        self, owner: Optimizer, group: ParameterGroup, t: Tensor, wide: DType, done: dict[Tensor, UOp]
+    ) -> None:
+        self._owner, self._group, self._t, self._wide, self._done = owner, group, t, wide, done
 
     def get(self, name: str, start: float) -> Tensor:
         """A state as it was, `start` before the first step."""
@@ -48,6 +51,13 @@ class States:
         state = self._owner._state(self._t, name)
         self._done[state] = value.uop.cast(state.uop.dtype)
         return value
+
+    def share(self, key: str, n: int = 0) -> tuple[Any, Any, Any]:
+        """The share b that the setting `key` is, or number `n` of it: b, 1 - b and log(b), numbers or tensors."""
+        b, rest, log = [
+            self._t._new_plain(x.cast(self._wide)) if isinstance(x, UOp) else x for x in self._group.share(key, n)
+        ]
+        return b, rest, log
 
     def count(self) -> Tensor:
         """The number of this step, from 1 on."""
@@ -64,9 +74,10 @@ def _decayed(group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor) -> tuple[T
     return p, g + p * decay
 
 
-def _correction(beta: float, step: Tensor) -> Tensor:
+def _correction(share: tuple[Any, Any, Any], step: Tensor) -> Tensor:
     """1 - beta**step, with the digits that a subtraction would lose."""
-    return -(step * math.log(beta)).expm1() if beta else step * 0 + 1
+    rest: Tensor = -(step * share[2]).expm1()
+    return rest
 
 
 class Formula(Optimizer):
@@ -85,7 +96,7 @@ class Formula(Optimizer):
             for t in params:
                 u, slope, wide = self._operands(t, group.get("maximize", False))
                 p, g, lr = [t._new_plain(x) for x in (u, slope, group.rate_node.cast(wide))]
-                new = self._formula(group, p, g, lr, States(self, t, done))
+                new = self._formula(group, p, g, lr, States(self, group, t, wide, done))
                 self._put(t, new.uop, done)
 
 
@@ -139,7 +150,7 @@ class RMSprop(Formula):
             square = square - mean * mean
         step = g / (square.sqrt() + group["eps"])
         if group["momentum"]:
-            step = s.put("momentum_buffer", s["momentum_buffer"] * group["momentum"] + step)
+            step = s.put("momentum_buffer", s["momentum_buffer"] * s.share("momentum")[0] + step)
         new: Tensor = p - lr * step
         return new
 
@@ -256,11 +267,12 @@ class Adamax(Formula):
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
         p, g = _decayed(group, p, g, lr)
-        b1, b2 = group["betas"]
+        first, second = s.share("betas"), s.share("betas", 1)
+        rest1, b2 = first[1], second[0]
         step = s.count()
-        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * (1 - b1))
+        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * rest1)
         most = s.put("exp_inf", (s["exp_inf"] * b2).maximum(g.abs() + group["eps"]))
-        new: Tensor = p - lr / _correction(b1, step) * mean / most
+        new: Tensor = p - lr / _correction(first, step) * mean / most
         return new
 
 
@@ -306,14 +318,15 @@ class NAdam(Formula):
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
         p, g = _decayed(group, p, g, lr)
-        b1, b2 = group["betas"]
+        first, second = s.share("betas"), s.share("betas", 1)
+        (b1, rest1, _), (b2, rest2, _) = first, second
         step = s.count()
         mu = b1 * (1 - 0.5 * (step * (group["momentum_decay"] * math.log(0.96))).exp())
         following = b1 * (1 - 0.5 * ((step + 1) * (group["momentum_decay"] * math.log(0.96))).exp())
         product = s.put("mu_product", s.get("mu_product", 1.0) * mu)
-        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * (1 - b1))
-        square = s.put("exp_avg_sq", s["exp_avg_sq"] * b2 + g * g * (1 - b2))
-        size = (square / _correction(b2, step)).sqrt() + group["eps"]
+        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * rest1)
+        square = s.put("exp_avg_sq", s["exp_avg_sq"] * b2 + g * g * rest2)
+        size = (square / _correction(second, step)).sqrt() + group["eps"]
         ahead = lr * following / (1 - product * following) * mean / size
         new: Tensor = p - lr * (1 - mu) / (1 - product) * g / size - ahead
         return new
@@ -359,17 +372,18 @@ class RAdam(Formula):
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
         p, g = _decayed(group, p, g, lr)
-        b1, b2 = group["betas"]
+        first, second = s.share("betas"), s.share("betas", 1)
+        rest1, (b2, rest2, _) = first[1], second
         step = s.count()
-        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * (1 - b1))
-        square = s.put("exp_avg_sq", s["exp_avg_sq"] * b2 + g * g * (1 - b2))
-        second = _correction(b2, step)
-        full = 2 / (1 - b2) - 1
-        length = full - 2 * step * (1 - second) / second
+        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * rest1)
+        square = s.put("exp_avg_sq", s["exp_avg_sq"] * b2 + g * g * rest2)
+        part = _correction(second, step)
+        full = 2 / rest2 - 1
+        length = full - 2 * step * (1 - part) / part
         share = (length - 4) * (length - 2) * full / ((full - 4) * (full - 2) * length.clamp(min=1))
         sure = length > 5.0
-        size = second.sqrt() / (square.sqrt() + group["eps"]) * sure.where(share, 1.0).sqrt()
-        new: Tensor = p - lr * (mean / _correction(b1, step)) * sure.where(size, 1.0)
+        size = part.sqrt() / (square.sqrt() + group["eps"]) * sure.where(share, 1.0).sqrt()
+        new: Tensor = p - lr * (mean / _correction(first, step)) * sure.where(size, 1.0)
         return new
 
 
@@ -446,10 +460,10 @@ class ASGD(Formula):
         p, g = _decayed(group, p, g, lr)
         step = s.count()
         # the rate and the weight that the step before left
-        last = step - 1
-        rate = (last == 0.0).where(lr, lr / (1 + group["lambd"] * lr * last) ** group["alpha"])
-        weight = 1 / (last - group["t0"]).clamp(min=1.0)
+        rate, weight = (step == 1.0).where(lr, s["eta"]), s.get("mu", 1.0)
         new: Tensor = p * (1 - group["lambd"] * rate) - rate * g
+        s.put("eta", lr / (1 + group["lambd"] * lr * step) ** group["alpha"])
+        s.put("mu", 1 / (step - group["t0"]).clamp(min=1.0))
         s.put("ax", (weight == 1.0).where(new, s["ax"] + (new - s["ax"]) * weight))
         return new
 
@@ -542,8 +556,8 @@ class Lion(Formula):
         super().__init__(params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay, "maximize": maximize})
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        b1, b2 = group["betas"]
+        (b1, rest1, _), (b2, rest2, _) = s.share("betas"), s.share("betas", 1)
         mean = s["exp_avg"]
-        s.put("exp_avg", mean * b2 + g * (1 - b2))
-        new: Tensor = p * (1 - lr * group["weight_decay"]) - lr * (mean * b1 + g * (1 - b1)).sign()
+        s.put("exp_avg", mean * b2 + g * rest2)
+        new: Tensor = p * (1 - lr * group["weight_decay"]) - lr * (mean * b1 + g * rest1).sign()
         return new

@@ -52,8 +52,8 @@ class Muon(Formula):
                 raise SettingError(f"Muon: trains matrices, not a parameter of shape {t.shape}")
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        m = group["momentum"]
-        mean = s.put("momentum_buffer", s["momentum_buffer"] * m + g * (1 - m))
+        m, rest, _ = s.share("momentum")
+        mean = s.put("momentum_buffer", s["momentum_buffer"] * m + g * rest)
         x = g + (mean - g) * m if group["nesterov"] else mean
         rows, columns = p.shape
         x = x.T if rows > columns else x
