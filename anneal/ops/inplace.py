@@ -19,7 +19,7 @@ from anneal.ops.elementwise import Operand, binary, difference, floor_quotient, 
 from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.nodes import Number, broadcast
-from anneal.runtime import is_realized
+from anneal.runtime import here, is_realized
 from anneal.uop import DType, Op, UOp, const
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
         if new.requires_grad and is_realized(u):
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))  # a leaf's memory: its gradient goes on through a node of its own
         x._take(u)
+        here.context.tensors.flags += x._wants is not new.requires_grad
         x._wants, x._leaf, x._spent = new.requires_grad, new.is_leaf, False
     elif x.is_leaf:
         x.assign(x._new_plain(u))

@@ -29,7 +29,7 @@ from anneal.ops.nodes import (
     put_rows,
     take_rows,
 )
-from anneal.runtime import is_realized
+from anneal.runtime import here, is_realized
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size
 
@@ -134,6 +134,7 @@ def _put(x: Tensor, new: UOp, given: Tensor) -> None:
     wanted = x.requires_grad and x.is_leaf
     x._assign(out.uop)
     if not wanted:
+        here.context.tensors.flags += x._wants is not out.requires_grad
         x._wants, x._leaf = out.requires_grad, out.is_leaf
 
 

@@ -33,6 +33,7 @@ from anneal.runtime.nodes import (
     note_assigned,
     note_become,
     note_made,
+    sources_of,
     storage_of,
 )
 from anneal.runtime.numbering import Late, Numbering, is_computed_late, numbering_of
@@ -115,6 +116,7 @@ __all__ = [
     "resolve_device",
     "seen",
     "set_default_device",
+    "sources_of",
     "storage_of",
     "timed",
     "tracing",

@@ -16,7 +16,7 @@ from anneal.runtime.nodes import is_realized
 from anneal.uop import SYMBOLIC, Op, UOp
 from anneal.uop.sizes import bindings_of, is_symbolic, mapped, symbolic_arg, unbound, variables_of
 
-__all__ = ["ArrayGiven", "difference", "flatten", "rebuild", "with_tensors"]
+__all__ = ["ArrayGiven", "described", "difference", "flatten", "rebuild", "with_tensors"]
 
 
 class ArrayGiven(Exception):
@@ -97,6 +97,12 @@ def difference(old: Any, new: Any, where: str = "arguments") -> Failure | None:
             if found is not None:
                 return found
     return Failure(where, _said(old), _said(new))
+
+
+def described(structure: Any) -> str:
+    """The arguments of which `flatten` gave a structure, as text."""
+    _, args, named = structure
+    return f"({', '.join([*map(_said, args[1:]), *[f'{name}={_said(s)}' for name, s in named[1:]]])})"
 
 
 def _said(structure: Any) -> str:

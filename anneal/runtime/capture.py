@@ -16,8 +16,8 @@ from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
 from anneal.runtime.calls import FOUND, call_host
 from anneal.runtime.context import here
-from anneal.runtime.guards import Guards
-from anneal.runtime.handle import INSIDE, Handle
+from anneal.runtime.guards import Failure, Guards
+from anneal.runtime.handle import Handle
 from anneal.runtime.held import Read, Staging, SymbolicResult, Written, copy_of
 from anneal.runtime.launch import Execution
 from anneal.runtime.nodes import Made, buffer_leaf, storage_of
@@ -47,7 +47,7 @@ class Recorded:
 
     `arguments` are the storages it was recorded with; `results` the tensors of `result`; `state` those of them that
     were there before the call; `bound` the values of the arguments' Variables; `graded` the leaves whose gradient it
-    took.
+    set, with what that shows then.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Recorded:
     state: list[Handle]
     guards: Guards
     bound: dict[str, int]
-    graded: list[weakref.ref[Handle]]
+    graded: list[tuple[weakref.ref[Handle], Any]]
 
 
 class _CopyBack:
@@ -116,7 +116,7 @@ class Capture:
         self.name, self.device, self.lock = run.name, run.device, run.device.lock
         self.guards = run.guards
         self.tensors = here.context.tensors
-        self.generation = self.tensors.generation
+        self.generation, self.flags = self.tensors.generation, self.tensors.flags
         calls = [step for step in run.recording.steps if isinstance(step, HostCall)]
         found = {n: v for call in calls for n, v in call.found.items()}
         _check_variables(run, calls, found)
@@ -136,9 +136,14 @@ class Capture:
         self.arguments = [Staging(s) for s in run.arguments]
         # the nest alone: its tensors hold memory that is handed out
         blanks = [type(r)._from_uop(const(dtypes.float32, 0), self.device.name) for r in run.results[:1]]
+        # backward was taken of what they come from: it cannot be taken again
+        self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
         self.result = rebuild(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
         self.sources = [self._source(r, internal, given, any(r is t for t in run.state)) for r in run.results]
         self._states = list(self.state.values())
+        seen: list[Callable[[], Handle | None]] = [r.ref for r in self.reads.values()]
+        seen += [w.ref for w in self.state.values()]
+        self.wanting = [(r, t._wants) for r in seen if (t := r()) is not None]
         self._watch()
         self._bind(run.recording, carried)
         self.origins = [step.origins for step in run.recording.steps if isinstance(step, Launch)]
@@ -282,6 +287,23 @@ class Capture:
 
     # -- how it is replayed ---------------------------------------------------------------------------------------
 
+    def flag_changed(self) -> Failure | None:
+        """A tensor that was read or written and has another `requires_grad` now; None if all are as they were."""
+        for r, wanted in self.wanting:
+            if (t := r()) is not None and t._wants is not wanted:
+                return Failure(f"requires_grad of a tensor of shape {t.uop.shape}", str(wanted), str(not wanted))
+        self.flags = self.tensors.flags
+        return None
+
+    def outdated(self) -> bool:
+        """Whether something that the capture depends on is another now."""
+        now = self.tensors
+        return (
+            self.generation != now.generation
+            or (self.flags != now.flags and self.flag_changed() is not None)
+            or self.guards.failed()
+        )
+
     def prepare(self, arguments: list[Storage], bound: dict[str, int]) -> None:
         """Everything of a replay that may have to compute something first: asks for BUILDING and the device's lock."""
         device = self.device
@@ -322,9 +344,9 @@ class Capture:
             step.run(swap if small else None)
         for waiting in self.in_flight.values():
             waiting.append(fresh.get(id(waiting[-1]), waiting[-1]))
-        for r in self.graded:
+        for r, shown in self.graded:
             if (t := r()) is not None:
-                t._grad = INSIDE
+                t._grad = shown
         results = self.results(arguments)
         for waiting in self.in_flight.values():
             waiting.popleft()
@@ -352,7 +374,10 @@ class Capture:
 
     def results(self, arguments: list[Storage]) -> Any:
         """The function's result for `arguments`, after the steps have run."""
-        return rebuild(self.result, iter([make(arguments) for make in self.sources]), self._now)
+        made = [make(arguments) for make in self.sources]
+        for n in self.spent:
+            made[n]._spent = True
+        return rebuild(self.result, iter(made), self._now)
 
     def _now(self, sizes: Any) -> Any:
         """A size, or a shape, as this call's values of Variables make it."""

@@ -56,6 +56,7 @@ class Tensors:
 
     __slots__ = (
         "derivatives",
+        "flags",
         "generation",
         "hooked",
         "host_calls",
@@ -71,6 +72,7 @@ class Tensors:
         self.leaves: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
         # the guard generation: it counts changes that no guard sees, and a capture holds within one generation
         self.generation = 0
+        self.flags = 0  # counts the changes of `requires_grad` of tensors that are there: captures look at theirs then
         self.host_calls = False  # whether a graph may have a HOST_CALL
         self.lazy_leaves = False  # whether a graph may have the node of a lazy tensor that became a leaf
         self.derivatives = False  # whether a graph may have a derivative by a function of Python

@@ -103,7 +103,8 @@ class Guards:
             return
         depth += 1
         if isinstance(value, Handle):
-            if not is_realized(value.uop):
+            # of one that was computed from others a gradient goes on to those
+            if not is_realized(value.uop) or (value._wants and not value._leaf):
                 self._attributes[id(value), "uop"] = value, "uop", value.uop
         elif isinstance(value, FunctionType):
             self._follow(value, None, depth)

@@ -16,7 +16,10 @@ assigns (parameters, moments) are updated in place. Nothing stale is replayed:
 - a tensor that the function reads and somebody reassigned meanwhile is read anew;
 - a lazy tensor that still needs a value about to be overwritten keeps a copy, and so does a result of an earlier call;
 - a tensor that was lazy when the function read it and was assigned since makes it capture again;
-- gradients taken inside stay inside: reading `.grad` afterwards is an error, and so is adding to one from outside;
+- a replay has no graph. A call through which gradients may flow runs as it stands: it is given, or gives, a tensor that
+  requires a gradient whose backward was not taken inside; it leaves a gradient in `.grad`, or uses one from outside.
+  Captured are whole steps, with backward and optimiser inside, and calls under `no_grad`; `explain()` says which are;
+- gradients that a whole step takes stay inside: reading `.grad` afterwards is an error;
 - where Python values that it sees have changed (its closure, globals and attributes that it names, the items of lists
   and dicts, a module's attributes, a setting of an optimiser), it runs as at the first call;
 - a tensor made from host data inside the function is a constant where the run before made it of the same values; of
@@ -37,7 +40,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from anneal import settings
 from anneal.backend import Storage, get_device
 from anneal.errors import JitError
-from anneal.runtime.arguments import ArrayGiven, difference, flatten, rebuild, with_tensors
+from anneal.runtime.arguments import ArrayGiven, described, difference, flatten, rebuild, with_tensors
 from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import ARGUMENT, Capture, Recorded
 from anneal.runtime.context import here
@@ -48,7 +51,6 @@ from anneal.runtime.held import copy_of
 from anneal.runtime.nodes import Made, buffer_leaf, differing, storage_of
 from anneal.runtime.recording import Recording, recording
 from anneal.schedule import BUILDING, Origin, Plan
-from anneal.uop import toposort
 from anneal.uop.sizes import bound_sizes
 
 __all__ = ["Jit", "Recapture", "jit"]
@@ -60,6 +62,7 @@ T = TypeVar("T")
 
 # Captures of one function; beyond that the one goes that was longest unused, and its memory with it.
 _CAPTURES = 128
+_FLOWS = "gradients flow"  # in the reason
 _REASONS = 32  # the last reasons for captures that a function keeps
 
 
@@ -95,6 +98,7 @@ class Jit(Generic[P, R]):
         self.read: dict[Any, list[weakref.ref[Handle]]] = {}  # after the first call: the tensors that it read
         self.returned: dict[Any, list[weakref.ref[Handle]]] = {}  # and the results of the first call
         self.made: dict[Any, list[Made]] = {}  # what the last run made from host data
+        self.uncaptured: dict[Any, str] = {}  # kinds of calls that run as they stand, each with the reason
         self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
         update_wrapper(self, function)
 
@@ -116,6 +120,21 @@ class Jit(Generic[P, R]):
         """The plans that replays run, capture by capture, each with the origins of what it computes, by place."""
         return [found for capture in self.captures.values() if capture is not None for found in capture.plans()]
 
+    def explain(self) -> str:
+        """The kinds of calls so far, one line each: whether they are captured, or why they run as they stand; and why
+        something was captured again.
+        """
+        lines = [f"  {_said(kind)}: runs as it stands: {why}" for kind, why in self.uncaptured.items()]
+        for (kind, _), captured in self.captures.items():
+            state = "ran once, and will be captured"
+            if captured is not None:
+                count = sum(len(plan.calls) for plan, _ in captured.plans())
+                state = f"captured, {count} kernel{'s' if count != 1 else ''}"
+            lines.append(f"  {_said(kind)}: {state}")
+        lines += [f"  captured again: {r.cause}" for r in self.recaptures]
+        name = _name_of(self.function)
+        return "\n".join([name, *lines]) if lines else f"{name}: not called yet"
+
     def reset(self) -> None:
         """Forget every capture, and give back its memory."""
         with BUILDING:
@@ -126,6 +145,7 @@ class Jit(Generic[P, R]):
         self.read.clear()
         self.returned.clear()
         self.made.clear()
+        self.uncaptured.clear()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if here.recordings or here.depth or here.in_host_call:
@@ -141,18 +161,23 @@ class Jit(Generic[P, R]):
             args, kwargs = with_tensors((args, kwargs))
             tensors.clear()
             key = flatten((args, kwargs), tensors, bound)
+        kind = (key, here.grad, here.device)
+        if self.uncaptured and kind in self.uncaptured:
+            return self._as_it_stands(kind, args, kwargs)
         for t in tensors:
             if t._wants:
-                raise JitError("an argument of a jit function may not require a gradient; read the parameter inside it")
+                why = f"an argument of shape {t._looks.shape} requires a gradient: captured are whole steps"
+                self._leave(((*kind, "argument"), ()), why)
+                return self.function(*args, **kwargs)
         if tensors:
             realize(tensors)
         number: dict[Storage, int] = {}  # one memory passed twice is one argument
         places = [number.setdefault(_storage(t), len(number)) for t in tensors]
         storages = list(number)
-        key = (key, tuple(places))
+        key = (kind, tuple(places))
         with BUILDING:
             captured = self.captures.get(key)
-            if captured is None or captured.generation != captured.tensors.generation or captured.guards.failed():
+            if captured is None or captured.outdated():
                 return self._record(key, captured, _Call(args, kwargs, tensors, places, storages, bound))
             if len(self.captures) > _CAPTURES // 2:
                 self.captures[key] = self.captures.pop(key)  # the one used last
@@ -193,13 +218,18 @@ class Jit(Generic[P, R]):
             result = self.function(*args, **kwargs)
             results: list[Handle] = []
             flatten(result, results, None)
+            nodes = [(t, t.uop) for t in results]
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
+            why = record.why_not(nodes)
         if any(t is r() for t in given for r in record.assigned):
             raise JitError(
                 "a jit function assigned to its argument, or changed it in place; return the new value (x = x + y for "
                 "x += y), or assign to a tensor that it reads"
             )
+        if why is not None:
+            self._leave(key, why)
+            return result
         graded = _taken(record)
         record.frozen = differing(self.made.get(key, ()), record.made)
         self.made[key] = [replace(m, storage=None) for m in record.made]
@@ -210,6 +240,9 @@ class Jit(Generic[P, R]):
             return result
         # what is returned again and again was there before: it is state
         again = [r for r, old in zip(results, self.returned[key], strict=False) if r is old()]
+        if any(r._leaf and r._wants and not any(r is a for a in again) for r in results):
+            self._leave(key, "it gives a leaf that requires a gradient, and another one in each call")
+            return result
         device = get_device(results[0].device if results else record.device())
         with device.lock:
             made = Capture(
@@ -219,6 +252,27 @@ class Jit(Generic[P, R]):
             )
             self._keep(key, made)
             return made.results(call.storages)  # type: ignore[no-any-return]
+
+    def _leave(self, key: Any, why: str) -> None:
+        """Have calls of this kind run as they stand from here on."""
+        for memo in (self.captures, self.read, self.returned, self.made):
+            memo.pop(key, None)
+        known = key[0] in self.uncaptured
+        self.uncaptured[key[0]] = why
+        if len(self.uncaptured) > _CAPTURES:
+            del self.uncaptured[next(iter(self.uncaptured))]
+        if settings.current().debug and not known:
+            print(f"anneal: {_name_of(self.function)} runs as it stands: {why}", file=sys.stderr)
+
+    def _as_it_stands(self, kind: Any, args: Any, kwargs: Any) -> R:
+        """A call that is not captured. Where no gradient flows any more, the next one may be."""
+        result = self.function(*args, **kwargs)
+        if _FLOWS in self.uncaptured.get(kind, ""):
+            results: list[Handle] = []
+            flatten(result, results, None)
+            if not any(t._wants for t in results):
+                self.uncaptured.pop(kind, None)
+        return result
 
     def _watched(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function as it stands, as at the first call: of replays nobody could say which graph they compute."""
@@ -246,10 +300,12 @@ class Jit(Generic[P, R]):
             if captured.generation != now.generation:
                 cause = Failure(f"guard generation ({now.outdated})", str(captured.generation), str(now.generation))
             else:
-                cause = captured.guards.failure() or Failure("a guard", "held", "failed")
+                cause = captured.flag_changed() or captured.guards.failure() or Failure("a guard", "held", "failed")
         elif self.captures and key not in self.captures:
-            last, last_places = next(reversed(self.captures))
-            cause = difference(last, key[0]) or Failure("arguments that show one memory", str(last_places), str(key[1]))
+            ((last, *modes), last_places), ((now_given, *now_modes), now_places) = next(reversed(self.captures)), key
+            others = zip(("gradients recorded", "default device", "arguments that show one memory"),
+                         (*modes, last_places), (*now_modes, now_places))  # fmt: skip
+            cause = difference(last, now_given) or next(Failure(w, str(a), str(b)) for w, a, b in others if a != b)
         else:
             return
         recapture = Recapture(_name_of(self.function), cause)
@@ -283,28 +339,15 @@ def _pending_gradients() -> list[Handle]:
     return [g for g in there if not (tensors.host_calls and exchanges(g.uop))]
 
 
-def _taken(record: Recording) -> list[weakref.ref[Handle]]:
-    """The leaves whose gradient a run took. It stays inside: they show INSIDE now.
-
-    Raises JitError where it added to a gradient from outside.
-    """
-    used = {id(s) for step in record.steps for s in step.inputs}
-    leaves = here.context.tensors.leaves
-    graded = []
-    for n, (ref, old) in record.graded.items():
-        leaf = ref()
-        if leaf is None or leaves.get(n) is not leaf:
-            continue
-        new = leaf._grad
-        if new is not None and new is not INSIDE and new is not old:
-            shown = None if old is None or old is INSIDE else storage_of(old.uop)
-            if shown is not None and (id(shown) in used or any(u.arg is shown for u in toposort((new.uop,)))):
-                raise JitError(
-                    f"a jit function added to the gradient of a tensor of shape {leaf.uop.shape} from outside; take "
-                    "the gradient and use it inside one function, and start with zero_grad()"
-                )
-            leaf._grad = INSIDE
-            graded.append(ref)
+def _taken(record: Recording) -> list[tuple[weakref.ref[Handle], Any]]:
+    """The leaves whose gradient a run set, each with what it shows afterwards: a gradient stays INSIDE."""
+    graded: list[tuple[weakref.ref[Handle], Any]] = []
+    for g in record.graded.values():
+        leaf = g.ref()
+        if leaf is not None:
+            if g.set:
+                leaf._grad = INSIDE
+            graded.append((g.ref, INSIDE if g.set else None))
     return graded
 
 
@@ -313,6 +356,13 @@ def _name_of(function: Any) -> str:
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     name = getattr(function, "__qualname__", type(function).__name__)
     return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def _said(kind: Any) -> str:
+    """A kind of calls in words."""
+    given, grad, device, *_ = kind
+    on = "" if device is None else f", default device {device}"
+    return described(given) + ("" if grad else ", without gradients") + on
 
 
 def _storage(t: Handle) -> Storage:

@@ -236,6 +236,7 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle]) -> Any:
         if flags is not None:
             if is_computed_late(t) or not is_realized(t.uop):
                 outdate_captures("a lazy tensor was assigned")
+            here.context.tensors.flags += t._wants is not flags[0]
             t._wants, t._leaf, t._spent = flags
             here.pending[id(t)] = ref(t)
         become_late(t, Late(n, template, entry.line))

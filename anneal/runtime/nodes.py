@@ -24,6 +24,7 @@ __all__ = [
     "note_become",
     "note_made",
     "own",
+    "sources_of",
     "storage_of",
 ]
 
@@ -37,6 +38,14 @@ def storage_of(u: UOp) -> Storage | None:
     while u.op is Op.RESHAPE:
         u = u.src[0]
     return u.arg if u.op is Op.BUFFER else None
+
+
+def sources_of(u: UOp) -> tuple[UOp, ...]:
+    """The nodes from which the node `u` was computed; a realised tensor's buffer remembers its graph as `origin`."""
+    if u.op is Op.BUFFER:
+        origin = getattr(u.arg, "origin", None)
+        return () if origin is None else (origin,)
+    return u.src
 
 
 def is_realized(u: UOp) -> bool:

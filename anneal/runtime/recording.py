@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import JitError
 from anneal.runtime.context import here
-from anneal.runtime.handle import Handle
-from anneal.runtime.nodes import Made
+from anneal.runtime.handle import INSIDE, Handle
+from anneal.runtime.nodes import Made, sources_of
+from anneal.uop import Op, UOp
 
 if TYPE_CHECKING:
     from anneal.runtime.steps import Step
@@ -38,6 +39,23 @@ def forbid_in_capture(what: str, fix: str) -> None:
         raise JitError(f"{what} inside a jit function would not be done again by its replays; {fix}")
 
 
+class Graded:
+    """A leaf whose gradient a run set: `old`, what it was before; and how the last of what was set stands."""
+
+    __slots__ = ("dropped", "old", "read", "ref", "set", "used")
+
+    def __init__(self, t: Handle) -> None:
+        self.ref, self.old = weakref.ref(t), t._grad
+        self.set = self.read = False  # whether there is a gradient that the run set, and whether it was read since
+        self.used = self.dropped = False  # whether one was read before it was dropped, and whether one was dropped
+
+    def note(self, value: Any) -> None:
+        if value is None:
+            self.used |= self.set and self.read
+            self.dropped = True
+        self.set, self.read = value is not None, False
+
+
 class Recording:
     """The steps of one run, and the tensors that it computed and assigned; `kept`: it becomes a capture."""
 
@@ -48,13 +66,54 @@ class Recording:
         self.assigned: list[weakref.ref[Handle]] = []
         self.made: list[Made] = []  # from host data
         self.frozen: list[Made] = []  # those of them that the run before made of other values
-        # by id, the tensors whose gradient was set, each with what it was before
-        self.graded: dict[int, tuple[weakref.ref[Handle], Any]] = {}
+        self.graded: dict[int, Graded] = {}  # by id, the tensors whose gradient was set
+        self.passed: list[UOp] = []  # nodes whose backward was taken for the last time
+        self.read_outside: Handle | None = None  # a tensor whose gradient was read, and had been taken before
 
-    def note_grad(self, t: Handle) -> None:
+    def note_grad(self, t: Handle, value: Any) -> None:
         """The gradient of `t` is about to be set."""
-        if id(t) not in self.graded:
-            self.graded[id(t)] = weakref.ref(t), t._grad
+        self.graded.setdefault(id(t), Graded(t)).note(value)
+
+    def note_read(self, t: Handle) -> None:
+        """The gradient of `t` is read."""
+        mine = self.graded.get(id(t))
+        if mine is not None and (mine.set or mine.dropped):
+            mine.read = True
+        elif t._grad is not None:
+            self.read_outside = t
+
+    def note_passed(self, t: Handle) -> None:
+        """The backward of `t` is taken for the last time."""
+        self.passed += (t.uop, *sources_of(t.uop))
+
+    def why_not(self, results: Sequence[tuple[Handle, UOp]]) -> str | None:
+        """The reason for which no replay may stand for the run, whose results had these nodes; None if one may.
+
+        A replay has no graph, and takes and leaves no gradients. So nothing may be left through which a gradient goes
+        to a leaf, but for what the run's own backward went through: that is spent, as in torch.
+        """
+        if (t := self.read_outside) is not None:
+            return f"it uses the gradient of a tensor of shape {t.uop.shape} that was taken outside"
+        left = [g for g in self.graded.values() if g.set and not g.read and not g.used]
+        whole = len(left) < len(self.graded) and any(g.used or (g.set and g.read) for g in self.graded.values())
+        for g in left:
+            if (leaf := g.ref()) is None or leaf._grad is INSIDE:
+                continue
+            if not whole or not (g.dropped or g.old is None or g.old is INSIDE):
+                return f"it leaves the gradient of a tensor of shape {leaf.uop.shape} to others"
+        others = [(t, t.uop) for t in self.pending()]
+        there = [(t, u, what) for found, what in ((results, "result"), (others, "tensor")) for t, u in found]
+        flowing = [(t, u, what) for t, u, what in there if t._wants and not t._leaf and not t._spent]
+        if flowing:
+            covered = _below(self.passed, set()) if self.passed else set()
+            for t, u, what in flowing:
+                if not covered or _reaches(u, covered):
+                    given = "it gives" if what == "result" else "it changes"
+                    return (
+                        f"{given} a {what} of shape {t.uop.shape} through which gradients flow: captured are whole "
+                        "steps, and calls inside no_grad()"
+                    )
+        return None
 
     def pending(self) -> list[Handle]:
         """The live tensors that were assigned; they may be lazy still."""
@@ -71,6 +130,29 @@ class Recording:
             for s in (*step.outputs, *step.inputs):
                 return s.device
         raise JitError("a jit function ran nothing: it must realize or return at least one tensor")
+
+
+def _below(roots: Sequence[UOp], stop: set[UOp]) -> set[UOp]:
+    """The nodes that `roots` were computed from, they themselves among them, but for those below nodes of `stop`."""
+    seen: set[UOp] = set()
+    stack = [u for u in roots if u not in stop]
+    while stack:
+        u = stack.pop()
+        if u not in seen:
+            seen.add(u)
+            if u.op is not Op.DETACH:
+                stack += [s for s in sources_of(u) if s not in stop]
+    return seen
+
+
+def _reaches(u: UOp, covered: set[UOp]) -> bool:
+    """Whether a gradient goes from a node to a leaf on a way that is not `covered`."""
+    leaves = {_base(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
+    return any(_base(n) in leaves for n in _below([u], {n for n in covered if _base(n) not in leaves}))
+
+
+def _base(u: UOp) -> UOp:
+    return u.src[0] if u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER else u
 
 
 @contextmanager

@@ -285,6 +285,8 @@ class Tensor(Handle):
     @property
     def grad(self) -> Tensor | None:
         """The gradient that backward() has added up for this leaf. JitError for one taken inside a jit function."""
+        if here.recordings:
+            here.recordings[-1].note_read(self)
         if self._grad is INSIDE:
             raise JitError(
                 f"the gradient of a tensor of shape {self.shape} was taken inside a jit function and stays there: "
@@ -306,7 +308,7 @@ class Tensor(Handle):
                         f"grad: a gradient has its tensor's {what}, {getattr(self, what)}, not {getattr(value, what)}"
                     )
         if here.recordings:
-            here.recordings[-1].note_grad(self)
+            here.recordings[-1].note_grad(self, value)
         self._grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
@@ -321,6 +323,8 @@ class Tensor(Handle):
             )
         if not requires_grad and not self._leaf:
             raise GradientError("requires_grad: only a leaf can decline its gradient; use .detach()")
+        if self._wants is not requires_grad:
+            here.context.tensors.flags += 1
         self._wants = requires_grad
         if requires_grad and self._leaf:
             if storage_of(self.uop) is None and self.uop.tag is None:

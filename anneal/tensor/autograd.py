@@ -116,7 +116,11 @@ def grad(
     groups = (
         [range(len(targets))] if all(t.is_leaf for t in targets) else [range(i, i + 1) for i in range(len(targets))]
     )
-    with releasing(create_graph if retain_graph is None else retain_graph):
+    retain = create_graph if retain_graph is None else retain_graph
+    if here.recordings and not retain:
+        for t in results:
+            here.recordings[-1].note_passed(t)
+    with releasing(retain):
         for result, seed in zip(results, seeds, strict=True):
             for group in groups:
                 nodes = [(i, n) for i in group for n in leaf_nodes(targets[i])]

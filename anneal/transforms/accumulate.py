@@ -79,6 +79,8 @@ def backward(
             f"comparison, or the leaf was changed or freed since"
         )
     if not retain:
+        if here.recordings:
+            here.recordings[-1].note_passed(result)
         result._spent = True
         memory = None if result.late is not None else storage_of(result.uop)
         if memory is not None:
@@ -174,17 +176,17 @@ def _check(result: Tensor) -> None:
     """Raise GradientError where no gradient of `result` can be taken, or where it was taken before."""
     if not grad_enabled():
         raise GradientError("backward: called inside no_grad(); move the call out of the block")
+    if result._spent:
+        raise GradientError(
+            "backward: called a second time on the same result, which would add every gradient twice; "
+            "use backward(retain_graph=True) the first time if that is meant, or compute the result again"
+        )
     if not result.requires_grad:
         raise GradientError(
             f"backward: {_text(result)} depends on no tensor with requires_grad=True; set it on the tensors whose "
             "gradient "
             "you want before computing with them (a result made inside no_grad() or after detach() has no gradient "
             "either)"
-        )
-    if result._spent:
-        raise GradientError(
-            "backward: called a second time on the same result, which would add every gradient twice; "
-            "use backward(retain_graph=True) the first time if that is meant, or compute the result again"
         )
     if here.in_host_call:
         raise GradientError(

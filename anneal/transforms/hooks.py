@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import GradientError
 from anneal.ops import checked, is_tensor, no_grad, said
-from anneal.runtime import here, outdate_captures
+from anneal.runtime import here, outdate_captures, sources_of
 from anneal.transforms.calls import derivative_of
 from anneal.transforms.derivatives import attached
 from anneal.transforms.leaves import leaf_nodes, leaves
-from anneal.transforms.pullback import sources_of
 from anneal.uop import UOp, arena
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 from anneal.errors import GradientError
 from anneal.ops.nodes import from_memory, reshape, spread
-from anneal.runtime import here
+from anneal.runtime import here, sources_of
 from anneal.transforms.calls import Calls
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.uop import ALU, MOVEMENT, Arena, Op, UOp, alu, arena, const, promote
 from anneal.uop.sizes import product
 
-__all__ = ["FLAT", "STOPS", "Path", "backward_phase", "gradient", "paths", "pull_back", "sources_of"]
+__all__ = ["FLAT", "STOPS", "Path", "backward_phase", "gradient", "paths", "pull_back"]
 
 # Ops through which a cotangent wider than the node passes unrounded: they move values.
 _CARRIES = MOVEMENT | {Op.BUFFER, Op.CAST, Op.CONTIGUOUS, Op.GATHER}
@@ -120,14 +120,6 @@ def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], pa
             seen = grads.get(s)
             grads[s] = c if seen is None else _add(seen, c)
     return grads
-
-
-def sources_of(u: UOp) -> tuple[UOp, ...]:
-    """The nodes from which a node was computed; a realised tensor's buffer remembers its graph as `origin`."""
-    if u.op is Op.BUFFER:
-        origin = getattr(u.arg, "origin", None)
-        return () if origin is None else (origin,)
-    return u.src
 
 
 def _routed(u: UOp) -> tuple[UOp, ...]:

@@ -18,9 +18,9 @@ import numpy as np
 from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.ops import grad_enabled, is_tensor, made
 from anneal.ops.nodes import reshape
-from anneal.runtime import here
+from anneal.runtime import here, sources_of
 from anneal.transforms.leaves import leaf_nodes, leaves
-from anneal.transforms.pullback import Path, sources_of
+from anneal.transforms.pullback import Path
 from anneal.transforms.tree import flatten, paths_of, rebuild
 from anneal.uop import DType, Op, UOp, arena, toposort
 

@@ -874,7 +874,7 @@ def a_hyper_parameter_changes(wrap: Wrap) -> list[Any]:
     return out
 
 
-@refused("taken inside a jit function")
+@program
 def gradients_are_accumulated_across_calls(wrap: Wrap) -> list[Any]:
     w = Tensor([1.0, 2.0], requires_grad=True)
 

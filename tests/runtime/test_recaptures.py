@@ -11,7 +11,7 @@ import pytest
 from anneal import nn, settings
 from anneal.runtime import Jit, Recapture
 from anneal.runtime.guards import Guards
-from anneal.tensor import Tensor, jit
+from anneal.tensor import Tensor, jit, no_grad
 
 FACTOR = 2.0
 
@@ -105,7 +105,7 @@ def test_a_guard_that_fails_is_named(kind: Callable[[], tuple[Any, Callable[[], 
 
 def test_a_module_that_was_changed_is_named() -> None:
     model = nn.Linear(2, 2)
-    f = jit(lambda x: model(x))
+    f = jit(no_grad()(lambda x: model(x)))
     x = Tensor(np.ones((1, 2), np.float32)).realize()
     for _ in range(3):
         f(x)
