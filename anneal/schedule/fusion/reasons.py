@@ -41,13 +41,13 @@ def apart(p: Group, g: Group, cost_model: CostModel) -> str:
     if not p.computes_rows:
         if g.reduces:
             return (
-                f"the producer is {_kind(p, cost_model)} and the reader {_kind(g, cost_model)}, each result of which takes "
-                "several of the producer's: those are stored first"
+                f"the producer is {_kind(p, cost_model)} and the reader {_kind(g, cost_model)}, each result of which "
+                "takes several of the producer's: those are stored first"
             )
         if g.size != p.size:
             return (
-                f"the producer is {_kind(p, cost_model)} with {p.size} results and the reader computes {g.size} values: "
-                "only what is computed element by element joins it"
+                f"the producer is {_kind(p, cost_model)} with {p.size} results and the reader computes {g.size} "
+                "values: only what is computed element by element joins it"
             )
         return f"the producer is {_kind(p, cost_model)}, and on this device nothing is joined to one (join_epilogues)"
     if not g.computes_rows:
@@ -61,8 +61,8 @@ def apart(p: Group, g: Group, cost_model: CostModel) -> str:
     if not row:
         return f"the producer computes {p.size} values and the reader {g.size}: a kernel computes one size"
     return (
-        f"the producer computes {p.size} values and the reader {g.size}, with rows of {row}: they join with equal sizes, "
-        "or with one value for each row"
+        f"the producer computes {p.size} values and the reader {g.size}, with rows of {row}: they join with equal "
+        "sizes, or with one value for each row"
     )
 
 
@@ -87,7 +87,10 @@ def moved(by: UOp, cost_model: CostModel) -> str:
             "the reader reduces the result, and on this device no kernel reduces a row that it also stores (keeps_rows)"
         )
     how = _MOVED.get(by.op, f"through {by.op.name.lower()}")
-    return f"the reader takes the result {how}: only what is read where it is made, element by element or row by row, joins"
+    return (
+        f"the reader takes the result {how}: only what is read where it is made, element by element or row by row, "
+        "joins"
+    )
 
 
 def too_many_buffers(p: Group, g: Group, cost_model: CostModel) -> str:
