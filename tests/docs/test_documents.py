@@ -80,7 +80,8 @@ def test_the_package_says_where_it_lives() -> None:
     project = tomllib.loads(read("pyproject.toml"))["project"]
     assert set(project["urls"]) == {"Documentation", "Source", "Issues", "Changelog"}
     assert project["urls"]["Source"].endswith(PROJECT)
-    assert f"pip install {project['name']}\n" in read("README.md")
+    # nothing is published yet: the line installs from the source
+    assert f"pip install git+https://github.com/{PROJECT}\n" in read("README.md")
     assert project["urls"]["Source"] in read("mkdocs.yml")
 
 
