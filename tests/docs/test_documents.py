@@ -81,7 +81,7 @@ def test_the_package_says_where_it_lives() -> None:
     assert set(project["urls"]) == {"Documentation", "Source", "Issues", "Changelog"}
     assert project["urls"]["Source"].endswith(PROJECT)
     # nothing is published yet: the line installs from the source
-    assert f"pip install git+https://github.com/{PROJECT}\n" in read("README.md")
+    assert f"pip install git+https://github.com{PROJECT}\n" in read("README.md")
     assert project["urls"]["Source"] in read("mkdocs.yml")
 
 
