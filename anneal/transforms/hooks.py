@@ -196,7 +196,11 @@ def hooks_of(x: Tensor) -> Hooks | None:
 
 
 def retains_grad(x: Tensor) -> bool:
-    """Whether `backward` sets `.grad` of this tensor by `retain_grad`; of a leaf it does so anyway."""
+    """Whether `backward` sets `.grad` of a tensor that is no leaf, by `retain_grad`.
+
+    Args:
+        x: the tensor.
+    """
     hooks = None if x.is_leaf else hooks_of(x)
     return hooks is not None and bool(hooks.after)
 

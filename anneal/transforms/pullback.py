@@ -122,8 +122,6 @@ def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], pa
     return grads
 
 
-
-
 def _order(root: UOp, stop: set[UOp]) -> Path:
     """Every node that `root` depends on, with its sources, sources first; nodes of `stop` are left out."""
     out: Path = []
