@@ -5,6 +5,7 @@
     │   ├── ShapeError       (also ValueError) sizes or axes that do not fit
     │   │   └── PositionError (also IndexError) an index outside the axis that it counts along
     │   ├── DTypeError       (also TypeError) a dtype an op or device does not take
+    │   │   └── RangeError   (also OverflowError) an integer that its dtype does not hold
     │   ├── DeviceError      (also RuntimeError) unknown, missing, mixed or lost device
     │   │   └── OutOfMemoryError (also MemoryError) the device has no room for a tensor
     │   ├── GradientError    (also RuntimeError) a derivative that cannot be made
@@ -38,6 +39,7 @@ __all__ = [
     "OnnxError",
     "OutOfMemoryError",
     "PositionError",
+    "RangeError",
     "SettingError",
     "ShapeError",
     "TransformError",
@@ -67,6 +69,10 @@ class PositionError(ShapeError, IndexError):
 
 class DTypeError(UserError, TypeError):
     """A dtype that an op or a device does not take."""
+
+
+class RangeError(DTypeError, OverflowError):
+    """An integer that its dtype does not hold."""
 
 
 class DeviceError(UserError, RuntimeError):

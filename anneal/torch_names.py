@@ -82,7 +82,8 @@ def tensor(data: Any, dtype: DTypeLike | None = None, device: str | None = None,
     """A tensor of a number, a nested list, an array or a tensor: `Tensor(...)` with torch's order of arguments.
 
     Args:
-        data: a number, a nested list, an array or a tensor.
+        data: a number, a nested list, an array or a tensor. Python's ints become int32, where torch has int64, and its
+            floats float32.
         dtype: the dtype by name or as a member of `dtypes`; None: int32, float32 or bool by the data, an array's own.
         device: the name of a device; None: the default one.
         requires_grad: whether `backward()` gives it a gradient.

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from anneal.backend import get_device
 from anneal.backend.cpu.reference import evaluate
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]
 
@@ -39,6 +40,12 @@ def close(got: Array, expected: Any, rtol: float | None = None, atol: float | No
         rtol=r if rtol is None else rtol,
         atol=a if atol is None else atol,
     )
+
+
+def of_sums() -> str:
+    """The dtype of sums of int32 of which nothing is known, on the default device."""
+    name = Tensor(0).device
+    return "int64" if name != "cpu" and dtypes.int64 in get_device(name).limits.dtypes else "int32"
 
 
 def check_values(

@@ -35,6 +35,7 @@ STATE = {
     "anneal.backend.arrays._OURS": CACHE,
     "anneal.backend.cpu.calls._ONES": CACHE,
     "anneal.backend.cpu.calls._SCRATCH": "scratch memory of the cpu device's workers, which whoever has its lock writes",
+    "anneal.backend.cpu.calls.UNFIT": "what the batch that runs has found, under the cpu device's lock",
     "anneal.backend.cpu.calls._WORKER": "the number of the worker whose steps the cpu device binds, under its lock",
     "anneal.backend.cpu.workers._BLAS": DEVICES,
     "anneal.backend.memory._RESERVED": DEVICES,

@@ -30,6 +30,7 @@ from anneal.onnx.types import Map, array_code, array_dtype, device_array
 from anneal.onnx.values import brief, dtype_name, fit_device, is_small, leaves, type_of
 from anneal.onnx.work import work_of
 from anneal.progress import told
+from anneal.runtime import here
 from anneal.tensor import Tensor, realize
 from anneal.uop import arena
 from anneal.uop.sizes import most
@@ -556,6 +557,13 @@ class Call:
         if fault := wrong_types(self.node, dtypes, self.device != "cpu"):
             raise self.fail(fault)
         attributes = self.read_attributes(of)
+        before, here.wraps = here.wraps, True
+        try:
+            return self._given(of, values, attributes)
+        finally:
+            here.wraps = before
+
+    def _given(self, of: Implementation, values: list[Any], attributes: dict[str, Any]) -> Any:
         wanted = [of.wants_value(n) for n in range(len(values))]
         given: list[Any] = [self.host(v) if w else v for v, w in zip(values, wanted)]
         if any(isinstance(v, Sizes) for v in given):

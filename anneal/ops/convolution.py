@@ -13,6 +13,7 @@ from anneal.errors import ShapeError
 from anneal.ops.arguments import checked, same_device
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, common_dtype, expand, flip, pad, permute, reduce_axis, reshape, shrink
+from anneal.ops.overflow import whole_product
 from anneal.ops.windows import AXES, KERNEL, Ints, Pairs, Sizes, per_axis, windows_of, woven
 from anneal.uop import Op, UOp
 
@@ -52,10 +53,10 @@ def _convolve(
     st, di = per_axis(name, "stride", stride, axes), per_axis(name, "dilation", dilation, axes)
     a, b = common_dtype(x.uop, weight.uop)
     a = pad(a, ((0, 0), (0, 0), *_conv_padding(name, padding, ws[2:], st, di)))
-    return result(_biased(_windowed_product(name, a, b, st, di, groups), bias), x, weight, bias)
+    return result(_biased(_windowed_product(name, x.device, a, b, st, di, groups), bias), x, weight, bias)
 
 
-def _windowed_product(name: str, x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: int) -> UOp:
+def _windowed_product(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: int) -> UOp:
     """The convolution of (batch, in, ...) and (out, in/groups, ...) without padding."""
     n, outs, inner = x.shape[0], *w.shape[:2]
     kernel = w.shape[2:]
@@ -78,7 +79,12 @@ def _windowed_product(name: str, x: UOp, w: UOp, stride: Ints, dilation: Ints, g
         left = reshape(u, (n, groups, 1, *out, inner, *kernel))
         right = reshape(w, (1, groups, co, *ones, inner, *kernel))
     m = len(full)
-    total = reduce_axis(expand(left, full) * expand(right, full), Op.ADD, tuple(range(m - k - 1, m)))
+    axes = tuple(range(m - k - 1, m))
+
+    def made(a: UOp, b: UOp) -> UOp:
+        return reduce_axis(expand(a, full) * expand(b, full), Op.ADD, axes)
+
+    total = whole_product(name, device, left, right, math.prod(full[m - k - 1 :]), made)
     return reshape(total, (n, outs, *out))
 
 
@@ -211,7 +217,7 @@ def _transposed(
     sizes = [(n - 1) * s - 2 * p + r + e for n, s, p, r, e in zip(xs[2:], st, side, reach, extra, strict=True)]
     if any(n < 1 for n in sizes):
         raise ShapeError(f"{name}: x of shape {xs} with padding {side} leaves nothing: the output would be {sizes}")
-    u = _unwound(name, a, b, st, di, groups)
+    u = _unwound(name, x.device, a, b, st, di, groups)
     # whole it begins `padding` early; what lies beyond its end is zero
     ends = [p + n for p, n in zip(side, sizes, strict=True)]
     u = pad(u, ((0, 0), (0, 0), *[(0, max(0, e - n)) for e, n in zip(ends, u.shape[2:], strict=True)]))
@@ -219,7 +225,7 @@ def _transposed(
     return result(_biased(u, bias), x, weight, bias)
 
 
-def _unwound(name: str, x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: int) -> UOp:
+def _unwound(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: int) -> UOp:
     """The transposed convolution of (batch, in, ...) and (in, out/groups, ...), whole.
 
     Position o*s + r of it is the sum over j of x[o - j] * w[j*s + r]: for each phase r a convolution with every s-th
@@ -242,7 +248,7 @@ def _unwound(name: str, x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: in
     phases = math.prod(stride)
     w = reshape(w, (groups * co * phases, inner, *taps))
     x = pad(x, ((0, 0), (0, 0), *[(m - 1, m - 1) for m in taps]))
-    u = _windowed_product(name, x, w, (1,) * k, (1,) * k, groups)
+    u = _windowed_product(name, device, x, w, (1,) * k, (1,) * k, groups)
     n, out = u.shape[0], u.shape[2:]
     u = reshape(u, (n, groups * co, *stride, *out))
     u = permute(u, (0, 1, *[i for j in range(k) for i in (2 + k + j, 2 + j)]))

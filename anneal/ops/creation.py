@@ -167,7 +167,7 @@ def arange(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """start, start + step, ... up to but without end; int32 if all are ints, else float32.
+    """start, start + step, ... up to but without end; int32 if all are ints (torch has int64), else float32.
 
     Raises DTypeError for an integer dtype that does not hold every number, ShapeError for a step of 0 or ends that
     are not finite.

@@ -15,6 +15,7 @@ from anneal.errors import DTypeError
 from anneal.ops.arguments import alias, checked
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_const
+from anneal.ops.overflow import check_growth
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ __all__: list[str] = [
 _SCALARS = (bool, int, float)
 _FLOAT32 = dtypes.float32
 _BOOL = dtypes.bool_
+_INT32 = dtypes.int32
+_ADD, _MUL = Op.ADD, Op.MUL
 _EXPONENTIAL = frozenset((Op.ADD, Op.EXP, Op.SUB))  # ops that exp(x) + c may end in
 Operand = Any  # a tensor, an array or a Python number
 
@@ -74,7 +77,11 @@ def operands(x: Tensor, name: str, other: Operand) -> tuple[UOp, UOp, tuple[int,
 
 def binary(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> Tensor:
     a, b, shape, o = operands(x, name, other)
-    return x._new(elementwise(op, (b, a) if swap else (a, b), shape), o)
+    if swap:
+        a, b = b, a
+    if a.dtype is _INT32 and (op is _ADD or op is _MUL):
+        check_growth(name, op, a, b)
+    return x._new(elementwise(op, (a, b), shape), o)
 
 
 def unary(x: Tensor, op: Op) -> Tensor:
@@ -130,7 +137,11 @@ def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
     a, b, shape, o = operands(x, "sub", other)
     if a.dtype is _BOOL:
         raise DTypeError("sub: bools have no difference; use ^ (logical_xor), or .int() first")
-    return x._new(elementwise(Op.SUB, (b, a) if swap else (a, b), shape), o)
+    if swap:
+        a, b = b, a
+    if a.dtype is _INT32:
+        check_growth("sub", Op.SUB, a, b)
+    return x._new(elementwise(Op.SUB, (a, b), shape), o)
 
 
 @checked
@@ -261,6 +272,8 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
             return one_over(x)
         u = _power(x.uop, int(other))
         if u is not None:
+            if u.dtype is _INT32 and x.uop.dtype is _INT32:
+                check_growth("pow", Op.POW, x.uop, const(_INT32, min(int(other), _INT32.max)))
             return x._new(beside(broadcast(u, x.shape), x) if u.is_const else u)
     if isinstance(other, float) and not swap and x.uop.dtype.is_float:
         if other == 0.5:
@@ -277,6 +290,8 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
     need("pow", a.dtype, a.dtype.is_int, "integers or floats")
     if isinstance(other, int) and not swap and other < 0:
         raise DTypeError(f"pow: an integer to the power {other} is no integer; use .float() first")
+    if a.dtype is _INT32:
+        check_growth("pow", Op.POW, a, b)
     return x._new(broadcast(_int_power(a, b), shape), o)
 
 
@@ -291,7 +306,8 @@ def one_over(x: Tensor) -> Tensor:
 
 @checked
 def pow(x: Tensor, other: Operand) -> Tensor:
-    """x ** other. Integers stay integers and wrap; a negative power of an integer truncates towards 0.
+    """x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
+    integer truncates towards 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3]) ** 3, Tensor([4.0]) ** 0.5

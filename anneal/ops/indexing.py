@@ -23,6 +23,7 @@ from anneal.ops.arguments import bound_int, checked, is_tensor
 from anneal.ops.axes import axis_of, broadcast_shapes
 from anneal.ops.elementwise import choose
 from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, meet, put_rows, take_rows, wrapped
+from anneal.ops.overflow import kept
 from anneal.runtime import here
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Count, most
@@ -205,8 +206,17 @@ def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     if dtype is _BOOL:
         total = UOp(Op.SCATTER_ADD, _INT32, (i, value.cast(_INT32)), (rows,)).cast(_BOOL)
         return x._new(alu(Op.OR, (x.uop, nodes.reshape(total, x.shape))))
-    total = UOp(Op.SCATTER_ADD, dtype, (i, value), (rows,))
-    return x._new(alu(Op.ADD, (x.uop, nodes.reshape(total, x.shape))), given)
+    return x._new(added_rows(x, "scatter_add", x.uop, i, value, rows), given)
+
+
+def added_rows(x: Tensor, name: str, u: UOp, index: UOp, value: UOp, rows: Any = None) -> UOp:
+    """`u` with rows added at an index of its first axis, or of as many `rows` as it is to have meanwhile."""
+
+    def made(u: UOp, value: UOp) -> UOp:
+        total = UOp(Op.SCATTER_ADD, value.dtype, (index, value), (u.shape[0] if rows is None else rows,))
+        return alu(Op.ADD, (u, nodes.reshape(total, u.shape)))
+
+    return kept(name, x.device, (u, value), made)
 
 
 @checked
@@ -293,9 +303,8 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
     value = nodes.permute((given * alpha if alpha != 1 else given).uop.cast(x.uop.dtype), order)
     rest = value.shape[1:]
     value = nodes.reshape(value, (i.shape[0], math.prod(rest)))
-    total = UOp(Op.SCATTER_ADD, x.uop.dtype, (i, value), (s[at],))
-    total = nodes.permute(nodes.reshape(total, (s[at], *rest)), inverse(order))
-    return x._new(alu(Op.ADD, (x.uop, total)), given)
+    out = added_rows(x, "index_add", nodes.permute(x.uop, order), i, value)
+    return x._new(nodes.permute(out, inverse(order)), given)
 
 
 # -- masks ------------------------------------------------------------------------------------------------------------

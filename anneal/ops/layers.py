@@ -12,6 +12,7 @@ from anneal.ops.indexing import check_places, out_of_range
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, common_dtype, expand, reduce_axis, reshape
+from anneal.ops.overflow import whole_product
 from anneal.ops.precision import in_single
 from anneal.ops.random import random_bits
 from anneal.uop import Op, UOp, alu, const, dtypes
@@ -41,7 +42,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias is not None and bias.uop.shape != (ws[0],):
         raise ShapeError(f"linear: bias has shape {bias.uop.shape}, but the weight {ws} makes {ws[0]} outputs")
     a, b = common_dtype(x.uop, weight.uop)
-    u = _rows_times_rows(a, b)
+    u = whole_product("linear", x.device, a, b, ws[1], _rows_times_rows)
     if bias is not None:
         u, c = common_dtype(u, bias.uop)
         u = u + broadcast(c, u.shape)

@@ -12,8 +12,9 @@ from anneal.ops.arguments import alias, checked, is_tensor, said
 from anneal.ops.axes import axis_of, broadcast_shapes
 from anneal.ops.elementwise import beside
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, reduce_node
-from anneal.ops.reduce import wide_node
+from anneal.ops.overflow import largest_of, whole, whole_product
 from anneal.uop import Op, UOp, dtypes
+from anneal.uop.sizes import most
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -46,14 +47,15 @@ __all__: list[str] = [
 def matmul(x: Tensor, other: Any) -> Tensor:
     """The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right.
 
-    Shapes: (..., m, k) @ (..., k, n) -> (..., m, n). Integers multiply as integers (bools as int32).
+    Shapes: (..., m, k) @ (..., k, n) -> (..., m, n). Integers multiply as integers (bools as int32). Those of 8 and 16
+    bits wrap around; of int32 the result has the dtype, and the errors, of a sum (`Tensor.sum`).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2], [3, 4]]) @ Tensor([1, 10])
     Tensor([21, 43], dtype=int32)
     """
     o = x._lift("matmul", other)
-    return x._new(_matmul(x.uop, o.uop), o)
+    return x._new(_matmul(x.device, x.uop, o.uop), o)
 
 
 @checked
@@ -102,15 +104,25 @@ def trace(x: Tensor) -> Tensor:
 
 @checked
 def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
-    """The inner products of vectors along an axis; the other axes broadcast.
+    """The inner products of vectors along an axis; the other axes broadcast. Those of integers have the dtypes of sums.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2], [3, 4]]).vecdot(Tensor([1, 10]))
     Tensor([21, 43], dtype=int32)
     """
     o = x._lift("vecdot", other)
-    # small integers are multiplied in the dtype of the sum
-    return (x._new(wide_node(x)) * o._new(wide_node(o))).sum(dim)
+    a, b = common_dtype(x.uop, o.uop)
+    shape = broadcast_shapes("vecdot", a.shape, b.shape)
+    at = axis_of("vecdot", dim, len(shape))
+
+    def made(a: UOp, b: UOp) -> UOp:
+        return reduce_node(elementwise(Op.MUL, (broadcast(a, shape), broadcast(b, shape)), shape), Op.ADD, (at,), False)
+
+    if not shape:
+        raise ShapeError("vecdot: scalars have no axis; use *")
+    if a.dtype.is_float or a.dtype.bits == 64:
+        return x._new(made(a, b), o)
+    return x._new(whole("vecdot", x.device, (a, b), most(shape[at]) * largest_of(a) * largest_of(b), made), o)
 
 
 @checked
@@ -148,7 +160,7 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
     height, width = [x.shape[i] for i in rows], [o.shape[i] for i in columns]
     a = nodes.reshape(nodes.permute(x.uop, [*rows, *mine]), (math.prod(height), k))
     b = nodes.reshape(nodes.permute(o.uop, [*theirs, *columns]), (k, math.prod(width)))
-    return x._new(nodes.reshape(_matmul(a, b), (*height, *width)), o)
+    return x._new(nodes.reshape(_matmul(x.device, a, b), (*height, *width)), o)
 
 
 @checked
@@ -253,7 +265,7 @@ def einsum(formula: str, *operands: Any) -> Tensor:
     for o in operands[1:]:
         if o.device != first.device:
             first._mixed("einsum", o)
-    return first._new(_einsum(formula, [o.uop for o in operands]), *operands[1:])
+    return first._new(_einsum(first.device, formula, [o.uop for o in operands]), *operands[1:])
 
 
 def _product(a: UOp, b: UOp, space: tuple[int, ...], axis: int) -> UOp:
@@ -262,7 +274,7 @@ def _product(a: UOp, b: UOp, space: tuple[int, ...], axis: int) -> UOp:
     return u if space[axis] == 1 else nodes.reduce_axis(u, Op.ADD, (axis,))
 
 
-def _matmul(a: UOp, b: UOp) -> UOp:
+def _matmul(device: str, a: UOp, b: UOp) -> UOp:
     sa, sb = a.shape, b.shape
     if not sa or not sb:
         raise ShapeError(f"matmul: shapes {sa} and {sb}: a scalar has no axis to contract; use *")
@@ -276,6 +288,12 @@ def _matmul(a: UOp, b: UOp) -> UOp:
     a, b = common_dtype(a, b)
     if a.dtype is dtypes.bool_:
         a, b = a.cast(dtypes.int32), b.cast(dtypes.int32)
+    return whole_product("matmul", device, a, b, k, _contracted)
+
+
+def _contracted(a: UOp, b: UOp) -> UOp:
+    sa, sb = a.shape, b.shape
+    k = sa[-1]
     if len(sb) <= 2:
         # One matrix on the right: all leading axes of the left are rows of one matrix.
         m = math.prod(sa[:-1])
@@ -299,7 +317,7 @@ def _matmul(a: UOp, b: UOp) -> UOp:
     return nodes.reshape(_product(left, right, space, len(space) - 2), (*lead, m, n))
 
 
-def _einsum(formula: str, operands: list[UOp]) -> UOp:
+def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
     text = formula.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -339,15 +357,23 @@ def _einsum(formula: str, operands: list[UOp]) -> UOp:
     for p in parts[1:]:
         dtype, _ = common_dtype(dtype, p)
     kind = dtypes.int32 if dtype.dtype is dtypes.bool_ else dtype.dtype
-    total, have_ = parts[0].cast(kind), named[0]
-    for i in range(1, len(parts) + 1):
-        later = set(out).union(*[set(x) for x in named[i + 1 :]])
-        if i == len(parts):
-            total, have_ = _contract(total, have_, None, [], set(out), sizes)
-        else:
-            total, have_ = _contract(total, have_, parts[i].cast(kind), named[i], later, sizes)
-    order = [have_.index(x) for x in out]
-    return broadcast(nodes.permute(total, order), tuple([sizes[x] for x in out]))
+
+    def made(*parts: UOp) -> UOp:
+        total, have_ = parts[0], named[0]
+        for i in range(1, len(parts) + 1):
+            later = set(out).union(*[set(x) for x in named[i + 1 :]])
+            if i == len(parts):
+                total, have_ = _contract(total, have_, None, [], set(out), sizes)
+            else:
+                total, have_ = _contract(total, have_, parts[i], named[i], later, sizes)
+        order = [have_.index(x) for x in out]
+        return broadcast(nodes.permute(total, order), tuple([sizes[x] for x in out]))
+
+    parts = [p.cast(kind) for p in parts]
+    if kind.is_float or kind.bits != 32:
+        return made(*parts)
+    terms_ = math.prod([most(n) for x, n in sizes.items() if x not in out])
+    return whole("einsum", device, parts, terms_ * math.prod(map(largest_of, parts)), made)
 
 
 def _wider(a: int, b: int) -> int:

@@ -10,6 +10,7 @@ from anneal.ops.arguments import alias, checked
 from anneal.ops.elementwise import need, operands
 from anneal.ops.functions import Operand
 from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
+from anneal.ops.overflow import check_growth
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, e
 
 @checked
 def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether `isclose` holds for all pairs of elements; the shapes broadcast. Gives a Python bool, computed now.
+    """Whether `isclose` holds for all pairs, as Python's bool: it is computed now.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).allclose([1.0, 2.000001])
@@ -194,7 +195,11 @@ def shift(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> T
     need(name, a.dtype, a.dtype.is_int, "integers")
     if b.is_const and not swap and not 0 <= b.arg < a.dtype.bits:
         raise DTypeError(f"{name}: a shift of {a.dtype.name} is 0 to {a.dtype.bits - 1} places, not {b.arg}")
-    return x._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
+    if swap:
+        a, b = b, a
+    if op is Op.SHL and a.dtype is dtypes.int32:
+        check_growth(name, op, a, b)
+    return x._new_plain(elementwise(op, (a, b), shape))
 
 
 @checked

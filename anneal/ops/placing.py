@@ -13,8 +13,9 @@ from anneal.ops import nodes
 from anneal.ops.arguments import checked
 from anneal.ops.axes import axis_of, broadcast_shapes
 from anneal.ops.elementwise import choose
-from anneal.ops.indexing import index_node, places, scattered
+from anneal.ops.indexing import added_rows, index_node, places, scattered
 from anneal.ops.nodes import broadcast, inverse, iota, keys, lay_back, lay_out, put_rows, reduce_node, take_rows
+from anneal.ops.overflow import kept
 from anneal.ops.subscripts import parsed
 from anneal.uop import Op, UOp, alu, const, dtypes
 
@@ -71,7 +72,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
     hit = alu(Op.LT, (const(_INT32, 0), count))
     if reduce in ("sum", "mean"):
         base = u if include_self else alu(Op.WHERE, (hit, const(dtype, 0), u))
-        out = alu(Op.ADD, (base, _sum_into(i, value, v)))
+        out = kept("scatter_reduce", x.device, (base, value), lambda b, new: alu(Op.ADD, (b, _sum_into(i, new, v))))
         if reduce == "mean":
             terms = count + 1 if include_self else alu(Op.MAX, (count, const(_INT32, 1)))
             out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
@@ -132,8 +133,7 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
     n, width = math.prod(shape), math.prod(rows.shape[1:])
     value = nodes.permute(broadcast(given.uop.cast(x.uop.dtype), chosen), front)
     value = nodes.reshape(value, (n, width))
-    total = UOp(Op.SCATTER_ADD, value.dtype, (nodes.reshape(position, (n,)), value), (rows.shape[0],))
-    added = alu(Op.ADD, (rows, nodes.reshape(total, rows.shape)))
+    added = added_rows(x, "index_put", rows, nodes.reshape(position, (n,)), value)
     return x._new(lay_back(added, x.shape, picks), given)
 
 

@@ -1,25 +1,27 @@
 """Reductions along axes, and what is made of them: statistics, norms, softmax.
 
 `axis` and `dim` are one argument: an int, several, or None for all axes. `keepdim` leaves reduced axes with size 1.
-Sums and products of bools and of integers below 32 bits are int32; means of integers are float32.
+Sums and products of bools and of integers below 32 bits are int32, or int64 where they may not fit; means of integers
+are float32.
 """
 
 from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import ShapeError
 from anneal.ops.arguments import checked
 from anneal.ops.axes import axes_of, axis_of, one_of
 from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.logic import truth
 from anneal.ops.nodes import Number, elementwise, reciprocal, reduce_node
+from anneal.ops.overflow import largest_of, power, whole
 from anneal.ops.precision import in_single
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, alu, const
 from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
@@ -48,33 +50,27 @@ __all__: list[str] = [
 ]
 
 Axes = int | Sequence[int] | None
-_INT32 = dtypes.int32
 
 
 def reduced(x: Tensor, name: str, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Tensor:
-    return x._new(reduce_node(u, op, axes_of(name, axis, len(u.shape)), keepdim))
+    return x._new(_along(name, op, u, axis, keepdim))
 
 
-def wide_node(x: Tensor, dtype: DTypeLike | None = None) -> UOp:
-    """The node in the dtype its sum has."""
+def _along(name: str, op: Op, u: UOp, axis: Axes, keepdim: bool) -> UOp:
+    return reduce_node(u, op, axes_of(name, axis, len(u.shape)), keepdim)
+
+
+def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, made: Callable[[UOp], UOp]) -> Tensor:
+    """`made`, which adds or multiplies along axes, of x in the dtype that its result has."""
     u = x.uop
     if dtype is not None:
-        return u.cast(as_dtype(dtype))
-    return u if u.dtype.is_float or u.dtype.bits >= 32 else u.cast(_INT32)
-
-
-def summed(x: Tensor, name: str, axis: Axes, dtype: DTypeLike | None) -> UOp:
-    """`wide_node`, of so few elements along axes that int32 holds the sum of any values."""
-    u = wide_node(x, dtype)
-    if dtype is None and u.dtype is not x.uop.dtype and u.vmin is not None and u.vmax is not None:
-        s = u.shape
-        count = math.prod([most(s[a]) for a in axes_of(name, axis, len(s))])
-        if count * builtins.max(-u.vmin, u.vmax) > _INT32.max:
-            raise DTypeError(
-                f"{name}: the sum of {count} elements of {x.dtype.name} may be more than int32 holds; "
-                f"give dtype='int64' or a float"
-            )
-    return u
+        return x._new(made(u.cast(as_dtype(dtype))))
+    if u.dtype.is_float or u.dtype.bits == 64:
+        return x._new(made(u))
+    s = u.shape
+    count = math.prod([most(s[a]) for a in axes_of(name, axis, len(s))])
+    top = largest_of(u)
+    return x._new(whole(name, x.device, (u,), top * count if op is Op.ADD else power(top, count), made))
 
 
 @checked
@@ -83,29 +79,32 @@ def sum(
 ) -> Tensor:
     """The sum along axes; 0 over nothing.
 
-    Raises DTypeError where so many small integers are summed that int32 may not hold the sum, and no dtype is
-    given.
+    Sums of integers of 32 bits or fewer, and of bools, are int32 (of uint32: uint32), or int64 where the number of
+    elements and what is known of them (of a small dtype, of `arange`) let the sum out of int32. Where nothing is known
+    the cpu adds up in int64, and reading a sum that does not fit raises RangeError; elsewhere it is int64. With `dtype`
+    the sum is made in that, and wraps around in it. A device without int64 raises RangeError where more than 32 bits
+    may be needed; where nothing is known it wraps around.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2], [3, 4]]).sum(axis=0)
     Tensor([4, 6], dtype=int32)
     """
     axis = one_of("sum", axis, dim)
-    return reduced(x, "sum", Op.ADD, summed(x, "sum", axis, dtype), axis, keepdim)
+    return folded(x, "sum", Op.ADD, axis, dtype, lambda u: _along("sum", Op.ADD, u, axis, keepdim))
 
 
 @checked
 def prod(
     x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """The product along axes; 1 over nothing.
+    """The product along axes; 1 over nothing. Products of integers have the dtypes and the errors of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).prod().item()
     24
     """
     axis = one_of("prod", axis, dim)
-    return reduced(x, "prod", Op.MUL, wide_node(x, dtype), axis, keepdim)
+    return folded(x, "prod", Op.MUL, axis, dtype, lambda u: _along("prod", Op.MUL, u, axis, keepdim))
 
 
 @checked
@@ -414,11 +413,7 @@ def _drop(x: Tensor, axis: Axes) -> Tensor:
 @checked
 @in_single()
 def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
-
-    Args:
-        axis: the axis; -1, the last, if neither it nor `dim` is given.
-        dim: torch's name for `axis`.
+    """exp(x) divided by its sum along an axis (the last if none is named).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).softmax(-1)
@@ -438,11 +433,7 @@ def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
 @checked
 @in_single()
 def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
-    """`softmax` of -x, a tensor of x's shape.
-
-    Args:
-        axis: the axis; -1, the last, if neither it nor `dim` is given.
-        dim: torch's name for `axis`.
+    """`softmax` of -x.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).softmin(0)
@@ -456,11 +447,7 @@ def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Te
 def log_softmax(
     x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
-
-    Args:
-        axis: the axis; -1, the last, if neither it nor `dim` is given.
-        dim: torch's name for `axis`.
+    """The logarithm of softmax, without loss.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)

@@ -9,6 +9,7 @@ from anneal.errors import DTypeError
 from anneal.ops.arguments import alias, checked
 from anneal.ops.elementwise import unary, where_node
 from anneal.ops.nodes import broadcast
+from anneal.ops.overflow import check_growth
 from anneal.uop import Op, alu, const, dtypes
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__: list[str] = [
 ]
 
 _BOOL = dtypes.bool_
+_INT32 = dtypes.int32
 
 
 @checked
@@ -46,7 +48,13 @@ def neg(x: Tensor) -> Tensor:
     """
     if x.uop.dtype is _BOOL:
         raise DTypeError("neg: a bool has no negative; use ~ (logical_not), or .int() first")
-    return unary(x, Op.NEG)
+    return _turned(x, "neg", Op.NEG)
+
+
+def _turned(x: Tensor, name: str, op: Op) -> Tensor:
+    if x.uop.dtype is _INT32 and x.uop.vmax == _INT32.min:
+        check_growth(name, Op.SUB, const(_INT32, 0), x.uop)
+    return unary(x, op)
 
 
 negative = alias(neg, "negative")
@@ -60,7 +68,7 @@ def abs(x: Tensor) -> Tensor:
     >>> Tensor([-1.5, 2.0]).abs()
     Tensor([1.5, 2. ], dtype=float32)
     """
-    return unary(x, Op.ABS) if x.uop.dtype.kind in ("float", "int") else x
+    return _turned(x, "abs", Op.ABS) if x.uop.dtype.kind in ("float", "int") else x
 
 
 absolute = alias(abs, "absolute")

@@ -17,7 +17,7 @@ from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, broadcast, iota, reduce_node
 from anneal.ops.pairs import ValuesIndices, one_dim, selected
 from anneal.ops.precision import in_single
-from anneal.ops.reduce import summed, wide_node
+from anneal.ops.reduce import folded
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, reduce_identity
 from anneal.uop.sizes import Size, most
 
@@ -32,31 +32,29 @@ _BLOCK = 32
 @checked
 @in_single()
 def cumsum(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
-    """The sum of the elements up to and including each, along an axis.
+    """The sum of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).cumsum(0)
     Tensor([1, 3, 6], dtype=int32)
     """
-    return _running(
-        x,
-        "cumsum",
-        _fold(Op.ADD),
-        summed(x, "cumsum", one_of("cumsum", axis, dim), dtype),
-        one_of("cumsum", axis, dim),
-    )
+    return _total(x, "cumsum", Op.ADD, one_of("cumsum", axis, dim), dtype)
 
 
 @checked
 @in_single()
 def cumprod(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
-    """The product of the elements up to and including each, along an axis.
+    """The product of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).cumprod(0)
     Tensor([ 2,  6, 24], dtype=int32)
     """
-    return _running(x, "cumprod", _fold(Op.MUL), wide_node(x, dtype), one_of("cumprod", axis, dim))
+    return _total(x, "cumprod", Op.MUL, one_of("cumprod", axis, dim), dtype)
+
+
+def _total(x: Tensor, name: str, op: Op, axis: int | None, dtype: DTypeLike | None) -> Tensor:
+    return folded(x, name, op, axis, dtype, lambda u: _running(x, name, _fold(op), u, axis).uop)
 
 
 @checked
@@ -133,8 +131,6 @@ def _running_extreme(x: Tensor, name: str, op: Op, dim: Any, axis: int | None) -
 @checked
 def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """Each element less the one before it along an axis, `n` times over; `prepend` and `append` are joined to it first.
-
-    Gives a tensor of x's shape with `n` elements fewer along the axis, and those of `prepend` and `append` more.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 4, 9]).diff()

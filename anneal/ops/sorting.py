@@ -21,6 +21,7 @@ from anneal.ops.elementwise import choose, real_node
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
 from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, sorted_places
+from anneal.ops.overflow import kept
 from anneal.ops.pairs import ValuesIndices, one_dim
 from anneal.ops.reduce import Axes
 from anneal.uop import Op, UOp, const, dtypes
@@ -325,8 +326,13 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
     if weights is not None and weights.shape != x.shape:
         raise ShapeError(f"bincount: weights have the shape of the elements, {x.shape}, not {weights.shape}")
     each = broadcast(const(_INT32, 1), (n, 1)) if weights is None else nodes.reshape(weights.uop, (n, 1))
-    total = UOp(Op.SCATTER_ADD, each.dtype, (x.uop.cast(_INT32), each), (minlength,))
-    out = nodes.reshape(total, (minlength,))
+    places = x.uop.cast(_INT32)
+    out = kept(
+        "bincount",
+        x.device if weights is not None else "",
+        (each,),
+        lambda each: nodes.reshape(UOp(Op.SCATTER_ADD, each.dtype, (places, each), (minlength,)), (minlength,)),
+    )
     return x._new_plain(out) if weights is None else weights._new(out)
 
 

@@ -186,7 +186,7 @@ class UOp(_Slots):
             return self
         if self.op in _FOLDABLE:
             return alu(self.op, src, self.tag)
-        if self.op is Op.CAST:
+        if self.op is Op.CAST and self.tag is None:
             return src[0].cast(self.dtype)
         return UOp(self.op, self.dtype, src, self.arg, self.tag)
 

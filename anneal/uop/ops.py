@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["ALU", "BINARY", "COMPARE", "MOVEMENT", "REDUCE_OPS", "TERNARY", "UNARY", "Op"]
+__all__ = ["ALU", "BINARY", "COMPARE", "FITS", "MOVEMENT", "REDUCE_OPS", "TERNARY", "UNARY", "Op"]
 
 
 class Op:
@@ -138,3 +138,5 @@ TERNARY = frozenset((Op.WHERE, Op.THREEFRY))
 ALU = UNARY | BINARY | TERNARY
 COMPARE = frozenset((Op.LT, Op.EQ, Op.NE))
 REDUCE_OPS = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN))
+# A CAST of integers with the tag (FITS, name) is of an op's result: the cpu raises RangeError if it loses a value.
+FITS = "fits"

@@ -202,10 +202,13 @@ def test_reductions(f: Function, tmp_path: Path) -> None:
 def test_reductions_of_integers_wrap(dtype: Any, tmp_path: Path) -> None:
     info = np.iinfo(dtype)
     x = R.integers(info.min, info.max, (3, 5), dtype=dtype, endpoint=True)
+    d = dtype.__name__
     check_export(
-        lambda x: (x.sum(1), x.sum(), x.sum(0, dtype=x.dtype), x.prod(1), x.amax(0), x.amin(), x.argmax(1), x.cumsum(1)),
+        lambda x: (x.sum(1, dtype=d), x.sum(dtype=d), x.prod(1, dtype=d), x.cumsum(1, dtype=d), x.amax(0), x.amin(), x.argmax(1)),
         x, folder=tmp_path,
     )  # fmt: skip
+    # without a dtype they are exact
+    check_export(lambda x: (x.sum(1), x.sum(), x.prod(1), x.cumsum(1), x @ x.T), x // (info.max // 9), folder=tmp_path)
 
 
 def test_a_sum_over_nothing(tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ from anneal.backend.cpu.index import Bounds, Dims, Linear, NeedsSplit, NotLinear
 from anneal.backend.cpu.plan import Value, bits, mask_of
 from anneal.backend.cpu.windows import LEAST, MOST, Access, Window, factors_of, forms_of, innermost, overlaps
 from anneal.rewrite import substitute
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, UOp, dtypes, toposort
 
-__all__ = ["Analysis", "Dot", "share_ranges"]
+__all__ = ["Analysis", "Dot", "share_ranges", "summand"]
 
 _F32 = np.dtype(np.float32)
+_WORDS = (dtypes.int32, dtypes.uint32)
 # Rows and columns of a matrix below which BLAS gains nothing over a loop.
 _VECTOR = 32
 
@@ -425,8 +426,15 @@ class Analysis:
         if u in self.windows:
             return self.windows[u].factors
         if u.op is Op.REDUCE:
-            return () if self.empty(u) else (u.src[0],)
+            return () if self.empty(u) else (summand(u),)
         return u.src
+
+
+def summand(u: UOp) -> UOp:
+    """The body of a reduce, of which a sum in int64 reads integers of 32 bits as they are."""
+    x = u.src[0]
+    wide = u.arg is Op.ADD and u.dtype is dtypes.int64 and x.op is Op.CAST and x.src[0].dtype in _WORDS
+    return x.src[0] if wide else x
 
 
 def _reads(u: UOp) -> bool:

@@ -7,14 +7,16 @@ ordinary array; `ufunc.reduceat` then reduces each segment.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
+from anneal.backend.cpu.calls import fitting
 from anneal.backend.cpu.index import Dims, NeedsSplit, NotLinear, linear
 from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
 from anneal.errors import CompilerError
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import FITS, Op, UOp, toposort
 
 __all__ = ["dynamic_step", "is_dynamic"]
 
@@ -139,6 +141,8 @@ def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Arra
             memo[u] = _reduce(u, env, buffers)
         elif u.op is Op.RANGE:
             raise CompilerError("a range outside its loop", stage="cpu.dynamic", node=u)
+        elif u.op is Op.CAST and u.tag is not None and u.tag[0] == FITS:
+            memo[u] = _EAGER.emit("fits", partial(fitting, u.tag[1]), (memo[u.src[0]],), numpy_dtype(u.dtype))
         else:
             memo[u] = lower(_EAGER, u.op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
     return memo[root]

@@ -16,12 +16,14 @@ from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.batch import Batch, Call, Program
 from anneal.backend.cpu.binding import Binder
+from anneal.backend.cpu.calls import UNFIT
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.streams import Streams, WorkItem, compose
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread
 from anneal.backend.device import Device, Limits
+from anneal.errors import RangeError
 from anneal.schedule import name_of
 from anneal.uop import SYMBOLIC, DType, UOp, dtypes, uncollected
 from anneal.uop.sizes import variables_of
@@ -200,6 +202,16 @@ class CpuBatch(Batch[Array]):
 
     def run(self) -> None:
         self._settle()
+        self._run()
+        if UNFIT:  # all of the batch has run: what it writes in place is as whole as ever
+            name, dtype = UNFIT[0]
+            UNFIT.clear()
+            raise RangeError(
+                f"{name}: the result of {name} does not fit {dtype}, which it was left in because nothing was known of "
+                f"the values; give dtype=an.int64 where {name} takes a dtype, or cast what it takes: .cast(an.int64)"
+            )
+
+    def _run(self) -> None:
         with self._threads():
             if self._again:
                 streams = self._streams or self._composed()
@@ -230,6 +242,7 @@ class CpuBatch(Batch[Array]):
                 for f, args in steps:
                     f(*args)
                 out.append((b.name, clock() - start))
+        UNFIT.clear()
         return out
 
 

@@ -10,12 +10,24 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.calls import FOLD, copy_cast, put, reduce_calls, scatter, take, take_rows, tap_calls
+from anneal.backend.cpu.analysis import summand
+from anneal.backend.cpu.calls import (
+    FOLD,
+    WORDS,
+    copy_cast,
+    fitting,
+    put,
+    reduce_calls,
+    scatter,
+    take,
+    take_rows,
+    tap_calls,
+)
 from anneal.backend.cpu.index import Linear, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
 from anneal.backend.cpu.plan import Instr, Loop, Value, bits, mask_of
 from anneal.backend.cpu.planned import Arrays
-from anneal.uop import Op, UOp, const, reduce_identity
+from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity
 
 __all__ = ["LoopBuilder"]
 
@@ -144,7 +156,10 @@ class LoopBuilder(Emitter[Value]):
                 return self._hoisted(u)
             if u in p.windows:
                 return self.fold_taps(u)
-            return self._scaled(u, self.reduce(u, memo[u.src[0]]))
+            return self._scaled(u, self.reduce(u, memo[summand(u)]))
+        if op is Op.CAST and u.tag is not None and u.tag[0] == FITS:
+            name = u.tag[1]
+            return self.emit(f"fits {name}", partial(fitting, name), (memo[u.src[0]],), numpy_dtype(u.dtype), False)
         return lower(self, op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
 
     def _axis(self, s: int, array: Array) -> Array:
@@ -273,9 +288,10 @@ class LoopBuilder(Emitter[Value]):
         """Reduce `body` over u's ranges: to a temporary, or accumulating over blocks into `into`."""
         p = self.p
         over = p.over(u) & body.mask
-        out = Value("temp", body.dtype, body.mask & ~over) if into is None else into
+        dtype = _INDEX if body.dtype in WORDS and u.dtype is dtypes.int64 else body.dtype
+        out = Value("temp", dtype, body.mask & ~over) if into is None else into
         if not over and into is None:
-            return body
+            return body if dtype is body.dtype else self.emit("cast", copy_cast, (body,), dtype, False)
         if into is None:
             self.whole |= over
         op = u.arg

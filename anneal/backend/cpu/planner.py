@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.analysis import Dot, share_ranges
+from anneal.backend.cpu.analysis import Dot, share_ranges, summand
 from anneal.backend.cpu.calls import copy_cast
 from anneal.backend.cpu.index import Linear
 from anneal.backend.cpu.loops import LoopBuilder
@@ -135,7 +135,7 @@ class Planner(Arrays):
                         products.append((u, dot))
                 elif self.level[u] == level + 1:
                     del value
-                    targets.setdefault(self._reach(u.src[0]), []).append(u)
+                    targets.setdefault(self._reach(summand(u)), []).append(u)
             for key, group in targets.items():
                 self._accumulate(key, group)
             for u, dot in products:
@@ -204,7 +204,7 @@ class Planner(Arrays):
                     loop.value(f)
                 loop.put(loop.fold_taps(u), self.hoisted[u])
             else:
-                loop.reduce(u, loop.value(u.src[0]), self.hoisted[u])
+                loop.reduce(u, loop.value(summand(u)), self.hoisted[u])
         loop.finish()
 
     def _product(self, u: UOp, dot: Dot, operands: dict[tuple[UOp, ...], Value]) -> None:
