@@ -161,14 +161,14 @@ def _mistyped(error: Any) -> int:
     if context is not None:
         complain(context.get_usage())
         complain(f"Try '{context.command_path} {context.help_option_names[0]}' for help.\n")
-    complain(f"Error: {text}")
+    complain(f"error: {text}")
     return int(error.exit_code)
 
 
 def _fail(text: str, error: BaseException, code: int = 1) -> int:
     from anneal.cli._output import complain
 
-    complain(f"anneal: {text}")
+    complain(f"error: {text}")
     if not isinstance(error, SettingError) and settings.current().debug:
         import traceback
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from anneal.nn._parameter import Parameter
 from anneal.runtime import PLAIN, call_late, here
@@ -97,9 +97,14 @@ def whole_call(
     found = kind
     found.calls += 1
 
+    own = ref(module)
+
     def run(args: tuple[Any, ...], tensors: list[Tensor], **kwargs: Any) -> Any:
         found.made_one()
-        return forward(module, args, kwargs)
+        alive = own()
+        if alive is None:
+            raise LookupError(found.__name__)
+        return forward(alive, args, kwargs)
 
     return call_late(found, (args, tensors), kwargs, run, refused=found.refuse)
 

@@ -154,7 +154,7 @@ def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, e
 
 @checked
 def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether `isclose` holds for all pairs, as Python's bool: it is computed now.
+    """Whether `isclose` holds for all pairs of elements; the shapes broadcast. Gives a Python bool, computed now.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).allclose([1.0, 2.000001])

@@ -413,7 +413,11 @@ def _drop(x: Tensor, axis: Axes) -> Tensor:
 @checked
 @in_single()
 def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(x) divided by its sum along an axis (the last if none is named).
+    """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
+
+    Args:
+        axis: the axis; -1, the last, if neither it nor `dim` is given.
+        dim: torch's name for `axis`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).softmax(-1)
@@ -433,7 +437,11 @@ def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
 @checked
 @in_single()
 def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
-    """`softmax` of -x.
+    """`softmax` of -x, a tensor of x's shape.
+
+    Args:
+        axis: the axis; -1, the last, if neither it nor `dim` is given.
+        dim: torch's name for `axis`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).softmin(0)
@@ -447,7 +455,11 @@ def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Te
 def log_softmax(
     x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """The logarithm of softmax, without loss.
+    """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
+
+    Args:
+        axis: the axis; -1, the last, if neither it nor `dim` is given.
+        dim: torch's name for `axis`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)

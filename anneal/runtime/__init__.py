@@ -22,7 +22,7 @@ from anneal.runtime.context import (
     timed,
     watched,
 )
-from anneal.runtime.handle import INSIDE, Handle
+from anneal.runtime.handle import INSIDE, SEEN, UNSEEN, Handle
 from anneal.runtime.late import PLAIN, become_late, composite
 from anneal.runtime.late import call as call_late
 from anneal.runtime.late import register as register_late
@@ -39,6 +39,7 @@ from anneal.runtime.nodes import (
 from anneal.runtime.numbering import Late, Numbering, is_computed_late, numbering_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
+from anneal.runtime.uses import Calls, note_call
 
 if TYPE_CHECKING:
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
@@ -63,6 +64,9 @@ else:  # what computes is imported when something is computed
 __all__ = [
     "INSIDE",
     "PLAIN",
+    "SEEN",
+    "UNSEEN",
+    "Calls",
     "Collective",
     "Context",
     "Exchange",
@@ -105,6 +109,7 @@ __all__ = [
     "new_outputs",
     "note_assigned",
     "note_become",
+    "note_call",
     "note_made",
     "numbering_of",
     "observed",

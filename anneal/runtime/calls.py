@@ -236,11 +236,16 @@ def call_host(
         pieces = [(b, needed(shape), dtype) for b, shape, (_, dtype) in zip(inputs, shapes, kinds, strict=True)]
         given = device.download_all(pieces)
     before, here.in_host_call = here.in_host_call, True
+    draws = [d for r in here.recordings if (d := r.draws) is not None]
+    for d in draws:
+        d.look()
     try:
         with released(device.lock, BUILDING) if isinstance(function, Exchange) else nullcontext():
             made, found = function.called([seen(a, shape) for a, shape in zip(given, shapes, strict=True)], values)
     finally:
         here.in_host_call = before
+        for d in draws:
+            d.begin()
     with device.lock:
         for buffer, array, (shape, _) in zip(outputs, made, function.results, strict=True):
             device.upload(buffer, laid_out(array, shape).reshape(-1))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -64,7 +65,6 @@ class Tensors:
         "leaves",
         "outdated",
         "recordings",
-        "routed",
     )
 
     def __init__(self) -> None:
@@ -79,8 +79,6 @@ class Tensors:
         self.hooked: weakref.WeakValueDictionary[int, Handle] = (
             weakref.WeakValueDictionary()
         )  # leaves with hooks, by id
-        # nodes made before a source got a hook: the source, and what the gradient reaches it through
-        self.routed: weakref.WeakKeyDictionary[UOp, dict[UOp, UOp]] = weakref.WeakKeyDictionary()
         self.outdated = ""  # the last of those changes, in words
         self.recordings: list[Any] = []  # the runs of jit functions that any thread records
 
@@ -156,6 +154,7 @@ class _Here(threading.local):
         # what late tensors are made with (late.py)
         self.defers = True  # False within an op: what it calls is part of it
         self.numbering: Callable[[], Any] = nothing  # a weak reference to the one in force
+        self.logs: deque[Any] = deque(maxlen=8)  # calls while it and those before were in force
         self.effects = 0  # counts what an op may do beside giving a result that follows from its arguments
         self.became: list[Any] | None = None  # gets the tensors that an op gives other values
         self.checks: list[tuple[Any, ...]] | None = None  # gets the looks that an op takes at values the host has

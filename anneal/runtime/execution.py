@@ -17,7 +17,7 @@ from anneal.runtime.context import default_device, here
 from anneal.runtime.handle import Handle
 from anneal.runtime.late import become_late, keep_run, known_run
 from anneal.runtime.launch import execute
-from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
+from anneal.runtime.nodes import buffer_leaf, is_realized, note_constants, own, storage_of
 from anneal.runtime.numbering import (
     Late,
     Line,
@@ -61,6 +61,8 @@ def _launched(
         values = Values()
         sink = schedule.graph(lazy)
         plan, inputs, hit = schedule.plan_for(sink, device.cost_model, values)
+        for record in here.recordings:
+            note_constants(sink, record.constants)
         planned = time.perf_counter()
         if hit:
             context.plans_found += 1

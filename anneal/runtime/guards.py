@@ -3,19 +3,27 @@
 Followed from the function's code: variables of its closure and defaults, globals, and the attributes it reaches from
 those and from `self` (`self.options.scale`), into the functions, methods and modules' `forward` that it finds there.
 Remembered: plain values, which tensors stand there (and their nodes, where those are lazy), the items of lists, tuples,
-dicts and sets, small arrays. What is reached in other ways (`getattr` with a computed name, say) is not seen.
+dicts, sets and deques, small arrays, the environment. An iterator, or a clock that user's code names, cannot be
+remembered: `unguarded` names it. What is reached in other ways (`getattr` with a computed name, say) is not seen.
 
 `Guards.failed()` is asked at every replay and says yes or no; `failure()` then names the guard that failed.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import dis
+import os
+import pickle
+import random
 import sys
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from io import IOBase
+from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,8 +32,18 @@ from anneal.runtime.handle import Handle
 from anneal.runtime.nodes import is_realized
 from anneal.uop import UOp
 
-__all__ = ["Failure", "Guards", "brief"]
+__all__ = ["Draws", "Failure", "Guards", "brief"]
 
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_WRITES = frozenset(
+    ("add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "remove", "update")
+)
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+_CLOCKS = frozenset(
+    f"{name}{kind}"
+    for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time", "localtime", "gmtime", "ctime")
+    for kind in ("", "_ns")
+)  # fmt: skip
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MISSING: Any = object()
 _ITEMS = 4096  # of containers and arrays, all together: beyond that a length is all that is watched
@@ -55,6 +73,9 @@ class Guards:
         self._globals: list[tuple[Any, str, Any]] = []
         self._cells: list[tuple[Any, str, Any]] = []
         self._contents: list[_Contents] = []
+        self.unguarded: str | None = None  # something that has another value each time, in words
+        self.generators: list[Any] = []  # of random numbers
+        self._installed = False  # whether what is followed is code of an installed package
         self._room = _ITEMS
         self._seen: dict[Any, Any] = {}  # with the objects, so that no id is used twice
         self._arguments = _bound(function, args, kwargs)
@@ -106,6 +127,8 @@ class Guards:
             # of one that was computed from others a gradient goes on to those
             if not is_realized(value.uop) or (value._wants and not value._leaf):
                 self._attributes[id(value), "uop"] = value, "uop", value.uop
+        elif value is os.getenv:
+            self._look(os.environ, depth)
         elif isinstance(value, FunctionType):
             self._follow(value, None, depth)
         elif isinstance(value, MethodType):
@@ -114,11 +137,19 @@ class Guards:
         elif isinstance(value, partial):
             for part in (value.func, value.args, value.keywords):
                 self._look(part, depth)
-        elif isinstance(value, (list, tuple, dict, set, frozenset)):
+        elif isinstance(value, _CONTAINERS):
             self._look_at_container(value, depth, loose)
         elif isinstance(value, np.ndarray):
             if self._fits(value.size) and value.dtype != object:
                 self._contents.append(_Elements(value))
+        elif isinstance(value, _GENERATORS):
+            self.generators.append(value)
+        elif isinstance(value, Iterator) and not isinstance(value, IOBase):
+            self._is_unguarded(f"a {type(value).__name__}, which gives another value each time")
+        elif value is os.environ:
+            self._look_at_container(vars(os.environ)["_data"], depth, loose)
+        elif (clock := _clock(value)) is not None:
+            self._is_unguarded(f"the clock ({clock})")
         elif not isinstance(value, (type, ModuleType)):
             inner = getattr(value, "__wrapped__", None)  # of a jit function, a cached one, ...
             if inner is not None:
@@ -130,6 +161,10 @@ class Guards:
                         self._follow(method, value, depth)
                 for name in loose:
                     self._reach(value, (name,), depth)
+
+    def _is_unguarded(self, what: str) -> None:
+        if not self._installed:  # a library may look at the clock for a log
+            self.unguarded = self.unguarded or what
 
     def _look_at_container(self, value: Any, depth: int, loose: frozenset[str]) -> None:
         if not self._fits(len(value)):
@@ -147,6 +182,8 @@ class Guards:
         if not self._new(function, owner):
             return
         code = function.__code__
+        outer = self._installed
+        self._installed = outer or "site-packages" in code.co_filename or "dist-packages" in code.co_filename
         chains, loose = _chains(code)
         cells = dict(zip(code.co_freevars, function.__closure__ or ()))
         foreign = _is_foreign(function.__globals__.get("__name__", ""))
@@ -166,14 +203,21 @@ class Guards:
         for kind, name, *names in sorted(chains):
             if (kind, name) in roots:
                 self._reach(roots[kind, name], tuple(names), depth, loose)
+        self._installed = outer
 
     def _reach(self, owner: Any, names: tuple[str, ...], depth: int, loose: frozenset[str] = frozenset()) -> None:
         """Follow attributes, one after the other, as far as they are plain to see, and look at the last."""
         for name in names:
             if isinstance(owner, (*_PLAIN, Handle, np.ndarray)):
                 return
+            if isinstance(owner, (*_CONTAINERS, *_GENERATORS)) or owner is os.environ:  # and a method of it
+                if name in _WRITES:
+                    return
+                break
             if isinstance(owner, (type, ModuleType)) and _is_foreign(getattr(owner, "__module__", owner.__name__)):
-                return
+                if (owner := _of_library(owner, names[names.index(name) :])) is None:
+                    return
+                break
             own = getattr(owner, "__dict__", {})
             kind = owner if isinstance(owner, type) else type(owner)
             found = own[name] if name in own and not isinstance(owner, type) else _static(kind, name)
@@ -190,6 +234,28 @@ class Guards:
             self._seen.setdefault(("kept", id(owner)), owner)
             owner = found
         self._look(owner, depth, loose)
+
+
+def _of_library(owner: Any, names: Sequence[str]) -> Any:
+    """What a name of Python's own library stands for, where it is another each time: a clock, the environment."""
+    for name in names:
+        if owner is os and name in ("environ", "getenv"):
+            return os.environ
+        if owner not in (os, time, dt) and not (isinstance(owner, type) and issubclass(owner, dt.date)):
+            return None
+        owner = getattr(owner, name, None)
+    return owner if _clock(owner) is not None else None
+
+
+def _clock(value: Any) -> str | None:
+    """The name of a clock."""
+    if isinstance(value, BuiltinFunctionType):
+        owner = value.__self__
+        if isinstance(owner, type) and issubclass(owner, dt.date):
+            return f"{owner.__name__}.{value.__name__}"
+        if (owner is time and value.__name__ in _CLOCKS) or value is os.urandom:
+            return f"{value.__module__}.{value.__name__}"
+    return None
 
 
 class _Contents:
@@ -269,6 +335,40 @@ class _Items(_Contents):
                 at = repr(now[n - half]) if isinstance(self._value, dict) and n >= half else str(n)
                 return Failure(f"item {at} of a {kind}", brief(b), brief(a))
         return Failure(f"items of a {kind}", "", "")
+
+
+class Draws:
+    """The states of generators of random numbers that a run has no business with: a number drawn would be frozen.
+
+    `others` are those that its function reaches beside the global ones. A function of the host may draw: replays call
+    it.
+    """
+
+    def __init__(self, others: Sequence[Any] = ()) -> None:
+        self._states: list[tuple[str, Callable[[], Any]]] = [
+            ("random", random.getstate),
+            ("numpy.random", partial(np.random.get_state, legacy=False)),
+            *[(f"a {type(rng).__module__}.{type(rng).__name__}", _state_of(rng)) for rng in others],
+        ]
+        self.drawn: str | None = None  # the one from which the run drew
+        self.begin()
+
+    def begin(self) -> None:
+        """Take what was drawn so far for nothing."""
+        self._before = [pickle.dumps(state()) for _, state in self._states]
+
+    def look(self) -> None:
+        """Note whether something was drawn since."""
+        for (name, state), before in zip(self._states, self._before, strict=True):
+            if pickle.dumps(state()) != before:
+                self.drawn = self.drawn or name
+
+
+def _state_of(rng: Any) -> Callable[[], Any]:
+    if isinstance(rng, np.random.Generator):
+        return lambda: rng.bit_generator.state
+    state: Callable[[], Any] = rng.getstate if isinstance(rng, random.Random) else rng.get_state
+    return state
 
 
 def brief(value: Any) -> str:

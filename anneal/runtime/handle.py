@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from anneal.runtime.numbering import Late
 
-__all__ = ["INSIDE", "Handle"]
+__all__ = ["INSIDE", "SEEN", "UNSEEN", "Handle"]
+
+SEEN, UNSEEN = 1, 2  # used by calls that were noted (`uses.py`), or were not
 
 # Stands for a gradient that a jit function took: no replay would follow it.
 INSIDE: Final[Any] = object()
@@ -60,6 +62,7 @@ class Handle:
         "_hooks",
         "_leaf",
         "_spent",
+        "_used",
         "_wants",
         "late",
         "uop",
@@ -76,6 +79,7 @@ class Handle:
     _base: Any  # of a view: what it is a part of (`_part_of`), else None
     _grad: Any  # a handle, None, or INSIDE
     _hooks: Any  # only of leaves with hooks (`Tensors.hooked`)
+    _used: int  # SEEN or UNSEEN once graphs may have it
 
     if TYPE_CHECKING:
 
@@ -117,6 +121,7 @@ class Handle:
         t.late = late
         t._grad = t._alias = t._base = None
         t._spent = False
+        t._used = 0
         return t
 
     def _part_of(self, other: Handle) -> None:

@@ -45,10 +45,10 @@ from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import ARGUMENT, Capture, Recorded
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.guards import Failure, Guards
+from anneal.runtime.guards import Draws, Failure, Guards
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.held import copy_of
-from anneal.runtime.nodes import Made, buffer_leaf, differing, storage_of
+from anneal.runtime.nodes import Constants, Made, buffer_leaf, changed_constant, differing, storage_of
 from anneal.runtime.recording import Recording, recording
 from anneal.schedule import BUILDING, Origin, Plan
 from anneal.uop.sizes import bound_sizes
@@ -89,6 +89,16 @@ class _Call:
     bound: dict[str, int]  # the values of its Variables
 
 
+@dataclass(slots=True)
+class _Traced:
+    """A run of a kind of calls: the numbers that it computed with, and what it saw after it."""
+
+    constants: Constants
+    guards: Guards
+    stamp: tuple[int, int]  # the generation, and the count of flags
+    doubted: bool = False  # whether its numbers were others than those of the run before
+
+
 class Jit(Generic[P, R]):
     """A function with its captures; see the module's docstring."""
 
@@ -98,6 +108,7 @@ class Jit(Generic[P, R]):
         self.read: dict[Any, list[weakref.ref[Handle]]] = {}  # after the first call: the tensors that it read
         self.returned: dict[Any, list[weakref.ref[Handle]]] = {}  # and the results of the first call
         self.made: dict[Any, list[Made]] = {}  # what the last run made from host data
+        self.traced: dict[Any, _Traced] = {}  # what is to be known of the last run
         self.uncaptured: dict[Any, str] = {}  # kinds of calls that run as they stand, each with the reason
         self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
         update_wrapper(self, function)
@@ -145,6 +156,7 @@ class Jit(Generic[P, R]):
         self.read.clear()
         self.returned.clear()
         self.made.clear()
+        self.traced.clear()
         self.uncaptured.clear()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -209,12 +221,16 @@ class Jit(Generic[P, R]):
         # what the function reads is computed first: a pending assignment is no part of the function
         realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
         realize(_pending_gradients())
-        first = key not in self.captures
+        traced = self.traced.pop(key, None)
+        # where what it sees was changed since, numbers may differ
+        alike = traced is not None and traced.stamp == _stamp() and not traced.guards.failed()
+        first = key not in self.captures or (captured is None and traced is not None and traced.guards.failed())
         given, args, kwargs, copies = call.tensors, call.args, call.kwargs, call.storages
-        if not first:
-            guards = Guards(self.function, args, kwargs)
+        guards = None if first else Guards(self.function, args, kwargs)
+        if guards is not None:
             given, args, kwargs, copies = _copied(call)
         with recording(kept=not first) as record:
+            record.draws = None if guards is None else Draws(guards.generators)
             result = self.function(*args, **kwargs)
             results: list[Handle] = []
             flatten(result, results, None)
@@ -222,18 +238,28 @@ class Jit(Generic[P, R]):
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
             why = record.why_not(nodes)
+            if record.draws is not None:
+                record.draws.look()
         if any(t is r() for t in given for r in record.assigned):
             raise JitError(
                 "a jit function assigned to its argument, or changed it in place; return the new value (x = x + y for "
                 "x += y), or assign to a tensor that it reads"
             )
+        if guards is None:
+            after = Guards(self.function, call.args, call.kwargs)
+            if why is None and after.unguarded is not None:
+                why = f"it sees {after.unguarded}"
         if why is not None:
             self._leave(key, why)
             return result
         graded = _taken(record)
         record.frozen = differing(self.made.get(key, ()), record.made)
         self.made[key] = [replace(m, storage=None) for m in record.made]
-        if first:
+        if guards is None:
+            self.traced[key] = _Traced(record.constants, after, _stamp())
+        elif not self._settled(key, guards, record, call, traced if alike else None):
+            guards = None
+        if guards is None:
             self.captures[key] = None
             self.read[key] = record.owners()
             self.returned[key] = [weakref.ref(r) for r in results]
@@ -253,9 +279,36 @@ class Jit(Generic[P, R]):
             self._keep(key, made)
             return made.results(call.storages)  # type: ignore[no-any-return]
 
+    def _settled(self, key: Any, guards: Guards, record: Recording, call: _Call, before: _Traced | None) -> bool:
+        """Whether a run may become a capture: the next call will compute what it did. `before` is the run before where
+        nothing that the function sees was changed between them.
+
+        Raises JitError where numbers of Python differ that the function does not see.
+        """
+        if record.draws is not None and record.draws.drawn is not None:
+            line = f" ({record.frozen[0].where})" if record.frozen else ""
+            raise JitError(
+                f"a jit function drew a random number from {record.draws.drawn}{line}, which its replays would not: "
+                "draw it outside and pass it as an argument, or draw by anneal's own functions (an.rand, an.randint, ...)"
+            )
+        if guards.failed():  # the function changed what it sees: the next call computes something else
+            self.traced[key] = _Traced(record.constants, Guards(self.function, call.args, call.kwargs), _stamp())
+            return False
+        change = None if before is None else changed_constant(before.constants, record.constants)
+        if before is None or change is None:
+            return True
+        if before.doubted:
+            raise JitError(
+                f"a jit function computes with {change}: a number of Python that changes from call to call, which its "
+                "replays would not see: pass it as an argument (a tensor, or a Variable where it is a size), or assign "
+                "it to a tensor that the function reads"
+            )
+        self.traced[key] = _Traced(record.constants, guards, _stamp(), True)
+        return False
+
     def _leave(self, key: Any, why: str) -> None:
         """Have calls of this kind run as they stand from here on."""
-        for memo in (self.captures, self.read, self.returned, self.made):
+        for memo in (self.captures, self.read, self.returned, self.made, self.traced):
             memo.pop(key, None)
         known = key[0] in self.uncaptured
         self.uncaptured[key[0]] = why
@@ -292,6 +345,7 @@ class Jit(Generic[P, R]):
                 old.close()
             self.returned.pop(unused, None)
             self.made.pop(unused, None)
+            self.traced.pop(unused, None)
 
     def _tell(self, key: Any, captured: Capture | None) -> None:
         """Note why the function runs although it has a capture; ANNEAL_DEBUG=2 shows it."""
@@ -356,6 +410,10 @@ def _name_of(function: Any) -> str:
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     name = getattr(function, "__qualname__", type(function).__name__)
     return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def _stamp() -> tuple[int, int]:
+    return here.context.tensors.generation, here.context.tensors.flags
 
 
 def _said(kind: Any) -> str:

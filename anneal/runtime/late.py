@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from anneal.runtime.context import here, outdate_captures
-from anneal.runtime.handle import Handle
+from anneal.runtime.handle import SEEN, Handle
 from anneal.runtime.nodes import is_realized
 from anneal.runtime.numbering import (
     Late,
@@ -34,6 +34,7 @@ from anneal.runtime.numbering import (
     mask_of,
     numbering_of,
 )
+from anneal.runtime.uses import Given, Unknown
 from anneal.schedule import WITH_PLANS
 from anneal.uop import KINDS, MOVEMENT, DType, Op, UOp, arena, kind_of
 
@@ -98,6 +99,7 @@ class _Entry:
     # others, and then with their flags as after an in-place op
     changed: list[tuple[int, UOp, tuple[bool, bool, bool] | None]]
     checks: list[tuple[Any, ...]]  # looks at values that the host has: (function, template, further arguments)
+    given: Given | None  # what it was called with, if a gradient may flow through it
 
 
 def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool:
@@ -111,6 +113,8 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
             n.used.add(template)
         else:
             template = n.of(x)
+            if not x._used:
+                x._used = SEEN
         key += (template, x._wants, cls, x._device)
         return True
     if cls in PLAIN:
@@ -192,13 +196,13 @@ def call(
     if not ok and tensors:
         begun = time.perf_counter()
         try:
-            return _plainly(run, args, options)
+            return _unknown(n, run, args, options)
         finally:
             n.missed(begun, f"{function.__name__} takes an argument that is neither tensor nor number")
     if not tensors:
         return _plainly(run, args, options)
     if changes and tensors[0]._base is not None:
-        return _plainly(run, args, options)  # another tensor changes too
+        return _unknown(n, run, args, options)  # another tensor changes too
     if changes:
         key += (tensors[0]._leaf, tensors[0]._spent)
     whole = tuple(key)
@@ -212,7 +216,7 @@ def call(
             if why is _VIEW:  # who knows of views is the ops that make them
                 return run(*args, **options)
         return result
-    return _given(n, entry, tensors)
+    return _given(n, entry, tensors, run)
 
 
 def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
@@ -220,20 +224,26 @@ def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
     return all(flags is None or tensors[i]._base is None for i, _, flags in entry.changed)
 
 
-def _given(n: Numbering, entry: _Entry, tensors: list[Handle]) -> Any:
+def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[..., Any]) -> Any:
     """The results of a known call, late; arguments that it changes are changed."""
     device, out = tensors[0]._device, []
+    new: list[ref[Handle]] = []
     for made in entry.results:
         if len(made) == 1:
             out.append(tensors[made[0]])
             continue
         cls, template, wants = made
         t = cls._late(Late(n, template, entry.line), device, wants)
-        n.tensors.append(ref(t))
+        r = ref(t)
+        n.tensors.append(r)
+        new.append(r)
         out.append(t)
+    if entry.given is not None:
+        n.log.calls.append((run, entry.given, tuple(map(ref, tensors)), new))
     for i, template, flags in entry.changed:
         t = tensors[i]
         if flags is not None:
+            new.append(ref(t))
             if is_computed_late(t) or not is_realized(t.uop):
                 outdate_captures("a lazy tensor was assigned")
             here.context.tensors.flags += t._wants is not flags[0]
@@ -250,6 +260,19 @@ def _plainly(run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, 
         return run(*args, **options)
     finally:
         here.defers = True
+
+
+def _unknown(n: Numbering, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The call as it stands, of which no more is known than that it was made."""
+    use = Unknown(n, (args, options))
+    outer, here.became = here.became, []
+    try:
+        result = _plainly(run, args, options)
+        use.became = here.became
+    finally:
+        here.became = outer
+    use.end(result)
+    return result
 
 
 def _hold(n: Numbering, entry: _Entry) -> bool:
@@ -274,14 +297,32 @@ def _learn(
 ) -> tuple[Any, str]:
     """The call as it stands, remembered if it may be, and why it was to be made: because it is `_NEW` if it is
     remembered. With `of_many` it is one of many ops."""
+    use = Unknown(n, tensors)
+    result, why = _tried(n, key, tensors, run, args, options, line, of_many, use)
+    use.end(result, why is not _NEW and why is not _VIEW)
+    return result, why
+
+
+def _tried(
+    n: Numbering,
+    key: tuple[Any, ...],
+    tensors: list[Handle],
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    line: tuple[CodeType, int],
+    of_many: bool,
+    use: Unknown,
+) -> tuple[Any, str]:
     effects = here.effects
     given = [t.uop for t in tensors]
     outer, here.checks, here.became = here.checks, [], []
     try:
         result = _plainly(run, args, options)
-        checks, became = here.checks, here.became
+        checks, use.became = here.checks, here.became
     finally:
         here.checks, here.became = outer, None
+    became = use.became
     # what it does beside giving a result is to give arguments other values, if it does anything
     in_place = {i for i, t in enumerate(tensors) if any(t is x for x in became)}
     if here.effects != effects + len(became) or len(in_place) < len(became) or here.numbering() is not n:
@@ -313,9 +354,14 @@ def _learn(
     looks = [(look, n.learn(u), further) for look, u, further in checks]
     if len(_calls) >= _MAX_CALLS:
         forget()
-    _calls[key] = _Entry(found, many, line, changed, looks)
     new = [(t, made[1]) for t, made in zip(results, found, strict=True) if len(made) > 1]
     new += [(tensors[i], template) for i, template, flags in changed if flags is not None]
+    said = None
+    if any(t.requires_grad for t, _ in new):
+        mine = [i for i, _, flags in changed if flags is not None]
+        said = Given(args, options, tensors, [n.learn(u) for u in given], [len(made) > 1 for made in found], mine)
+        n.log.calls.append((run, said, tuple(map(ref, tensors)), [ref(t) for t, _ in new]))
+    _calls[key] = _Entry(found, many, line, changed, looks, said)
     for t, template in new:
         n.nodes[template] = t.uop
         become_late(t, Late(n, template, line))

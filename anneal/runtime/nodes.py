@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -11,17 +12,19 @@ from typing import Any
 from anneal.backend import Array, Storage
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle
-from anneal.uop import SYMBOLIC, DType, Op, UOp, users_line
+from anneal.uop import SYMBOLIC, DType, Op, UOp, toposort, users_line
 from anneal.uop.sizes import symbolic_arg, widest
 
 __all__ = [
     "Made",
     "buffer_leaf",
+    "changed_constant",
     "differing",
     "host_storage",
     "is_realized",
     "note_assigned",
     "note_become",
+    "note_constants",
     "note_made",
     "own",
     "sources_of",
@@ -103,6 +106,37 @@ class Made:
     def where(self) -> str:
         """The line in words."""
         return f"{self.line[0].co_filename}:{self.line[1]}"
+
+
+_MOVES = frozenset((Op.SHRINK, Op.PAD, Op.FLIP, Op.PERMUTE, Op.IOTA, Op.UPDATE, Op.GATHER))
+Constants = dict[Any, list[str]]  # by line and op, the numbers in the nodes made there
+
+
+def note_constants(root: UOp, found: Constants) -> None:
+    """Add the numbers that Python gave the nodes of a graph."""
+    for u in toposort((root,)):
+        if u.op is Op.BIND or u.op is Op.CONST:
+            continue
+        numbers = [repr(s.arg) for s in u.src if s.op is Op.CONST]
+        if u.op in _MOVES and not symbolic_arg(u.arg):
+            numbers.append(repr(u.arg))
+        if numbers:
+            at = u.src[0] if u.op is Op.SINK else u
+            found.setdefault((at.provenance[1:3], u.op), []).extend(numbers)
+
+
+def changed_constant(before: Constants, now: Constants) -> str | None:
+    """Where two runs computed with other numbers, in words: the line, the number before and now. Of a line on which one
+    of them made more nodes nothing is said: what is made once is made in the first run.
+    """
+    for (line, op), new in now.items():
+        old = before.get((line, op), [])
+        if len(old) == len(new) and old != new:
+            gone, come = Counter(old) - Counter(new), Counter(new) - Counter(old)
+            if come:
+                where = "" if line[0] is None else f" at {line[0].co_filename}:{line[1]}"
+                return f"{next(iter(come))}{where}, where the run before had {next(iter(gone))}"
+    return None
 
 
 def differing(before: Sequence[Made], now: Sequence[Made]) -> list[Made]:

@@ -14,7 +14,7 @@ from typing import Any
 from anneal import rewrite, settings
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here, nothing
-from anneal.runtime.handle import Handle
+from anneal.runtime.handle import SEEN, Handle
 from anneal.runtime.nodes import is_realized
 from anneal.uop import SYMBOLIC, Op, UOp, arena, line_of, toposort
 
@@ -55,6 +55,42 @@ def forget_templates() -> None:
     _outlived.clear()
 
 
+class Log:
+    """The calls of tensors that a gradient flows through that were made while a numbering was in force (`uses.py`). It
+    holds no tensor and no memory.
+
+    Args:
+        n: the numbering.
+    """
+
+    __slots__ = ("_leaves", "_numbering", "calls")
+
+    def __init__(self, n: Numbering) -> None:
+        self._numbering = weakref.ref(n)
+        self._leaves: list[weakref.ref[UOp] | None] = []  # those that the numbering let go
+        self.calls: list[tuple[Any, Any, tuple[weakref.ref[Handle], ...], list[weakref.ref[Handle]]]] = []
+
+    def outlive(self, leaves: list[UOp | None]) -> None:
+        """The numbering is about to let these leaves go."""
+        if self.calls:
+            before = [*self._leaves, *[None] * (len(leaves) - len(self._leaves))]
+            rows = zip(leaves, before, strict=True)
+            self._leaves = [r if u is None else weakref.ref(u) for u, r in rows]
+
+    def node(self, template: UOp) -> UOp:
+        """The node of a template. Raises LookupError where its memory went."""
+        return _filled(template, self._leaf, {}) if mask_of(template) else template
+
+    def _leaf(self, hole: UOp) -> UOp:
+        i, n = hole.arg[0], self._numbering()
+        leaf: UOp | None = None if n is None else n.leaves[i]
+        if leaf is None and i < len(self._leaves) and (r := self._leaves[i]) is not None:
+            leaf = r()
+        if leaf is None:
+            raise LookupError(hole)
+        return leaf
+
+
 class Numbering:
     """The memory that a thread's ops read since the last realize, numbered by first use.
 
@@ -70,6 +106,7 @@ class Numbering:
         "known",
         "leaves",
         "limit",
+        "log",
         "misses",
         "nbytes",
         "nodes",
@@ -89,6 +126,8 @@ class Numbering:
         self.known: dict[UOp, UOp] = {}
         self.nodes: dict[UOp, UOp] = {}
         self.tensors: list[weakref.ref[Handle]] = []
+        self.log = Log(self)
+        here.logs.append(self.log)
         self.plain: list[tuple[weakref.ref[Handle], Line]] = []  # that were late here
         self.misses, self.spent, self.why = (
             0,
@@ -99,6 +138,9 @@ class Numbering:
         self.used: set[UOp] = set()  # templates of late tensors that ops were called with
         self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
         self.origins = False  # whether a gradient goes on through some memory, or is a function's of Python
+
+    def __del__(self) -> None:
+        self.log.outlive(self.leaves)
 
     def missed(self, begun: float, why: str) -> None:
         """A call was made, for this reason.
@@ -247,6 +289,7 @@ class Numbering:
             self._keep_graphs()
             self.retired = True
             needed, _ = self._needed()
+            self.log.outlive(self.leaves)
             self.leaves = [u if needed >> n & 1 else None for n, u in enumerate(self.leaves)]
             self.known, self.nodes, self.tensors = {}, {}, []
             _outlived.extend([(weakref.ref(u), line) for r, line in self.plain if (u := _graph_of(r())) is not None])
@@ -284,6 +327,7 @@ class Numbering:
         """Keep the memory that late tensors need, and no other."""
         with _expanding:
             self._keep_graphs()
+            self.log.outlive(self.leaves)
             needed, self.tensors = self._needed()
             self.known.clear()
             self.nodes.clear()
@@ -340,6 +384,8 @@ class Late:
                     raise
                 return t.uop  # another thread has computed it
             t.uop, t.late = u, None
+            if t.requires_grad and self.template in self.numbering.used:
+                t._used = SEEN
             if self.numbering.retired:
                 _carried.add(self.line)
             elif not t._wants:

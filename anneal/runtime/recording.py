@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.handle import INSIDE, Handle
-from anneal.runtime.nodes import Made, sources_of
+from anneal.runtime.nodes import Constants, Made, sources_of
 from anneal.uop import Op, UOp
 
 if TYPE_CHECKING:
+    from anneal.runtime.guards import Draws
     from anneal.runtime.steps import Step
 
 __all__ = ["Recording", "capturing", "forbid_in_capture", "forbid_in_jit", "recording"]
@@ -67,6 +68,8 @@ class Recording:
         self.made: list[Made] = []  # from host data
         self.frozen: list[Made] = []  # those of them that the run before made of other values
         self.graded: dict[int, Graded] = {}  # by id, the tensors whose gradient was set
+        self.constants: Constants = {}  # the numbers in what it computed
+        self.draws: Draws | None = None  # while it runs, where it is to become a capture
         self.passed: list[UOp] = []  # nodes whose backward was taken for the last time
         self.read_outside: Handle | None = None  # a tensor whose gradient was read, and had been taken before
 

@@ -42,6 +42,13 @@ def set_data(x: Tensor, value: Any) -> None:
     x.assign(value.detach())
 
 
+def retains_grad(x: Tensor) -> bool:
+    """Whether `backward` sets `.grad` of this tensor, which is no leaf, by `retain_grad`."""
+    from anneal.transforms import retains_grad as retained
+
+    return retained(x)
+
+
 def deepcopy(x: Tensor, memo: dict[Any, Any]) -> Tensor:
     copy = memo[id(x)] = _rebuild(x.numpy(), x.device, x.requires_grad)
     return copy

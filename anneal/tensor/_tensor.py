@@ -35,6 +35,8 @@ from anneal.ops import (
 from anneal.ops.nodes import Number, broadcast, check_fits, repeated, reshape, weak_const, weak_dtype
 from anneal.runtime import (
     INSIDE,
+    SEEN,
+    UNSEEN,
     Handle,
     JitError,
     bound_shape,
@@ -132,6 +134,7 @@ class Tensor(Handle):
         self._wants = False
         self._alias = self._base = None
         self._spent = False
+        self._used = 0
         self._own()
         if requires_grad:
             self.requires_grad_()
@@ -148,10 +151,11 @@ class Tensor(Handle):
         """The tensor of a node made from this tensor and `others`."""
         t = _plain(self._made, u, self._device)
         wants = self._wants
-        if others and not wants:
-            for o in others:
-                wants = wants or o._wants
+        for o in others:
+            if o._wants:
+                wants, o._used = True, UNSEEN
         if wants:
+            self._used = UNSEEN
             if not here.grad:
                 t.uop = UOp(_DETACH, u.dtype, (u,))
             elif u.dtype.is_float:
@@ -374,6 +378,7 @@ class Tensor(Handle):
     register_hook = transforms.register_hook
     register_post_accumulate_grad_hook = transforms.register_post_accumulate_grad_hook
     retain_grad = transforms.retain_grad
+    retains_grad = property(interchange.retains_grad)
     data = property(interchange.data, interchange.set_data)
 
     # -- dtypes and devices ---------------------------------------------------------------------------------------
@@ -476,6 +481,8 @@ class Tensor(Handle):
         if done or not (self._wants and here.grad):
             self.uop, self.late = view, None
             return
+        if self.late is not None and self.late.is_used():
+            self._used = SEEN
         old, self.uop = self.uop, view
         if storage_of(old) is None:
             if self._leaf:
@@ -564,7 +571,7 @@ class Tensor(Handle):
     def _become(self, u: UOp) -> None:
         """Show another node from now on; graphs of the old one keep it."""
         note_become(self)
-        self.late, self.uop, self._alias, self._base = None, u, None, None
+        self.late, self.uop, self._alias, self._base, self._used = None, u, None, None, 0
 
     def _assign(self, u: UOp) -> None:
         """`_become`, of which a jit is told."""
@@ -1426,6 +1433,7 @@ def _plain(cls: type[Tensor], u: UOp, device: str) -> Tensor:
     t._wants = False
     t._alias = t._base = None
     t._spent = False
+    t._used = 0
     t.late = None
     t.uop = u
     return t

@@ -18,6 +18,7 @@ from anneal.transforms.hooks import (
     register_post_accumulate_grad_hook,
     releasing,
     retain_grad,
+    retains_grad,
 )
 from anneal.transforms.jacobians import hessian, jacfwd, jacrev
 from anneal.transforms.leaves import leaf_nodes
@@ -47,6 +48,7 @@ __all__ = [
     "register_post_accumulate_grad_hook",
     "releasing",
     "retain_grad",
+    "retains_grad",
     "take_results",
     "tree_leaves",
     "tree_map",

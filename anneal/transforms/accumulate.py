@@ -65,13 +65,15 @@ def backward(
     _check(result)
     # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up
     # with it
+    effects = here.effects
     with BUILDING, releasing(retain):
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if t.device == result.device]
         # nothing was made of one that is late and was given to no op
         live = [t for t in live if t.late is None or t.late.is_used() or t is result]
         nodes = _nodes_of(live)
         numbering = numbering_of() if gradient is None and inputs is None and not create_graph else None
-        if numbering is None or not (reached := _known(numbering, result, seed, live, nodes)):
+        reached = None if numbering is None else _known(numbering, result, seed, live, nodes)
+        if not reached and not (reached is False and here.effects != effects):
             reached = _added(result if create_graph else None, result.uop, seed, live, nodes)
     if not reached:
         raise GradientError(
@@ -128,8 +130,10 @@ def _added(through: Tensor | None, root: UOp, seed: UOp, live: list[Tensor], nod
     return reached
 
 
-def _known(numbering: Numbering, result: Tensor, seed: UOp, live: list[Tensor], nodes: list[tuple[UOp, ...]]) -> bool:
-    """`_added` where the gradients' nodes follow from templates; False where they do not, and nothing was added."""
+def _known(
+    numbering: Numbering, result: Tensor, seed: UOp, live: list[Tensor], nodes: list[tuple[UOp, ...]]
+) -> bool | None:
+    """`_added` where the gradients' nodes follow from templates; None where they do not, and nothing was added."""
     root = numbering.of(result)
     known = numbering.known
     # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
@@ -147,18 +151,25 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, live: list[Tensor], 
         or any(g is INSIDE for g in before)
         or len({id(t) for t, _, _ in seen}) < len(seen)
     ):
-        return False
+        return None
     inputs = [root, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None])]
     key = (backward, seed, *[n.shape for _, n, _ in seen], *[g is None for g in before])
+
+    made: list[UOp | None] = []
 
     def compute() -> tuple[list[UOp | None], list[Any]]:
         grads = gradient_of(numbering.node(root), seed, [n for _, n, _ in seen])
         nodes = [g if g is None or old is None else old.uop + g for g, old in zip(grads, before, strict=True)]
+        made[:] = nodes
         return nodes, [None if u is None else u.provenance[1:3] for u in nodes]
 
     found = composite(numbering, key, inputs, compute)
     if found is None:
-        return False
+        # it was computed, and what it called (hooks, functions) is not called a second time
+        for (t, _, _), u in zip(seen, made, strict=True):
+            if u is not None:
+                t.grad = t._new_plain(u)
+        return any(u is not None for u in made)
     templates, lines = found
     for (t, _, _), template, line in zip(seen, templates, lines, strict=True):
         if template is not None:

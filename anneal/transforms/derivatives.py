@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import GradientError, ShapeError
 from anneal.ops import grad_enabled, is_tensor, said
 from anneal.ops.nodes import reduce_axis, reshape, spread
-from anneal.runtime import here
+from anneal.runtime import here, note_call
 from anneal.transforms.calls import Derivative, Nodes, Some, differentiated
 from anneal.transforms.pullback import paths, pull_back
 from anneal.transforms.trace import stand_in
@@ -59,11 +59,12 @@ def attached(
     saved: Tensors,
     pull: PullTensors | None,
     push: PushTensors | None = None,
+    notes: bool = True,
 ) -> list[Tensor]:
     """Tensors with the values of `results`, whose derivative by `inputs` is `pull` and `push`, or follows from one.
 
-    `nodes` are those that the inputs had when the call began. What is saved comes back to the functions: an input or a
-    result among it is that of the call.
+    `nodes` are those that the inputs had when the call began; with `notes` the inputs count as used. What is saved
+    comes back to the functions: an input or a result among it is that of the call.
     """
     kind, device = type(inputs[0]), inputs[0].device
     others: list[Tensor] = []
@@ -101,7 +102,11 @@ def attached(
     values = [y.uop for y in results]
     token = Derivative(name, pulled, None if push is None else pushed).token(device)
     rest = (*nodes, *values, *[x.uop for x in others], token)
-    return tensors(differentiated(values, rest, len(nodes)), [True] * len(values))
+    made = tensors(differentiated(values, rest, len(nodes)), [True] * len(values))
+    if notes:
+        wanted = [(x, u) for x, u in zip(inputs, nodes, strict=True) if x.requires_grad]
+        note_call([x for x, _ in wanted], [u for _, u in wanted], made)
+    return made
 
 
 def _kind(x: Tensor, inputs: Tensors, results: Tensors, others: list[Tensor]) -> tuple[str, int]:

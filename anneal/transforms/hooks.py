@@ -1,7 +1,7 @@
 """Hooks on tensors: functions that see, or replace, a tensor's gradient when it is taken.
 
 A leaf keeps its hooks, whatever memory it shows. Any other tensor gets a node of its own whose derivative calls them;
-what was computed from it before is led there too.
+calls that were made with it before are made again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import GradientError
 from anneal.ops import checked, is_tensor, no_grad, said
-from anneal.runtime import here, outdate_captures, sources_of
+from anneal.runtime import UNSEEN, Calls, here, outdate_captures, sources_of, storage_of
 from anneal.transforms.calls import derivative_of
 from anneal.transforms.derivatives import attached
-from anneal.transforms.leaves import leaf_nodes, leaves
-from anneal.uop import UOp, arena
+from anneal.uop import Op, UOp, arena
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -31,6 +30,7 @@ __all__ = [
     "register_post_accumulate_grad_hook",
     "releasing",
     "retain_grad",
+    "retains_grad",
 ]
 
 _NUMBERS = itertools.count()
@@ -79,9 +79,10 @@ class Hooks:
     """A tensor's hooks by their numbers: those that may replace its gradient, and those that come after them: of a leaf
     they get the tensor with its `.grad`, of any other tensor the gradient."""
 
-    __slots__ = ("after", "before", "gone")
+    __slots__ = ("__weakref__", "after", "before", "gone", "owner")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Tensor) -> None:
+        self.owner = weakref.ref(owner)
         self.before: dict[int, _Hook] = {}
         self.after: dict[int, _Hook] = {}
         self.gone = False
@@ -163,14 +164,45 @@ def retain_grad(x: Tensor) -> None:
     _check("retain_grad", x, print)
     if x.is_leaf:
         return
-    ref = weakref.ref(x)
+    hooks = _of_result(x)
+    if hooks.after:
+        return
 
     def keep(g: Tensor) -> None:
-        t = ref()
+        t = hooks.owner()
         if t is not None:
-            t.grad = t._new_plain(g.uop if t.grad is None else t.grad.uop + g.uop)
+            if hooks_of(t) is not hooks:
+                raise GradientError("retain_grad: the tensor was changed in place since: call retain_grad() after that")
+            t.grad = t._new_plain(g.uop) if t.grad is None else t.grad + g
 
-    RemovableHandle(_of_result(x).after, keep)
+    RemovableHandle(hooks.after, keep)
+
+
+def hooks_of(x: Tensor) -> Hooks | None:
+    """The hooks of a tensor as it is."""
+    if x.is_leaf:
+        return x._hooks if id(x) in here.context.tensors.hooked else None
+    if x.late is not None:
+        return None
+    storage = storage_of(x.uop)
+    u = x.uop if storage is None else storage.origin
+    while u is not None and u.op is Op.CONTIGUOUS:  # `Tensor._kept`
+        u = u.src[0]
+    known = None if u is None else derivative_of(u)
+    if known is None or known.hooks is None or known.hooks.owner() is not x:
+        return None
+    found: Hooks = known.hooks
+    return found
+
+
+def retains_grad(x: Tensor) -> bool:
+    """Whether `backward` sets `.grad` of a tensor that is no leaf, by `retain_grad`.
+
+    Args:
+        x: the tensor.
+    """
+    hooks = None if x.is_leaf else hooks_of(x)
+    return hooks is not None and bool(hooks.after)
 
 
 def _check(name: str, x: Tensor, hook: Any) -> None:
@@ -183,33 +215,44 @@ def _check(name: str, x: Tensor, hook: Any) -> None:
 def _of_leaf(x: Tensor) -> Hooks:
     table = here.context.tensors.hooked
     if id(x) not in table:
-        x._hooks = Hooks()
+        x._hooks = Hooks(x)
         table[id(x)] = x
     hooks: Hooks = x._hooks
     return hooks
 
 
 def _of_result(x: Tensor) -> Hooks:
-    """The hooks of a tensor that is no leaf: a node above it calls them with its gradient."""
-    numbering = here.numbering()
-    for r in [] if numbering is None else list(numbering.tensors):
-        t = r()
-        if t is not None and t.late is not None:
-            t.uop  # noqa: B018  # it may be computed from x, and gets its node now, for `_users` to find
-    base = x.uop
-    known = derivative_of(base)
-    if known is not None and known.hooks is not None:
-        found: Hooks = known.hooks
-        return found
-    users = _users(base)
-    hooks = Hooks()
+    """The hooks of a tensor that is no leaf: a node above it calls them with its gradient, and what was computed from
+    it before is computed from that node."""
+    known = hooks_of(x)
+    if known is not None:
+        return known
+    try:
+        calls = None if x._used == UNSEEN else Calls(x)
+    except LookupError:
+        calls = None
+    if x._used == UNSEEN or (calls is None and _is_used(x)):
+        raise GradientError(
+            "a hook, or retain_grad, comes after a use of the tensor that cannot be told from those of others (inside "
+            "jit or a transform, or something was computed since): register it before the tensor is used"
+        )
+    hooks = Hooks(x)
+    y = _above(x, hooks)
+    x._become(y.uop)
+    if calls is not None:
+        weak = weakref.ref(hooks)
+        calls.begin_with(y.uop, lambda t: t if (own := weak()) is None else _above(t, own))
+    return hooks
+
+
+def _above(x: Tensor, hooks: Hooks) -> Tensor:
+    """The same values, with a derivative that calls the hooks."""
 
     def pull(_: Any, __: Any, ___: Any, given: Any) -> list[Any]:
         if hooks.gone:
             raise GradientError(
-                "backward: a tensor with a hook, or retain_grad, is passed a second time, and its hooks went with "
-                "the first "
-                "one: use backward(retain_graph=True) then"
+                "backward: a tensor with a hook, or retain_grad, is passed a second time, and its hooks went with the "
+                "first one: use backward(retain_graph=True) then"
             )
         if here.hooks is not None:
             here.hooks.append(hooks)
@@ -218,27 +261,27 @@ def _of_result(x: Tensor) -> Hooks:
             keep(g)
         return [g]
 
-    (y,) = attached("register_hook", [x], [base], [x], [], pull)
-    above = y.uop
-    derivative = derivative_of(above)
+    u = x.uop
+    (y,) = attached("register_hook", [x], [u], [x], [], pull, notes=False)
+    derivative = derivative_of(y.uop)
     assert derivative is not None
     derivative.hooks = hooks
-    for u, source in users:
-        here.context.tensors.routed.setdefault(u, {})[source] = above
-    x._become(above)
-    return hooks
+    return y
 
 
-def _users(base: UOp) -> list[tuple[UOp, UOp]]:
-    """The nodes made from a tensor so far, each with the node that it has for it: the tensor's, or the graph before
-    the tensor was computed. None where the node is a leaf's, whose users they may be."""
-    mine = (base, *sources_of(base)) if not base.src else (base,)
-    of_leaves = {n for t in leaves() for n in leaf_nodes(t)}
-    out = []
-    for source in mine:
-        if source not in of_leaves:
-            out += [(u, source) for u in arena().since(source) if any(s is source for s in sources_of(u))]
-    return [(u, s) for u, s in out if u is not base]
+def _is_used(x: Tensor) -> bool:
+    """Whether a graph has the node of a tensor, its own or another's."""
+    storage = None if x.late is not None else storage_of(x.uop)
+    if x._used or (storage is not None and storage.place is not None):
+        return True
+    numbering = here.numbering()
+    for r in [] if numbering is None else list(numbering.tensors):
+        t = r()
+        if t is not None and t.late is not None:
+            t.uop  # noqa: B018  # its graph may have it
+    base = x.uop
+    mine = {base, *(sources_of(base) if not base.src else ())}
+    return any(not mine.isdisjoint(sources_of(u)) for source in mine for u in arena().since(source) if u is not base)
 
 
 # -- calling ----------------------------------------------------------------------------------------------------------
@@ -258,11 +301,7 @@ def _called(hooks: dict[int, _Hook], g: Tensor) -> Tensor:
 
 def hooked(x: Tensor, g: UOp) -> UOp:
     """The gradient `g` of the tensor x after its hooks."""
-    if x.is_leaf:
-        hooks: Hooks | None = x._hooks if id(x) in here.context.tensors.hooked else None
-    else:
-        derivative = derivative_of(x.uop) if here.context.tensors.derivatives else None
-        hooks = None if derivative is None else derivative.hooks
+    hooks = hooks_of(x)
     if hooks is None or not hooks.before:
         return g
     here.effects += 1

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from anneal.errors import GradientError
 from anneal.ops.nodes import from_memory, reshape, spread
-from anneal.runtime import here, sources_of
+from anneal.runtime import sources_of
 from anneal.transforms.calls import Calls
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.uop import ALU, MOVEMENT, Arena, Op, UOp, alu, arena, const, promote
@@ -122,12 +122,6 @@ def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], pa
     return grads
 
 
-def _routed(u: UOp) -> tuple[UOp, ...]:
-    """The same, where a source that got a hook since is reached through it (`hooks.py`)."""
-    ways = here.context.tensors.routed.get(u)
-    return sources_of(u) if ways is None else tuple([ways.get(s, s) for s in sources_of(u)])
-
-
 def _order(root: UOp, stop: set[UOp]) -> Path:
     """Every node that `root` depends on, with its sources, sources first; nodes of `stop` are left out."""
     out: Path = []
@@ -135,15 +129,14 @@ def _order(root: UOp, stop: set[UOp]) -> Path:
         return out
     seen = set(stop)
     seen.add(root)
-    below_of = _routed if here.context.tensors.routed else sources_of
-    sources = below_of(root)
+    sources = sources_of(root)
     stack: list[tuple[UOp, tuple[UOp, ...], Iterator[UOp]]] = [(root, sources, iter(sources))]
     while stack:
         node, sources, rest = stack[-1]
         for child in rest:
             if child not in seen:
                 seen.add(child)
-                below = below_of(child)
+                below = sources_of(child)
                 if below:
                     stack.append((child, below, iter(below)))
                     break

@@ -370,7 +370,7 @@ def test_every_place_that_a_flag_names(places: dict[str, Path], tmp_path: Path, 
     wanted = 0 if flag in WRITING and kind in fine else 4
     assert done.returncode == wanted, (done.returncode, done.stderr[-400:])
     if wanted:
-        assert re.match(rb"(fetch .*\n|model .*\n)*anneal: ", done.stderr), done.stderr
+        assert re.match(rb"(fetch .*\n|model .*\n)*error: ", done.stderr), done.stderr
     if before is not None and kind != "folder":
         after = os.lstat(place)
         assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)  # still a link, a pipe, a device
@@ -461,7 +461,7 @@ def test_an_unknown_model_is_refused_before_anything_else(
     name, *flags = command.split()
     outcome = run(capsys, name, model, *flags)
     assert outcome.code == 2
-    assert outcome.err.startswith("anneal: there is no model called ")
+    assert outcome.err.startswith("error: there is no model called ")
     assert len(outcome.err) < 500
     if model in ("nanogtp", "NANOGPT"):
         assert "Did you mean 'nanogpt'" in outcome.err
@@ -483,4 +483,4 @@ def test_every_command_notices_a_wrong_variable(
             assert outcome.code == 0
             continue
         assert (outcome.code, outcome.out) == (2, ""), name
-        assert outcome.err == "anneal: ANNEAL_OFFLINE='yes' is not a right value; use one of: 0, 1\n"
+        assert outcome.err == "error: ANNEAL_OFFLINE='yes' is not a right value; use one of: 0, 1\n"

@@ -191,7 +191,7 @@ def test_offline_without_the_checkpoint() -> None:
     outcome = run_process("gpt2", "sample", "x", "--device", "cpu", ANNEAL_OFFLINE="1", ANNEAL_CACHE_DIR="/nowhere")
     assert outcome.code == 4
     assert outcome.err.startswith(
-        "anneal: /nowhere/assets/gpt2/model.safetensors is missing, and ANNEAL_OFFLINE forbids"
+        "error: /nowhere/assets/gpt2/model.safetensors is missing, and ANNEAL_OFFLINE forbids"
     )
     assert "Traceback" not in outcome.err
 

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from anneal import front, nn, ops, optim
+from anneal.errors import UserError
 from anneal.nn import functional, init
+from anneal.ops import glossary
 from anneal.ops.glossary import FAMILIES, MEANINGS, explained
 from anneal.optim import lr_scheduler
 from anneal.tensor import Tensor
@@ -178,3 +180,45 @@ def test_help_of_every_name_in_the_reference_names_each_argument() -> None:
         if left := [p for p in _parameters(value) if p not in HIDDEN | words and not p.startswith("_")]:
             missing[path] = left
     assert missing == {}
+
+
+_CLAIMS = {
+    glossary._SAME: (2, 3),
+    glossary._MEET: (2, 3),
+    glossary._REDUCED: (3,),  # along axis 0
+}
+
+
+def _claims() -> Iterator[tuple[str, Any, str]]:
+    for room in glossary.RESULTS:
+        for name, value in vars(import_module(room)).items():
+            if getattr(value, "__module__", "") == room and not name.startswith("_") and inspect.unwrap(value) != value:
+                claim = next((c for c in _CLAIMS if c in (value.__doc__ or "")), None)
+                if claim is not None:
+                    yield f"{room}.{name}", value, claim
+
+
+def test_results_have_the_shapes_that_docstrings_claim() -> None:
+    x = Tensor([[0.5, 0.25, 0.125], [0.3, 0.2, 0.1]])
+    tries: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((x,), {"dim": 0}), ((x,), {"axis": 0}), ((x, 0), {}), ((x,), {}), ((x, x[0]), {}), ((x > 0.2, x[0] > 0.2), {}),
+        ((x.int(),), {}), ((x.int(), x[0].int()), {}), ((x, x[0], x[0]), {}), ((x, (3,)), {}), ((x, 0.1, 0.2), {}), ((x, 3), {}),
+    ]  # fmt: skip
+    wrong, uncalled = {}, []
+    for path, function, claim in _claims():
+        for args, options in tries:
+            if claim == glossary._REDUCED and not options and not (len(args) == 2 and isinstance(args[1], int)):
+                continue
+            try:
+                result = function(*args, **options)
+            except UserError:
+                continue
+            results = result if isinstance(result, (tuple, list)) else (result,)
+            shapes = [tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__ for t in results]
+            if any(s != _CLAIMS[claim] for s in shapes):
+                wrong[path] = shapes
+            break
+        else:
+            uncalled.append(path)
+    assert wrong == {}
+    assert uncalled == ["anneal.ops.normalisation.local_response_norm"]  # takes three axes

@@ -977,7 +977,7 @@ def a_branch_on_a_tensor(wrap: Wrap) -> list[Any]:
     return [f(one(i)).item() for i in range(6)]
 
 
-@refused("made from host data")
+@program
 def a_tensor_is_made_inside(wrap: Wrap) -> list[Any]:
     k = [0.0]
 

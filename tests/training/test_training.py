@@ -129,7 +129,7 @@ def test_a_picture_of_a_model_that_draws_none_is_refused(capsys: pytest.CaptureF
     assert (outcome.code, outcome.out) == (2, "")
     assert (
         outcome.err
-        == "anneal: --picture is for what makes pictures (vit, resnet9, diffusion, dit, meanflow), and mlp makes none\n"
+        == "error: --picture is for what makes pictures (vit, resnet9, diffusion, dit, meanflow), and mlp makes none\n"
     )
     outcome = run(capsys, "train", "mlp", "--steps", "1", "--device", "cpu", "--download")
     assert (outcome.code, outcome.out) == (2, "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+import warnings
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from anneal.errors import GradientError, TransformError
 from anneal.tensor import Tensor, grad, jit, vmap
 from anneal.uop import arena
 from anneal.utils.checkpoint import checkpoint, checkpoint_sequential
+from tests.transforms import hook_programs
 
 A = np.array([1.0, 2.0], np.float32)
 
@@ -154,6 +157,64 @@ def test_hooks_that_hold_their_tensor_go_with_its_graph() -> None:
         gc.collect()
         sizes.append(len(arena().buffers()))
     assert sizes[1] == sizes[2]
+
+
+@pytest.mark.parametrize("program", hook_programs.PROGRAMS)
+def test_hooks_beside_torch(program: str, device: str) -> None:
+    """Hooks before and after uses, on leaves, results and views, of equal expressions, removed, twice: as torch. The
+    second time the ops are known."""
+    wanted = json.loads(hook_programs.TABLE.read_text())["programs"][program]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            for found, torchs in zip(hook_programs.run(an, program), wanted, strict=True):
+                assert found == (None if torchs is None else pytest.approx(np.array(torchs), rel=1e-6))
+
+
+def test_gradients_of_all_tensors_between_asked_for_after_the_loss() -> None:
+    wanted = json.loads(hook_programs.TABLE.read_text())["by hand"]
+    for _ in range(3):
+        for found, torchs in zip(hook_programs.run_by_hand(an), wanted, strict=True):
+            np.testing.assert_allclose(found, torchs, rtol=2e-4, atol=2e-6)
+
+
+def test_a_hook_after_a_use_that_is_not_known_is_an_error() -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x * 3
+        z = (y * y).sum()
+        y.register_hook(lambda g: g * 2)
+        return z
+
+    with pytest.raises(GradientError, match="before the tensor is used"):
+        grad(f)(Tensor(A))
+    with pytest.raises(GradientError, match="before the tensor is used"):
+        w = _leaf()
+        jit(lambda: f(w))()
+    x = _leaf()
+    y = x * 3
+    y.retain_grad()
+    y.mul_(2)
+    with pytest.raises(GradientError, match="changed in place"):
+        y.sum().backward()
+
+
+def test_a_derivative_of_python_is_called_once_after_a_loop_of_known_ops() -> None:
+    calls = []
+
+    class Doubled(an.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Tensor:
+            calls.append(1)
+            return g * 2
+
+    x = _leaf()
+    for n in range(3):
+        (Doubled.apply(x * 1.5) * 2).sum().backward()
+        assert len(calls) == n + 1
 
 
 # -- checkpoint -------------------------------------------------------------------------------------------------------

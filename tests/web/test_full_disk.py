@@ -63,7 +63,7 @@ def test_a_bundle_that_does_not_fit_stops_the_run_with_one_line(
         outcome = run(capsys, "train", "mlp", "--device", "cpu", "--steps", "500", "--bundle", "--quiet")
     assert outcome.code == 4, outcome.err
     (line,) = outcome.err.splitlines()
-    assert line.startswith("anneal: the bundle runs/")
+    assert line.startswith("error: the bundle runs/")
     assert line.endswith("cannot be written (File too large); leave out --bundle")
     assert list((tmp_path / "runs").iterdir()) == []
 

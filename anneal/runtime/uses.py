@@ -1,0 +1,234 @@
+"""Uses: the calls that were made with each tensor that a gradient flows through, in order.
+
+Two tensors of one expression are one node, and folding looks through nodes; so a graph does not say which tensor an op
+was called with. Who puts something between a tensor and its uses (`transforms/hooks.py`) has the calls with it made
+again. An entry of `Log.calls` is (function, what it was given, references to its tensors, and to its new
+ones). A tensor has one reference, which is there as long as the entry: its id tells tensors apart.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from anneal.errors import GradientError
+from anneal.rewrite import rebuild
+from anneal.runtime.context import here
+from anneal.runtime.handle import SEEN, UNSEEN, Handle
+from anneal.runtime.nodes import storage_of
+from anneal.runtime.numbering import Log, Numbering, numbering_of
+from anneal.uop import UOp, arena
+
+__all__ = ["Calls", "Given", "Unknown", "note_call"]
+
+_HOLE = object()
+
+
+class Given:
+    """The arguments that a call is remembered with, the tensors among them by their templates.
+
+    Args:
+        args: the call's arguments, and `options` by name.
+        tensors: those in them, in order, with their `templates`.
+        results: which results are new.
+        changed: the numbers of the tensors that it gives other values.
+    """
+
+    __slots__ = ("args", "changed", "grad", "options", "results", "tensors")
+
+    def __init__(
+        self, args: Any, options: Any, tensors: list[Handle], templates: list[UOp], results: list[bool], changed: Any
+    ) -> None:
+        self.args, self.options = _emptied(args), {k: _emptied(v) for k, v in options.items()}
+        rows = zip(tensors, templates, strict=True)
+        self.tensors = [(template, type(t), t.requires_grad, t.device) for t, template in rows]
+        self.results, self.changed, self.grad = results, changed, here.grad
+
+    def made_again(self, log: Log, run: Callable[..., Any], given: Sequence[Handle | None]) -> list[Any]:
+        """The new results, and the arguments that the call changes, of the same call with some other tensors."""
+        tensors = [
+            _stand_in(cls, log.node(template), wants, device) if t is None else t
+            for t, (template, cls, wants, device) in zip(given, self.tensors, strict=True)
+        ]
+        found = iter(tensors)
+        args = _filled(self.args, found)
+        options = {k: _filled(v, found) for k, v in self.options.items()}
+        here.grad = self.grad
+        results = _flat(run(*args, **options))
+        return [*[t for t, new in zip(results, self.results, strict=True) if new], *[tensors[i] for i in self.changed]]
+
+
+class Unknown:
+    """A call that is not remembered: where its results stand in graphs is known by their nodes alone.
+
+    Args:
+        n: the numbering of this thread.
+        args: the tensors that the call gets, in nests.
+    """
+
+    def __init__(self, n: Numbering, args: Any) -> None:
+        self.n, self.became = n, []  # type: ignore[var-annotated]  # tensors that the call gave other values
+        self.tensors = [t for t in _flat(args) if isinstance(t, Handle) and t.requires_grad]
+        self.nodes = [t.uop for t in self.tensors]
+        self.used = [t._used or SEEN for t in self.tensors]
+
+    def end(self, result: Any, noted: bool = True) -> None:
+        """The call gave `result`; it is `noted` unless it is known otherwise."""
+        for t, used in zip(self.tensors, self.used, strict=True):
+            t._used = used
+        if not noted:
+            return
+        made = [t for t in (*_flat(result), *self.became) if isinstance(t, Handle) and t.requires_grad]
+        if made:
+            _note(self.n, self.tensors, self.nodes, made)
+
+
+def note_call(tensors: Sequence[Handle], nodes: Sequence[UOp], made: Sequence[Handle]) -> None:
+    """A call that is no op's, of tensors that had these `nodes`, gave the tensors `made`."""
+    n = numbering_of()
+    if n is None:
+        for t in tensors:
+            t._used = UNSEEN
+    else:
+        _note(n, tensors, nodes, made)
+
+
+def _note(n: Numbering, tensors: Sequence[Handle], nodes: Sequence[UOp], made: Sequence[Handle]) -> None:
+    given = list(map(n.learn, nodes)), [n.learn(t.uop) for t in made]
+    n.log.calls.append((None, given, tuple(map(weakref.ref, tensors)), list(map(weakref.ref, made))))
+
+
+class Calls:
+    """The calls that are known since a tensor got its values. It raises LookupError where they are not known.
+
+    Args:
+        x: the tensor.
+    """
+
+    def __init__(self, x: Handle) -> None:
+        mine = weakref.ref(x)
+        self._logs: list[Log] = []
+        self._place = -1
+        self.used = False  # whether there is a call with it
+        for log in here.logs:
+            for i, (_, _, refs, made) in enumerate(log.calls):
+                self.used |= any(r is mine for r in refs)
+                if any(r is mine for r in made):
+                    self._logs, self._place, self.used = [], i + 1, False
+            self._logs.append(log)
+        if self._place < 0:
+            raise LookupError
+        self._mine = mine
+
+    def begin_with(self, y: UOp, again: Callable[[Any], Handle]) -> None:
+        """The first of them is one that gives the tensor another node, `y` or that of what `again` makes of it."""
+        self._logs[0].calls.insert(self._place, (again, weakref.ref(y), (self._mine,), [self._mine]))
+        if self.used:
+            _made_again(self._logs)
+
+
+def _made_again(logs: Iterable[Log]) -> None:
+    """Make calls again, where what they were made with has another node since: tensors that live show the same values
+    by the new nodes.
+
+    Raises GradientError where a call cannot be made again.
+    """
+    new: dict[int, Any] = {}
+    done: dict[int, tuple[Any, Any]] = {}
+    grad, defers, became = here.grad, here.defers, here.became
+    here.defers, here.became = False, None
+    try:
+        for log in logs:
+            for run, given, refs, made in log.calls:
+                results: list[Any] = []
+                tensors = [new.get(id(r)) for r in refs]
+                if isinstance(given, weakref.ref):
+                    x, u = refs[0](), given()
+                    if tensors[0] is not None:
+                        results = [run(tensors[0])]
+                    elif x is not None and u is not None:
+                        results = [_stand_in(type(x), u, True, x.device)]
+                elif tensors.count(None) < len(tensors):
+                    known = isinstance(given, Given)
+                    results = given.made_again(log, run, tensors) if known else _replaced(log, tensors, *given)
+                for i, r in enumerate(made):
+                    new.pop(id(r), None)
+                    done.pop(id(r), None)
+                    if results:
+                        new[id(r)], done[id(r)] = results[i], (r, results[i])
+    except LookupError:
+        raise GradientError(
+            "a hook, or retain_grad, comes after the tensor was used and something was computed: register it before"
+        ) from None
+    finally:
+        here.grad, here.defers, here.became = grad, defers, became
+    for r, t in done.values():
+        old = r()
+        if old is None or old._spent or not old.requires_grad:
+            continue
+        storage = storage_of(old.uop)
+        if storage is None:
+            old.late, old.uop = None, t.uop
+        else:
+            storage.origin = t.uop
+
+
+def _replaced(log: Log, tensors: list[Any], given: list[UOp], made: list[UOp]) -> list[Any]:
+    """New results of a call that is not remembered, by their graphs."""
+    known = {log.node(u): t.uop for t, u in zip(tensors, given, strict=True) if t is not None}
+    like = next(t for t in tensors if t is not None)
+    again = arena().again
+    out = []
+    for template in made:
+        old = log.node(template)
+        node = rebuild(old, lambda v, src: v if src == v.src else again(v, src, v.arg), dict(known))
+        if node is old:
+            raise GradientError(
+                "a hook, or retain_grad, comes after a use of the tensor that does not show in the graph: register it "
+                "before the tensor is used"
+            )
+        out.append(_stand_in(type(like), node, True, like.device))
+    return out
+
+
+def _stand_in(cls: type[Handle], u: UOp, wants: bool, device: str) -> Handle:
+    t = cls._from_uop(u, device)
+    t._wants, t._leaf = wants, not wants
+    return t
+
+
+def _emptied(x: Any) -> Any:
+    """An argument without its tensors."""
+    if isinstance(x, Handle):
+        return _HOLE
+    if x.__class__ is tuple or x.__class__ is list:
+        return x.__class__([_emptied(y) for y in x])
+    if x.__class__ is slice:
+        return slice(_emptied(x.start), _emptied(x.stop), _emptied(x.step))
+    return x
+
+
+def _filled(x: Any, tensors: Any) -> Any:
+    """An argument that was emptied, with these tensors."""
+    if x is _HOLE:
+        return next(tensors)
+    if x.__class__ is tuple or x.__class__ is list:
+        return x.__class__([_filled(y, tensors) for y in x])
+    if x.__class__ is slice:
+        return slice(_filled(x.start, tensors), _filled(x.stop, tensors), _filled(x.step, tensors))
+    return x
+
+
+def _flat(x: Any) -> list[Any]:
+    """The items of a nest of tuples, lists and dicts."""
+    out, rest = [], [x]
+    while rest:
+        y = rest.pop()
+        if isinstance(y, dict):
+            rest.extend(reversed(y.values()))
+        elif isinstance(y, (tuple, list)):
+            rest.extend(reversed(y))
+        else:
+            out.append(y)
+    return out
