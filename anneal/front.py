@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from anneal.ops import *
     from anneal.ops import as_dtype as as_dtype
     from anneal.ops.families import *
+    from anneal.special import igamma as igamma
+    from anneal.special import igammac as igammac
     from anneal.tensor import Generator as Generator
     from anneal.tensor import MemoryReport as MemoryReport
     from anneal.tensor import MinMax as MinMax
@@ -52,15 +54,16 @@ if TYPE_CHECKING:
     from anneal.tensor.autograd import enable_grad as enable_grad
     from anneal.tensor.autograd import inference_mode as inference_mode
     from anneal.tensor.autograd import set_grad_enabled as set_grad_enabled
-    from anneal.torch_names import *  # type: ignore[assignment]  # torch's arguments, where those of ops differ
+    from anneal.torch_facts import *
+    from anneal.torch_names import *  # type: ignore[assignment,has-type]  # torch's arguments, where others
     from anneal.transforms import custom_jvp as custom_jvp
     from anneal.transforms import custom_vjp as custom_vjp
 else:  # a later line of the table counts before an earlier one
     _FILES = {
         "anneal.ops": tuple(_OPS),
         "anneal.linalg.older": (
-            "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "matrix_exp",
-            "pinverse", "qr", "slogdet", "svd", "triangular_solve",
+            "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu",
+            "lu_solve", "lu_unpack", "matrix_exp", "pinverse", "qr", "slogdet", "svd", "triangular_solve",
         ),
         "anneal.tensor": (
             "Generator", "MemoryReport", "MinMax", "ValuesIndices", "Variable", "default_device", "empty_cache",
@@ -69,12 +72,23 @@ else:  # a later line of the table counts before an earlier one
             "tree_map", "value_and_grad", "vjp", "vmap",
         ),
         "anneal.array_api": ("finfo", "iinfo"),
+        "anneal.special": ("igamma", "igammac"),
         "anneal.tensor.autograd": ("enable_grad", "inference_mode", "set_grad_enabled"),
+        "anneal.torch_facts": (
+            "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
+            "IntTensor", "LongTensor", "ShortTensor", "Size", "are_deterministic_algorithms_enabled",
+            "backends", "can_cast", "channels_last", "channels_last_3d", "contiguous_format", "cuda", "device",
+            "get_default_device", "get_default_dtype", "get_device", "get_float32_matmul_precision", "get_num_threads",
+            "get_rng_state", "initial_seed", "is_complex", "is_conj", "is_inference", "is_neg", "is_nonzero",
+            "is_same_size", "is_signed", "is_storage", "mps", "preserve_format", "promote_types", "result_type", "seed",
+            "set_default_dtype", "set_float32_matmul_precision", "set_flush_denormal", "set_num_interop_threads",
+            "set_num_threads", "set_rng_state", "strided", "typename", "use_deterministic_algorithms", "xpu",
+        ),
         "anneal.torch_names": (
-            "as_tensor", "asarray", "broadcast_shapes", "constant_pad_nd", "clone", "cuda", "detach", "device",
-            "empty_permuted", "empty_strided", "from_dlpack", "grid_sampler_2d", "grid_sampler_3d", "is_floating_point",
-            "is_grad_enabled", "load", "norm", "normal", "numel", "randint", "randint_like", "save", "scalar_tensor",
-            "tensor",
+            "as_tensor", "asarray", "broadcast_shapes", "constant_pad_nd", "clone", "detach", "empty_permuted",
+            "empty_strided", "from_dlpack", "grid_sampler_2d", "grid_sampler_3d", "is_floating_point",
+            "is_grad_enabled", "load", "native_group_norm", "native_layer_norm", "norm", "normal", "numel", "randint",
+            "randint_like", "save", "scalar_tensor", "tensor",
         ),
         "anneal.transforms": ("custom_jvp", "custom_vjp"),
     }  # fmt: skip

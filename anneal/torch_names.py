@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from anneal.errors import DataError, ShapeError
-from anneal.ops import DTypeLike, Generator, grad_enabled
+from anneal.errors import DataError, DTypeError, ShapeError
+from anneal.ops import DTypeLike, Generator, checked, grad_enabled, said
 from anneal.ops import broadcast_shapes as _broadcast_shapes
 from anneal.ops import grid_sample as _grid_sample
 from anneal.ops import normal as _normal
@@ -22,9 +22,7 @@ __all__ = [
     "broadcast_shapes",
     "clone",
     "constant_pad_nd",
-    "cuda",
     "detach",
-    "device",
     "empty_permuted",
     "empty_strided",
     "from_dlpack",
@@ -33,6 +31,8 @@ __all__ = [
     "is_floating_point",
     "is_grad_enabled",
     "load",
+    "native_group_norm",
+    "native_layer_norm",
     "norm",
     "normal",
     "numel",
@@ -42,37 +42,6 @@ __all__ = [
     "scalar_tensor",
     "tensor",
 ]
-
-
-def device(name: str, index: int | None = None) -> str:
-    """The name of a device, which is all that a device is: "cpu", "webgpu" or "auto". `index` is of no account.
-
-    >>> device("cpu")
-    'cpu'
-    """
-    return name
-
-
-class cuda:
-    """The functions that programs call before they choose a device: there is no CUDA here; GPUs are "webgpu".
-
-    >>> "cuda" if cuda.is_available() else "cpu"
-    'cpu'
-    """
-
-    @staticmethod
-    def is_available() -> bool:
-        """False: there is no CUDA."""
-        return False
-
-    @staticmethod
-    def device_count() -> int:
-        """0, the number of CUDA devices."""
-        return 0
-
-    @staticmethod
-    def manual_seed_all(seed: int) -> None:
-        """Do nothing with `seed`: `manual_seed` is every device's."""
 
 
 # -- tensors ----------------------------------------------------------------------------------------------------------
@@ -109,12 +78,15 @@ def as_tensor(data: Any, dtype: DTypeLike | None = None, device: str | None = No
 asarray = as_tensor
 
 
+@checked
 def from_dlpack(x: Any) -> Tensor:
     """A copy, on the cpu, of an array x that another library exports by DLPack.
 
     >>> from_dlpack(np.array([1.0, 2.0], np.float32))
     Tensor([1., 2.], dtype=float32)
     """
+    if not hasattr(x, "__dlpack__"):
+        raise DTypeError(f"from_dlpack: takes an array of another library, not {said(x)}")
     return Tensor(np.from_dlpack(x))
 
 
@@ -173,6 +145,7 @@ def normal(
     return out.requires_grad_() if requires_grad else out
 
 
+@checked
 def randint_like(x: Tensor, *bounds: int, **options: Any) -> Tensor:
     """Integers of [low, high), or of [0, high), as `bounds` names one or two of them, in the shape, the dtype and on
     the device of `x`.
@@ -183,6 +156,7 @@ def randint_like(x: Tensor, *bounds: int, **options: Any) -> Tensor:
     return randint(*bounds, size=x.shape, **{"dtype": x.dtype, "device": x.device, **options})
 
 
+@checked
 def clone(input: Tensor) -> Tensor:
     """`input.clone()`: the same values in a tensor of its own; gradients flow through.
 
@@ -192,6 +166,7 @@ def clone(input: Tensor) -> Tensor:
     return input.clone()
 
 
+@checked
 def detach(input: Tensor) -> Tensor:
     """`input.detach()`: the same values, through which no gradient flows.
 
@@ -201,6 +176,7 @@ def detach(input: Tensor) -> Tensor:
     return input.detach()
 
 
+@checked
 def numel(input: Tensor) -> int:
     """The number of elements of `input`, a tensor.
 
@@ -210,6 +186,7 @@ def numel(input: Tensor) -> int:
     return input.numel()
 
 
+@checked
 def is_floating_point(input: Tensor) -> bool:
     """`input.is_floating_point()`: whether its dtype is a float.
 
@@ -254,6 +231,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     return _broadcast_shapes("broadcast_shapes", *wide) if wide else ()
 
 
+@checked
 def constant_pad_nd(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
     """`x.pad(pad, value=value)`.
 
@@ -276,6 +254,47 @@ def grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding_mode: int, align
     return grid_sampler_2d(x, grid, mode, padding_mode, align_corners)
 
 
+@checked
+def native_layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`layer_norm` of `input` over its last axes, `normalized_shape`, with the means and the reciprocals of standard
+    deviations (`eps` is added to variances), before `weight` and `bias`.
+
+    >>> native_layer_norm(tensor([[1.0, 3.0]]), (2,), None, None, 0.0)[:2]
+    (Tensor([[-1.,  1.]], dtype=float32), Tensor([[2.]], dtype=float32))
+    """
+    axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
+    out, mean, scale = _moments(input, axes, eps)
+    return _scaled(out, weight, bias), mean, scale
+
+
+@checked
+def native_group_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`group_norm` of `input`, of sizes N, C and HxW, in `group` groups, with the means and the reciprocals of standard
+    deviations (`eps` is added to variances), before `weight` and `bias`.
+    """
+    out, mean, scale = _moments(input.reshape(N, group, C // group * HxW), (2,), eps)
+    shape = (C, *(1,) * (input.ndim - 2))
+    wide = [None if x is None else x.reshape(shape) for x in (weight, bias)]
+    return _scaled(out.reshape(input.shape), *wide), mean.squeeze(-1), scale.squeeze(-1)
+
+
+def _moments(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    mean = x.mean(axes, True)
+    rest = x - mean
+    scale = ((rest * rest).mean(axes, True) + eps).rsqrt()
+    return rest * scale, mean, scale
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+@checked
 def norm(
     x: Tensor,
     p: float | str | None = "fro",
@@ -298,6 +317,8 @@ def norm(
     if p == "nuc":
         from anneal import linalg  # decompositions are imported when one is asked for
 
+        if dim is None and x.ndim != 2:
+            raise ShapeError(f"norm: p='nuc' takes a matrix, not shape {x.shape}, or two axes, dim")
         axes = (-2, -1) if dim is None else dim
         return linalg.matrix_norm(x, "nuc", axes, keepdim)  # type: ignore[arg-type]
     return x.norm("fro" if p is None else p, dim, keepdim)

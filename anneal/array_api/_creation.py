@@ -142,6 +142,7 @@ def eye(
     """
     rows = Tensor.arange(n_rows, device=device)
     columns = Tensor.arange(n_rows if n_cols is None else n_cols, device=device)
+    k = max(-n_rows, min(k, len(columns)))  # a diagonal further off is outside, too, and may not fit int32
     return (rows.unsqueeze(1) + k).eq(columns).cast(dtypes.float32 if dtype is None else dtype)
 
 

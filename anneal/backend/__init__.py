@@ -8,6 +8,7 @@ from anneal.backend.device import Device, Limits, OpaqueBuffer
 from anneal.backend.registry import (
     HOST,
     AnyDevice,
+    Place,
     device_names,
     empty_cache,
     get_device,
@@ -35,6 +36,7 @@ __all__ = [
     "MemoryReport",
     "MemoryUse",
     "OpaqueBuffer",
+    "Place",
     "Program",
     "Storage",
     "device_names",

@@ -22,6 +22,7 @@ __all__ = [
     "HOST",
     "OPEN",
     "AnyDevice",
+    "Place",
     "device_names",
     "empty_cache",
     "get_device",
@@ -34,8 +35,26 @@ __all__ = [
 # A device of which nobody but itself knows what its buffers are.
 AnyDevice = Device[OpaqueBuffer]
 
+
+class Place(str):
+    """The name of a device, as `x.device` gives it, with torch's `type` ("cpu") and `index` (None)."""
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> str:
+        """The name without a number."""
+        return str(self.partition(":")[0])
+
+    @property
+    def index(self) -> int | None:  # type: ignore[override]
+        """The number, or None."""
+        number = self.partition(":")[2]
+        return int(number) if number else None
+
+
 # The device of tensors that name none: it is always there, and holds every dtype.
-HOST = "cpu"
+HOST = Place("cpu")
 
 # Devices are opened once per process, on first use, by one thread at a time.
 OPEN: dict[str, AnyDevice] = {}

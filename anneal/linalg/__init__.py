@@ -9,6 +9,7 @@ Floats narrower than float32 are computed in float32; integers are an error that
 """
 
 from anneal.errors import LinAlgError
+from anneal.linalg._lu import LU, LUFactor, LUFactorEx, lu, lu_factor, lu_factor_ex, lu_solve
 from anneal.linalg._norms import cond, matrix_norm, matrix_rank, norm, vector_norm
 from anneal.linalg._products import (
     cross,
@@ -43,9 +44,12 @@ from anneal.linalg._spectra import SVD, Eigh, eigh, eigvalsh, svd, svdvals
 from anneal.linalg._triangles import QR, cholesky, cholesky_ex, householder_product, qr
 
 __all__ = [
+    "LU",
     "QR",
     "SVD",
     "Eigh",
+    "LUFactor",
+    "LUFactorEx",
     "LinAlgError",
     "LstSq",
     "SLogDet",
@@ -61,6 +65,10 @@ __all__ = [
     "inv",
     "inv_ex",
     "lstsq",
+    "lu",
+    "lu_factor",
+    "lu_factor_ex",
+    "lu_solve",
     "matmul",
     "matrix_exp",
     "matrix_norm",

@@ -13,7 +13,7 @@ from anneal.errors import DTypeError, LinAlgError, ShapeError
 from anneal.ops import broadcast_shapes, checked
 from anneal.tensor import Tensor, dtypes, host_call
 
-__all__ = ["Array", "called", "float_op", "leading", "matrices", "one_batch", "squares"]
+__all__ = ["Array", "called", "float_op", "leading", "matrices", "on_device", "one_batch", "squares"]
 
 Array = npt.NDArray[Any]
 Gradient = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Any]
@@ -57,6 +57,11 @@ def _back(made: Any, dtype: Any) -> Any:
         return made.cast(dtype) if made.dtype.is_float else made
     cast = [_back(x, dtype) for x in made]
     return type(made)(*cast) if hasattr(made, "_fields") else tuple(cast)
+
+
+def on_device(function: F) -> F:
+    """An op that the device computes: `linalg.NAME` in messages."""
+    return checked(function, f"linalg.{function.__name__}")
 
 
 def matrices(name: str, x: Tensor) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.linalg._host import Array, called, float_op, matrices, squares
+from anneal.linalg._host import Array, called, float_op, matrices, on_device, squares
 from anneal.linalg._spectra import eigvalsh, svdvals
 from anneal.ops import axis_of
 from anneal.tensor import Tensor, dtypes
@@ -20,6 +20,7 @@ def _cast(x: Tensor, dtype: Any) -> Tensor:
     return x if dtype is None else x.cast(dtype)
 
 
+@on_device
 def vector_norm(
     x: Tensor,
     ord: float = 2,
@@ -48,6 +49,7 @@ def vector_norm(
     return _cast(x, dtype).norm(ord, dim, keepdim)
 
 
+@on_device
 def matrix_norm(
     A: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -77,13 +79,14 @@ def matrix_norm(
     if row == column:
         raise ShapeError(f"linalg.matrix_norm: axis {row} is named twice in {tuple(dim)}")
     values = svdvals(A.movedim((row, column), (-2, -1)))
-    if ord == "nuc":
+    if ord == "nuc" or (ord == 2 and not values.shape[-1]):
         out = values.sum(-1)
     else:
         out = values.amax(-1) if ord == 2 else values.amin(-1)
     return out.reshape([1 if i in (row, column) else n for i, n in enumerate(A.shape)]) if keepdim else out
 
 
+@on_device
 def norm(
     A: Tensor,
     ord: float | str | None = None,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.linalg._host import Array, called, float_op, squares
+from anneal.linalg._host import Array, called, float_op, on_device, squares
 from anneal.linalg._solving import inv
 from anneal.ops import cross as _cross
-from anneal.ops import matmul, matrix_transpose, outer, tensordot, trace, vecdot
+from anneal.ops import matmul, matrix_transpose, need_tensor, outer, tensordot, trace, vecdot
 from anneal.tensor import Tensor
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 
+@on_device
 def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
     """The cross product of vectors of three numbers along the axis `dim`; the other axes of `input` and `other`
     broadcast.
@@ -41,6 +42,7 @@ def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
     return _cross(input, other, dim)
 
 
+@on_device
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonals of the matrices A (..., m, n), or of axes `dim1` and `dim2`, as the last axis; `offset` counts
     diagonals upwards from the main one.
@@ -52,6 +54,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return A.diagonal(offset, dim1, dim2)
 
 
+@on_device
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """The powers of each element from 0 up to N - 1 as a new last axis, whose size N is that of x's last by default.
 
@@ -69,6 +72,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return Tensor.cat([ones, wide.cumprod(-1)], dim=-1) if count > 1 else ones
 
 
+@on_device
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """The n-th power of square matrices A (..., k, k), by squaring; of the inverse, on the host, if n is negative.
 
@@ -88,7 +92,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     >>> multi_dot([Tensor.ones(2, 3), Tensor.ones(3, 1), Tensor.ones(1, 2)]).tolist()
     [[3.0, 3.0], [3.0, 3.0]]
     """
-    xs = list(tensors)
+    xs = [need_tensor("linalg.multi_dot", "each", x) for x in tensors]
     if len(xs) < 2:
         raise ShapeError(f"linalg.multi_dot: takes two tensors or more, not {len(xs)}")
     ends = xs[0].ndim == 1, xs[-1].ndim == 1

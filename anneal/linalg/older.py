@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from anneal.linalg._host import float_op
+from anneal.linalg._lu import lu_factor_ex, lu_unpack
+from anneal.linalg._lu import lu_solve as _lu_solve
 from anneal.linalg._products import matrix_exp, multi_dot
 from anneal.linalg._solving import det, inv, pinv, slogdet, solve_triangular
 from anneal.linalg._spectra import svd as _svd
 from anneal.linalg._triangles import QR, cholesky
 from anneal.linalg._triangles import qr as _qr
+from anneal.ops import need_tensor
 from anneal.tensor import Tensor
 
 __all__ = [
@@ -20,6 +23,9 @@ __all__ = [
     "det",
     "inverse",
     "logdet",
+    "lu",
+    "lu_solve",
+    "lu_unpack",
     "matrix_exp",
     "pinverse",
     "qr",
@@ -134,6 +140,25 @@ def triangular_solve(
     return TriangularSolve(solve_triangular(a, b, upper=high, unitriangular=unitriangular), A.clone())
 
 
+@float_op
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
+    """`linalg.lu_factor` of A with `pivot`, also of singular matrices; if `get_infos`, with `info` of `lu_factor_ex`.
+
+    >>> from anneal.tensor import Tensor
+    >>> lu(Tensor([[2.0, 2.0], [1.0, 3.0]]))[1]
+    Tensor([1, 2], dtype=int32)
+    """
+    found = lu_factor_ex(A, pivot=pivot)
+    return found if get_infos else found[:2]
+
+
+def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+    """`linalg.lu_solve(LU_data, LU_pivots, b)`."""
+    return _lu_solve(LU_data, LU_pivots, b)
+
+
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """The product of `matrices`, as `linalg.multi_dot` takes it; one matrix is itself."""
-    return multi_dot(matrices) if len(matrices) > 1 else matrices[0]
+    if len(matrices) == 1:
+        return need_tensor("chain_matmul", "the matrix", matrices[0])  # type: ignore[no-any-return]
+    return multi_dot(matrices)

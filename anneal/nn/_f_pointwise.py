@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from anneal.errors import ShapeError
-from anneal.ops import checked, in_place
+from anneal.ops import DTypeLike, checked, in_place
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
 
@@ -272,7 +272,7 @@ def rrelu_(x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
 
 
 @checked
-def softmin(x: Tensor, dim: int = -1, dtype: str | None = None) -> Tensor:
+def softmin(x: Tensor, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
     """softmax of -x along an axis; computed in `dtype` if one is given.
 
     >>> softmin(Tensor([1.0, 1.0]))

@@ -15,17 +15,19 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Sequence
-from types import CodeType
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from anneal.backend import Place
 from anneal.errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
+from anneal.ops.facts import bound_int, is_bool, is_tensor, need_tensor, said, whole
 from anneal.ops.glossary import arguments_of, explained
+from anneal.ops.spelling import into, lifted, spelled, unknown
 from anneal.runtime import Handle, call_late, here, register_late
 from anneal.tracebacks import shorten
 from anneal.uop import UOp
-from anneal.uop.sizes import Count, is_symbolic
+from anneal.uop.sizes import is_symbolic
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -38,6 +40,7 @@ __all__ = [
     "checked",
     "deferred",
     "is_bool",
+    "is_tensor",
     "need_float",
     "need_tensor",
     "pass_unseen",
@@ -49,50 +52,6 @@ __all__ = [
 
 Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
 F = TypeVar("F", bound=Callable[..., Any])
-_LIMIT = 1 << 31  # index arithmetic has 32 bits
-
-
-def is_tensor(x: Any) -> TypeGuard[Tensor]:
-    """Whether something is a tensor."""
-    return isinstance(x, Handle)
-
-
-def is_bool(x: Any) -> bool:
-    """Whether something is a bool, which is never an axis, a size or a position."""
-    return isinstance(x, (bool, np.bool_))
-
-
-def said(x: Any) -> str:
-    """A wrong argument in the words of a message; nothing is computed for it."""
-    if is_tensor(x):
-        return f"a tensor of {x.dtype.name} of shape {x.shape}"
-    if isinstance(x, np.ndarray):
-        return f"an array of {x.dtype} of shape {x.shape}"
-    if isinstance(x, (list, tuple, dict, set)) and any(is_tensor(y) for y in x):
-        return f"a {type(x).__name__} with tensors in it"
-    text = repr(x)
-    return text if len(text) <= 60 else f"{type(x).__name__} {text[:40]}..."
-
-
-def bound_int(name: str, what: str, n: int) -> int:
-    """An int that fits 32 bits."""
-    if -_LIMIT <= n < _LIMIT:
-        return n
-    raise ShapeError(f"{name}: {what} is an int of 32 bits, not {said(n)}")
-
-
-def whole(name: str, what: str, x: Any) -> Any:
-    """An int, or a symbolic size; raises ShapeError for all else, bools among it."""
-    if x.__class__ is int:
-        return bound_int(name, what, x)
-    if isinstance(x, Count) or (isinstance(x, UOp) and is_symbolic(x)):
-        return x
-    if not is_bool(x) and not (is_tensor(x) and x.dtype.name == "bool"):
-        try:
-            return bound_int(name, what, operator.index(x))
-        except TypeError:
-            pass
-    raise ShapeError(f"{name}: {what} is an int, not {said(x)}")
 
 
 def _integer(name: str, what: str, x: Any) -> Any:
@@ -133,13 +92,6 @@ def _text(name: str, what: str, x: Any) -> Any:
     if isinstance(x, str):
         return x
     raise DTypeError(f"{name}: {what} is a text, not {said(x)}")
-
-
-def need_tensor(name: str, what: str, x: Any) -> Any:
-    """A tensor; raises DTypeError for all else."""
-    if is_tensor(x):
-        return x
-    raise DTypeError(f"{name}: {what} is a tensor, not {said(x)}; make one with Tensor(...)")
 
 
 def need_float(name: str, what: str, x: Tensor) -> None:
@@ -262,7 +214,7 @@ _KINDS: dict[str, _Kind] = {
     "float | Sequence[float] | None": _Kind(_number_or_numbers, float, _NONE),
     "Generator | None": _Kind(_generator, _NONE),
 }
-_DEVICE_KIND = _Kind(_device, str, _NONE)
+_DEVICE_KIND = _Kind(_device, str, Place, _NONE)
 _TENSOR = _KINDS["Tensor"]
 
 
@@ -288,59 +240,6 @@ def _renamed(error: UserError, name: str) -> None:
         error.args = (f"{name}: {_PREFIX.sub('', error.args[0], count=1)}", *error.args[1:])
 
 
-# torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`).
-_SPELLINGS = {
-    "axis0": ("dim0",),
-    "axis1": ("dim1",),
-    "condition": ("x",),
-    "dimension": ("dim",),
-    "dims": ("repeats",),
-    "indices": ("index",),
-    "mat2": ("other",),
-    "other": ("b",),
-    "pad": ("padding",),
-    "size": ("shape",),
-    "split_size_or_sections": ("split_size",),
-    "x1": ("a",),
-    "x2": ("b",),
-}
-
-
-def _spelled(
-    order: Sequence[str], code: CodeType, args: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """A call's arguments with the function's own names in place of torch's; None if it uses none of them."""
-    several = code.co_varnames[len(order)] if code.co_flags & inspect.CO_VARARGS else ""
-    out: dict[str, Any] = {}
-    many: Any = None
-    for name, x in options.items():
-        ours = next((o for o in (name, *_SPELLINGS.get(name, ())) if o in order or o == several), name)
-        if ours == several != "":
-            many = x
-        elif ours in out:
-            return None
-        else:
-            out[ours] = x
-    if "input" in out and "input" not in order and not args:  # the first argument that has no other name
-        first = next((o for o in order if o not in out), None)
-        if first is not None:
-            out[first] = out.pop("input")
-    if many is not None:
-        before = [out.pop(o) for o in order[len(args) : code.co_argcount] if o in out]
-        return (*args, *before, many), out
-    return None if out.keys() == options.keys() else (args, out)
-
-
-def _unknown(wrong: str, order: Sequence[str]) -> str:
-    """The words for an argument that a function does not take."""
-    import difflib
-
-    names = [o for o in order if o not in ("self", "input")]
-    near = difflib.get_close_matches(wrong, names, 1)
-    write = f"; did you mean {near[0]!r}?" if near else "."
-    return f"there is no argument {wrong!r}{write} It takes {', '.join(names) or 'none'}"
-
-
 def checked(function: F, name: str = "") -> F:
     """The function with its arguments looked at first, and its name (a class's, for `__init__`) in what it raises."""
     # From the code object: inspect.signature takes 0.1 ms, and there are hundreds of ops to import.
@@ -362,7 +261,7 @@ def checked(function: F, name: str = "") -> F:
     def called(*args: Any, **options: Any) -> Any:
         try:
             if tensor and args and args[0].__class__ not in tensors:
-                need_tensor(title, tensor, args[0])
+                args = lifted(title, tensor, args)
             if placed:
                 n = len(args)
                 for i, what, kind in placed:
@@ -385,15 +284,14 @@ def checked(function: F, name: str = "") -> F:
             shorten(error)
             raise
         except (AttributeError, TypeError) as error:
-            if options and (again := _spelled(order, code, args, options)) is not None:
+            if "out" in options and "out" not in order and title not in _VIEWS and title[-1] != "_":
+                return into(called, args, options, bool(tensor))
+            if options and (again := spelled(order, code, args, options)) is not None:
                 return called(*again[0], **again[1])
             if method and args and not of_class and not is_tensor(args[0]):
                 raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}") from None
-            called_wrongly = f"{inner.__qualname__}() "
-            if str(error).startswith(called_wrongly):  # Python's own words: an argument is missing, or one too many
+            if what := unknown(error, inner.__qualname__, order, options):
                 at = type(args[0]).__name__ if of_class and args else title
-                unknown = next((o for o in options if o not in order), "")
-                what = _unknown(unknown, order) if unknown else str(error).removeprefix(called_wrongly)
                 raise DTypeError(f"{at}: {what}") from None
             raise
 
@@ -450,6 +348,8 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
     @functools.wraps(function)
     def late(*args: Any, **options: Any) -> Any:
         if here.defers:
+            if "out" in options and not changes:
+                return into(late, args, options, True)
             try:
                 return call_late(known, args, options, function, changes)
             except Exception as error:

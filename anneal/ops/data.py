@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -74,6 +75,16 @@ def _ragged(data: Any) -> str | None:
     return None
 
 
+def _numbers(data: Any) -> Any:
+    """A nest of lists with the number in place of a tensor that has one, as torch reads it; gradients end there."""
+    if is_tensor(data):
+        if data.requires_grad:
+            warnings.warn("Tensor: a number is read of a tensor that requires a gradient, which ends there: use "
+                          "Tensor.stack", stacklevel=2)  # fmt: skip
+        return np.asarray(data.item(), numpy_dtype(data.dtype)) if data.numel() == 1 else data.numpy()
+    return [_numbers(x) for x in data] if isinstance(data, (list, tuple)) else data
+
+
 def array_of(data: Any, dtype: DType | None) -> Array:
     """`data` as a fresh contiguous array of a dtype that anneal has."""
     weak = isinstance(data, (list, tuple, range))
@@ -85,7 +96,9 @@ def array_of(data: Any, dtype: DType | None) -> Array:
                     "dim= "
                     "gives such a pair, axis= gives the values alone"
                 )
-            raise DTypeError("Tensor: a list of tensors is no data; use Tensor.stack(list) or Tensor.cat(list)")
+            if all(is_tensor(x) and x.numel() != 1 for x in data):
+                raise DTypeError("Tensor: a list of tensors is no data; use Tensor.stack(list) or Tensor.cat(list)")
+            data = _numbers(data)
         fault = _ragged(data)
         if fault is not None:
             raise ShapeError(f"Tensor: a nested list must be a box, but {fault}; pad the shorter one or flatten")

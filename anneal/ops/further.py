@@ -41,6 +41,7 @@ __all__: list[str] = [
     "ndimension",
     "nelement",
     "new_empty",
+    "new_empty_strided",
     "new_full",
     "new_ones",
     "new_tensor",
@@ -519,6 +520,19 @@ def new_empty(
     """
     shape = int_args("new_empty", size)
     return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@checked
+def new_empty_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
+    """`new_empty(size)`, with its options: tensors have no strides of their own, so `stride` has to be as long alone.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1]).new_empty_strided((2, 3), (1, 2)).shape
+    (2, 3)
+    """
+    if len(size) != len(stride):
+        raise ShapeError(f"new_empty_strided: {len(size)} sizes and {len(stride)} strides")
+    return x.new_empty(size, **options)
 
 
 @overload

@@ -51,9 +51,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "further": (
         "astype", "bitwise_invert", "clamp_max", "clamp_min", "cumulative_prod", "cumulative_sum", "equal",
         "expand_dims", "fill", "float_power", "fmax", "fmin", "frexp", "gcd", "is_contiguous", "isreal", "lcm", "ldexp",
-        "logaddexp2", "matrix_transpose", "ndimension", "nelement", "new_empty", "new_full", "new_ones", "new_tensor",
-        "new_zeros", "nextafter", "permute_dims", "positive", "rsub", "split_with_sizes", "stride", "type_as",
-        "unstack",
+        "logaddexp2", "matrix_transpose", "ndimension", "nelement", "new_empty", "new_empty_strided", "new_full",
+        "new_ones", "new_tensor", "new_zeros", "nextafter", "permute_dims", "positive", "rsub", "split_with_sizes",
+        "stride", "type_as", "unstack",
     ),
     "gamma": ("digamma", "lgamma"),
     "images": ("affine_grid", "channel_shuffle", "fold", "grid_sample"),
@@ -61,7 +61,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "gather", "index_add", "index_select", "masked_fill", "one_hot", "rows", "scatter", "scatter_add", "take",
         "take_along_dim", "where",
     ),
-    "inplace": ("add_", "clamp_", "copy_", "div_", "fill_", "lerp_", "mul_", "sub_", "zero_"),
+    "inplace": ("add_", "clamp_", "copy_", "div_", "fill_", "fill_diagonal_", "lerp_", "mul_", "sub_", "zero_"),
     "inplace_kin": (
         "abs_", "absolute_", "acos_", "acosh_", "addbmm_", "addcdiv_", "addcmul_", "addmm_", "addmv_", "addr_",
         "arccos_", "arccosh_", "arcsin_", "arcsinh_", "arctan2_", "arctan_", "arctanh_", "asin_", "asinh_", "atan2_",

@@ -12,7 +12,7 @@ cannot be: it reads 0 where it is out of range, and writes nothing.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -223,7 +223,7 @@ def added_rows(x: Tensor, name: str, u: UOp, index: UOp, value: UOp, rows: Any =
 def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None) -> Tensor:
     """This tensor with x[index[i, j], j] = src[i, j] (dim=0); of several writes to one place the last stays.
 
-    reduce="add" is `scatter_add`. `src` may be a number.
+    With reduce="add" or "multiply" values are added to what stands there, or multiplied with it. `src` may be a number.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros(3).scatter(0, Tensor([0, 2, 0]), Tensor([1.0, 2.0, 3.0]))
@@ -231,8 +231,10 @@ def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None
     """
     if reduce == "add":
         return x.scatter_add(dim, index, src)
+    if reduce == "multiply":
+        return x.scatter_reduce(dim, index, src, "prod")
     if reduce is not None:
-        raise DTypeError(f'scatter: reduce is None or "add", not {reduce!r}')
+        raise DTypeError(f'scatter: reduce is None, "add" or "multiply", not {reduce!r}')
     rows, i, value, given = scattered(x, "scatter", dim, index, src)
     width = math.prod(value.shape[1:])
     new = put_rows(nodes.reshape(x.uop, (rows, width)), i, value)
@@ -310,9 +312,14 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
 # -- masks ------------------------------------------------------------------------------------------------------------
 
 
+@overload
+def where(x: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where(x: Tensor, a: Any, b: Any) -> Tensor: ...
 @checked
-def where(x: Tensor, a: Any, b: Any) -> Tensor:
-    """Choose element by element; all three broadcast.
+def where(x: Tensor, a: Any = None, b: Any = None) -> Any:
+    """Choose element by element; all three broadcast. Of a condition alone, the places where it is true, an index for
+    each axis: `nonzero(as_tuple=True)`.
 
     Called on a condition, `condition.where(a, b)` or `Tensor.where(condition, a, b)`: `a` where it is true, else
     `b`. Called on values, `x.where(condition, b)`: `x` where the condition is true, else `b`.
@@ -322,6 +329,10 @@ def where(x: Tensor, a: Any, b: Any) -> Tensor:
     >>> Tensor.where(x > 0, x, 0), x.where(x > 0, 9)
     (Tensor([0, 2], dtype=int32), Tensor([9, 2], dtype=int32))
     """
+    if a is None and b is None:
+        return x.nonzero(as_tuple=True)
+    if a is None or b is None:
+        raise DTypeError("where: takes two values, or a condition alone")
     if x.uop.dtype is _BOOL:
         return choose(x, a, b)
     condition = x._lift("where", a)

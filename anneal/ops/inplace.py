@@ -18,14 +18,14 @@ from anneal.ops.bases import Base, base_of, refresh
 from anneal.ops.elementwise import Operand, binary, difference, floor_quotient, modulo, power, quotient
 from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.logic import bitwise, shift
-from anneal.ops.nodes import Number, broadcast
+from anneal.ops.nodes import Number, broadcast, iota
 from anneal.runtime import here, is_realized
-from anneal.uop import DType, Op, UOp, const
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = ["add_", "clamp_", "copy_", "div_", "fill_", "lerp_", "mul_", "sub_", "zero_"]
+__all__: list[str] = ["add_", "clamp_", "copy_", "div_", "fill_", "fill_diagonal_", "lerp_", "mul_", "sub_", "zero_"]
 
 
 def _kind(dtype: DType) -> int:
@@ -218,6 +218,30 @@ def fill_(x: Tensor, value: Any) -> Tensor:
     if given.uop.shape:
         raise ShapeError(f"fill_: the value is one number, not a tensor of shape {given.shape}; use copy_")
     return changed(x, "fill_", given._new(broadcast(given.uop.cast(x.uop.dtype), x.uop.shape)))
+
+
+@changing
+@checked
+def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
+    """One number on the main diagonal, in place: of a matrix, or of more axes of one size. With `wrap` the diagonal of
+    a matrix begins again below it, after one row.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).fill_diagonal_(0)
+    Tensor([[0., 2.],
+            [3., 0.]], dtype=float32)
+    """
+    need_changeable(x, "fill_diagonal_")
+    s = x.shape
+    if len(s) < 2 or (len(s) > 2 and len(set(s)) > 1):
+        raise ShapeError(f"fill_diagonal_: takes a matrix, or axes of one size, not shape {s}")
+    row = iota(s[0], 0, len(s))
+    if wrap and len(s) == 2:
+        row = alu(Op.MOD, (row, const(row.dtype, s[1] + 1)))
+    row, hit = broadcast(row, s), broadcast(const(dtypes.bool_, True), s)
+    for axis in range(1, len(s)):
+        hit = alu(Op.AND, (hit, alu(Op.EQ, (row, broadcast(iota(s[axis], axis, len(s)), s)))))
+    return changed(x, "fill_diagonal_", x.masked_fill(x._new_plain(hit), fill_value))
 
 
 @changing

@@ -239,7 +239,10 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
     if ord not in (1, -1, math.inf, -math.inf):
         raise ShapeError(f'matrix_norm: ord is "fro", 1, -1, inf or -inf, not {ord!r}: there are no singular values')
     sizes = x.abs().sum(row if abs(float(ord)) == 1 else column, True)
-    out = sizes.amax((row, column), True) if float(ord) > 0 else sizes.amin((row, column), True)
+    if float(ord) > 0:  # the largest of no sizes is 0
+        out = sizes.sum((row, column), True) if 0 in sizes.shape else sizes.amax((row, column), True)
+    else:
+        out = sizes.amin((row, column), True)
     return out if keepdim else out.reshape([n for i, n in enumerate(out.shape) if i not in (row, column)])
 
 

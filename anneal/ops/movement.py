@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.errors import ShapeError
+from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import alias, checked, is_tensor, need_tensor, said, several, whole
-from anneal.ops.axes import axes_of, axis_of, broadcast_shapes, int_args, one_of
+from anneal.ops.axes import axes_of, axis_of, broadcast_shapes, int_args, need_axes, one_of
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
@@ -265,6 +265,8 @@ def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tens
     Tensor([[2, 1],
             [4, 3]], dtype=int32)
     """
+    if dims and axis is not None:
+        raise DTypeError("flip: dims and axis are the same argument; give one of them")
     named = int_args("flip", dims) if dims else axis
     return x._new(nodes.flip(x.uop, axes_of("flip", named, x.ndim)))
 
@@ -284,7 +286,7 @@ def roll(
     """
     where = one_of("roll", axis, dims)
     if where is None:
-        if not isinstance(shifts, int):
+        if not isinstance(shifts, int) and len(shifts) != 1:
             raise ShapeError("roll: several shifts need as many dims")
         return x.ravel().roll(shifts, 0).reshape(x.shape)
     amounts = [shifts] if isinstance(shifts, int) else list(shifts)
@@ -566,6 +568,7 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     >>> Tensor.arange(5).narrow(0, 1, 3)
     Tensor([1, 2, 3], dtype=int32)
     """
+    need_axes("narrow", x.shape)
     a = axis_of("narrow", dim, x.ndim)
     n = x.shape[a]
     begin = start + n if range_of(start)[1] < 0 else start

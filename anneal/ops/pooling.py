@@ -144,6 +144,8 @@ def _avg_pool(
     divisor: int | None,
 ) -> Tensor:
     need_float(name, "x", x)
+    if divisor == 0:
+        raise ShapeError(f"{name}: divisor_override is not 0")
     k, s, p, d, sides = _pool_args(name, axes, x, kernel, stride, padding, ceil, 1)
     lead = x.ndim - axes
     u = x.uop

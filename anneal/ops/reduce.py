@@ -312,6 +312,8 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
         return floats.abs().amax(axis, keepdim) if p > 0 else floats.abs().amin(axis, keepdim)
     if p == 0:
         return x._new(beside(floats.ne(0.0).cast(floats.uop.dtype).sum(axis, keepdim).uop, floats))
+    if p < 0 and 0 in [x.shape[a] for a in axes_of("norm", axis, x.ndim)]:
+        raise ShapeError(f"norm: p={p} of no elements, along axis {axis} of shape {x.shape}, is no number")
     return root(size_power(floats, float(p)).sum(axis, keepdim), float(p))
 
 
@@ -436,7 +438,7 @@ def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
 
 @checked
 @in_single()
-def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
+def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """`softmax` of -x, a tensor of x's shape.
 
     Args:
@@ -447,7 +449,7 @@ def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Te
     >>> Tensor([0.0, 0.0]).softmin(0)
     Tensor([0.5, 0.5], dtype=float32)
     """
-    return x.neg().softmax(axis, dim=dim)
+    return x.neg().softmax(axis, dim=dim, dtype=dtype)
 
 
 @checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import checked, is_tensor, need_tensor
 from anneal.ops.elementwise import choose, real_node
 from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.precision import in_single
@@ -151,10 +151,8 @@ def xlog1py(x: Any, other: Any) -> Tensor:
     >>> xlog1py(Tensor([0.0, 2.0]), Tensor([-1.0, 1.0])).round(4)
     Tensor([0.    , 1.3863], dtype=float32)
     """
-    if hasattr(x, "_lift"):
-        a, b = x, x._lift("xlog1py", other)
-    else:
-        a, b = other._lift("xlog1py", x), other
+    one = x if is_tensor(x) else need_tensor("xlog1py", "x or other", other)
+    a, b = one._lift("xlog1py", x), one._lift("xlog1py", other)
     a, b = a._new(real_node(a)), b._new(real_node(b))
     zero = a.eq(0.0) & ~b.isnan() & (b.le(-1.0) | b.eq(math.inf))
     out: Tensor = choose(zero, 0.0, a * choose(zero, 0.0, b).log1p())

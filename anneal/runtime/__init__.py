@@ -23,7 +23,7 @@ from anneal.runtime.context import (
     watched,
 )
 from anneal.runtime.handle import INSIDE, SEEN, UNSEEN, Handle
-from anneal.runtime.late import PLAIN, become_late, composite
+from anneal.runtime.late import PLAIN, become_late, composite, tensor_class
 from anneal.runtime.late import call as call_late
 from anneal.runtime.late import register as register_late
 from anneal.runtime.nodes import (
@@ -123,6 +123,7 @@ __all__ = [
     "set_default_device",
     "sources_of",
     "storage_of",
+    "tensor_class",
     "timed",
     "tracing",
     "upload",

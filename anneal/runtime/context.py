@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anneal import settings
-from anneal.backend import HOST, get_device
+from anneal.backend import HOST, Place, get_device
 from anneal.runtime.handle import Handle
 from anneal.uop import UOp
 
@@ -262,4 +262,5 @@ def resolve_device(device: str) -> str:
     """
     if device == HOST:
         return HOST
-    return get_device(device).name
+    name = get_device(device).name
+    return device if device.__class__ is Place and device == name else Place(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from anneal.uop import UOp
@@ -24,16 +25,40 @@ INSIDE: Final[Any] = object()
 # Names that torch's tensors have and ours lack, with the expression to write instead.
 _INSTEAD = {
     "cuda": 'x.to("webgpu"), by which GPUs of all makers are reached, or x.to("auto")',
-    "is_cuda": 'x.device == "webgpu"',
-    "type": "x.cast(dtype), or x.dtype",
+    "apply_": "the function of tensors, or x.copy_(...) of what NumPy gives",
+    "as_subclass": "cls(x)",
+    "data_ptr": "x.numpy().ctypes.data, of a copy: a tensor's memory is the compiler's affair",
+    "grad_dtype": "x.grad.dtype",
+    "imag": "x.zeros_like(): there are no complex numbers",
+    "map_": "the function of tensors, or x.copy_(...) of what NumPy gives",
+    "reinforce": "the loss -(log_prob * reward).sum()",
+    "rename": "x itself: axes have no names",
+    "resize_": "y = x.reshape(...), or y = x.new_zeros(...)",
+    "resize_as_": "y = x.reshape(other.shape), or y = x.new_zeros(other.shape)",
+    "set_": "x.data = other",
+    "storage": "x.flatten(): a tensor's memory is the compiler's affair",
+    "storage_offset": "0: every tensor counts as contiguous",
+    "stft": "transforms of windows of x, by the room fft",
+    "to_sparse": "x itself: there are no sparse tensors",
+    "untyped_storage": "x.flatten(): a tensor's memory is the compiler's affair",
     **{
-        name: f"anneal.{name}(x)"
-        for name in (
-            *("cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "matrix_exp", "pinverse"),
-            *("qr", "slogdet", "svd", "triangular_solve"),
-        )
+        f"{name}_": f"x = x.{name}({args}): what is changed in place keeps its shape"
+        for name, args in {
+            "squeeze": "",
+            "unsqueeze": "dim",
+            "t": "",
+            "transpose": "dim0, dim1",
+            "swapaxes": "axis0, axis1",
+            "swapdims": "dim0, dim1",
+            "as_strided": "size, stride",
+        }.items()
     },
 }
+# Methods of rooms above this one, imported when the first of them is called.
+_LINALG = (
+    *("cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu", "lu_solve", "matrix_exp"),
+    *("pinverse", "qr", "slogdet", "svd", "triangular_solve"),
+)
 
 _create = object.__new__
 
@@ -145,6 +170,8 @@ class Handle:
                 late = self.late
                 # without one another thread has given it a node just now
                 return object.__getattribute__(self, "uop") if late is None else late.node_of(self)
+            if name in _LINALG:
+                return getattr(import_module("anneal.linalg.older"), name).__get__(self)
             write = f": write {_INSTEAD[name]}" if name in _INSTEAD else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{write}")
 

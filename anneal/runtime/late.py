@@ -22,6 +22,7 @@ from types import CodeType, FrameType
 from typing import Any, Protocol
 from weakref import ref
 
+from anneal.backend import Place
 from anneal.runtime.context import here, outdate_captures
 from anneal.runtime.handle import SEEN, Handle
 from anneal.runtime.nodes import is_realized
@@ -46,7 +47,9 @@ _MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop
 _VIEWS = (Op.PARAM, Op.RESHAPE)  # templates of memory, and of views of it
 _NEW = "was not called with such arguments before"
 _VIEW = "gives a view of an argument"
-PLAIN = frozenset((bool, int, str, type(None), DType, type(Ellipsis)))  # classes whose values a key has as they are
+PLAIN = frozenset(
+    (bool, int, str, type(None), DType, Place, type(Ellipsis))
+)  # classes whose values a key has as they are
 
 _calls: dict[Any, Any] = {}  # what a call gave: `_Entry`s; of composites lists of templates
 _runs: dict[Any, Any] = {}  # launches that late tensors asked for, by their templates

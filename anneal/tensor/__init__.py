@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from anneal.doors import opened_later
 from anneal.ops import as_dtype, broadcast_shapes, grad_enabled, no_grad
 from anneal.runtime import default_device, set_default_device
+from anneal.tensor._older import OLDER as OLDER
 from anneal.tensor._tensor import Tensor
 from anneal.uop import DType, dtypes
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from anneal.errors import DTypeError, ShapeError
-from anneal.ops import axis_of, made, whole
+from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.ops import axis_of, grad_enabled, made, whole, zeros
 from anneal.runtime import forbid_in_capture, outdate_captures
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import most, product
@@ -66,6 +66,23 @@ def _rebuild(values: Any, device: str, requires_grad: bool) -> Tensor:
 def array(x: Tensor, dtype: npt.DTypeLike | None = None, copy: Any = None) -> Array:
     values = x.numpy()
     return values if dtype is None else values.astype(dtype)
+
+
+def array_wrap(x: Tensor, values: Array, context: Any = None, return_scalar: bool = False) -> Tensor:
+    """What NumPy's functions of elements give for a tensor: `np.sin(t)` is a tensor. GradientError where a gradient
+    would be lost.
+    """
+    if x.requires_grad and grad_enabled():
+        name = "numpy" if context is None else f"np.{context[0].__name__}"
+        raise GradientError(f"{name}: NumPy records no gradient: write anneal's function, or .detach() first")
+    return made.tensor(values, x.device)
+
+
+def sized(data: int, device: Any, dtype: Any, requires_grad: Any, sizes: tuple[int, ...]) -> tuple[Any, ...]:
+    """The arguments of `Tensor(2, 3)`, whose sizes stand in the places of others, as those of a tensor of zeros."""
+    shape = [n for n in (data, device, dtype, requires_grad, *sizes) if n.__class__ is int]
+    kind, wants = (None if n.__class__ is int else n for n in (dtype, requires_grad))
+    return zeros(*shape, dtype=kind), None, None, wants
 
 
 def array_function(x: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -55,6 +55,7 @@ from anneal.runtime import (
     storage_of,
 )
 from anneal.tensor import _interchange as interchange
+from anneal.tensor import _older as older
 from anneal.tensor._repr import html, text
 from anneal.uop import MOVEMENT, DType, Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import is_symbolic, product
@@ -72,12 +73,17 @@ _KNOWN_DTYPES = (*HELD, "half", "float", "double", "int", "long")
 _create = object.__new__
 
 
+def _of_linalg(self: Tensor, *args: Any, **options: Any) -> Any:
+    """The type of `x.det()` and its kin."""
+
+
 class Tensor(Handle):
     """An array of numbers that are computed when somebody looks at them.
 
     `Tensor(data, device=None, dtype=None, requires_grad=None)`: data is a number, a nested list, an array or a tensor.
-    Python floats become float32, ints int32, bools bool; an array keeps its dtype. Operations build a graph; printing,
-    `.numpy()`, `.item()`, `.tolist()` and `.realize()` compute.
+    Python floats become float32, ints int32, bools bool; an array keeps its dtype. As in torch, several ints are sizes:
+    `Tensor(2, 3)` has six zeros, `Tensor()` nothing. Operations build a graph; printing, `.numpy()`, `.item()`,
+    `.tolist()` and `.realize()` compute.
 
     Raises ShapeError for a ragged list, DTypeError for data or a dtype that cannot be, DeviceError for an unknown or
     missing device.
@@ -89,7 +95,7 @@ class Tensor(Handle):
 
     __slots__ = ()
 
-    __array_ufunc__: ClassVar[None] = None  # NumPy hands `array + tensor` to the tensor
+    __array_priority__: ClassVar[int] = 1000  # NumPy hands `array + tensor` to the tensor
 
     _made: ClassVar[type[Tensor]]  # what ops make of a tensor: its own class, but for a subclass that says another
 
@@ -99,11 +105,14 @@ class Tensor(Handle):
 
     def __init__(
         self,
-        data: Any,
+        data: Any = (),
         device: str | None = None,
         dtype: DTypeLike | None = None,
         requires_grad: bool | None = None,
+        *sizes: int,
     ) -> None:
+        if isinstance(device, int):
+            data, device, dtype, requires_grad = interchange.sized(data, device, dtype, requires_grad, sizes)
         kind = None if dtype is None else as_dtype(dtype)
         if isinstance(data, Tensor):
             moved = data if device is None else data._moved(resolve_device(device))
@@ -255,14 +264,6 @@ class Tensor(Handle):
         """
         return self.dtype.itemsize
 
-    def nbytes(self) -> int:
-        """Bytes of all elements in host memory.
-
-        >>> Tensor([1, 2]).nbytes()
-        8
-        """
-        return self.numel() * self.dtype.itemsize
-
     def is_floating_point(self) -> bool:
         """Whether the dtype is a float.
 
@@ -270,6 +271,18 @@ class Tensor(Handle):
         False
         """
         return self.dtype.is_float
+
+    is_complex = is_conj = is_neg = is_inference = is_pinned = is_shared = older.no
+    is_cuda = is_sparse = is_sparse_csr = is_quantized = is_meta = is_mps = is_xpu = is_nested = is_mkldnn = False
+    is_signed = older.is_signed
+    is_nonzero = older.is_nonzero
+    is_same_size = older.is_same_size
+    get_device = older.get_device
+    pin_memory = share_memory_ = to_dense = older.itself
+    detach_ = older.detach_
+    type = older.type
+    layout = "strided"
+    itemsize, nbytes, is_cpu, real = map(property, (older.itemsize, older.nbytes, older.is_cpu, older.real))
 
     @property
     def is_realized(self) -> bool:
@@ -380,6 +393,10 @@ class Tensor(Handle):
     retain_grad = transforms.retain_grad
     retains_grad = property(interchange.retains_grad)
     data = property(interchange.data, interchange.set_data)
+
+    if TYPE_CHECKING:  # found by `Handle.__getattr__`
+        cholesky = cholesky_inverse = cholesky_solve = det = inverse = logdet = lu = lu_solve = matrix_exp = _of_linalg
+        pinverse = qr = slogdet = svd = triangular_solve = _of_linalg
 
     # -- dtypes and devices ---------------------------------------------------------------------------------------
 
@@ -640,6 +657,7 @@ class Tensor(Handle):
     __deepcopy__ = interchange.deepcopy
     __reduce__ = interchange.reduce
     __array__ = interchange.array
+    __array_wrap__ = interchange.array_wrap
     __array_function__ = interchange.array_function
     __array_namespace__ = interchange.array_namespace
     to_device = interchange.to_device
@@ -671,6 +689,7 @@ class Tensor(Handle):
     __rmul__ = operators.rmul
     __truediv__ = operators.truediv
     __rtruediv__ = operators.rtruediv
+    __rdiv__ = operators.rtruediv  # of Python 2, which torch has still
     __floordiv__ = operators.floordiv
     __rfloordiv__ = operators.rfloordiv
     __mod__ = operators.mod
@@ -1012,6 +1031,7 @@ class Tensor(Handle):
     lerp_ = ops.lerp_
     copy_ = ops.copy_
     fill_ = ops.fill_
+    fill_diagonal_ = ops.fill_diagonal_
     zero_ = ops.zero_
     abs_ = ops.abs_
     absolute_ = ops.absolute_
@@ -1214,6 +1234,7 @@ class Tensor(Handle):
     new_full = ops.new_full
     new_zeros = ops.new_zeros
     new_ones = ops.new_ones
+    new_empty_strided = ops.new_empty_strided
 
     # places in memory order, and what complex numbers have
     as_strided = ops.as_strided

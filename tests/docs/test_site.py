@@ -33,7 +33,7 @@ QUESTIONS = re.findall(r"^\| ([^|]+\?) \| `([^`]+)` \| \[([\w./-]+)\]\(", read("
 # Rooms of the package that are the compiler's own, or programs: the specification describes them, not the reference.
 INNER = {
     "array_api", "assets", "cache", "cli", "codegen", "doors", "files", "front", "ops", "progress", "rewrite", "tracebacks",
-    "schedule", "shape", "torch_names", "uop", "utils", "web",
+    "schedule", "shape", "torch_facts", "torch_names", "uop", "utils", "web",
 }  # fmt: skip
 COLOURS = ["color-contrast", "link-in-text-block"]
 AXE = ROOT / "anneal/web/app/node_modules/axe-core/axe.min.js"

@@ -60,6 +60,7 @@ KERNEL = {1: T((2, 2, 2)), 2: T((2, 2, 2, 2)), 3: T((2, 2, 2, 2, 2))}
 METHODS: dict[str, Row] = {
     "clamp_": row(X, 0.5, 1.0),
     "fill_": row(X, 2.0),
+    "fill_diagonal_": row(X, 2.0),
     "lerp_": row(X, X, 0.5),
     **{
         name: row(X, X)
@@ -247,6 +248,8 @@ METHODS: dict[str, Row] = {
     "bitwise_invert": row(I),
     "new_full": row(X, (2,), 1.0),
     "new_empty": row(X, 2),
+    "new_empty_strided": row(X, (2,), (1,)),
+    "is_same_size": row(X, X),
     "polygamma": row(X, 1),
     "mvlgamma": row(T((3,), "float32", [2.0, 3.0, 4.0]), 2),
     "as_strided": row(X, (2, 2), (1, 2)),
@@ -424,7 +427,7 @@ JOINED = (
 )
 
 # Of the other tensor they take its shape or its dtype alone, or give each back on its own device.
-OWN_DEVICE = ("expand_as", "reshape_as", "view_as", "type_as", "meshgrid", "broadcast_tensors")
+OWN_DEVICE = ("is_same_size", "expand_as", "reshape_as", "view_as", "type_as", "meshgrid", "broadcast_tensors")
 
 # Not ops: what they are is said beside them.
 NOT_OPS = {
@@ -449,6 +452,9 @@ NOT_OPS = {
             "element_size",
             "dim",
             "ndimension",
+            "pin_memory",
+            "share_memory_",
+            "to_dense",
             "zero_grad",
             "detach",
             "is_floating_point",

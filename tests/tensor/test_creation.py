@@ -305,7 +305,7 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "text": (lambda: Tensor("abc"), DTypeError, "cannot make a tensor of"),
     "an object": (lambda: Tensor(object()), DTypeError, "cannot make a tensor of object"),
     "complex": (lambda: Tensor([1j]), DTypeError, "cannot make a tensor of dtype complex128; known dtypes: bool, int8"),
-    "a list of tensors": (lambda: Tensor([Tensor([1]), Tensor([2])]), DTypeError, "use Tensor.stack"),
+    "a list of tensors": (lambda: Tensor([Tensor([1, 2]), Tensor([2, 3])]), DTypeError, "use Tensor.stack"),
     "a wrong dtype": (lambda: Tensor([1], dtype="float33"), DTypeError, "unknown dtype 'float33'; known: bool, int8"),
     "a wrong dtype kind": (lambda: Tensor([1], dtype=3), DTypeError, "unknown dtype"),
     "a number too large": (lambda: Tensor([300], dtype="uint8"), DTypeError, "from 300 to 300 do not fit uint8"),

@@ -1,0 +1,295 @@
+"""Facts about devices, dtypes and random numbers that programs ask `import anneal as an` for, by torch's names."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from anneal.backend import Place
+from anneal.errors import DTypeError
+from anneal.ops import as_dtype, checked
+from anneal.ops import default_generator as _default_generator
+from anneal.tensor import OLDER, DType, Tensor, dtypes
+from anneal.tensor import default_device as _default_device
+from anneal.tensor import empty_cache as _empty_cache
+from anneal.uop import promote
+
+__all__ = [
+    "BFloat16Tensor",
+    "BoolTensor",
+    "ByteTensor",
+    "CharTensor",
+    "DoubleTensor",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
+    "Size",
+    "are_deterministic_algorithms_enabled",
+    "backends",
+    "can_cast",
+    "channels_last",
+    "channels_last_3d",
+    "contiguous_format",
+    "cuda",
+    "device",
+    "get_default_device",
+    "get_default_dtype",
+    "get_device",
+    "get_float32_matmul_precision",
+    "get_num_threads",
+    "get_rng_state",
+    "initial_seed",
+    "is_complex",
+    "is_conj",
+    "is_inference",
+    "is_neg",
+    "is_nonzero",
+    "is_same_size",
+    "is_signed",
+    "is_storage",
+    "mps",
+    "preserve_format",
+    "promote_types",
+    "result_type",
+    "seed",
+    "set_default_dtype",
+    "set_float32_matmul_precision",
+    "set_flush_denormal",
+    "set_num_interop_threads",
+    "set_num_threads",
+    "set_rng_state",
+    "strided",
+    "typename",
+    "use_deterministic_algorithms",
+    "xpu",
+]
+
+
+def device(name: Any, index: int | None = None) -> Place:
+    """The name of a device, which is all that a device is: "cpu", "webgpu" or "auto"; its `type` is the name without
+    a number, and its `index` that.
+
+    >>> device("cpu"), device("cpu").type, Tensor([1.0]).device.type
+    ('cpu', 'cpu', 'cpu')
+    """
+    return Place(name if index is None else f"{name}:{index}")
+
+
+def _never() -> bool:
+    """False: there is none here."""
+    return False
+
+
+def _none(*args: Any) -> int:
+    """The number of what there is: 0."""
+    return 0
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Nothing: `manual_seed` is every device's, who reads a value waits for it, and the compiler chooses for itself."""
+
+
+class cuda:
+    """The functions that programs call before they choose a device: there is no CUDA here; GPUs are "webgpu". `mps` and
+    `xpu` are the same.
+
+    >>> "cuda" if cuda.is_available() else "cpu"
+    'cpu'
+    """
+
+    is_available = is_initialized = is_bf16_supported = staticmethod(_never)
+    device_count = memory_allocated = max_memory_allocated = memory_reserved = staticmethod(_none)
+    manual_seed = manual_seed_all = synchronize = reset_peak_memory_stats = staticmethod(_nothing)
+    empty_cache = staticmethod(_empty_cache)
+
+
+mps = xpu = cuda
+
+
+class backends:
+    """Settings of torch's libraries, which may be set and change nothing: `backends.cudnn.benchmark = True`."""
+
+    class cudnn:
+        """cuDNN is not there."""
+
+        benchmark = enabled = allow_tf32 = False
+        deterministic = True
+        is_available = staticmethod(_never)
+
+    class cuda(cudnn):
+        """Nor is CUDA."""
+
+        class matmul:
+            """Products are in the dtype of their operands."""
+
+            allow_tf32 = allow_fp16_reduced_precision_reduction = allow_bf16_reduced_precision_reduction = False
+
+    class mps(cudnn):
+        """Nor is Metal, but by WebGPU."""
+
+    class mkldnn(cudnn):
+        """Nor is oneDNN."""
+
+
+# -- dtypes -----------------------------------------------------------------------------------------------------------
+
+
+class _OlderTensor:
+    """Tensors of one dtype, by torch's older names: `LongTensor([1, 2])`, `FloatTensor(2, 3)` of zeros, and
+    `isinstance(x, LongTensor)`.
+    """
+
+    def __init__(self, title: str, dtype: DType) -> None:
+        self.older_name, self.dtype = f"{title}Tensor", dtype
+
+    def __call__(self, *data: Any, device: str | None = None) -> Tensor:
+        if data and all(n.__class__ is int for n in data):
+            return Tensor.zeros(*data, dtype=self.dtype, device=device)
+        return Tensor(data[0] if data else (), device, self.dtype)
+
+    def __instancecheck__(self, x: object) -> bool:
+        return isinstance(x, Tensor) and x.dtype is self.dtype
+
+    def __repr__(self) -> str:
+        return self.older_name
+
+
+HalfTensor, BFloat16Tensor, FloatTensor, DoubleTensor, BoolTensor, ByteTensor, CharTensor, ShortTensor, *_rest = [
+    _OlderTensor(name, dtype) for name, dtype in OLDER.items()
+]
+IntTensor, LongTensor = _rest
+
+Size: type[tuple[Any, ...]] = tuple  # as shapes are
+contiguous_format, preserve_format, channels_last, channels_last_3d = (
+    "contiguous_format", "preserve_format", "channels_last", "channels_last_3d",
+)  # fmt: skip
+strided = "strided"
+
+
+def get_default_dtype() -> DType:
+    """float32, which Python's floats become.
+
+    >>> get_default_dtype()
+    dtypes.float32
+    """
+    return dtypes.float32
+
+
+def set_default_dtype(d: Any) -> None:
+    """Nothing for float32. DTypeError for another `d`: Python's floats become float32 here, so name dtypes."""
+    if as_dtype(d) is not dtypes.float32:
+        raise DTypeError(f"set_default_dtype: Python's floats become float32; give dtype={as_dtype(d).name!r} where "
+                         "tensors are made, or use .double()")  # fmt: skip
+
+
+def promote_types(type1: Any, type2: Any) -> DType:
+    """The dtype of what an operand of `type1` and one of `type2` give.
+
+    >>> promote_types("int8", "float32")
+    dtypes.float32
+    """
+    return promote(as_dtype(type1), as_dtype(type2))
+
+
+def result_type(tensor1: Any, tensor2: Any) -> DType:
+    """The dtype of `tensor1 + tensor2`, tensors or numbers.
+
+    >>> result_type(Tensor([1]), 2.5), result_type(Tensor([1]), 2)
+    (dtypes.float32, dtypes.int32)
+    """
+    total: Tensor = (
+        tensor1 if isinstance(tensor1, Tensor) or isinstance(tensor2, Tensor) else Tensor(tensor1)
+    ) + tensor2
+    return total.dtype
+
+
+def can_cast(from_: Any, to: Any) -> bool:
+    """Whether torch lets `out=` of the dtype `to` take a result of `from_`: not a float in an integer, nor either in a
+    bool.
+
+    >>> can_cast("int32", "float16"), can_cast("float32", "int64")
+    (True, False)
+    """
+    a, b = as_dtype(from_), as_dtype(to)
+    return not (a.is_float and not b.is_float) and not (a.is_int and b is dtypes.bool_)
+
+
+def typename(obj: Any) -> str:
+    """`x.type()` of a tensor, else the name of the class of `obj`, with its module.
+
+    >>> typename(Tensor([1.0]))
+    'torch.FloatTensor'
+    """
+    if isinstance(obj, Tensor):
+        return obj.type()
+    kind = obj if hasattr(obj, "__qualname__") else type(obj)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+is_complex, is_conj, is_inference, is_neg = (Tensor.is_complex,) * 4
+is_nonzero, is_same_size, is_signed, get_device = (
+    Tensor.is_nonzero, Tensor.is_same_size, Tensor.is_signed, Tensor.get_device,
+)  # fmt: skip
+
+
+def is_storage(obj: Any) -> bool:
+    """False: `obj` is none of the memory that torch's tensors show."""
+    return False
+
+
+# -- threads and random numbers ---------------------------------------------------------------------------------------
+
+
+def initial_seed() -> int:
+    """The seed that the last `manual_seed` was given."""
+    return _default_generator.seed
+
+
+def seed() -> int:
+    """Start the stream of random numbers by a number that differs each time, and return that."""
+    number = int.from_bytes(os.urandom(4), "little")
+    _default_generator.manual_seed(number)
+    return number
+
+
+def get_rng_state() -> Tensor:
+    """The place in the stream of random numbers, its seed and the calls since, for `set_rng_state`.
+
+    >>> state = get_rng_state(); a = Tensor.rand(3).tolist()
+    >>> set_rng_state(state); a == Tensor.rand(3).tolist()
+    True
+    """
+    return Tensor([_default_generator.seed, _default_generator.calls], "cpu", dtypes.int64)
+
+
+@checked
+def set_rng_state(new_state: Tensor) -> None:
+    """Go on with random numbers from `new_state`, which `get_rng_state` gave."""
+    number, calls = new_state.tolist()
+    _default_generator.manual_seed(number).calls = calls
+
+
+def get_num_threads() -> int:
+    """The number of threads that the cpu device has at most."""
+    return min(4, os.cpu_count() or 1)
+
+
+set_num_threads = set_num_interop_threads = use_deterministic_algorithms = _nothing
+set_float32_matmul_precision = set_flush_denormal = _nothing
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """True: the same program gives the same numbers on the same machine."""
+    return True
+
+
+def get_float32_matmul_precision() -> str:
+    """ "highest": products of float32 are in float32."""
+    return "highest"
+
+
+def get_default_device() -> Place:
+    """The device of tensors that name none."""
+    return Place(_default_device())
