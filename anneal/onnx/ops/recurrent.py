@@ -7,7 +7,7 @@ here: an output that is not wanted is not computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -159,18 +159,20 @@ def _replayed(
     lengths: Tensor | None,
 ) -> tuple[Tensor, States]:
     """The same of many steps: some of them are captured, and replayed along the sequence."""
-    names = [n for n in ("state", "state_bias", "peephole") if getattr(cell, n) is not None]
+    # of whatever class the cell is, all that it has but for its inputs, which were multiplied for all steps
+    weights = {f.name: getattr(cell, f.name) for f in fields(cell) if not f.name.startswith("input")}
+    weights = {name: w for name, w in weights.items() if w is not None}
+    nothing = dict.fromkeys([f.name for f in fields(cell)])
 
     def split(rows: Tensor) -> Any:
         return [rows[at : at + _TOGETHER] for at in range(0, rows.shape[0], _TOGETHER)]
 
     def some(rows: Tensor, weights: Any, states: States, lengths: Tensor | None) -> Any:
-        own = Cell(**{"inputs": rows, "input_bias": None, "state_bias": None, **dict(zip(names, weights))})
+        own = type(cell)(**{**nothing, "inputs": rows, **weights})
         left = None if lengths is None else lengths - rows.shape[0]
         return *_steps(rows, own, states, step, functions, lengths), left
 
     some_steps = pieces.kept((key, "steps"), lambda: some)
-    weights = tuple([getattr(cell, n) for n in names])
     outputs = []
     for rows in pieces.kept((key, "split"), lambda: split)(projected):
         y, states, lengths = some_steps(rows, weights, states, lengths)
