@@ -9,13 +9,12 @@ goes to the worker that would be done with it first.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 from anneal.backend.cpu.ops import Array, Step
-from anneal.backend.cpu.order import Place, Task, ordered
+from anneal.backend.cpu.order import Place, Spans, Task, ordered
 
 __all__ = ["Streams", "Unseen", "WorkItem", "compose"]
 
@@ -50,6 +49,19 @@ class WorkItem:
                 lo += (n - 1) * step
         self.spans.add((lo, hi + x.itemsize, written))
 
+    def places(self) -> list[Place]:
+        """The memory that it touches, with neighbours joined."""
+        out: list[Place] = []
+        for kind in (False, True):
+            end = -1
+            for lo, hi, written in sorted([s for s in self.spans if s[2] is kind]):
+                if lo > end:
+                    out.append((lo, hi, written))
+                elif hi > end:
+                    out[-1] = out[-1][0], hi, written
+                end = max(end, hi)
+        return out
+
 
 class Unseen(WorkItem):
     """A work item of which others know what it may touch beforehand."""
@@ -76,29 +88,36 @@ class Streams:
 class _Worker:
     """The tasks that one worker has been given so far."""
 
-    def __init__(self, workers: int, regions: int) -> None:
+    def __init__(self, workers: int) -> None:
         self.items: list[list[Step]] = []
         self.finish: list[int] = []
         # seen[n][k]: how many items of worker k are known to be done when item n is
         self.seen: list[list[int]] = []
         self.now = [0] * workers
         self.time = 0
-        # (place, first, last + 1, whether it writes) of all that touched a region
-        self.touched: list[list[Place]] = [[] for _ in range(regions)]
+        # the places of the last item that wrote to an address, and of the last one that touched it
+        self.touched = Spans((-1, -1))
         self.signals: dict[int, list[threading.Lock]] = {}
 
     def last(self, spans: list[Place], after: int) -> int:
         """One more than the place of the last item from place `after` on that must be done before `spans` are
         touched."""
         found = after
-        for region, lo, hi, written in spans:
-            for place, first, last, wrote in reversed(self.touched[region]):
-                if place < found:
-                    break
-                if (written or wrote) and lo < last and first < hi:
-                    found = place + 1
-                    break
+        for lo, hi, written in spans:
+            for touched in self.touched.over(lo, hi):
+                found = max(found, touched[written] + 1)
         return found
+
+
+def _touched(place: int, written: bool) -> Callable[[tuple[int, int]], tuple[int, int]]:
+    """Who touched an address last, now that the item at `place` does."""
+    made: dict[int, tuple[int, int]] = {}
+
+    def now(last: tuple[int, int]) -> tuple[int, int]:
+        wrote = place if written else last[0]
+        return made.setdefault(wrote, (wrote, place))
+
+    return now
 
 
 def compose(kernels: Sequence[Kernel], workers: int) -> Streams:
@@ -117,12 +136,9 @@ class _Composition:
     """Streams that work items are added to, one after the other."""
 
     def __init__(self, kernels: Sequence[Kernel], workers: int) -> None:
-        self.starts = _regions([item for waves, _ in kernels for wave in waves for item in wave])
-        self.workers = [_Worker(workers, len(self.starts)) for _ in range(workers)]
+        self.workers = [_Worker(workers) for _ in range(workers)]
         self.locks: list[threading.Lock] = []
-
-    def located(self, item: WorkItem) -> list[Place]:
-        return [(bisect_right(self.starts, lo) - 1, lo, hi, written) for lo, hi, written in item.spans]
+        self.places = {id(item): item.places() for waves, _ in kernels for wave in waves for item in wave}
 
     def tasks(self, kernels: Sequence[Kernel]) -> list[Task]:
         """The tasks of all kernels, each with the addresses it touches: from these the order is made."""
@@ -130,7 +146,7 @@ class _Composition:
         for waves, _ in kernels:
             shared = any(len(wave) > 1 for wave in waves)
             places = [
-                [p for wave in waves if n < len(wave) for p in self.located(wave[n])]
+                [p for wave in waves if n < len(wave) for p in self.places[id(wave[n])]]
                 for n in range(max(map(len, waves), default=0))
             ]
             worth = sum(max([item.cost for item in wave]) for wave in waves)
@@ -167,19 +183,19 @@ class _Composition:
         worker.seen.append(list(worker.now))
         worker.finish.append(worker.time)
         worker.items.append(waits + steps)
-        for region, lo, hi, written in spans:
-            worker.touched[region].append((place, lo, hi, written))
+        for lo, hi, written in spans:
+            worker.touched.change(lo, hi, _touched(place, written))
 
     def put_side_by_side(self, wave: Sequence[WorkItem]) -> None:
         """A work item for each worker; those of one wave do not wait for each other."""
-        spans_of = [self.located(item) for item in wave]
+        spans_of = [self.places[id(item)] for item in wave]
         needed_of = [self.needs(spans, at) for at, spans in enumerate(spans_of)]
         for at, item in enumerate(wave):
             self.put(item, item.steps, spans_of[at], at, needed_of[at])
 
     def put_where_it_ends_first(self, item: WorkItem, again: Callable[[int], Sequence[Wave]] | None) -> None:
         """The one work item of a wave: the first worker's, or any other's, if `again` makes it for that one."""
-        spans = self.located(item)
+        spans = self.places[id(item)]
         choices = [self.needs(spans, at) for at in range(len(self.workers) if again is not None else 1)]
         at = min(range(len(choices)), key=lambda at: (self.begin(choices[at], at), at))
         steps = item.steps if at == 0 or again is None else again(at)[0][0].steps
@@ -192,14 +208,3 @@ def _flat(worker: _Worker) -> list[Step]:
         steps.append(item)
         steps.append([(lock.release, ()) for lock in worker.signals.get(place, ())])
     return list(chain.from_iterable(steps))
-
-
-def _regions(items: list[WorkItem]) -> list[int]:
-    """First addresses of regions that no span crosses, ascending."""
-    starts: list[int] = []
-    end = -1
-    for lo, hi in sorted({(lo, hi) for item in items for lo, hi, _ in item.spans}):
-        if lo >= end:
-            starts.append(lo)
-        end = max(end, hi)
-    return starts

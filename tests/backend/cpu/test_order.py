@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from anneal.backend.cpu.order import Place, Task, ordered
@@ -13,12 +15,12 @@ def task(*items: list[Place], worth: int = 10) -> Task:
     return Task(list(items), worth, len(items) > 1)
 
 
-def reads(lo: int, hi: int, region: int = 0) -> Place:
-    return region, lo, hi, False
+def reads(lo: int, hi: int) -> Place:
+    return lo, hi, False
 
 
-def writes(lo: int, hi: int, region: int = 0) -> Place:
-    return region, lo, hi, True
+def writes(lo: int, hi: int) -> Place:
+    return lo, hi, True
 
 
 def linked(*tasks: Task) -> list[dict[int, bool]]:
@@ -34,7 +36,6 @@ def linked(*tasks: Task) -> list[dict[int, bool]]:
     (reads(0, 8), reads(0, 8), False),
     (writes(0, 8), reads(8, 16), False),  # the last address is behind the last
     (writes(0, 8), reads(7, 16), True),
-    (writes(0, 8), reads(0, 8, region=1), False),
 ])  # fmt: skip
 def test_who_touches_what_another_writes_comes_after_it(first: Place, second: Place, depends: bool) -> None:
     assert linked(task([first]), task([second])) == [{}, {0: True} if depends else {}]
@@ -104,3 +105,45 @@ def test_it_is_a_permutation(workers: int) -> None:
     assert sorted(order) == list(range(12))
     for column in range(3):
         assert [n for n in order if n % 3 == column] == [n for n in range(12) if n % 3 == column]
+
+
+def steps(tasks: list[Task]) -> int:
+    """How many lines of Python `ordered` goes through."""
+    count = 0
+
+    def trace(*_: object) -> object:
+        nonlocal count
+        count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)  # type: ignore[arg-type]
+    try:
+        ordered(tasks, 2, WAIT)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+MANY = {
+    "rows of many kernels that read one weight": lambda n: [
+        task([reads(0, 64), writes(64 + 8 * k, 72 + 8 * k)], [reads(0, 64)]) for k in range(n)
+    ],
+    "many rows of each of a few kernels": lambda n: [
+        halves(writes),
+        *[task(*[[writes(20 * k, 20 * k + 8) for k in range(at, n, 2)] for at in (0, 1)]) for _ in range(3)],
+        task([reads(0, 20 * n)]),
+    ],
+    "a chain": lambda n: [task([reads(8 * k, 8 * k + 8), writes(8 * k + 8, 8 * k + 16)]) for k in range(n)],
+    "one buffer again and again": lambda n: [task([reads(0, 8)] if k % 3 else [writes(0, 16)]) for k in range(n)],
+    "outputs side by side, then one reader": lambda n: [
+        *[task([writes(8 * k, 8 * k + 4)]) for k in range(n)],
+        task([reads(0, 8 * n)]),
+    ],
+}
+
+
+@pytest.mark.parametrize("what", MANY)
+def test_the_order_of_many_takes_no_more_for_each(what: str) -> None:
+    few, many = [steps(MANY[what](n)) / n for n in (100, 800)]
+    assert many <= 1.5 * few

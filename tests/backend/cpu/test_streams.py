@@ -128,7 +128,7 @@ def test_rows_go_on_without_waiting(everything_shared: None) -> None:
 
 def test_what_leads_nowhere_follows_what_it_reads() -> None:
     def task(reads: int, writes: int) -> Task:
-        return Task([[(reads, 0, 4, False), (writes, 0, 4, True)]], 100, False)
+        return Task([[(8 * reads, 8 * reads + 4, False), (8 * writes, 8 * writes + 4, True)]], 100, False)
 
     # a chain 0 -> 1 -> 2 -> 3, and two that read what its first two links made
     tasks = [task(0, 1), task(1, 2), task(2, 3), task(1, 5), task(2, 6)]
@@ -143,13 +143,13 @@ def test_an_order_keeps_what_depends_on_what() -> None:
             places = []
             for _ in range(3):
                 lo = int(rng.integers(0, 90))
-                places.append((0, lo, lo + int(rng.integers(1, 30)), bool(rng.random() < 0.3)))
+                places.append((lo, lo + int(rng.integers(1, 30)), bool(rng.random() < 0.3)))
             tasks.append(Task([places], int(rng.integers(1, 100)), bool(rng.random() < 0.5)))
         place = {n: i for i, n in enumerate(ordered(tasks, 2, 10))}
         assert len(place) == len(tasks)
         for m, n in itertools.combinations(range(len(tasks)), 2):
             clash = any(
-                (w or v) and a < d and c < b for _, a, b, w in tasks[m].places[0] for _, c, d, v in tasks[n].places[0]
+                (w or v) and a < d and c < b for a, b, w in tasks[m].places[0] for c, d, v in tasks[n].places[0]
             )
             assert not clash or place[m] < place[n]
 
