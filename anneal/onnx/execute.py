@@ -27,7 +27,7 @@ from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
 from anneal.onnx.sizes import ARITHMETIC, MOVING, Sizes, host_value, objects, tensor_of
 from anneal.onnx.types import Map, array_code, array_dtype, device_array
-from anneal.onnx.values import brief, dtype_name, fit_device, is_small, leaves, type_of
+from anneal.onnx.values import Items, brief, dtype_name, fit_device, is_small, leaves, type_of
 from anneal.onnx.work import work_of
 from anneal.progress import told
 from anneal.runtime import here
@@ -38,6 +38,7 @@ from anneal.uop.sizes import most
 __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Pieces", "Run", "Scope"]
 
 _AXES = 64  # NumPy's
+_SEQUENCES = frozenset(["SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"])  # which make no tensors
 _WORK = 1 << 9  # how often all that one value may have goes through the sums and products of a run
 
 
@@ -54,13 +55,18 @@ class Scope:
         self.at = 0  # the place of the node that runs, among those of `graph`
 
     def waiting(self) -> list[Tensor]:
-        """Tensors that a later node reads, here or around."""
+        """Tensors that a later node reads, here or around: whoever asks computes them."""
         out: list[Tensor] = []
         scope: Scope | None = self
         while scope is not None:
             last = scope.graph.last_uses
             read = [v for name, v in scope.values.items() if last.get(name, -1) >= scope.at]
-            out += [v for v in leaves(read) if isinstance(v, Tensor)]
+            for value in read:
+                out += [
+                    v for v in (value.fresh if isinstance(value, Items) else leaves(value)) if isinstance(v, Tensor)
+                ]
+                if isinstance(value, Items):
+                    value.fresh = []
             scope = scope.outer
         return out
 
@@ -217,7 +223,9 @@ class Run:
 
     def is_fixed(self, value: Any) -> bool:
         """Whether a value follows from the file and the shapes of the inputs."""
-        return all(id(v) in self.memo.fixed or id(v) in self.constants.fixed for v in leaves(value))
+        if isinstance(value, list):
+            return value.fixed if isinstance(value, Items) else all(self.is_fixed(v) for v in value)
+        return value is None or id(value) in self.memo.fixed or id(value) in self.constants.fixed
 
     def of_file(self, value: Any) -> bool:
         """Whether a value follows from the file alone, so that it is the same for all shapes."""
@@ -226,7 +234,7 @@ class Run:
     def is_loose(self, value: Any) -> bool:
         """Whether a value, or its shape, depends on what the host read in the middle of the run."""
         if isinstance(value, list) and value:
-            return any(self.is_loose(v) for v in value)
+            return value.loose if isinstance(value, Items) else any(self.is_loose(v) for v in value)
         return self.nothing_is_loose if value is None or isinstance(value, list) else id(value) in self.loose
 
     def loosen(self, value: Any) -> Any:
@@ -421,6 +429,14 @@ class Call:
         elif run.is_fixed(whole):
             run.memo.fix(part)
 
+    def sequence(self, items: list[Any], base: list[Any], *new: Any) -> Items:
+        """A sequence of `items`, which are some of those of `base`, and the `new` ones."""
+        run, out = self.of, Items(items)
+        out.loose = run.is_loose(base) or any(run.is_loose(v) for v in new)
+        out.fixed = run.is_fixed(base) and all(run.is_fixed(v) for v in new)
+        out.fresh = [*(base.fresh if isinstance(base, Items) else base), *new]
+        return out
+
     def numpy_dtype(self, name: str) -> Any:
         """NumPy's dtype of an element type by its name."""
         return array_dtype(array_code(name))
@@ -470,15 +486,20 @@ class Call:
         if node.implementation is None:
             raise self.fail("anneal does not have this operator")
         self._tainted = run.is_loose(values)
-        results = self.results(node.implementation, values)
+        of = node.implementation
+        results = self.results(of, values)
+        moves = of.name in _SEQUENCES  # what it gives was looked at where it was made
+        if moves and isinstance(results[0], Items) and not self._read and values[0]:
+            if not any(run.is_loose(v) for n, v in enumerate(values) if v is not None and of.wants_value(n)):
+                return results
         for r in leaves(list(results)):
             if isinstance(r, Tensor):
                 self.room(*r.shape)
-        if not node.subgraphs():  # whose nodes were measured one by one
+        if not (moves or node.subgraphs()):  # whose nodes were measured one by one
             run.measure(node, values, results)
         if self._read or self._tainted:
             return tuple([run.loosen(r) for r in results])
-        pure = node.implementation.pure
+        pure = of.pure
         still = pure and not node.subgraphs() and run.is_fixed(values)
         self.of_file = still and run.of_file(values)
         memo = run.constants if self.of_file else run.memo
@@ -489,7 +510,7 @@ class Call:
             elif isinstance(r, (np.ndarray, Map)):
                 run.loose[id(r)] = r
         if not still:
-            for v in leaves(values):
+            for v in leaves(list(results) if moves else values):
                 if isinstance(v, Tensor) and run.is_fixed(v):
                     run.memo.used[id(v)] = v
         return results
@@ -513,7 +534,7 @@ class Call:
     def needs_host(self) -> bool:
         """Whether it cannot be captured: values were read on the host, or it gives other results each time."""
         of = self.node.implementation
-        return self._read or self._alone or (of is not None and not of.pure)
+        return self._read or self._alone or (of is not None and (not of.pure or of.name in _SEQUENCES))
 
     def replays(self, turns: str) -> Pieces | None:
         """The place for captures of its many `turns`; None if they are to be one graph, as gradients may flow.

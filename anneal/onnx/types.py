@@ -144,9 +144,11 @@ def device_array(array: Any, device: str, float64: str = "float32", *, constant:
 
 
 def uploaded(array: Any, device: str, float64: str = "float32") -> Tensor:
-    """`device_array` of what its owner may change later: it is copied once, to the device, before this returns."""
-    t = device_array(array, device, float64, constant=True)
+    """`device_array` of what its owner may change later: it is copied once, to the device, before this returns. One
+    number is memory too, not a constant that kernels are made for.
+    """
+    t = device_array(np.atleast_1d(array), device, float64, constant=True)
     storage = storage_of(t.uop)
     if storage is not None:
         storage.ensure()
-    return t
+    return t if array.ndim else t.reshape(())

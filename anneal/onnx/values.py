@@ -13,9 +13,20 @@ from anneal.onnx.types import array_code, fits_device
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 
-__all__ = ["brief", "dtype_name", "fit_device", "is_small", "leaves", "type_of"]
+__all__ = ["Items", "brief", "dtype_name", "fit_device", "is_small", "leaves", "type_of"]
 
 _ON_HOST = 1 << 24  # elements that a result on the host may have, where the device can compute it
+
+
+class Items(list[Any]):
+    """A sequence that a loop may grow, with what is known of all its items, so that no turn has to ask each of them:
+    whether one is loose, whether all are fixed, and those that perhaps are yet to be computed.
+    """
+
+    __slots__ = ("fixed", "fresh", "loose")
+    loose: bool
+    fixed: bool
+    fresh: list[Any]
 
 
 def leaves(value: Any) -> Iterator[Any]:

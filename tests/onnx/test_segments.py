@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -571,3 +572,78 @@ def test_a_part_whose_inputs_are_seldom_the_same_is_not_captured() -> None:
     for n in range(3):
         check(file, m, {"x": np.array([70 + n, 1, 2, 3], np.float32)}, reference)
     assert any("seldom of the same shapes" in s.reason for s in m.host_steps)
+
+
+# -- long sequences ---------------------------------------------------------------------------------------------------
+
+
+def growing(turns: int, *, known: bool, joined: bool) -> bytes:
+    """A loop that puts a value into a sequence in each turn; how many there are the file says, or what it finds."""
+    sequence = helper.make_tensor_sequence_value_info
+    nodes = [node("Add", ["v", "one"], ["w"]), node("SequenceInsert", ["s", "w"], ["grown"])]
+    if known:
+        nodes.append(node("Identity", ["on"], ["goes"]))
+    else:
+        nodes += [node("ReduceMax", ["w"], ["top"], keepdims=0), node("Less", ["top", "bar"], ["goes"])]
+    on = helper.make_tensor_value_info("on", BOOL, [])
+    goes = helper.make_tensor_value_info("goes", BOOL, [])
+    inputs = [ints("turn"), on, floats("v", 4), sequence("s", F, None)]
+    body = graph(nodes, inputs, [goes, floats("w", 4), sequence("grown", F, None)])
+    counts = ["turns", ""] if known else ["", "yes"]
+    all_of = [node("SequenceEmpty", [], ["none"]), node("Loop", [*counts, "x", "none"], ["last", "all"], body=body)]
+    if joined:
+        all_of.append(node("ConcatFromSequence", ["all"], ["y"], axis=0))
+    outputs = untyped("y") if joined else [sequence("all", F, None)]
+    weights = [array("turns", turns), array("yes", True, np.bool_)]
+    weights += [array("one", 1, np.float32), array("bar", turns, np.float32)]
+    return bytes(model(all_of, [floats("x", 4)], outputs, weights).SerializeToString())
+
+
+def calls(function: Any) -> int:
+    """How many Python functions are called."""
+    count = 0
+
+    def seen(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize(("known", "joined"), [(True, True), (True, False), (False, True)])
+def test_a_turn_costs_the_same_however_long_its_sequence_is(known: bool, joined: bool) -> None:
+    each = []
+    for turns in (80, 240):
+        file = growing(turns, known=known, joined=joined)
+        m, feeds = anneal.onnx.load(file, "cpu"), {"x": np.zeros(4, np.float32)}
+        for _ in range(3):
+            (ours,) = m.run(feeds).values()
+        (theirs,) = session(file).run(None, feeds)
+        if isinstance(ours, list):
+            ours, theirs = Tensor.stack(ours), np.stack(theirs)
+        np.testing.assert_allclose(ours.numpy(), theirs)
+        each.append(calls(lambda m=m, feeds=feeds: m.run(feeds)) / turns)
+    assert each[1] <= 1.5 * each[0]
+
+
+def test_a_scan_of_many_turns_is_no_kernel_that_computes_all_sums_anew() -> None:
+    body = graph(
+        [node("Add", ["h", "row"], ["next"]), node("Exp", ["next"], ["out"])],
+        [floats("h", 4), floats("row", 4)],
+        [floats("next", 4), floats("out", 4)],
+    )
+    scan = node("Scan", ["start", "x"], ["last", "y"], body=body, num_scan_inputs=1)
+    weights = [array("start", np.zeros(4), np.float32)]
+    cost = []
+    for turns in (64, 256):
+        file = model([scan], [floats("x", turns, 4)], untyped("last", "y"), weights).SerializeToString()
+        m, feeds = anneal.onnx.load(file, "cpu"), {"x": np.full((turns, 4), -0.01, np.float32)}
+        cost.append(calls(lambda m=m, feeds=feeds: m.run(feeds)) / turns)
+        check(file, m, feeds)
+    assert cost[1] <= cost[0]

@@ -14,6 +14,7 @@ from anneal.onnx.registry import Implementation, op
 from anneal.tensor import Tensor, vjp
 
 _UNROLLED = 1024  # nodes that the turns of a loop run together, where they become one graph
+_LONG = 64  # turns that do: a value that each makes of the last one's is computed anew in each kernel that takes it
 _TOGETHER = 32  # rows that are stacked or taken apart at once, where turns are replayed
 
 
@@ -83,9 +84,14 @@ def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Gr
     ):
         pieces = _replays(node, body, turns)
         numbers, out_axes = (np.arange(turns), 0), [0] * len(rows)
-        if pieces is not None and (
-            done := _in_chunks(
-                node, pieces, _TURNS, [numbers], lambda n, state: [*n, None, *state], state, out_axes, body
+        growing = any(isinstance(x, list) for x in state)  # another length in each turn
+        if (
+            pieces is not None
+            and not growing
+            and (
+                done := _in_chunks(
+                    node, pieces, _TURNS, [numbers], lambda n, state: [*n, None, *state], state, out_axes, body
+                )
             )
         ):
             return done
@@ -104,7 +110,7 @@ def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Gr
 
 def _replays(node: Call, body: Graph, turns: int) -> Pieces | None:
     """The place for captures, if so many turns are not to be one graph because that would be large."""
-    return node.replays(f"{turns} turns") if turns * len(body.nodes) > _UNROLLED else None
+    return node.replays(f"{turns} turns") if turns > _LONG or turns * len(body.nodes) > _UNROLLED else None
 
 
 def _in_chunks(

@@ -58,7 +58,7 @@ def sequence_erase(node: Call, x: Any, position: Any = None) -> Any:
     if not items:
         raise node.fail("its sequence is empty")
     at = len(items) - 1 if position is None else _position(node, position, len(items))
-    return items[:at] + items[at + 1 :]
+    return node.sequence(items[:at] + items[at + 1 :], items)
 
 
 @op("SequenceInsert", since=11, raw=True, sizes=True, values=("position",))
@@ -66,7 +66,7 @@ def sequence_insert(node: Call, x: Any, value: Any, position: Any = None) -> Any
     """The items and one more, at the end unless a place is named."""
     items = _sequence(node, x)
     at = len(items) if position is None else _position(node, position, len(items), end=True)
-    return [*items[:at], value, *items[at:]]
+    return node.sequence([*items[:at], value, *items[at:]], items, value)
 
 
 @op("ConcatFromSequence", since=11, raw=True)
