@@ -66,18 +66,6 @@ class ReLU(_InPlace):
         return F.relu(x, self.inplace)
 
 
-class ReLU6(_InPlace):
-    """x in [0, 6], of any shape.
-
-    >>> ReLU6()(Tensor([-1.0, 2.0, 8.0]))
-    Tensor([0., 2., 6.], dtype=float32)
-    """
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu6(x, self.inplace)
-
-
 class SiLU(_InPlace):
     """x * sigmoid(x), of any shape.
 
@@ -231,6 +219,21 @@ class Hardtanh(Module):
 
     def extra_repr(self) -> str:
         return f"min_val={self.min_val}, max_val={self.max_val}"
+
+
+class ReLU6(Hardtanh):
+    """x in [0, 6], of any shape.
+
+    >>> ReLU6()(Tensor([-1.0, 2.0, 8.0]))
+    Tensor([0., 2., 6.], dtype=float32)
+    """
+
+    @checked
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(0.0, 6.0, inplace)
+
+    def extra_repr(self) -> str:
+        return ""
 
 
 class Threshold(Module):

@@ -52,7 +52,8 @@ class _MaxPool(Module):
         return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.kernel_size, self.padding = kernel_size, padding
+        self.stride = kernel_size if stride is None else stride
         self.dilation, self.return_indices, self.ceil_mode = dilation, return_indices, ceil_mode
 
     @checked
@@ -64,7 +65,7 @@ class _MaxPool(Module):
         return pool(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
     def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride or self.kernel_size}, padding={self.padding}"
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class _AvgPool(Module):
@@ -80,7 +81,8 @@ class _AvgPool(Module):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> None:
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.kernel_size, self.padding = kernel_size, padding
+        self.stride = kernel_size if stride is None else stride
         self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
 
     @checked
@@ -90,7 +92,7 @@ class _AvgPool(Module):
         return pool(x, self.kernel_size, self.stride, padding, self.ceil_mode, include, self.divisor_override)
 
     def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride or self.kernel_size}, padding={self.padding}"
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class _AdaptiveMaxPool(Module):
@@ -191,7 +193,7 @@ class AvgPool1d(Module):
     ) -> None:
         self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad = (
             kernel_size,
-            stride,
+            kernel_size if stride is None else stride,
             padding,
             ceil_mode,
             count_include_pad,
@@ -217,7 +219,8 @@ class MaxUnpool1d(Module):
 
     @checked
     def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.kernel_size, self.padding = kernel_size, padding
+        self.stride = kernel_size if stride is None else stride
 
     @checked
     def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
@@ -312,7 +315,8 @@ class MaxUnpool2d(Module):
 
     @checked
     def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.kernel_size, self.padding = kernel_size, padding
+        self.stride = kernel_size if stride is None else stride
 
     @checked
     def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
@@ -406,7 +410,8 @@ class MaxUnpool3d(Module):
 
     @checked
     def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.kernel_size, self.padding = kernel_size, padding
+        self.stride = kernel_size if stride is None else stride
 
     @checked
     def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
