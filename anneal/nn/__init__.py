@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from anneal.doors import opened_later
 
 if TYPE_CHECKING:
-    from anneal.nn import functional, init, utils
+    from anneal.nn import functional, init, modules, parameter, utils
     from anneal.nn._activations import *
     from anneal.nn._attention import *
     from anneal.nn._cells import *
@@ -70,7 +70,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
         "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
     ),
-    "_parameter": ("Parameter",),
+    "_parameter": ("Buffer", "Parameter"),
     "_pools": (
         "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
         "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "FractionalMaxPool2d", "FractionalMaxPool3d",
@@ -96,7 +96,7 @@ __all__ = [
     "CELU", "ELU", "GELU", "GLU", "GPT", "GRU", "LSTM", "MLP", "RNN", "SELU", "SGD", "Adam", "AdamW",
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveLogSoftmaxWithLoss", "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AlphaDropout", "AvgPool1d", "AvgPool2d", "AvgPool3d", "BCELoss",
-    "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Block", "CTCLoss",
+    "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Block", "Buffer", "CTCLoss",
     "CausalSelfAttention", "ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d",
     "ConstantPad2d", "ConstantPad3d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
     "ConvTranspose3d", "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss", "CrossMapLRN2d", "Dropout",
@@ -117,12 +117,12 @@ __all__ = [
     "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer", "TripletMarginLoss",
     "TripletMarginWithDistanceLoss", "Unflatten", "Unfold", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d",
     "ViT", "ViTBlock", "WarmupCosine", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "clip_grad_norm_", "functional",
-    "functional_call", "init", "utils", "warmup_cosine",
+    "functional_call", "init", "modules", "parameter", "utils", "warmup_cosine",
 ]
 # fmt: on
 
 if not TYPE_CHECKING:
-    __getattr__ = opened_later(__name__, _FILES, ("functional", "init", "utils"))
+    __getattr__ = opened_later(__name__, _FILES, ("functional", "init", "modules", "parameter", "utils"))
 
 
 def __dir__() -> list[str]:

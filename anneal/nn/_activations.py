@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anneal.errors import ShapeError
 from anneal.nn import functional as F
-from anneal.nn._module import Module
+from anneal.nn._module import Module, Resettable
 from anneal.nn.init import constant
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
@@ -414,7 +414,7 @@ class GLU(Module):
         return f"dim={self.dim}"
 
 
-class PReLU(Module):
+class PReLU(Resettable):
     """x above 0, below it x times a weight that trains: one for all, or one for each channel (axis 1).
 
     >>> PReLU()(Tensor([-2.0, 3.0])).tolist()
@@ -429,8 +429,13 @@ class PReLU(Module):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
+        self.init = init
         self.weight: Tensor = constant((num_parameters,), init)
         self._place(device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Set the weight to `init`."""
+        self.weight.assign(self.init)
 
     @checked
     def forward(self, x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from anneal.errors import ShapeError
 from anneal.nn import init
-from anneal.nn._module import Module
+from anneal.nn._module import Resettable
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
@@ -15,7 +15,7 @@ from anneal.tensor import functional as F
 __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
 
 
-class _Cell(Module):
+class _Cell(Resettable):
     gates: ClassVar[int]
 
     @checked

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, SupportsIndex, TypeVar, overload
 
 from anneal.errors import DTypeError, PositionError
 from anneal.nn._module import Module
@@ -30,7 +31,11 @@ class _Row(Module, Generic[T]):
         """The value as it is kept. Raises DTypeError for one that the row does not take."""
         return value
 
-    def _at(self, i: int) -> int:
+    def _at(self, i: SupportsIndex) -> int:
+        try:
+            i = operator.index(i)
+        except TypeError:
+            raise DTypeError(f"{type(self).__name__}: a place is an integer, not {said(i)}") from None
         at = i + self._count if i < 0 else i
         if not 0 <= at < self._count:
             raise PositionError(f"{type(self).__name__}: there is no place {i} in a row of {self._count}")
@@ -79,19 +84,19 @@ class _Row(Module, Generic[T]):
         return any(value is v for v in self)
 
     @overload
-    def __getitem__(self, i: int) -> T: ...
+    def __getitem__(self, i: SupportsIndex) -> T: ...
     @overload
     def __getitem__(self, i: slice) -> Self: ...
-    def __getitem__(self, i: int | slice) -> T | Self:
+    def __getitem__(self, i: SupportsIndex | slice) -> T | Self:
         if isinstance(i, slice):
             return self._of(list(self)[i])
         value: T = getattr(self, str(self._at(i)))
         return value
 
-    def __setitem__(self, i: int, value: T) -> None:
+    def __setitem__(self, i: SupportsIndex, value: T) -> None:
         setattr(self, str(self._at(i)), self._checked(value))
 
-    def __delitem__(self, i: int | slice) -> None:
+    def __delitem__(self, i: SupportsIndex | slice) -> None:
         values = list(self)
         del values[i if isinstance(i, slice) else self._at(i)]
         self._put(values)
@@ -119,6 +124,9 @@ class ModuleList(_Row[M]):
 
     def __init__(self, modules: Iterable[M] | None = None) -> None:
         super().__init__(modules)
+
+    def _checked(self, value: M) -> M:
+        return _module("ModuleList", value)
 
 
 class Sequential(_Row[Callable[[Tensor], Tensor]]):
@@ -166,13 +174,13 @@ class Sequential(_Row[Callable[[Tensor], Tensor]]):
         return iter([getattr(self, name) for name in self._names])
 
     @overload
-    def __getitem__(self, i: int) -> Callable[[Tensor], Tensor]: ...
+    def __getitem__(self, i: SupportsIndex) -> Callable[[Tensor], Tensor]: ...
     @overload
     def __getitem__(self, i: slice) -> Self: ...
-    def __getitem__(self, i: int | slice) -> Callable[[Tensor], Tensor] | Self:
+    def __getitem__(self, i: SupportsIndex | slice) -> Callable[[Tensor], Tensor] | Self:
         return self._of(list(self)[i]) if isinstance(i, slice) else list(self)[self._at(i)]
 
-    def __setitem__(self, i: int, value: Callable[[Tensor], Tensor]) -> None:
+    def __setitem__(self, i: SupportsIndex, value: Callable[[Tensor], Tensor]) -> None:
         at = self._at(i)
         setattr(self, str(at) if self._names is None else self._names[at], value)
 
@@ -198,13 +206,19 @@ class ParameterList(_Row[Tensor]):
         super().__init__(values)
 
     def _checked(self, value: Tensor) -> Tensor:
-        return _parameter("ParameterList", value)
+        return _parameter(value)
 
 
-def _parameter(name: str, value: Any) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise DTypeError(f"{name}: holds parameters and tensors, not {said(value)}")
-    return value if isinstance(value, Parameter) else Parameter(value)
+def _parameter(value: Any) -> Tensor:
+    """A tensor as a parameter; anything else as it is, as torch keeps it."""
+    kept: Tensor = Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
+    return kept
+
+
+def _module(name: str, value: T) -> T:
+    if value is not None and not callable(value):
+        raise DTypeError(f"{name}: holds modules, not {said(value)}; ParameterList holds parameters")
+    return value
 
 
 class _Named(Module, Generic[T]):
@@ -238,6 +252,23 @@ class _Named(Module, Generic[T]):
     def get(self, name: str, default: T | None = None) -> T | None:
         """What stands under a name, or `default`."""
         return self[name] if name in self._names else default
+
+    def setdefault(self, name: str, default: T) -> T:
+        """What stands under a name, `default` from now on where nothing does."""
+        if name not in self._names:
+            self[name] = default
+        return self[name]
+
+    def popitem(self) -> tuple[str, T]:
+        """Take out the last, and return its name and it. Raises KeyError where there is none."""
+        if not self._names:
+            raise KeyError(f"{type(self).__name__} is empty")
+        name = self._names[-1]
+        return name, self.pop(name)
+
+    def copy(self) -> Self:
+        """The same values under the same names, in a container of their own."""
+        return type(self)(self.items())
 
     def pop(self, name: str) -> T:
         """Take one out and return it. Raises KeyError for a name that is not there."""
@@ -299,6 +330,9 @@ class ModuleDict(_Named[M]):
     ((3, 2), ['up', 'act'], ['up.weight', 'up.bias'])
     """
 
+    def _checked(self, value: M) -> M:
+        return _module("ModuleDict", value)
+
 
 class ParameterDict(_Named[Tensor]):
     """Parameters by names, as a dict; a tensor that is none becomes one.
@@ -310,4 +344,4 @@ class ParameterDict(_Named[Tensor]):
     """
 
     def _checked(self, value: Tensor) -> Tensor:
-        return _parameter("ParameterDict", value)
+        return _parameter(value)

@@ -9,7 +9,7 @@ from anneal.errors import ShapeError
 from anneal.nn import functional as F
 from anneal.nn import init
 from anneal.nn._f_others import check_bags
-from anneal.nn._module import Module
+from anneal.nn._module import Module, Resettable
 from anneal.nn._parameter import Parameter
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
@@ -18,7 +18,7 @@ from anneal.tensor import functional as plain
 __all__ = ["Bilinear", "CosineSimilarity", "Embedding", "EmbeddingBag", "Identity", "Linear", "PairwiseDistance"]
 
 
-class Linear(Module):
+class Linear(Resettable):
     """`x @ weight.T + bias`: (..., in_features) to (..., out_features).
 
     >>> Linear(3, 2)(Tensor.ones(4, 3)).shape
@@ -66,7 +66,7 @@ class Identity(Module):
         return x
 
 
-class Embedding(Module):
+class Embedding(Resettable):
     """Rows of a (num_embeddings, embedding_dim) table: integers of any shape to that shape plus (embedding_dim,).
 
     >>> Embedding(10, 4)(Tensor([[1, 2, 3]])).shape
@@ -134,7 +134,7 @@ def _check_table(name: str, rows: int, padding_idx: int | None) -> None:
         raise ShapeError(f"{name}: padding_idx {padding_idx} is no row of {rows}")
 
 
-class EmbeddingBag(Module):
+class EmbeddingBag(Resettable):
     """Sums, means or maxima of rows of a table: see `functional.embedding_bag`.
 
     >>> EmbeddingBag(10, 4)(Tensor([[1, 2, 3]])).shape
@@ -185,7 +185,7 @@ class EmbeddingBag(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
 
 
-class Bilinear(Module):
+class Bilinear(Resettable):
     """For each output o, `a @ weight[o] @ b`, plus a bias: (..., in1), (..., in2) to (..., out).
 
     >>> Bilinear(3, 4, 2)(Tensor.ones(5, 3), Tensor.ones(5, 4)).shape

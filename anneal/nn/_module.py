@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
@@ -15,11 +16,11 @@ from anneal.nn._parameter import Parameter
 from anneal.nn._whole_calls import whole_call
 from anneal.ops import DTypeLike, as_dtype, explain_class, said
 from anneal.runtime import forbid_in_capture, here, outdate_captures, realize, resolve_device
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, no_grad
 from anneal.tracebacks import locate, shorten
 from anneal.uop import Op, UOp, arena, dtypes
 
-__all__ = ["LoadedKeys", "Module"]
+__all__ = ["LoadedKeys", "Module", "Resettable"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -412,7 +413,9 @@ class Module:
         return {prefix + name: t if keep_vars else t.detach() for name, t in self._saved().items()}
 
     def _saved(self) -> dict[str, Tensor]:
-        return {name: t for name, m, own, t in self._tensors() if own not in m._unsaved}
+        return {
+            name: t for name, m, own, t in self._tensors() if own not in m._unsaved and getattr(t, "persistent", True)
+        }
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadedKeys:
         """Take the values of `state`: tensors or arrays by name, in torch's layout; tensors of torch are read, too.
@@ -577,6 +580,41 @@ class Module:
         for name, child in children:
             lines.append(f"  ({name}): " + repr(child).replace("\n", "\n  "))
         return "\n".join([*lines, ")"]) if children else lines[0] + ")"
+
+
+class Resettable(Module):
+    """Base of layers that can draw their parameters anew."""
+
+    def reset_parameters(self) -> None:
+        """Begin anew: parameters and running statistics have the values that a new layer of these settings has.
+
+        A subclass that defines this has it called when it is made, as in torch.
+
+        >>> from anneal import nn
+        >>> norm = nn.LayerNorm(2)
+        >>> norm.weight.assign(5.0).tolist(), norm.reset_parameters(), norm.weight.tolist()
+        ([5.0, 5.0], None, [1.0, 1.0])
+        """
+        kind = next(c for c in type(self).__mro__ if c.__module__.startswith("anneal.nn."))
+        settings = {}
+        for name, parameter in inspect.signature(kind).parameters.items():
+            value = getattr(self, _SHOWS.get(name, name), parameter.default)
+            if name in _SHOWS and not isinstance(value, bool):
+                value = value is not None
+            settings[name] = None if name in ("device", "dtype", "weight", "_weight") else value
+        for name, t in vars(kind(**settings)).items():
+            if isinstance(t, Tensor):
+                with no_grad():
+                    vars(self)[name].copy_(t.to(device=vars(self)[name].device))
+
+    def _place(self, device: str | None, dtype: DTypeLike | None) -> None:
+        if not type(self).reset_parameters.__module__.startswith("anneal.nn."):
+            self.reset_parameters()
+        super()._place(device, dtype)
+
+
+# Settings of which a layer keeps the tensors that they ask for.
+_SHOWS = {"bias": "bias", "affine": "weight", "elementwise_affine": "weight", "track_running_stats": "running_mean"}
 
 
 def _check_name(module: Module, what: str, name: str) -> None:

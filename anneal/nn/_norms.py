@@ -9,7 +9,7 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.nn import init
-from anneal.nn._module import Module
+from anneal.nn._module import Module, Resettable
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-class LayerNorm(Module):
+class LayerNorm(Resettable):
     """Layer normalisation over the last axes, with weight and (by default) bias: x less its mean, over its deviation.
 
     Args:
@@ -67,7 +67,7 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}"
 
 
-class RMSNorm(Module):
+class RMSNorm(Resettable):
     """Root-mean-square normalisation over the last axes, with a weight: x over the root of its mean square.
 
     Args:
@@ -102,7 +102,7 @@ class RMSNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}"
 
 
-class GroupNorm(Module):
+class GroupNorm(Resettable):
     """Normalisation over each of `num_groups` groups of channels (axis 1) and all axes after it.
 
     `affine` gives each channel a weight and a bias, 1 and 0 at first. Raises ShapeError if the groups do not divide the
@@ -139,7 +139,7 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
 
 
-class _ChannelNorm(Module):
+class _ChannelNorm(Resettable):
     """A norm of each channel: a weight and a bias if it is affine, running statistics if it tracks them."""
 
     def _hold(self, channels: int, eps: float, affine: bool, tracked: bool) -> None:
@@ -149,6 +149,12 @@ class _ChannelNorm(Module):
         self.running_mean = Tensor(np.zeros(channels, np.float32)) if tracked else None
         self.running_var = Tensor(np.ones(channels, np.float32)) if tracked else None
         self.num_batches_tracked = Tensor(0) if tracked else None
+
+    def reset_running_stats(self) -> None:
+        """Begin the running statistics anew: means of 0, variances of 1, no batches."""
+        for t, start in ((self.running_mean, 0.0), (self.running_var, 1.0), (self.num_batches_tracked, 0)):
+            if t is not None:
+                t.assign(start)
 
 
 class _BatchNorm(_ChannelNorm):

@@ -1,4 +1,4 @@
-"""Parameter: a tensor that says by its class that it trains."""
+"""Parameter and buffer: tensors that say by their class whether they train."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from anneal.ops import DTypeLike
 from anneal.tensor import Tensor
 
-__all__ = ["Parameter"]
+__all__ = ["Buffer", "Parameter"]
 
 
 class Parameter(Tensor):
@@ -48,6 +48,41 @@ class Parameter(Tensor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self.numpy(), self.device, self.requires_grad)
+
+
+class Buffer(Tensor):
+    """A tensor that is part of a module and does not train, as any plain tensor that is set as an attribute is.
+
+    Args:
+        data: a tensor, an array, a nested list or a number.
+        persistent: whether it stands in the module's `state_dict`.
+
+    Raises as `Tensor` does.
+
+    >>> from anneal import nn
+    >>> net = nn.Module()
+    >>> net.mask, net.scale = Buffer([1.0], persistent=False), Buffer([2.0])
+    >>> list(net.state_dict())
+    ['scale']
+    """
+
+    __slots__ = ("persistent",)
+    _made = Tensor
+
+    def __init__(self, data: Any, *, persistent: bool = True) -> None:
+        super().__init__(data)
+        self.persistent = persistent
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Buffer:
+        copy = memo[id(self)] = Buffer(self.detach().clone(), persistent=self.persistent)
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _buffer, (self.numpy(), self.device, self.persistent)
+
+
+def _buffer(array: Any, device: str, persistent: bool) -> Buffer:
+    return Buffer(Tensor(array, device), persistent=persistent)
 
 
 def _rebuilt(array: Any, device: str, requires_grad: bool) -> Parameter:

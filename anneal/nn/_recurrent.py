@@ -1,16 +1,20 @@
 """Recurrent layers, with torch's names, arguments, parameter names and layouts.
 
-The sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels.
+The sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels. A packed
+sequence is unrolled to its longest; states of the others stand still after their ends.
 """
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar, overload
+
+import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.nn import init
-from anneal.nn._module import Module
+from anneal.nn._module import Resettable
+from anneal.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
@@ -18,7 +22,7 @@ from anneal.tensor import functional as F
 __all__ = ["GRU", "LSTM", "RNN"]
 
 
-class _Recurrent(Module):
+class _Recurrent(Resettable):
     gates: ClassVar[int]
 
     @checked
@@ -61,10 +65,41 @@ class _Recurrent(Module):
         """The next state (the output first) from a step's projected input (batch, gates * hidden) and the state."""
         raise NotImplementedError(f"{type(self).__name__} defines no _cell()")
 
-    def _run(self, x: Tensor, initial: list[Tensor] | None, states: int) -> tuple[Tensor, list[Tensor]]:
+    @overload
+    def _run(self, x: Tensor, initial: list[Tensor] | None, states: int) -> tuple[Tensor, list[Tensor]]: ...
+    @overload
+    def _run(
+        self, x: PackedSequence, initial: list[Tensor] | None, states: int
+    ) -> tuple[PackedSequence, list[Tensor]]: ...
+    def _run(self, x: Any, initial: list[Tensor] | None, states: int) -> tuple[Any, list[Tensor]]:
         """Outputs, and the last of each of `states` kinds of state: what forward gives, but for the layout of
         a state.
         """
+        if isinstance(x, PackedSequence):
+            return self._packed(x, initial, states)
+        return self._steps(x, initial, states, None)
+
+    def _packed(
+        self, x: PackedSequence, initial: list[Tensor] | None, states: int
+    ) -> tuple[PackedSequence, list[Tensor]]:
+        """`_run` of a packed sequence: padded, with states that move in the steps that a sequence has."""
+        sizes, _ = x.sizes()
+        if initial is not None and x.sorted_indices is not None:
+            initial = [s[:, x.sorted_indices] for s in initial]
+        there = Tensor((np.arange(sizes[0]) < sizes[:, None])[:, :, None], device=x.data.device)
+        in_order = PackedSequence(x.data, x.batch_sizes)
+        in_order._host = sizes, None
+        padded, _ = pad_packed_sequence(in_order, self.batch_first)
+        output, ends = self._steps(padded, initial, states, there)
+        if x.unsorted_indices is not None:
+            ends = [s[:, x.unsorted_indices] for s in ends]
+        packed = pack_padded_sequence(output, (np.arange(sizes[0])[:, None] < sizes).sum(1), self.batch_first)
+        return x.of(packed.data), ends
+
+    def _steps(
+        self, x: Tensor, initial: list[Tensor] | None, states: int, there: Tensor | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """`_run` of a tensor; `there`, (time, batch, 1), says in which steps a sequence moves its state."""
         name, single = type(self).__name__, x.ndim == 2
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             lead = "batch, time" if self.batch_first else "time, batch"
@@ -97,7 +132,10 @@ class _Recurrent(Module):
                 state = [s[len(last)] for s in initial]
                 steps: list[Tensor] = []
                 for t in reversed(range(time)) if way else range(time):
-                    state = self._cell(given[t], w, b, state)
+                    new = self._cell(given[t], w, b, state)
+                    if there is not None:
+                        new = [there[t].where(n, old) for n, old in zip(new, state, strict=True)]
+                    state = new
                     steps.append(state[0])
                 directions.append(Tensor.stack(steps[::-1] if way else steps, dim=0))
                 last.append(state)
@@ -153,8 +191,12 @@ class RNN(_Recurrent):
         h = given + F.linear(state[0], w, b)
         return [h.tanh() if self.nonlinearity == "tanh" else h.relu()]
 
+    @overload
+    def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def forward(self, x: PackedSequence, hx: Tensor | None = None) -> tuple[PackedSequence, Tensor]: ...
     @checked
-    def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         output, last = self._run(x, None if hx is None else [hx], 1)
         return output, last[0]
 
@@ -179,8 +221,12 @@ class GRU(_Recurrent):
         new = (given[:, 2 * n :] + r * mine[:, 2 * n :]).tanh()
         return [new + z * (h - new)]
 
+    @overload
+    def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def forward(self, x: PackedSequence, hx: Tensor | None = None) -> tuple[PackedSequence, Tensor]: ...
     @checked
-    def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         output, last = self._run(x, None if hx is None else [hx], 1)
         return output, last[0]
 
@@ -205,7 +251,13 @@ class LSTM(_Recurrent):
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         return [o.sigmoid() * c.tanh(), c]
 
+    @overload
+    def forward(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]: ...
+    @overload
+    def forward(
+        self, x: PackedSequence, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[PackedSequence, tuple[Tensor, Tensor]]: ...
     @checked
-    def forward(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(self, x: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
         output, (h, c) = self._run(x, None if hx is None else list(hx), 2)
         return output, (h, c)

@@ -189,6 +189,12 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             self.tail.append(Sequential(Linear(in_features, narrow, False), Linear(narrow, b - a, False)))
         self._place(device, dtype)
 
+    def reset_parameters(self) -> None:
+        """Draw the parameters of all clusters anew."""
+        for m in self.modules():
+            if isinstance(m, Linear):
+                m.reset_parameters()
+
     @checked
     def log_prob(self, x: Tensor) -> Tensor:
         """The log-probabilities of all classes, (batch, n_classes)."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from anneal.errors import ShapeError
 from anneal.nn import init
-from anneal.nn._module import Module
+from anneal.nn._module import Resettable
 from anneal.ops import DTypeLike, checked, per_axis
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
@@ -28,7 +28,7 @@ def _check_groups(name: str, groups: int, channels: int, out: int) -> None:
         raise ShapeError(f"{name}: {groups} groups do not divide {channels} and {out} channels")
 
 
-class _Conv(Module):
+class _Conv(Resettable):
     axes: ClassVar[int]
 
     @checked
@@ -118,7 +118,7 @@ class Conv3d(_Conv):
     axes = 3
 
 
-class _ConvTranspose(Module):
+class _ConvTranspose(Resettable):
     axes: ClassVar[int]
 
     @checked

@@ -3,7 +3,7 @@
 `step()` computes losses, gradients, parameters and moments at once.
 """
 
-from anneal.optim import lr_scheduler
+from anneal.optim import lr_scheduler, swa_utils
 from anneal.optim._adam import SGD, Adam, AdamW
 from anneal.optim._base import Optimizer, ParameterGroup, clip_grad_norm_, clip_grad_value_
 from anneal.optim._formulas import (
@@ -42,4 +42,5 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "lr_scheduler",
+    "swa_utils",
 ]

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
-from anneal.ops import explain_class, take_running_updates, wrap_array
+from anneal.ops import explain_class, said, take_running_updates, wrap_array
 from anneal.ops.nodes import reshape, shrink
 from anneal.runtime import Numbering, composite, here, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
@@ -160,12 +160,16 @@ class Optimizer:
         explain_class(cls)
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
-        if isinstance(params, Tensor):
-            raise SettingError(f"{type(self).__name__}: params is a list of tensors, not one: write [tensor]")
-        given: list[Any] = list(params)
         name = type(self).__name__
+        if isinstance(params, Tensor):
+            raise SettingError(f"{name}: params is a list of tensors, not one: write [tensor]")
+        if not isinstance(params, Iterable):
+            write = "; write model.parameters()" if hasattr(params, "parameters") else ""
+            raise SettingError(f"{name}: params is a list of tensors, or of dicts with them, not {said(params)}{write}")
+        given: list[Any] = list(params)
         if not given:
-            raise SettingError(f"{name}: no parameters given")
+            used = " (an iterator gives its items once: make a list of it)" if isinstance(params, Iterator) else ""
+            raise SettingError(f"{name}: no parameters given{used}")
         groups = given if isinstance(given[0], dict) else [{"params": given}]
         if not isinstance(given[0], dict) and isinstance(given[0], tuple):  # model.named_parameters()
             groups = [{"params": [t for _, t in given]}]
@@ -190,6 +194,8 @@ class Optimizer:
         [0.01, 0.5]
         """
         name = type(self).__name__
+        if not isinstance(param_group, Mapping) or "params" not in param_group:
+            raise SettingError(f'{name}: a group is a dict with "params", its tensors, not {said(param_group)}')
         unknown = [k for k in param_group if k != "params" and k not in self.defaults]
         if unknown:
             raise SettingError(f"{name}: unknown setting {unknown[0]!r}; known: {', '.join(self.defaults)}")

@@ -183,8 +183,8 @@ def to_int(x: Tensor) -> int:
 
 
 def to_index(x: Tensor) -> int:
-    if x.uop.dtype.is_float or x.uop.shape:
-        raise TypeError(f"only an integer tensor of shape () is an index, not {x.dtype.name} of shape {x.shape}")
+    if x.uop.dtype.is_float or product(x.shape) != 1:
+        raise TypeError(f"only an integer tensor of one element is an index, not {x.dtype.name} of shape {x.shape}")
     return int(x.item())
 
 

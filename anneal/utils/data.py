@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
@@ -20,15 +21,22 @@ from anneal.tensor import Tensor
 
 __all__ = [
     "BatchSampler",
+    "ChainDataset",
     "ConcatDataset",
     "DataLoader",
     "Dataset",
     "IterableDataset",
     "RandomSampler",
+    "Sampler",
     "SequentialSampler",
+    "StackDataset",
     "Subset",
+    "SubsetRandomSampler",
     "TensorDataset",
+    "WeightedRandomSampler",
     "default_collate",
+    "default_convert",
+    "get_worker_info",
     "random_split",
 ]
 
@@ -133,6 +141,50 @@ class ConcatDataset(Dataset[T_co]):
         return self.cumulative_sizes[-1] if self.cumulative_sizes else 0
 
 
+class StackDataset(Dataset[Any]):
+    """The examples of several data sets of one length side by side: tuples, or dicts where they have names.
+
+    Raises ShapeError for other lengths.
+
+    >>> StackDataset("ab", [1, 2])[1], StackDataset(text="ab", label=[1, 2])[0]
+    (('b', 2), {'text': 'a', 'label': 1})
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.datasets: Any = kwargs or args
+        parts = list(kwargs.values()) + list(args)
+        if bool(args) is bool(kwargs) or len({len(d) for d in parts}) != 1:
+            raise ShapeError(
+                f"StackDataset: data sets of one length, in a row or by names, not {[len(d) for d in parts]}"
+            )
+        self._length = len(parts[0])
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: d[index] for name, d in self.datasets.items()}
+        return tuple([d[index] for d in self.datasets])
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class ChainDataset(IterableDataset[T_co]):
+    """The examples of `datasets`, which have theirs in a row, one after another.
+
+    >>> list(ChainDataset(["ab", "c"]))
+    ['a', 'b', 'c']
+    """
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = list(datasets)
+
+    def __iter__(self) -> Iterator[T_co]:
+        return itertools.chain.from_iterable(self.datasets)
+
+    def __len__(self) -> int:
+        return sum(len(d) for d in self.datasets)
+
+
 def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | None = None) -> list[Subset[Any]]:
     """The examples of `dataset` in disjoint parts, drawn at random by `generator`: of these lengths, or of these
     shares, which add up to 1.
@@ -156,7 +208,73 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | 
     return [Subset(dataset, order[end - n : end]) for n, end in zip(sizes, ends, strict=True)]
 
 
-class SequentialSampler:
+class Sampler(Generic[T_co]):
+    """Numbers of examples: subclasses define `__iter__`, and `__len__`; `data_source` is of no account.
+
+    >>> class Backwards(Sampler[int]):
+    ...     def __iter__(self):
+    ...         return iter([2, 1, 0])
+    >>> [batch.tolist() for batch in DataLoader([5, 6, 7], sampler=Backwards(), batch_size=3)]
+    [[7, 6, 5]]
+    """
+
+    def __init__(self, data_source: Any = None) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[T_co]:
+        raise MissingMethodError(f"{type(self).__name__} defines no __iter__(): define it in the class")
+
+
+class SubsetRandomSampler(Sampler[int]):
+    """The numbers `indices` in a random order, a new one each time; `generator` is the source of random numbers.
+
+    >>> sorted(SubsetRandomSampler([4, 2]))
+    [2, 4]
+    """
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
+        self.indices, self.generator = indices, generator
+
+    def __iter__(self) -> Iterator[int]:
+        order = host_generator(self.generator).permutation(len(self.indices)).tolist()
+        return iter([self.indices[n] for n in order])
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """`num_samples` numbers, each as likely as `weights` say, which need not add up to 1.
+
+    Args:
+        replacement: whether a number may come again. generator: the source of random numbers.
+
+    Raises SettingError for weights that are negative or too few, or for no samples.
+
+    >>> list(WeightedRandomSampler([0.0, 2.0], 3))
+    [1, 1, 1]
+    """
+
+    def __init__(
+        self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None
+    ) -> None:
+        self.weights = np.asarray(weights.numpy() if isinstance(weights, Tensor) else list(weights), np.float64)
+        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
+        there = int((self.weights > 0).sum())
+        if num_samples < 1 or self.weights.ndim != 1 or not there or (self.weights < 0).any():
+            raise SettingError("WeightedRandomSampler: a row of weights that are not negative, and a sample or more")
+        if not replacement and num_samples > there:
+            raise SettingError(f"WeightedRandomSampler: {num_samples} samples of {there} without replacement")
+
+    def __iter__(self) -> Iterator[int]:
+        draw, shares = host_generator(self.generator), self.weights / self.weights.sum()
+        return iter(draw.choice(len(shares), self.num_samples, self.replacement, shares).tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SequentialSampler(Sampler[int]):
     """The numbers of the examples of `data_source`, in their order.
 
     >>> list(SequentialSampler("abc"))
@@ -173,7 +291,7 @@ class SequentialSampler:
         return len(self.data_source)
 
 
-class RandomSampler:
+class RandomSampler(Sampler[int]):
     """The numbers of the examples of `data_source` in a random order, a new one each time; with `replacement`,
     `num_samples` draws from them. `generator` is the source of random numbers.
 
@@ -201,7 +319,7 @@ class RandomSampler:
         return self.num_samples
 
 
-class BatchSampler:
+class BatchSampler(Sampler[list[int]]):
     """A sampler's numbers in lists of `batch_size`; the last one may be shorter, or is left out with `drop_last`.
 
     >>> list(BatchSampler(range(5), 2, drop_last=False))
@@ -251,6 +369,32 @@ def default_collate(batch: list[Any]) -> Any:
     raise DataError(f"DataLoader: makes no batch of {type(first).__name__}; give collate_fn")
 
 
+def default_convert(data: Any) -> Any:
+    """The example `data` as `DataLoader` gives it without batches: arrays and NumPy's numbers as tensors, the parts of tuples,
+    lists and dicts likewise, anything else as it is.
+
+    >>> default_convert((np.float32(1.5), "a"))
+    [Tensor(1.5, dtype=float32), 'a']
+    """
+    if isinstance(data, (np.ndarray, np.generic)):
+        return Tensor(data)
+    if isinstance(data, Mapping):
+        return {name: default_convert(part) for name, part in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*[default_convert(part) for part in data])
+    if isinstance(data, (tuple, list)):
+        return [default_convert(part) for part in data]
+    return data
+
+
+def get_worker_info() -> None:
+    """None, as in torch's main process: examples are read by threads of this one.
+
+    >>> get_worker_info() is None
+    True
+    """
+
+
 class DataLoader(Generic[T_co]):
     """Batches of a data set's examples, in their order or with `shuffle` in another one each time.
 
@@ -259,8 +403,8 @@ class DataLoader(Generic[T_co]):
             example as it is. sampler, batch_sampler: numbers, or lists of numbers, in place of an order.
         num_workers: threads that fetch and collate batches ahead. collate_fn: makes a batch of a list of examples.
         drop_last: leaves out a last batch that is shorter. generator: of the order.
-        pin_memory, timeout, worker_init_fn, prefetch_factor, persistent_workers: of no account here.
-        multiprocessing_context: of no account: examples are read by threads.
+        pin_memory, pin_memory_device, timeout, worker_init_fn, prefetch_factor, persistent_workers,
+            multiprocessing_context, in_order: of no account here: examples are read by threads, and come in order.
 
     Raises SettingError for arguments that exclude each other.
 
@@ -287,6 +431,8 @@ class DataLoader(Generic[T_co]):
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:
         self.in_a_row = isinstance(dataset, IterableDataset)
         if self.in_a_row and (shuffle or sampler is not None or batch_sampler is not None):
@@ -298,7 +444,8 @@ class DataLoader(Generic[T_co]):
         if num_workers < 0:
             raise SettingError(f"DataLoader: num_workers is not negative, as {num_workers}")
         self.dataset, self.batch_size, self.drop_last, self.num_workers = dataset, batch_size, drop_last, num_workers
-        self.collate_fn = default_collate if collate_fn is None else collate_fn
+        whole = default_convert if batch_size is None and batch_sampler is None else default_collate
+        self.collate_fn: Callable[[Any], Any] = whole if collate_fn is None else collate_fn
         self._plain = collate_fn is None
         if self.in_a_row:
             self.sampler, self.batch_sampler = None, None
@@ -321,11 +468,11 @@ class DataLoader(Generic[T_co]):
             if self._plain and type(self.dataset) is TensorDataset:
                 return list(self.dataset[np.array(numbers, np.int32)])
             return self.collate_fn([self.dataset[n] for n in numbers])
-        return self.dataset[numbers]
+        return self.collate_fn(self.dataset[numbers])
 
     def _row(self) -> Iterator[Any]:
         if self.batch_size is None:
-            yield from self.dataset
+            yield from map(self.collate_fn, self.dataset)
             return
         examples = iter(self.dataset)
         while batch := list(itertools.islice(examples, self.batch_size)):
@@ -346,3 +493,7 @@ class DataLoader(Generic[T_co]):
                 first = ahead.pop(0)
                 ahead += [pool.submit(self._fetched, n) for n in itertools.islice(numbers, 1)]
                 yield first.result()
+
+
+# torch's files of this room
+sys.modules.update({f"{__name__}.{file}": sys.modules[__name__] for file in ("dataset", "dataloader", "sampler")})

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from anneal.errors import ShapeError
+from anneal.nn.utils import rnn
 from anneal.optim import clip_grad_norm_, clip_grad_value_
 from anneal.tensor import Tensor
 
@@ -14,6 +15,7 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "parameters_to_vector",
+    "rnn",
     "vector_to_parameters",
 ]
 

@@ -1,0 +1,18 @@
+"""The layers under the paths that torch's files have: `anneal.nn.modules.linear` and its kin are `anneal.nn`."""
+
+import sys
+
+from anneal import nn
+
+__all__ = list(nn.__all__)
+
+_FILES = (
+    *("activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance", "dropout", "flatten"),
+    *("fold", "instancenorm", "linear", "loss", "module", "normalization", "padding", "pixelshuffle", "pooling", "rnn"),
+    *("sparse", "transformer", "upsampling"),
+)
+sys.modules.update({f"{__name__}.{file}": nn for file in _FILES})
+
+
+def __getattr__(name: str) -> object:
+    return nn if name in _FILES else getattr(nn, name)

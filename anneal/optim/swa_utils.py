@@ -1,0 +1,27 @@
+"""Averages of models over the steps of training, under torch's names. Models are of a room above this one, which is
+imported when one of these names is first asked for.
+"""
+
+from typing import Any
+
+from anneal.doors import opened_later
+
+__all__ = [
+    "SWALR",
+    "AveragedModel",
+    "get_ema_avg_fn",
+    "get_ema_multi_avg_fn",
+    "get_swa_avg_fn",
+    "get_swa_multi_avg_fn",
+    "update_bn",
+]
+
+_later = opened_later(__name__, {"anneal.nn._averaged": tuple(__all__)})
+
+
+def __getattr__(name: str) -> Any:
+    return _later(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
