@@ -370,8 +370,8 @@ def default_collate(batch: list[Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """The example `data` as `DataLoader` gives it without batches: arrays and NumPy's numbers as tensors, the parts of tuples,
-    lists and dicts likewise, anything else as it is.
+    """The example `data` as `DataLoader` gives it without batches: arrays and NumPy's numbers as tensors, the parts of
+    tuples, lists and dicts likewise, anything else as it is.
 
     >>> default_convert((np.float32(1.5), "a"))
     [Tensor(1.5, dtype=float32), 'a']

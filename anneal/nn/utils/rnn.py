@@ -79,8 +79,8 @@ def _lengths(name: str, lengths: Any) -> list[int]:
 def pad_sequence(
     sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
-    """The tensors `sequences`, each (time, ...), in one tensor (time, batch, ...), padded to the longest; with `batch_first` (batch, time,
-    ...).
+    """The tensors `sequences`, each (time, ...), in one tensor (time, batch, ...), padded to the longest; with
+    `batch_first` it is (batch, time, ...).
 
     Args:
         padding_value: the elements after the ends, or with `padding_side="left"` before the beginnings.
