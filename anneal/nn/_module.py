@@ -99,6 +99,11 @@ class Module:
             outdate_captures(f"{type(self).__name__}.{name} was set")
         super().__setattr__(name, value)
 
+    def __delattr__(self, name: str) -> None:
+        forbid_in_capture(f"{type(self).__name__}.{name} taken away", "take it away outside")
+        outdate_captures(f"{type(self).__name__}.{name} was taken away")
+        super().__delattr__(name)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's computation: subclasses define it, with arguments and a result of their own."""
         raise MissingMethodError(

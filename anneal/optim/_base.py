@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -101,6 +101,32 @@ class ParameterGroup(dict[str, Any]):
         super().__setitem__(key, value)
         if key == "lr":
             self.rate.assign(Tensor(np.array([value], np.float32), device=self.rate.device))
+
+    # a dict's other ways of setting an item, which would go past the above
+
+    def __delitem__(self, key: str, /) -> None:
+        outdate_captures(f"an optimiser's {key!r} was taken away")
+        super().__delitem__(key)
+
+    def update(self, *given: Any, **settings: Any) -> None:
+        """Set several settings, as `dict.update` does: those of a `given` mapping, or of pairs."""
+        for key, value in dict(*given, **settings).items():
+            self[key] = value
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]  # of dict's two forms
+        self.update(other)
+        return self
+
+    def setdefault(self, key: str, default: Any = None, /) -> Any:
+        """The setting `key`, which is `default` where there is none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Take the setting `key` away, and return it, or `default` where there is none."""
+        outdate_captures(f"an optimiser's {key!r} was taken away")
+        return super().pop(key, *default)
 
     def make_data(self, key: str) -> None:
         """Keep the setting `key`, "momentum" or the first of "betas", on the device: a schedule changes it, and kernels

@@ -162,6 +162,12 @@ class Guards:
                 for name in loose:
                     self._reach(value, (name,), depth)
 
+    def _look_at_optimiser(self, owner: Any, groups: list[dict[str, Any]]) -> None:
+        """Remember what an optimiser trains; its settings say themselves that they change."""
+        if self._new(owner, groups):
+            self._attributes[id(owner), "param_groups"] = owner, "param_groups", groups
+            self._contents += [_Objects(x, list(x)) for x in (groups, *[g["params"] for g in groups])]
+
     def _is_unguarded(self, what: str) -> None:
         if not self._installed:  # a library may look at the clock for a log
             self.unguarded = self.unguarded or what
@@ -225,6 +231,8 @@ class Guards:
                 found = getattr(owner, name, _MISSING)
             elif found is not _MISSING and (name not in own or isinstance(owner, type)) and hasattr(found, "__get__"):
                 method = _function(found)  # a method, a property: it runs, and sees more of its object
+                if isinstance(groups := own.get("param_groups"), list):
+                    self._look_at_optimiser(owner, groups)
                 if method is not None and not _is_foreign(method.__module__):
                     self._follow(method, owner, depth)
                 return
@@ -335,6 +343,19 @@ class _Items(_Contents):
                 at = repr(now[n - half]) if isinstance(self._value, dict) and n >= half else str(n)
                 return Failure(f"item {at} of a {kind}", brief(b), brief(a))
         return Failure(f"items of a {kind}", "", "")
+
+
+class _Objects(_Items):
+    """Of a list, by what stands there, whatever that is equal to."""
+
+    __slots__ = ("_ids",)
+
+    def __init__(self, value: Any, before: list[Any]) -> None:
+        super().__init__(value, before)
+        self._ids = list(map(id, before))
+
+    def changed(self) -> bool:
+        return list(map(id, self._value)) != self._ids
 
 
 class Draws:

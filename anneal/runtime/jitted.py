@@ -289,7 +289,7 @@ class Jit(Generic[P, R]):
             line = f" ({record.frozen[0].where})" if record.frozen else ""
             raise JitError(
                 f"a jit function drew a random number from {record.draws.drawn}{line}, which its replays would not: "
-                "draw it outside and pass it as an argument, or draw by anneal's own functions (an.rand, an.randint, ...)"
+                "draw it outside and pass it as an argument, or draw by anneal's functions (an.rand, an.randint, ...)"
             )
         if guards.failed():  # the function changed what it sees: the next call computes something else
             self.traced[key] = _Traced(record.constants, Guards(self.function, call.args, call.kwargs), _stamp())

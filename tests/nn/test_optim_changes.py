@@ -27,10 +27,6 @@ def test_losses_are_torchs(name: str) -> None:
     same(name, lambda f: f)
 
 
-# what a frozen parameter asks of a capture: tests/runtime
-CAPTURED = [name for name in LOSSES if not name.endswith("frozen")]
-
-
-@pytest.mark.parametrize("name", thinned(CAPTURED, test=8, ci=4))
+@pytest.mark.parametrize("name", thinned(LOSSES, test=8, ci=4))
 def test_losses_under_jit_are_torchs(name: str) -> None:
     same(name, jit)

@@ -1,0 +1,325 @@
+"""Whatever a capture depends on is guarded: each attribute of every module, each setting of every optimiser, hooks,
+modes and what else a program changes between two calls. A jitted call gives what the function gives by itself then.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anneal as an
+from anneal import nn, optim
+from anneal.errors import UserError
+from anneal.tensor import Tensor, jit, no_grad
+from tests.nn.optim_programs import CHANGED, OPTIMISERS
+from tests.tiers import thinned
+
+# -- modules: every class is made with these arguments, and called with the first of these inputs that it takes ------
+
+ARGUMENTS: dict[str, Any] = {
+    "in_features": 4, "out_features": 4, "in1_features": 4, "in2_features": 4, "num_classes": 4, "n_classes": 6,
+    "num_features": 4, "num_groups": 2, "num_channels": 4, "normalized_shape": (4,), "in_channels": 4, "out_channels": 4,
+    "kernel_size": 2, "output_size": 2, "output_ratio": 0.5, "padding": 1, "value": 0.5, "threshold": 0.1, "size": 2,
+    "num_embeddings": 8, "embedding_dim": 4, "input_size": 4, "hidden_size": 4, "embed_dim": 4, "num_heads": 2,
+    "d_model": 4, "nhead": 2, "dim_feedforward": 8, "dim": 4, "n_heads": 2, "hidden_dim": 6, "n_embd": 4, "n_head": 2,
+    "upscale_factor": 2, "downscale_factor": 2, "groups": 2, "cutoffs": (2, 4), "unflattened_size": (2, 2), "norm_type": 2.0,
+    "dropout": 0.0, "max_positions": 8, "vocab_size": 8, "block_size": 8, "n_layer": 1, "num_layers": 1, "img_size": 8,
+    "patch_size": 4, "depth": 1, "num_encoder_layers": 1, "num_decoder_layers": 1, "scale_factor": None,
+}  # fmt: skip
+SPECIAL: dict[str, Callable[[], Any]] = {
+    "FractionalMaxPool2d": lambda: nn.FractionalMaxPool2d(2, output_size=3),
+    "FractionalMaxPool3d": lambda: nn.FractionalMaxPool3d(2, output_size=3),
+    "Fold": lambda: nn.Fold((4, 4), 2),
+    "Unflatten": lambda: nn.Unflatten(1, (2, 2)),
+    "TransformerEncoder": lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, 0.0), 1),
+    "TransformerDecoder": lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 8, 0.0), 1),
+    "GPT": lambda: nn.GPT(8, 8, 1, 2, 4),
+    "ViT": lambda: nn.ViT(8, 4, 3, 4, 4, 1, 2),
+    "Llama": lambda: nn.Llama(nn.LlamaConfig(dim=4, n_layers=1, n_heads=2, vocab_size=8, max_seq_len=8)),
+    "LlamaBlock": lambda: nn.Llama(nn.LlamaConfig(dim=4, n_layers=1, n_heads=2, vocab_size=8, max_seq_len=8)),
+    "Sequential": lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
+}
+ABSTRACT = {"Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList"}  # not called
+CONFIGURED = {"Llama", "LlamaBlock", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"}
+FOUND = {name: getattr(nn, name) for name in dir(nn)}
+CLASSES = [n for n, c in FOUND.items() if inspect.isclass(c) and issubclass(c, nn.Module) and n not in ABSTRACT]
+
+
+def made(name: str) -> Any:
+    if name in SPECIAL:
+        return SPECIAL[name]()
+    cls = getattr(nn, name)
+    needed = {
+        p.name: ARGUMENTS[p.name]
+        for p in inspect.signature(cls.__init__).parameters.values()
+        if p.name in ARGUMENTS and (p.default is p.empty or p.name in ("n_layer", "depth", "dropout"))
+    }
+    return cls(**needed)
+
+
+def floats(*shape: int) -> Tensor:
+    return Tensor(np.random.default_rng(len(shape)).random(shape, np.float32))
+
+
+def inputs() -> Iterator[tuple[Tensor, ...]]:
+    integers = Tensor(np.array([[1, 2, 3], [3, 0, 1]], np.int32))
+    for shape in ((2, 4), (2, 4, 6), (2, 4, 6, 6), (2, 4, 6, 6, 6), (2, 3, 8, 8), (2, 3, 4)):
+        yield (floats(*shape),)
+    yield (integers,)
+    yield floats(2, 4), Tensor(np.array([1, 2], np.int32))
+    for shape in ((2, 4), (2, 3, 4)):
+        x = floats(*shape)
+        yield x, 1 - x
+        yield x, 1 - x, x * x
+    yield floats(2, 4), floats(4), Tensor(np.array([1.0, -1.0], np.float32))
+    yield floats(2, 4), Tensor(np.array([[1, -1, -1, -1], [2, 0, -1, -1]], np.int32))
+    steps = np.full(2, 3, np.int32)
+    yield floats(6, 2, 4).log_softmax(-1), Tensor(np.ones((2, 2), np.int32)), Tensor(steps + 1), Tensor(steps - 1)
+
+
+def called(f: Any, x: tuple[Any, ...]) -> Any:
+    """The values of a call, or the class of its error."""
+    found = f(*x)
+    return [t.numpy() for t in found if t is not None] if isinstance(found, (tuple, list)) else [found.numpy()]
+
+
+def other(value: Any) -> Any:
+    """Another value of this kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value * 0.5 + 0.125
+    if isinstance(value, tuple) and value and all(type(v) is int for v in value):
+        return tuple([v + 1 for v in value])
+    if isinstance(value, str):
+        words = ("mean", "sum", "none", "zeros", "reflect", "tanh", "relu", "gelu", "nearest", "bilinear")
+        return words[(words.index(value) + 1) % len(words)] if value in words else None
+    if isinstance(value, Tensor) and value.dtype.is_float:
+        return type(value)(value.numpy() * 0.5 + 0.125)
+    return None
+
+
+def attributes(module: nn.Module) -> Iterator[tuple[nn.Module, str, Any]]:
+    for m in module.modules():
+        for name, value in [("training", m.training), *vars(m).items()]:
+            if not name.startswith("__") and (new := other(value)) is not None:
+                yield m, name, new
+
+
+def outcome(f: Any, x: tuple[Any, ...]) -> Any:
+    try:
+        return called(f, x)
+    except (UserError, AssertionError, TypeError, ValueError, IndexError, ZeroDivisionError, AttributeError) as error:
+        return type(error).__name__
+
+
+def first_input(module: Any) -> tuple[Tensor, ...] | None:
+    for x in inputs():
+        if not isinstance(outcome(module, x), str):
+            return x
+    return None
+
+
+DRAWS = {"RReLU", "FractionalMaxPool2d", "FractionalMaxPool3d"}  # other numbers inside jit than outside
+
+
+@pytest.mark.parametrize("name", thinned(CLASSES, test=8, ci=3))
+def test_every_attribute_of_a_module_is_guarded(name: str) -> None:
+    module = made(name)
+    module.train("Norm" in name)  # elsewhere training draws
+    with no_grad():
+        x = first_input(module)
+        if x is None or name in DRAWS or outcome(jit(module), x) == "JitError":
+            pytest.skip("takes other inputs, draws, or reads values")
+        f = jit(module)
+        called(f, x)
+        for m, attribute, new in list(attributes(module)):
+            if "Dropout" in name and attribute == "training":
+                continue
+            assert not isinstance(outcome(f, x), str)  # captured
+            before = getattr(m, attribute)
+            setattr(m, attribute, new)
+            state = {k: t.numpy() for k, t in module.state_dict().items()}
+            expected = outcome(module, x)
+            module.load_state_dict(state)
+            got = outcome(f, x)
+            if isinstance(expected, str) or isinstance(got, str):
+                assert got in (expected, "JitError"), attribute
+            else:
+                for a, b in zip(got, expected, strict=True):
+                    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=attribute)
+            setattr(m, attribute, before)
+
+
+def test_most_modules_are_walked() -> None:
+    with no_grad():
+        left = [n for n in CLASSES if n not in CONFIGURED and first_input(made(n)) is None]
+    assert len(left) < 12, left
+
+
+# -- containers --------------------------------------------------------------------------------------------------------
+
+
+def scale(n: float) -> nn.Linear:
+    layer = nn.Linear(2, 2, bias=False)
+    layer.load_state_dict({"weight": np.eye(2, dtype=np.float32) * n})
+    return layer
+
+
+class Holder(nn.Module):
+    def __init__(self) -> None:
+        self.layers = nn.ModuleList([scale(2), scale(3)])
+        self.named = nn.ModuleDict({"a": scale(5)})
+        self.plain = [scale(7)]
+        self.weights = nn.ParameterList([nn.Parameter([11.0])])
+        self.factors = nn.ParameterDict({"a": nn.Parameter([13.0])})
+
+    def forward(self, x: Tensor) -> Tensor:
+        for m in (*self.layers, *self.named.values(), *self.plain):
+            x = m(x)
+        for w in (*self.weights, *self.factors.values()):
+            x = x * w
+        return x
+
+
+CONTAINERS: list[Callable[[Any], Any]] = [
+    lambda h: h.layers.append(scale(2)),
+    lambda h: h.layers.insert(0, scale(2)),
+    lambda h: h.layers.extend([scale(2)]),
+    lambda h: h.layers.__setitem__(0, scale(4)),
+    lambda h: h.layers.__delitem__(0),
+    lambda h: h.named.update({"b": scale(2)}),
+    lambda h: h.named.__setitem__("a", scale(2)),
+    lambda h: h.named.pop("a"),
+    lambda h: h.named.clear(),
+    lambda h: h.plain.append(scale(2)),
+    lambda h: h.weights.append(nn.Parameter([2.0])),
+    lambda h: h.factors.update({"b": nn.Parameter([2.0])}),
+    lambda h: h.register_forward_hook(lambda m, args, y: y * 2),
+    lambda h: h.layers[0].register_forward_pre_hook(lambda m, args: args[0] * 2),
+    lambda h: setattr(h.layers[0], "forward", lambda x: x * 100),
+    lambda h: delattr(h.layers[0], "weight"),
+    lambda h: h.layers[0].register_buffer("weight2", Tensor([1.0])),
+]
+
+
+@pytest.mark.parametrize("change", range(len(CONTAINERS)))
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_tree_that_changes_is_seen(change: int, whole: bool) -> None:
+    holder = Holder()
+    f = jit(holder if whole else lambda x: holder(x))
+    x = (floats(1, 2),)
+    with no_grad():
+        for _ in range(3):
+            called(f, x)
+        CONTAINERS[change](holder)
+        for _ in range(3):
+            assert str(outcome(f, x)) == str(outcome(holder, x))
+
+
+# -- optimisers --------------------------------------------------------------------------------------------------------
+
+
+def fit(name: str, change: Callable[[Any, list[Any]], Any], wrap: Callable[[Any], Any]) -> list[Any]:
+    params = [nn.Parameter(np.array(v, np.float32)) for v in ([[1.0, -2.0], [0.5, 3.0]], [0.3, 0.7], [2.0])]
+    optimiser = OPTIMISERS[name](optim, params[:2])
+
+    def step() -> Tensor:
+        optimiser.zero_grad()
+        for p in params:
+            p.grad = None
+        loss = sum([(p * p).sum() * (i + 1) for i, p in enumerate(params)], Tensor(0.0))
+        loss.backward()
+        optimiser.step()
+        return loss
+
+    f = wrap(step)
+    out = []
+    for i in range(9):
+        if i == 5:
+            change(optimiser, params)
+        out.append(f().item())
+    return [*out, *[p.tolist() for p in params]]
+
+
+def setting(name: str, how: str) -> Callable[[Any, list[Any]], Any]:
+    def change(o: Any, params: list[Any]) -> None:
+        group, value = o.param_groups[0], CHANGED[name]
+        if how == "item":
+            group[name] = value
+        elif how == "update":
+            group.update({name: value})
+        elif how == "or":
+            group |= {name: value}
+        elif how == "reversed":
+            group.pop(name)
+            group.setdefault(name, value)
+
+    return change
+
+
+CHANGES: dict[str, Callable[[Any, list[Any]], Any]] = {
+    "a further group": lambda o, p: o.add_param_group({"params": [p[2]]}),
+    "a further group of another rate": lambda o, p: o.add_param_group({"params": [p[2]], "lr": 0.3}),
+    "a parameter put into a group": lambda o, p: o.param_groups[0]["params"].append(p[2]),
+    "a parameter taken out of a group": lambda o, p: o.param_groups[0]["params"].pop(),
+    "a parameter in place of another": lambda o, p: o.param_groups[0]["params"].__setitem__(1, p[2]),
+    "a frozen parameter": lambda o, p: p[0].requires_grad_(False),
+    "a frozen parameter, by the attribute": lambda o, p: setattr(p[1], "requires_grad", False),
+    "a group taken out": lambda o, p: (o.add_param_group({"params": [p[2]]}), o.param_groups.pop(0)),
+    "a hook on a gradient": lambda o, p: p[0].register_hook(lambda g: g * 0.5),
+    "a hook after a gradient": lambda o, p: p[0].register_post_accumulate_grad_hook(lambda t: t.grad.mul_(0.5)),
+    "a parameter of other values": lambda o, p: p[0].data.mul_(0.5),
+}
+PLAIN = [n for n in OPTIMISERS if "," not in n]
+SETTINGS = [
+    (name, key, how)
+    for n, name in enumerate(OPTIMISERS)
+    for key in OPTIMISERS[name](optim, [nn.Parameter(np.ones((2, 2), np.float32))]).param_groups[0]
+    if key in CHANGED and not (name == "Adafactor" and key == "eps")  # two numbers there
+    for how in (("item", "update", "or", "reversed")[(n + len(key)) % 4],)
+]
+
+
+@pytest.mark.parametrize("setting_of", thinned(SETTINGS, test=8, ci=3), ids=", ".join)
+def test_every_setting_of_an_optimiser_is_guarded(setting_of: tuple[str, str, str]) -> None:
+    name, key, how = setting_of
+    change = setting(key, how)
+    np.testing.assert_equal(_close(fit(name, change, jit), expected := fit(name, change, lambda f: f)), expected)
+
+
+@pytest.mark.parametrize("pair", thinned([(n, c) for c in CHANGES for n in PLAIN], test=8, ci=3), ids=", ".join)
+def test_what_an_optimiser_trains_is_guarded(pair: tuple[str, str]) -> None:
+    name, change = pair
+    expected = fit(name, CHANGES[change], lambda f: f)
+    np.testing.assert_equal(_close(fit(name, CHANGES[change], jit), expected), expected)
+
+
+def _close(got: Any, expected: Any) -> Any:
+    if isinstance(expected, list):
+        return [_close(a, b) for a, b in zip(got, expected, strict=True)]
+    return expected if np.isclose(got, expected, rtol=1e-4, atol=1e-6) else got
+
+
+# -- modes -------------------------------------------------------------------------------------------------------------
+
+
+def test_modes_are_guarded() -> None:
+    weight = nn.Parameter([2.0])
+    f = jit(lambda x: (x * weight, an.zeros(1).device, weight.requires_grad, an.is_grad_enabled()))
+    for n in range(12):
+        with an.set_grad_enabled(n % 3 == 0):
+            y, device, wants, enabled = f(Tensor([1.0]))
+        assert (y.tolist(), device, wants, enabled) == ([2.0], an.default_device(), True, n % 3 == 0)
+        assert y.requires_grad is (n % 3 == 0)
+    for m in (True, False, True):
+        weight.requires_grad_(m)
+        for _ in range(3):
+            with no_grad():
+                assert f(Tensor([1.0]))[2] is m
