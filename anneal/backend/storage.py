@@ -30,6 +30,7 @@ class Storage:
         "device",
         "dtype",
         "host",
+        "leaf",
         "line",
         "origin",
         "owner",
@@ -46,6 +47,7 @@ class Storage:
         # The graph these values were computed from, kept only where a gradient has to go on through it.
         self.origin: UOp | None = None
         self.owner: weakref.ref[Any] | None = None  # the tensor that shows this memory
+        self.leaf: weakref.ref[Any] | None = None  # the leaf that shows it, where one does
         self.place: tuple[Any, ...] | None = None  # how graphs without memory last named it (`runtime/numbering.py`)
         self.derivative: Any = None  # of memory that stands for a call: what knows the call's derivative
         self.line: tuple[Any, int] | None = None  # the user's code and line that computes it, where not the node's own

@@ -132,7 +132,7 @@ def _put(x: Tensor, new: UOp, given: Tensor) -> None:
         changed(x, "index", out)  # a view: what it is a part of changes too
         return
     wanted = x.requires_grad and x.is_leaf
-    x._assign(out.uop)
+    x._assign(x._leaf_of(out.uop) if wanted else out.uop)
     if not wanted:
         here.context.tensors.flags += x._wants is not out.requires_grad
         x._wants, x._leaf = out.requires_grad, out.is_leaf

@@ -348,10 +348,23 @@ class Tensor(Handle):
                 # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
                 self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf")
                 here.context.tensors.lazy_leaves |= self.uop.weak
+            elif self._has_twin():
+                self.uop = self._leaf_of(self.uop)  # two parameters of one tensor have a gradient each
             here.context.tensors.leaves[id(self)] = self
         else:
             here.context.tensors.leaves.pop(id(self), None)
         return self
+
+    def _has_twin(self) -> bool:
+        """Whether another leaf shows the same memory: a tensor that became a parameter twice."""
+        storage = storage_of(self.uop)
+        if storage is None:
+            return False
+        other = None if storage.leaf is None else storage.leaf()
+        if other is not None and other is not self and other._wants and other.late is None and other.uop is self.uop:
+            return True
+        storage.leaf = weakref.ref(self)
+        return False
 
     def _set_wants(self, value: Any) -> None:
         if not isinstance(value, bool):
@@ -568,10 +581,15 @@ class Tensor(Handle):
         if storage_of(self.uop) is None:
             outdate_captures("a lazy tensor was assigned")
         if self._wants and storage_of(u) is None:
-            # Folding must not look through a leaf.
-            u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
+            u = self._leaf_of(u)  # folding must not look through a leaf
         self._take(u)
         return self
+
+    def _leaf_of(self, u: UOp) -> UOp:
+        """A node of these values that no other leaf shows: two that take equal values have a gradient each."""
+        own = arena().own(Op.CONTIGUOUS, u, "leaf")
+        here.context.tensors.lazy_leaves |= own.tag is not None and own.weak
+        return own
 
     def _take(self, u: UOp) -> None:
         """Show the values of a node of this shape and dtype from now on, in memory of one's own."""
@@ -580,7 +598,7 @@ class Tensor(Handle):
         # Memory of its own: the node may be a passing value or change later, and jit looks for the owner of what it
         # finds.
         if storage is not None and storage.host is None and owner is not None and owner is not self:
-            u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
+            u = self._leaf_of(u) if self._wants and self.is_leaf else UOp(Op.CONTIGUOUS, u.dtype, (u,))
         elif storage is not None and storage.host is not None:
             u = reshape(UOp(Op.BUFFER, u.dtype, (), host_storage(storage.host, u.dtype, self._device)), u.shape)
         self._assign(u)

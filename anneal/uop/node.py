@@ -426,6 +426,14 @@ class Arena(Builder):
                     return UOp(op, src.dtype, (src,), tag=tag)
         raise AssertionError("unreachable: numbers do not end")
 
+    def own(self, op: Op, src: UOp, name: str) -> UOp:
+        """`op` of a node, `fresh` where the plain one is there already: somebody may have it."""
+        with self._lock:
+            found = self.nodes.get((op, src.dtype, (src,), None, None))
+            if found is None or (found.__class__ is not UOp and found() is None):
+                return UOp(op, src.dtype, (src,))
+        return self.fresh(op, src, name)
+
     def _gone(self, ref: _Ref) -> None:
         """A weak node went: its place is free. Runs wherever the last reference was dropped, in any thread."""
         self._dead.append(ref)
