@@ -19,13 +19,22 @@ T = TypeVar("T")
 
 
 class _Row(Module, Generic[T]):
-    """Attributes "0", "1", ... as a list."""
+    """Attributes "0", "1", ... as a list, and modules that were added by other names, in the order they came."""
 
     @checked
     def __init__(self, values: Iterable[T] | None = None) -> None:
-        self._count = 0
+        self._names: tuple[str, ...] = ()
         for m in values or ():
             self.append(m)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if isinstance(value, Module) and name not in self._names:
+            self._names = (*self._names, name)
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        self._names = tuple([n for n in self._names if n != name])
 
     def _checked(self, value: T) -> T:
         """The value as it is kept. Raises DTypeError for one that the row does not take."""
@@ -36,22 +45,23 @@ class _Row(Module, Generic[T]):
             i = operator.index(i)
         except TypeError:
             raise DTypeError(f"{type(self).__name__}: a place is an integer, not {said(i)}") from None
-        at = i + self._count if i < 0 else i
-        if not 0 <= at < self._count:
-            raise PositionError(f"{type(self).__name__}: there is no place {i} in a row of {self._count}")
+        at = i + len(self) if i < 0 else i
+        if not 0 <= at < len(self):
+            raise PositionError(f"{type(self).__name__}: there is no place {i} in a row of {len(self)}")
         return at
 
     def _put(self, values: list[T]) -> None:
-        for i in range(self._count):
-            delattr(self, str(i))
-        self._count = 0
+        for name in self._names:
+            delattr(self, name)
         for v in values:
             self.append(v)
 
     def append(self, value: T) -> Self:
         """Add one at the end; returns the row."""
-        setattr(self, str(self._count), self._checked(value))
-        self._count += 1
+        name = str(len(self))
+        setattr(self, name, self._checked(value))
+        if name not in self._names:  # a function, or a parameter
+            self._names = (*self._names, name)
         return self
 
     def extend(self, values: Iterable[T]) -> Self:
@@ -75,10 +85,10 @@ class _Row(Module, Generic[T]):
         return value
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._names)
 
     def __iter__(self) -> Iterator[T]:
-        return iter([getattr(self, str(i)) for i in range(self._count)])
+        return iter([getattr(self, name) for name in self._names])
 
     def __contains__(self, value: object) -> bool:
         return any(value is v for v in self)
@@ -90,11 +100,11 @@ class _Row(Module, Generic[T]):
     def __getitem__(self, i: SupportsIndex | slice) -> T | Self:
         if isinstance(i, slice):
             return self._of(list(self)[i])
-        value: T = getattr(self, str(self._at(i)))
+        value: T = getattr(self, self._names[self._at(i)])
         return value
 
     def __setitem__(self, i: SupportsIndex, value: T) -> None:
-        setattr(self, str(self._at(i)), self._checked(value))
+        setattr(self, self._names[self._at(i)], self._checked(value))
 
     def __delitem__(self, i: SupportsIndex | slice) -> None:
         values = list(self)
@@ -146,43 +156,12 @@ class Sequential(_Row[Callable[[Tensor], Tensor]]):
     @overload
     def __init__(self, modules: Mapping[str, Callable[[Tensor], Tensor]], /) -> None: ...
     def __init__(self, *modules: Any) -> None:
-        self._names: tuple[str, ...] | None = None
         super().__init__()
         if len(modules) == 1 and isinstance(modules[0], Mapping):
             for name, module in modules[0].items():
                 self.add_module(name, module)
-            self._names, self._count = tuple(modules[0]), len(modules[0])
         else:
             self.extend(modules)
-
-    def append(self, value: Callable[[Tensor], Tensor]) -> Self:
-        """Add the module `value` at the end; returns this Sequential."""
-        if self._names is not None:
-            self._names = (*self._names, str(self._count))
-        return super().append(value)
-
-    def _put(self, values: list[Callable[[Tensor], Tensor]]) -> None:
-        for name in self._names or ():
-            delattr(self, name)
-        if self._names is not None:
-            self._names, self._count = None, 0
-        super()._put(values)
-
-    def __iter__(self) -> Iterator[Callable[[Tensor], Tensor]]:
-        if self._names is None:
-            return super().__iter__()
-        return iter([getattr(self, name) for name in self._names])
-
-    @overload
-    def __getitem__(self, i: SupportsIndex) -> Callable[[Tensor], Tensor]: ...
-    @overload
-    def __getitem__(self, i: slice) -> Self: ...
-    def __getitem__(self, i: SupportsIndex | slice) -> Callable[[Tensor], Tensor] | Self:
-        return self._of(list(self)[i]) if isinstance(i, slice) else list(self)[self._at(i)]
-
-    def __setitem__(self, i: SupportsIndex, value: Callable[[Tensor], Tensor]) -> None:
-        at = self._at(i)
-        setattr(self, str(at) if self._names is None else self._names[at], value)
 
     def _of(self, values: list[Callable[[Tensor], Tensor]]) -> Self:
         return type(self)(*values)

@@ -288,3 +288,22 @@ def test_what_is_public_has_an_example(name: str) -> None:
         if isinstance(thing, types.ModuleType):  # has pages of its own: tests/docs
             continue
         assert ">>> " in (thing.__doc__ or ""), f"{thing}: a docstring with an example"
+
+
+def test_a_module_added_by_name_takes_part_in_a_sequential() -> None:
+    """As in torch: `add_module` and a plain attribute append to the row; deleting takes it out."""
+    row = nn.Sequential()
+    row.add_module("up", nn.Linear(2, 3))
+    row.add_module("act", nn.ReLU())
+    row.down = nn.Linear(3, 4)
+    assert row(Tensor.ones(1, 2)).shape == (1, 4)
+    assert len(row) == 3
+    assert row[2] is row.down
+    assert [name for name, _ in row.named_children()] == ["up", "act", "down"]
+    row.append(nn.ReLU())
+    assert [name for name, _ in row.named_children()][-1] == "3"
+    del row.down, row[0]
+    assert [type(m).__name__ for m in row] == ["ReLU", "ReLU"]
+    layers = nn.ModuleList()
+    layers.add_module("0", nn.Linear(2, 2))
+    assert len(layers) == 1
