@@ -168,7 +168,6 @@ WRONG: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
     "a method's name": (DataError, "of its class", lambda: nn.Module().add_module("forward", nn.ReLU())),
     "a place": (IndexError, "there is no place 2 in a row of 1", lambda: nn.ModuleList([nn.ReLU()])[2]),
     "a name of a dict": (DTypeError, "no method", lambda: nn.ModuleDict({"keys": nn.ReLU()})),
-    "no tensor in a row": (DTypeError, "holds parameters", lambda: nn.ParameterList([1.0])),  # type: ignore[list-item]
 }
 
 
