@@ -16,7 +16,7 @@ from anneal.ops.arguments import bound_int, checked, is_tensor, need_tensor, num
 from anneal.ops.axes import int_args
 from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
-from anneal.uop import DType, Op, UOp, alu, const, dtypes
+from anneal.uop import DType, Op, UOp, alu, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
 if TYPE_CHECKING:
@@ -231,12 +231,13 @@ def linspace(
     start, end = number("linspace", "start", start), number("linspace", "end", end)
     if not kind.is_float:
         return made.fresh(_whole_line(kind, start, end, n), device, requires_grad)
-    gap = (end - start) / max(1, n - 1)
+    low, high = normalise_const(kind, float(start)), normalise_const(kind, float(end))
+    gap = normalise_const(kind, normalise_const(kind, high - low) / max(1, n - 1))
     i = UOp(Op.IOTA, dtypes.int32, (), (n,))
     # counted from both ends, so that both come out exactly
-    rising = i.cast(kind) * gap + float(start)
-    falling = ((i * -1) + (n - 1)).cast(kind) * -gap + float(end)
-    u = (i < (n + 1) // 2).where(broadcast(rising, (n,)), falling)
+    rising = i.cast(kind) * gap + low
+    falling = ((i * -1) + (n - 1)).cast(kind) * -gap + high
+    u = (i < max(1, n // 2)).where(broadcast(rising, (n,)), falling)
     return made.fresh(broadcast(u, (n,)), device, requires_grad)
 
 
@@ -274,7 +275,7 @@ def _line_between(name: str, start: Any, end: Any, n: int, device: str | None) -
     low, high = (one._lift(name, x).detach().cast(_FLOAT32) for x in (start, end))
     i = one._new_plain(iota(n)).cast(_FLOAT32)
     gap = (high - low) / max(1, n - 1)
-    out: Tensor = (i < (n + 1) // 2).where(low + i * gap, high - (float(n - 1) - i) * gap)
+    out: Tensor = (i < max(1, n // 2)).where(low + i * gap, high - (float(n - 1) - i) * gap)
     return out if device is None else out.to(device)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anneal.ops.arguments import checked
-from anneal.ops.elementwise import beside, choose, one_over, operands, real_node, real_unary, unary
+from anneal.ops.elementwise import beside, choose, one_over, operands, power, real_node, real_unary, unary
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
@@ -238,13 +238,13 @@ def reciprocal(x: Tensor) -> Tensor:
 
 @checked
 def square(x: Tensor) -> Tensor:
-    """x * x.
+    """x * x; of bools as int32.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, -3]).square()
     Tensor([4, 9], dtype=int32)
     """
-    return x * x
+    return power(x, 2, False)
 
 
 @checked

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+from anneal.backend import get_device
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import checked, need_tensor
+from anneal.ops.arguments import checked, is_tensor, need_tensor
 from anneal.ops.axes import axis_of, broadcast_shapes, int_args
 from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import choose, real_node
 from anneal.ops.nodes import Number, common_dtype
-from anneal.uop import Op, UOp, dtypes
+from anneal.uop import Op, UOp, dtypes, promote
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -91,13 +92,14 @@ def _not_nan(x: Tensor, name: str, other: Any) -> Tensor:
 
 @checked
 def float_power(x: Tensor, exponent: Any) -> Tensor:
-    """`x ** exponent` as floats; shapes broadcast.
+    """`x ** exponent` in float64, or in float32 on a device that has none; shapes broadcast.
 
     >>> from anneal.tensor import Tensor
-    >>> Tensor([2, 3]).float_power(2).numpy()
-    array([4., 9.], dtype=float32)
+    >>> Tensor([2, 3]).float_power(2)
+    Tensor([4., 9.], dtype=float64)
     """
-    out: Tensor = x._new(real_node(x)) ** exponent
+    wide = dtypes.float64 if dtypes.float64 in get_device(x.device).limits.dtypes else dtypes.float32
+    out: Tensor = x.cast(wide) ** (exponent.cast(wide) if is_tensor(exponent) else exponent)
     return out
 
 
@@ -115,13 +117,19 @@ def logaddexp2(x: Tensor, other: Any) -> Tensor:
 
 @checked
 def ldexp(x: Tensor, other: Any) -> Tensor:
-    """x * 2**other; shapes broadcast.
+    """x * 2**other, of two integers as float32; shapes broadcast.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 3.0]).ldexp(Tensor([4, -1]))
     Tensor([16. ,  1.5], dtype=float32)
     """
-    return x * x._lift("ldexp", other).exp2()
+    o = x._lift("ldexp", other)
+    kind = promote(x.dtype, o.dtype)
+    if not kind.is_float:
+        kind = dtypes.float32
+    # float16 holds no 2**16 and no 2**-25, which products with it may need
+    wide = dtypes.float32 if kind.is_narrow else kind
+    return (x.cast(wide) * o.cast(wide).exp2()).cast(kind)
 
 
 @checked

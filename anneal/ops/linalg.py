@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from anneal.errors import ShapeError
+from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import alias, checked, is_tensor, said
 from anneal.ops.axes import axis_of, broadcast_shapes
@@ -114,6 +114,9 @@ def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     a, b = common_dtype(x.uop, o.uop)
     shape = broadcast_shapes("vecdot", a.shape, b.shape)
     at = axis_of("vecdot", dim, len(shape))
+    sizes = [s[at - len(shape)] for s in (a.shape, b.shape) if len(s) >= len(shape) - at]
+    if len(sizes) < 2 or sizes[0] != sizes[1]:
+        raise ShapeError(f"vecdot: axis {dim} of shapes {x.shape} and {o.shape} must have one size")
 
     def made(a: UOp, b: UOp) -> UOp:
         return reduce_node(elementwise(Op.MUL, (broadcast(a, shape), broadcast(b, shape)), shape), Op.ADD, (at,), False)
@@ -189,9 +192,13 @@ def cross(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     Tensor([0, 0, 1], dtype=int32)
     """
     o = x._lift("cross", other)
+    if x.dtype is dtypes.bool_ or o.dtype is dtypes.bool_:
+        raise DTypeError("cross: takes numbers, not bools; use .int() first")
     shape = broadcast_shapes("cross", x.shape, o.shape)
+    if x.ndim != o.ndim:
+        raise ShapeError(f"cross: shapes {x.shape} and {o.shape} must have as many axes; use .unsqueeze(0)")
     at = axis_of("cross", dim, len(shape))
-    if not shape or shape[at] != 3:
+    if not shape or not x.shape[at] == o.shape[at] == 3:
         raise ShapeError(f"cross: axis {dim} of shapes {x.shape} and {o.shape} must have 3 elements")
     a, b = x.expand(shape), o.expand(shape)
     return a.roll(-1, at) * b.roll(1, at) - a.roll(1, at) * b.roll(-1, at)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import DTypeError, RangeError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import alias, checked, is_tensor, need_tensor, said, several, whole
 from anneal.ops.axes import axes_of, axis_of, broadcast_shapes, int_args, need_axes, one_of
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
-from anneal.uop import Op, alu, const, dtypes
+from anneal.uop import DType, Op, alu, const, dtypes
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
 
 if TYPE_CHECKING:
@@ -450,7 +451,7 @@ def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> T
 
 @checked
 def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number = 0.0) -> Tensor:
-    """Borders added, filled with `value`.
+    """Borders added, filled with `value`, which integers keep without its fraction.
 
     `padding` is torch's flat list, last axis first (left, right, top, bottom, ...), or one (before, after) pair
     per axis. A negative number cuts off. mode is "constant", "reflect", "replicate" or "circular".
@@ -471,10 +472,21 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
     grown = tuple([(_above(b), _above(a)) for b, a in pairs])
     padded = nodes.pad(u, grown)
     if value and padded is not u:
+        if not u.dtype.is_float:
+            value = _whole_fill(u.dtype, value)
         fill = weak_const("pad", u.dtype, value)
         inside = nodes.pad(broadcast(const(_BOOL, True), u.shape), grown)
-        padded = alu(Op.WHERE, (inside, padded.cast(fill.dtype), fill))
+        padded = alu(Op.WHERE, (inside, padded, fill))
     return x._new(padded)
+
+
+def _whole_fill(dtype: DType, value: Number) -> Number:
+    """A number in the dtype of the bools or integers that it stands beside, without its fraction."""
+    if dtype is _BOOL:
+        return bool(value)
+    if not math.isfinite(value):
+        raise RangeError(f"pad: {dtype.name} does not hold {value}; give a whole number, or use .float() first")
+    return int(value)
 
 
 def _pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:

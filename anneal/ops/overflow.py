@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from anneal.backend import HOST, get_device
 from anneal.errors import RangeError
 from anneal.runtime import here
-from anneal.uop import FITS, Op, UOp, dtypes
+from anneal.uop import FITS, Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Size, most
 
-__all__ = ["check_growth", "kept", "largest_of", "power", "whole", "whole_product"]
+__all__ = ["check_growth", "kept", "largest_of", "power", "refused", "whole", "whole_product"]
 
 _INT32, _INT64 = dtypes.int32, dtypes.int64
 
@@ -51,7 +51,7 @@ def whole(name: str, device: str, src: Sequence[UOp], largest: float, made: Call
             )
         wide = False
     u = made(*[s.cast(_INT64 if wide else d) for s in src])
-    return u if not wide or known or device != HOST else UOp(Op.CAST, d, (u,), None, (FITS, name))
+    return u if not wide or known or device != HOST else UOp(Op.CAST, d, (u,), None, (FITS, name, ""))
 
 
 def whole_product(name: str, device: str, a: UOp, b: UOp, terms: Size, made: Callable[[UOp, UOp], UOp]) -> UOp:
@@ -66,12 +66,20 @@ def kept(name: str, device: str, src: Sequence[UOp], made: Callable[..., UOp]) -
     d = src[0].dtype
     if d.is_float or d.bits != 32 or device != HOST or here.wraps:
         return made(*src)
-    return UOp(Op.CAST, d, (made(*[s.cast(_INT64) for s in src]),), None, (FITS, name))
+    return UOp(Op.CAST, d, (made(*[s.cast(_INT64) for s in src]),), None, (FITS, name, ""))
 
 
 def power(base: int, n: int) -> float:
     """base ** n, infinite where that has more than 64 bits."""
     return float("inf") if base > 1 and n * math.log2(base) > 64 else float(base**n)
+
+
+def refused(name: str, device: str, u: UOp, right: UOp, text: str) -> UOp:
+    """The int32 `u`: where `right` does not hold, the cpu raises UserError with a text when it is computed."""
+    if device != HOST:
+        return u
+    wrong = const(_INT64, 1 << 40)
+    return UOp(Op.CAST, u.dtype, (alu(Op.WHERE, (right, u.cast(_INT64), wrong)),), None, (FITS, name, text))
 
 
 # -- element by element -----------------------------------------------------------------------------------------------

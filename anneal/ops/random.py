@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.backend import numpy_dtype
+from anneal.backend import HOST, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import made
-from anneal.ops.arguments import Integer, checked, need_tensor
+from anneal.ops.arguments import Integer, checked, need_float, need_tensor
 from anneal.ops.axes import int_args
 from anneal.ops.creation import arange
 from anneal.ops.data import DTypeLike, as_dtype, wrap_array
 from anneal.ops.joining import cat
 from anneal.ops.nodes import reshape
+from anneal.ops.overflow import refused
 from anneal.runtime import capturing, default_device, here
 from anneal.uop import DType, Op, UOp, alu, dtypes
 from anneal.uop.sizes import most, product
@@ -390,7 +391,8 @@ def multinomial(
 
     Shape `(*probs.shape[:-1], num_samples)`. Without replacement no class is drawn twice.
 
-    Raises ShapeError for more axes, or more samples without replacement than classes.
+    Raises ShapeError for more axes, or more samples without replacement than classes, DTypeError for integers. On the
+    cpu reading a draw from probabilities that are negative, infinite or nan, or all 0, is a UserError.
 
     >>> from anneal.tensor import Tensor
     >>> multinomial(Tensor([0.0, 1.0]))
@@ -401,9 +403,11 @@ def multinomial(
     classes = probs.shape[-1]
     if num_samples < 1 or (not replacement and num_samples > classes):
         raise ShapeError(f"multinomial: cannot draw {num_samples} of {classes} classes without replacement")
-    logits = probs.detach().float().log()
+    need_float("multinomial", "probs", probs)
+    probs = probs.detach().float()
+    logits = probs.log()
     if replacement or num_samples == 1:
-        return categorical(logits, num_samples, generator=generator)
+        return _of_a_distribution(probs, categorical(logits, num_samples, generator=generator))
     left = logits + _gumbel(probs.shape, probs.device, generator)
     positions = arange(classes, device=probs.device)
     picks = []
@@ -411,7 +415,17 @@ def multinomial(
         pick = left.argmax(-1, keepdim=True)
         picks.append(pick)
         left = (positions == pick).where(-math.inf, left)
-    return cat(picks, dim=-1)
+    return _of_a_distribution(probs, cat(picks, dim=-1))
+
+
+def _of_a_distribution(probs: Tensor, drawn: Tensor) -> Tensor:
+    """Draws, of which the cpu says when they are read that there is nothing to draw from."""
+    if drawn.device != HOST:
+        return drawn
+    right = ((probs >= 0) & (probs < math.inf)).all(-1, keepdim=True) & (probs.sum(-1, keepdim=True) > 0)
+    text = "probabilities are finite and not negative, and some are above 0; these are not"
+    u = refused("multinomial", drawn.device, drawn.uop, right.expand(drawn.shape).uop, text)
+    return drawn._new_plain(u)
 
 
 def host_generator(generator: Generator | None = None) -> np.random.Generator:

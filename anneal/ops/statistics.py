@@ -224,6 +224,8 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Axes = None, edge_order: int =
         if dim is None or isinstance(dim, int)
         else [axis_of("gradient", d, x.ndim) for d in dim]
     )
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"gradient: an axis is named twice in dim={dim}")
     many = isinstance(spacing, (list, tuple))
     steps = list(spacing) if many else [1 if spacing is None else spacing] * len(axes)
     if len(steps) != len(axes):

@@ -167,6 +167,8 @@ class UOp(_Slots):
     def cast(self, dtype: DType) -> UOp:
         if dtype is self.dtype:
             return self
+        if self.dtype.is_float and dtype.is_int and dtype.bits < 32:
+            return self.cast(_INDEX).cast(dtype)  # its low bits, as C and torch have it on most processors
         if self.op is _CONST:
             v = self.arg
             if not (dtype.is_int and isinstance(v, float)):

@@ -138,5 +138,6 @@ TERNARY = frozenset((Op.WHERE, Op.THREEFRY))
 ALU = UNARY | BINARY | TERNARY
 COMPARE = frozenset((Op.LT, Op.EQ, Op.NE))
 REDUCE_OPS = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN))
-# A CAST of integers with the tag (FITS, name) is of an op's result: the cpu raises RangeError if it loses a value.
+# A CAST of integers with the tag (FITS, name, text) is of an op's result: the cpu raises RangeError if it loses a
+# value, or a UserError that says the text, if there is one.
 FITS = "fits"

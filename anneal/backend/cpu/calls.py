@@ -94,18 +94,18 @@ def _put_now(first: int, terms: Sequence[Any], value: Array, flat: Array, stride
 
 
 WORDS = (np.dtype(np.int32), np.dtype(np.uint32))
-UNFIT: list[tuple[str, str]] = []  # ops whose results did not fit their dtypes, since somebody last asked
+UNFIT: list[tuple[Any, str]] = []  # tags of results that did not fit their dtypes, since somebody last asked
 
 
-def fitting(name: str, ins: Sequence[Array], out: Array) -> list[Any]:
-    """A copy into fewer bits, which notes in UNFIT that it lost a value of the op called `name`."""
-    return [(_fit, (name, ins[0], out))]
+def fitting(tag: Any, ins: Sequence[Array], out: Array) -> list[Any]:
+    """A copy into fewer bits, which notes in UNFIT that it lost a value."""
+    return [(_fit, (tag, ins[0], out))]
 
 
-def _fit(name: str, x: Array, out: Array) -> None:
+def _fit(tag: Any, x: Array, out: Array) -> None:
     np.copyto(out, x, "unsafe")
     if not np.array_equal(out, x):
-        UNFIT.append((name, out.dtype.name))
+        UNFIT.append((tag, out.dtype.name))
 
 
 def _add_words(x: Array, axes: tuple[int, ...], out: Array, n: int) -> None:

@@ -142,7 +142,7 @@ def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Arra
         elif u.op is Op.RANGE:
             raise CompilerError("a range outside its loop", stage="cpu.dynamic", node=u)
         elif u.op is Op.CAST and u.tag is not None and u.tag[0] == FITS:
-            memo[u] = _EAGER.emit("fits", partial(fitting, u.tag[1]), (memo[u.src[0]],), numpy_dtype(u.dtype))
+            memo[u] = _EAGER.emit("fits", partial(fitting, u.tag), (memo[u.src[0]],), numpy_dtype(u.dtype))
         else:
             memo[u] = lower(_EAGER, u.op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
     return memo[root]

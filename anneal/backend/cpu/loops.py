@@ -158,8 +158,10 @@ class LoopBuilder(Emitter[Value]):
                 return self.fold_taps(u)
             return self._scaled(u, self.reduce(u, memo[summand(u)]))
         if op is Op.CAST and u.tag is not None and u.tag[0] == FITS:
-            name = u.tag[1]
-            return self.emit(f"fits {name}", partial(fitting, name), (memo[u.src[0]],), numpy_dtype(u.dtype), False)
+            x = memo[u.src[0]]
+            out = Value("temp", numpy_dtype(u.dtype), x.mask)  # in each run: also of what is known while compiling
+            self.instrs.append(Instr("fits", partial(fitting, u.tag), [x], out, False))
+            return out
         return lower(self, op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
 
     def _axis(self, s: int, array: Array) -> Array:

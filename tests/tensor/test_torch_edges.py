@@ -1,0 +1,74 @@
+"""Results and refusals at the edges, as torch has them: dtypes of single functions, distributions that are none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import anneal as an
+from anneal import array_api as xp
+from anneal.errors import DTypeError, RangeError, ShapeError, UserError
+from anneal.tensor import Tensor
+
+# what is called: torch's dtype (int32 where torch has int64) and values
+RESULTS: dict[str, tuple[Callable[[], Any], str, Any]] = {
+    "float_power of float16": (lambda: Tensor([300.0], dtype="float16").float_power(2), "float64", [90000.0]),
+    "float_power of integers": (lambda: Tensor([2, 3]).float_power(Tensor([3, -1])), "float64", [8.0, 1 / 3]),
+    "pad of integers": (lambda: an.nn.functional.pad(Tensor([1, 0]), (1, 1), value=1.5), "int32", [1, 1, 0, 1]),
+    "pad of integers, below": (lambda: an.nn.functional.pad(Tensor([1, 0]), (1, 0), value=-1.7), "int32", [-1, 1, 0]),
+    "pad of bools": (lambda: an.nn.functional.pad(Tensor([False]), (1, 1), value=300), "bool", [True, False, True]),
+    "ldexp of float16": (lambda: Tensor([2.0**-15], dtype="float16").ldexp(Tensor([20])), "float16", [32.0]),
+    "ldexp of integers": (lambda: Tensor([3]).ldexp(Tensor([2])), "float32", [12.0]),
+    "ldexp of float64": (lambda: Tensor([3]).ldexp(Tensor([-1.0], dtype="float64")), "float64", [1.5]),
+    "square of bools": (lambda: Tensor([True, False]).square(), "int32", [1, 0]),
+    "cross of rows": (lambda: an.linalg.cross(an.ones(1, 3), Tensor([[1.0, 2.0, 3.0]] * 2)), "float32", [[1, -2, 1]] * 2),
+    "vecdot": (lambda: xp.vecdot(xp.ones((3, 2)), xp.ones(2)), "float32", [2.0] * 3),
+    # counted from the end from the middle on, in steps that are rounded
+    "linspace": (lambda: an.linspace(0.1, 0.7, 7)[2:6], "float32", [0.29999998211860657, 0.4000000059604645, 0.5, 0.6000000238418579]),
+    "linspace of one": (lambda: an.linspace(3, 10, 1), "float32", [3.0]),
+}  # fmt: skip
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
+    "pad of uint8": (lambda: an.nn.functional.pad(Tensor([1], dtype="uint8"), (1, 1), value=300), DTypeError),
+    "pad with nan": (lambda: an.nn.functional.pad(Tensor([1]), (1, 1), value=math.nan), RangeError),
+    "cross of other axes": (lambda: an.linalg.cross(an.ones(3), an.ones(2, 3)), ShapeError),
+    "cross of one": (lambda: an.linalg.cross(an.ones(1), an.ones(3)), ShapeError),
+    "cross of bools": (lambda: an.cross(Tensor([True] * 3), Tensor([True] * 3)), DTypeError),
+    "gradient": (lambda: an.gradient(an.ones(3, 3), dim=(1, 1)), ShapeError),
+    "gradient from the end": (lambda: an.gradient(an.ones(3, 3), dim=(1, -1)), ShapeError),
+    "vecdot": (lambda: an.linalg.vecdot(an.ones(2), an.ones(1)), ShapeError),
+    "xp.vecdot": (lambda: xp.vecdot(xp.ones(2), xp.ones(1)), ShapeError),
+    "multinomial of integers": (lambda: an.multinomial(Tensor([1, 2]), 1), DTypeError),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results(name: str) -> None:
+    made, dtype, values = RESULTS[name]
+    assert (made().dtype.name, made().tolist()) == (dtype, values)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name: str) -> None:
+    made, error = REFUSED[name]
+    with pytest.raises(error):
+        made()
+
+
+@pytest.mark.parametrize("probs", [[0.0, 0.0], [1.0, -1.0], [1.0, math.nan], [1.0, math.inf], [[1.0, 2.0], [0.0, 0.0]]])
+def test_nothing_is_drawn_from_what_is_no_distribution(probs: Any) -> None:
+    for x in (Tensor(probs), Tensor(probs) * 1):
+        for drawn in (an.multinomial(x, 1), an.multinomial(x, 2), an.multinomial(x, 3, replacement=True)):
+            with pytest.raises(UserError, match="multinomial: probabilities are finite and not negative"):
+                drawn.tolist()
+    for _ in range(3):  # known while compiling, and in each run
+        with pytest.raises(UserError, match="probabilities"):
+            an.multinomial(an.zeros(2), 1).tolist()
+    f = an.jit(lambda p: an.multinomial(p, 1))
+    for _ in range(3):
+        assert f(Tensor([1.0, 0.0])).tolist() == [0]
+    with pytest.raises(UserError, match="probabilities"):
+        f(Tensor([-1.0, 0.0])).tolist()
+    assert f(Tensor([0.0, 1.0])).tolist() == [1]
