@@ -529,6 +529,7 @@ class Module:
             own = kind if kind is not None and t.dtype.is_float else t.dtype
             if own is not t.dtype or device not in (None, t.device):
                 new = t.detach().to(device=device).cast(own)
+                t._leave()
                 t._device, t.grad = new.device, None
                 t._assign(UOp(Op.CONTIGUOUS, own, (new.uop,)))
                 changed.append(t)

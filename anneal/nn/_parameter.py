@@ -17,8 +17,8 @@ class Parameter(Tensor):
     parameter; layers have Parameters. One with `requires_grad=False` is saved and not trained, as a buffer is.
 
     Args:
-        data: a tensor, an array, a nested list or a number, of floats; a tensor keeps its values when the parameter
-            changes, and its gradient ends here.
+        data: a tensor, an array, a nested list or a number, of floats. A tensor of this device and dtype shares its
+            values with the parameter, as with a view: who changes one in place changes both. Its gradient ends here.
         requires_grad: whether it trains.
         device, dtype: as for `Tensor`; those of `data` if it is a tensor.
 
@@ -41,6 +41,10 @@ class Parameter(Tensor):
         dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(data, device, dtype, requires_grad)
+        if isinstance(data, Tensor) and data is not self and (data.device, data.dtype) == (self.device, self.dtype):
+            shared = data.detach()._base
+            if shared is not None:
+                self._part_of(data, shared.step)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Parameter:
         copy = memo[id(self)] = Parameter(self.numpy(), self.requires_grad, device=self.device)

@@ -24,7 +24,7 @@ from anneal.errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError,
 from anneal.ops.facts import bound_int, is_bool, is_tensor, need_tensor, said, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.spelling import into, lifted, spelled, unknown
-from anneal.runtime import Handle, call_late, here, register_late
+from anneal.runtime import call_late, here, register_late
 from anneal.tracebacks import shorten
 from anneal.uop import UOp
 from anneal.uop.sizes import is_symbolic
@@ -344,6 +344,7 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
     known = op or function
     if known.__name__ in _VIEWS:
         return _viewed(function, known)
+    changes = changes or known.__name__ == "assign"
 
     @functools.wraps(function)
     def late(*args: Any, **options: Any) -> Any:
@@ -363,31 +364,30 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
 
 # Ops that give views in torch: a change in place of what they give changes what they were given (`bases.py`).
 _VIEW_NAMES = """
-broadcast_to chunk detach diagonal dsplit expand expand_as flatten getitem hsplit matrix_transpose moveaxis movedim
-narrow permute permute_dims ravel reshape reshape_as select split split_with_sizes squeeze swapaxes swapdims t
-tensor_split transpose unbind unflatten unsqueeze view view_as vsplit
+adjoint as_strided atleast_1d atleast_2d atleast_3d bitcast broadcast_to chunk contiguous detach diagonal dsplit expand
+expand_as expand_dims flatten getitem hsplit matrix_transpose moveaxis movedim narrow permute permute_dims ravel reshape
+reshape_as select split split_with_sizes squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unfold
+unsafe_chunk unsafe_split unsqueeze unstack view view_as vsplit
 """
 _VIEWS = frozenset(_VIEW_NAMES.split())
 
 
 def _viewed(function: F, known: Callable[..., Any]) -> F:
     """`deferred` for a function whose results are views of its first argument."""
+    name = known.__name__
+
+    def run(*args: Any, **options: Any) -> Any:
+        from anneal.ops.bases import link_views
+
+        out = function(*args, **options)
+        link_views(name, function, args, options, out)
+        return out
 
     @functools.wraps(function)
     def late(*args: Any, **options: Any) -> Any:
-        if not here.defers:
-            return function(*args, **options)
-        try:
-            out = call_late(known, args, options, function)
-        except Exception as error:
-            shorten(error)
-            raise
-        base = args[0] if args else None
-        if isinstance(base, Handle):
-            for part in (out,) if isinstance(out, Handle) else out:
-                if part is not base:
-                    part._part_of(base)
-        return out
+        if here.defers:
+            return call_late(known, args, options, run)
+        return function(*args, **options)
 
     late.__wrapped__ = known
     return late  # type: ignore[return-value]

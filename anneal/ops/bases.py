@@ -1,152 +1,254 @@
-"""Bases of views: what `x[0] += 1` or `x.view(-1).zero_()` changes besides the tensor that the op gave.
+"""The ways from a tensor to its views: how a view is read from it, and how what is written to a view gets there.
 
-Nodes have no memory to share. A tensor from an op that gives a view in torch knows, weakly, the tensor that it is a
-part of; an in-place op undoes the movements between the two, and the base shows the result.
+Nodes have no memory to share. A tensor from an op that gives a view in torch knows what it is a part of (`View`, in
+`anneal/runtime/handle.py`): the root, and the movements between the two. A change of any of them goes to the root,
+whose views forget their nodes and are read from it anew when they are asked for.
 """
 
 from __future__ import annotations
 
-import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from anneal.errors import GradientError, ShapeError
-from anneal.ops import nodes
+import numpy as np
+
+from anneal.errors import ShapeError
+from anneal.ops import made, nodes
 from anneal.ops.nodes import broadcast, inverse
-from anneal.runtime import Late, is_realized
+from anneal.runtime import Handle, here, is_realized
 from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes
 
-if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+__all__ = ["Recipe", "link_views"]
 
-__all__ = ["Base", "base_of", "refresh"]
+Layout = tuple[tuple[int, ...], int]  # the strides of a view, and the place of its first element
+Shape = tuple[Any, ...]
+# an op of MOVEMENT, DETACH, BITCAST or CONTIGUOUS, and its argument; or the name of another, and its arguments
+Step = tuple[Any, Any]
+_MOST = 1 << 12  # recipes that are kept, before they begin anew
 
-
-class Base:
-    """The tensor that a view is a part of, and the movements between them, the view's own first.
-
-    The movements begin at the tensor's values in the shape `core`: a reshape of a reshape is one.
-    """
-
-    __slots__ = ("_core", "_movements", "detached", "tensor")
-
-    def __init__(self, tensor: Tensor, movements: list[UOp], core: tuple[int, ...]) -> None:
-        self.tensor, self._movements, self._core = tensor, movements, core
-        self.detached = any(u.op is Op.DETACH for u in movements)
-
-    def written(self, new: UOp) -> UOp:
-        """The base's values with `new` in the view's place."""
-        for u, parent in zip(self._movements, self._replayed()[1:], strict=True):
-            new = _undone(u, new, parent)
-        return nodes.reshape(new, self.tensor.uop.shape)
-
-    def show(self, x: Tensor) -> None:
-        """Let `x` be this view of the base as it is now."""
-        x._become(self._replayed()[0])
-        x._base = weakref.ref(self.tensor), self.tensor.uop
-
-    def _replayed(self) -> list[UOp]:
-        """The view, the values that each movement is of, and the base, as it is now."""
-        found = [nodes.reshape(self.tensor.uop, self._core)]
-        for u in reversed(self._movements):
-            found.append(u.replace(src=(found[-1],)))
-        return found[::-1]
+_recipes: dict[Any, Recipe] = {}
 
 
-def base_of(x: Tensor, name: str) -> Base | None:
-    """What `x` is a view of; None where nobody has that, or torch had copied it. `name` is for messages.
+# -- steps ------------------------------------------------------------------------------------------------------------
 
-    Raises GradientError where the way from one to the other is not known any more, ShapeError where elements of the
-    view are one in the base.
-    """
-    link = x._base
-    tensor = None if link is None else link[0]()
-    if tensor is None:
-        return None
-    try:
-        at = link[1].numbering.node(link[1].template) if isinstance(link[1], Late) else link[1]
-    except LookupError:  # it was computed since, and what it was before is forgotten
-        at = tensor.uop
-    ends = {}
-    for end in (at, tensor.uop):
-        ends[end] = end.shape
-        while end.op is Op.RESHAPE:
-            end = end.src[0]
-        ends.setdefault(end, end.shape)
-    movements: list[UOp] = []
-    u = x.uop
-    while u not in ends:
-        if u.op not in MOVEMENT and u.op is not Op.DETACH:
-            raise GradientError(
-                f"{name}: the tensor is a view of another, of shape {tensor.shape}, which was computed since the "
-                "view was "
-                "taken: take the view again, or change a copy, x.clone()"
-            )
-        movements.append(u)
-        u = u.src[0]
-    if not _is_view(ends[u], movements):
-        x._base = None
-        return None
-    if any(v.op is Op.EXPAND for v in movements):
-        raise ShapeError(f"{name}: several elements of the expanded tensor are one in memory; use .clone() first")
-    return Base(tensor, movements, ends[u])
+_READ: Final[dict[Any, Callable[[UOp, Any], UOp]]] = {
+    Op.RESHAPE: nodes.reshape,
+    Op.EXPAND: nodes.expand,
+    Op.PERMUTE: nodes.permute,
+    Op.PAD: nodes.pad,
+    Op.SHRINK: nodes.shrink,
+    Op.FLIP: nodes.flip,
+    Op.DETACH: lambda u, _: UOp(Op.DETACH, u.dtype, (u,)),
+    Op.BITCAST: lambda u, dtype: UOp(Op.BITCAST, dtype, (u,)),
+    Op.CONTIGUOUS: lambda u, _: u,
+}
 
 
-def refresh(x: Tensor, name: str) -> None:
-    """Let a view that is about to be changed show its base as it is now."""
-    link = x._base
-    if link is not None:
-        base = base_of(x, name)
-        if base is not None and base.tensor.uop is not link[1]:
-            base.show(x)
+# steps after which no element is there twice
+_APART: Final[frozenset[Any]] = frozenset((*_READ, "diagonal")) - {Op.EXPAND}
 
 
-def _undone(u: UOp, new: UOp, parent: UOp) -> UOp:
-    """The values that a movement was of, where it now gives `new`."""
-    if u.op is Op.RESHAPE:
+def _read(u: UOp, op: Any, arg: Any) -> UOp:
+    """What a step shows of `u`."""
+    movement = _READ.get(op)
+    if movement is not None:
+        return movement(u, arg)
+    with _as_they_stand():
+        shown: UOp = getattr(made.tensor(u, "cpu"), op)(*arg).uop  # the device is of no account to a node
+        return shown
+
+
+class _as_they_stand:
+    """Ops within the block are parts of one."""
+
+    def __enter__(self) -> None:
+        self._before, here.defers = here.defers, False
+
+    def __exit__(self, *_: object) -> None:
+        here.defers = self._before
+
+
+def _undone(op: Any, arg: Any, new: UOp, parent: UOp) -> UOp:
+    """The values that a step was of, where it now gives `new`."""
+    if op is Op.RESHAPE:
         return nodes.reshape(new, parent.shape)
-    if u.op is Op.PERMUTE:
-        return nodes.permute(new, inverse(u.arg))
-    if u.op is Op.FLIP:
-        return nodes.flip(new, u.arg)
-    if u.op is Op.DETACH:
+    if op is Op.PERMUTE:
+        return nodes.permute(new, inverse(arg))
+    if op is Op.FLIP:
+        return nodes.flip(new, arg)
+    if op is Op.DETACH or op is Op.CONTIGUOUS:
         return new
-    if u.op is Op.PAD:
-        return nodes.shrink(new, tuple([(b, b + n) for (b, _), n in zip(u.arg, parent.shape, strict=True)]))
+    if op is Op.BITCAST:
+        return UOp(op, parent.dtype, (new,))
+    if op is Op.PAD:
+        return nodes.shrink(new, tuple([(b, b + n) for (b, _), n in zip(arg, parent.shape, strict=True)]))
+    if op is not Op.SHRINK:
+        return _scattered(lambda u: _read(u, op, arg), new, parent)
     if is_realized(parent) or parent.op is Op.UPDATE:
-        return UOp(Op.UPDATE, parent.dtype, (parent, new), tuple([b for b, _ in u.arg]))
-    around = tuple([(b, n - e) for (b, e), n in zip(u.arg, parent.shape, strict=True)])
+        return UOp(Op.UPDATE, parent.dtype, (parent, new), tuple([b for b, _ in arg]))
+    around = tuple([(b, n - e) for (b, e), n in zip(arg, parent.shape, strict=True)])
     inside = nodes.pad(broadcast(const(dtypes.bool_, True), new.shape), around)
     return alu(Op.WHERE, (inside, nodes.pad(new, around), parent))
 
 
-def _is_view(shape: tuple[int, ...], movements: list[UOp]) -> bool:
-    """Whether torch gives a view, rather than a copy: whether strides can say where the elements are."""
-    strides = _contiguous(shape)
-    for u in reversed(movements):
-        if not all(isinstance(n, int) for n in (*u.shape, *u.src[0].shape)):
-            return True
-        if u.op is Op.RESHAPE:
-            found = _strides(u.src[0].shape, strides, u.shape)
+def _scattered(read: Callable[[UOp], UOp], new: UOp, whole: UOp) -> UOp:
+    """The whole with `new` in the places that `read` shows of it: by their numbers."""
+    flat = (whole.size,)
+    places = read(nodes.reshape(nodes.iota(whole.size), whole.shape))
+    with _as_they_stand():
+        old, at, given = [
+            made.tensor(nodes.reshape(u, n), "cpu")
+            for u, n in ((whole, flat), (places, (new.size,)), (new, (new.size,)))
+        ]
+        return nodes.reshape(old.scatter(0, at, given).uop, whole.shape)
+
+
+# -- ways -------------------------------------------------------------------------------------------------------------
+
+
+class Recipe:
+    """The way from a tensor of `shape` to a view of it: steps, the first of which is of the tensor."""
+
+    __slots__ = ("_layout", "_then", "detached", "shape", "steps")
+
+    def __init__(self, shape: Shape, steps: tuple[Step, ...]) -> None:
+        self.shape, self.steps = shape, steps
+        self.detached = any(op is Op.DETACH for op, _ in steps)
+        self._layout: Any = False  # not looked for yet
+        self._then: dict[Recipe, Recipe] = {}
+
+    @staticmethod
+    def of(shape: Shape, steps: tuple[Step, ...]) -> Recipe:
+        """The recipe of these steps: equal ones are one."""
+        found = _recipes.get((shape, steps))
+        if found is None:
+            if len(_recipes) >= _MOST:
+                _recipes.clear()
+            found = _recipes[shape, steps] = Recipe(shape, steps)
+        return found
+
+    def then(self, step: Recipe) -> Recipe:
+        """The way to a view of the view."""
+        found = self._then.get(step)
+        if found is None:
+            if len(self._then) >= _MOST:
+                self._then.clear()
+            if (
+                step.steps
+                and step.steps[0][0] == "as_strided"
+                and self.layout not in (None, (_contiguous(step.shape), 0))
+            ):
+                raise ShapeError(
+                    "as_strided: strides count from the first element in memory, and a tensor of shape "
+                    f"{step.shape} is a part of another: take it of that one, with storage_offset=, or of a .clone()"
+                )
+            found = self._then[step] = Recipe.of(self.shape, (*self.steps, *step.steps))
+        return found
+
+    @property
+    def layout(self) -> Layout | None:
+        """Where torch has the elements; None where strides cannot say it: there it copies."""
+        if self._layout is False:
+            self._layout = _layout(self.shape, self.steps)
+        layout: Layout | None = self._layout
+        return layout
+
+    @property
+    def is_view(self) -> bool:
+        """Whether torch gives a view, rather than a copy."""
+        return self.layout is not None
+
+    def read(self, u: UOp) -> UOp:
+        """The view, where the whole is `u`."""
+        for op, arg in self.steps:
+            u = _read(u, op, arg)
+        return u
+
+    def written(self, name: str, u: UOp, new: UOp) -> UOp:
+        """The whole, where it was `u`, with `new` in the view's place; `name` is for messages.
+
+        Raises ShapeError where several elements of the view are one in the whole.
+        """
+        if self.layout is not None and _overlap(new.shape, self.layout[0]):
+            raise ShapeError(f"{name}: several elements of the expanded tensor are one in memory; use .clone() first")
+        if not _APART.issuperset([op for op, _ in self.steps]):
+            return _scattered(self.read, new, u)
+        passed = [u]
+        for op, arg in self.steps:
+            passed.append(_read(passed[-1], op, arg))
+        for (op, arg), parent in zip(reversed(self.steps), reversed(passed[:-1]), strict=True):
+            new = _undone(op, arg, new, parent)
+        return new
+
+
+def _overlap(shape: Shape, strides: Sequence[int]) -> bool:
+    """Whether elements that strides name are one in memory."""
+    if not strides or 0 in shape or not all(isinstance(n, int) for n in shape):
+        return False
+    reach = 0
+    for stride, n in sorted([(abs(s), n) for s, n in zip(strides, shape, strict=True) if n != 1]):
+        if stride <= reach or not stride:
+            places = sum([np.arange(n).reshape(-1, *[1] * i) * s for i, (n, s) in enumerate(zip(shape, strides))])
+            return bool(np.unique(places).size < np.size(places))
+        reach += stride * (n - 1)
+    return False
+
+
+def _layout(shape: Shape, steps: Sequence[Step]) -> Layout | None:
+    """The layout of a view of a contiguous tensor; ((), 0) where sizes are Variables'."""
+    strides, offset = _contiguous(shape), 0
+    for op, arg in steps:
+        if not all(isinstance(n, int) for n in shape):
+            return (), 0
+        if op is Op.RESHAPE:
+            found = _strides(shape, strides, arg)
             if found is None:
-                return False
-            strides = found
-        elif u.op is Op.PERMUTE:
-            strides = [strides[a] for a in u.arg]
-        elif u.op is Op.FLIP:
-            strides = [-s if a in u.arg else s for a, s in enumerate(strides)]
-        elif u.op is Op.EXPAND:
-            strides = [0 if a != b else s for s, a, b in zip(strides, u.src[0].shape, u.shape, strict=True)]
-    return True
+                return None
+            shape, strides = arg, found
+        elif op is Op.PERMUTE:
+            shape, strides = tuple([shape[a] for a in arg]), tuple([strides[a] for a in arg])
+        elif op is Op.FLIP:
+            offset += sum([strides[a] * (shape[a] - 1) for a in arg if shape[a]])
+            strides = tuple([-s if a in arg else s for a, s in enumerate(strides)])
+        elif op is Op.EXPAND:
+            shape, strides = arg, tuple([0 if a != b else s for s, a, b in zip(strides, shape, arg, strict=True)])
+        elif op is Op.SHRINK:
+            if not all(isinstance(n, int) for pair in arg for n in pair):
+                return (), 0
+            offset += sum([b * s for (b, _), s in zip(arg, strides, strict=True)])
+            shape = tuple([e - b for b, e in arg])
+        elif op is Op.CONTIGUOUS:
+            if 0 not in shape and any(
+                a != b and n != 1 for n, a, b in zip(shape, strides, _contiguous(shape), strict=True)
+            ):
+                return None  # what is not contiguous is copied
+        elif op is Op.PAD:  # of what is cut off again (`nodes.every`)
+            shape = tuple([n + b + e for n, (b, e) in zip(shape, arg, strict=True)])
+        elif op == "as_strided":
+            shape, strides, offset = tuple(arg[0]), tuple(arg[1]), arg[2] or 0
+        elif op == "unfold":
+            dim, n, step = arg
+            strides = (*[s * step if a == dim else s for a, s in enumerate(strides)], strides[dim])
+            shape = (*[(m - n) // step + 1 if a == dim else m for a, m in enumerate(shape)], n)
+        elif op == "diagonal":
+            at, a, b = arg
+            top, left = max(0, -at), max(0, at)
+            offset += top * strides[a] + left * strides[b]
+            n = max(0, min(shape[a] - top, shape[b] - left))
+            rest = [i for i in range(len(shape)) if i not in (a, b)]
+            shape, strides = (*[shape[i] for i in rest], n), (*[strides[i] for i in rest], strides[a] + strides[b])
+    return strides, offset
 
 
-def _contiguous(shape: tuple[int, ...]) -> list[int]:
+def _contiguous(shape: Shape) -> tuple[int, ...]:
     strides = [1] * len(shape)
     for axis in reversed(range(len(shape) - 1)):
-        strides[axis] = strides[axis + 1] * shape[axis + 1]
-    return strides
+        n = shape[axis + 1]
+        strides[axis] = strides[axis + 1] * (max(n, 1) if isinstance(n, int) else 1)
+    return tuple(strides)
 
 
-def _strides(shape: tuple[int, ...], strides: list[int], new: tuple[int, ...]) -> list[int] | None:
+def _strides(shape: Shape, strides: Sequence[int], new: Shape) -> tuple[int, ...] | None:
     """The strides of a reshaped view; None where there are none.
 
     Axes that lie in memory as one are joined; each group must be a run of the new axes.
@@ -161,7 +263,7 @@ def _strides(shape: tuple[int, ...], strides: list[int], new: tuple[int, ...]) -
             groups[-1] = [groups[-1][0] * n, s]
         else:
             groups.append([n, s])
-    out = [0] * len(new)
+    out = list(_contiguous(new))
     axis = len(new) - 1
     for count, stride in reversed(groups):
         step = 1
@@ -171,4 +273,92 @@ def _strides(shape: tuple[int, ...], strides: list[int], new: tuple[int, ...]) -
             axis -= 1
         if step != count:
             return None
-    return out
+    return tuple(out)
+
+
+# -- what an op gave --------------------------------------------------------------------------------------------------
+
+
+def link_views(name: str, op: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], out: Any) -> None:
+    """Note of the results of an op that gives views what they are parts of: of its first tensor.
+
+    Args:
+        name: the op's name.
+        op: the op.
+    """
+    base = next((x for x in (*args, *options.values()) if isinstance(x, Handle)), None)
+    parts = (out,) if isinstance(out, Handle) else tuple(out)
+    if base is None or (name == "getitem" and not _is_basic(args[1])):
+        return
+    for n, part in enumerate(parts):
+        if part is not base and part._base is None:
+            steps = _NAMED[name](base, *args[1:], **options) if name in _NAMED else _steps(part.uop, base.uop)
+            if steps is None:  # folding hides the way
+                steps = _probed(op, base, args, options, n)
+            if steps is None:
+                continue
+            if name == "detach" and not any(o is Op.DETACH for o, _ in steps):
+                steps = (*steps, (Op.DETACH, None))
+            part._part_of(base, Recipe.of(base.uop.shape, steps))
+
+
+def _is_basic(index: Any) -> bool:
+    """Whether an index has no tensors, arrays and lists."""
+    kinds = (int, slice, type(None), type(Ellipsis), UOp, np.integer)
+    return all(isinstance(x, kinds) for x in (index if isinstance(index, tuple) else (index,)))
+
+
+def _steps(u: UOp, base: UOp) -> tuple[Step, ...] | None:
+    """The movements from `base` to `u`; None where that is not how `u` was made."""
+    core = base
+    while core.op is Op.RESHAPE:  # a reshape of a reshape is one
+        core = core.src[0]
+    steps: list[Step] = []
+    while u is not base:
+        if u is core:
+            if not steps or steps[-1][0] is not Op.RESHAPE:
+                steps.append((Op.RESHAPE, core.shape))
+            break
+        if u.op in MOVEMENT or u.op is Op.DETACH:
+            steps.append((u.op, u.arg))
+        elif u.op is Op.BITCAST:
+            steps.append((u.op, u.dtype))
+        elif u.op is Op.CONTIGUOUS:
+            steps.append((u.op, None))
+        else:
+            return None
+        u = u.src[0]
+    return tuple(reversed(steps))
+
+
+def _probed(
+    op: Callable[..., Any], base: Any, args: tuple[Any, ...], options: dict[str, Any], n: int
+) -> tuple[Step, ...] | None:
+    """`_steps` of the op's result number `n`, from a node that nothing folds away."""
+    u = base.uop
+    probe = UOp(Op.PARAM, u.dtype, (), (-1, u.shape), tag="probe")
+    t = base._new_plain(probe)
+    with _as_they_stand():
+        out = op(*[t if x is base else x for x in args], **{k: t if x is base else x for k, x in options.items()})
+    found = out if isinstance(out, Handle) else tuple(out)[n]
+    return _steps(found.uop, probe)
+
+
+def _named_diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> tuple[Step, ...]:
+    return (("diagonal", (offset, dim1 % x.ndim, dim2 % x.ndim)),)
+
+
+def _named_unfold(x: Any, dim: int = 0, size: int = 1, step: int = 1, dimension: int | None = None) -> tuple[Step, ...]:
+    at = (dim if dimension is None else dimension) % max(x.ndim, 1)
+    return (("unfold", (at, size, step)),) if x.ndim else ((Op.RESHAPE, (1,)),)
+
+
+def _named_as_strided(x: Any, size: Any = (), stride: Any = (), storage_offset: int | None = None) -> tuple[Step, ...]:
+    return (("as_strided", (tuple(size), tuple(stride), storage_offset)),)
+
+
+_NAMED: Final[dict[str, Callable[..., tuple[Step, ...]]]] = {
+    "diagonal": _named_diagonal,
+    "unfold": _named_unfold,
+    "as_strided": _named_as_strided,
+}

@@ -349,7 +349,7 @@ def blackman_window(window_length: int, periodic: bool = True, *, device: str | 
 
 @checked
 def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor:
-    """A copy of an array, of its dtype.
+    """A copy of an array, of its dtype: it does not see later changes of the array, whose memory torch shares.
 
     >>> from anneal.tensor import Tensor
     >>> import numpy as np

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops.arguments import changing, checked
 from anneal.ops.axes import broadcast_shapes
-from anneal.ops.bases import Base, base_of, refresh
 from anneal.ops.elementwise import Operand, binary, difference, floor_quotient, modulo, power, quotient
 from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.logic import bitwise, shift
@@ -33,15 +32,11 @@ def _kind(dtype: DType) -> int:
 
 
 def need_changeable(x: Tensor, name: str) -> None:
-    """Raise GradientError for a leaf whose gradient is wanted and which somebody may have computed with.
-
-    A view shows its base as it is now from here on.
-    """
+    """Raise GradientError for a leaf whose gradient is wanted and which somebody may have computed with."""
     if x.requires_grad and x.is_leaf and grad_enabled():
         raise GradientError(
             f"{name}: a leaf that requires a gradient cannot be changed in place; use .clone() first, or no_grad()"
         )
-    refresh(x, name)
 
 
 def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
@@ -60,16 +55,15 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
             f"cast it before, or write x = x + y"
         )
     u = u.cast(old.dtype)
-    base = base_of(x, name)
-    if base is not None:
-        _change_base(x, name, base, u, new)
+    if x._base is not None and x._is_part():
+        _change_root(x, name, u, new)
         return x
     if grad_enabled() or not x.requires_grad:
         if new.requires_grad and is_realized(u):
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))  # a leaf's memory: its gradient goes on through a node of its own
-        x._take(u)
         here.context.tensors.flags += x._wants is not new.requires_grad
         x._wants, x._leaf, x._spent = new.requires_grad, new.is_leaf, False
+        x._take(u)
     elif x.is_leaf:
         x.assign(x._new_plain(u))
     else:
@@ -78,19 +72,18 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
     return x
 
 
-def _change_base(x: Tensor, name: str, base: Base, u: UOp, new: Tensor) -> None:
-    """Let the tensor that `x` is a view of show `u` in its place, and `x` be that view of it."""
-    t = base.tensor
-    whole = base.written(u)
-    if base.detached:
+def _change_root(x: Tensor, name: str, u: UOp, new: Tensor) -> None:
+    """Let the tensor that `x` is a view of show `u` in its place, and so `x`."""
+    link = x._base
+    assert link is not None
+    root: Any = link.root
+    whole = link.recipe.written(name, root.uop, u)
+    if link.recipe.detached or (x.is_leaf and x.requires_grad):
         with no_grad():
-            changed(t, name, t._new_plain(whole))
+            changed(root, name, root._new_plain(whole))
     else:
-        need_changeable(t, name)
-        changed(t, name, t._new(whole, new))
-    base.show(x)
-    if not base.detached:
-        x._wants, x._leaf, x._spent = t.requires_grad, not t.requires_grad, False
+        need_changeable(root, name)
+        changed(root, name, root._new(whole, new))
 
 
 def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:

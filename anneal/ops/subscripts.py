@@ -128,14 +128,14 @@ def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
 def _put(x: Tensor, new: UOp, given: Tensor) -> None:
     """Let `x` show `new`, which was made of it and of `given`."""
     out = x._new(broadcast(new, x.shape), given) if not x.is_leaf else given._new(new)
-    if x._base is not None and x._base[0]() is not None:
+    if x._base is not None and x._is_part():
         changed(x, "index", out)  # a view: what it is a part of changes too
         return
     wanted = x.requires_grad and x.is_leaf
-    x._assign(x._leaf_of(out.uop) if wanted else out.uop)
     if not wanted:
         here.context.tensors.flags += x._wants is not out.requires_grad
         x._wants, x._leaf = out.requires_grad, out.is_leaf
+    x._assign(x._leaf_of(out.uop) if wanted else out.uop)
 
 
 def iterate(x: Tensor) -> Iterator[Tensor]:

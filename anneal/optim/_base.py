@@ -327,7 +327,9 @@ class Optimizer:
 
     def _apply(self, results: Sequence[Tensor]) -> None:
         """Update the parameters by their gradients, and compute."""
-        numbering = numbering_of() if self._follows() else None
+        # what a parameter is a part of changes too
+        parts = any(t._base is not None and t._is_part() for group in self.param_groups for t in group["params"])
+        numbering = numbering_of() if self._follows() and not parts else None
         found = None if numbering is None else self._known(numbering)
         # Nothing asks for a gradient through what is computed here: memory shall not keep the graph of the step.
         with no_grad():

@@ -36,7 +36,7 @@ ARGUMENT = "argument"  # the tag of the bindings that a captured function is cal
 # when the next call needs its memory.
 _SMALL_RESULT = 1 << 16
 
-_LEAF, _UOP = attrgetter("leaf"), attrgetter("uop")
+_LEAF, _UOP, _VIEWS = attrgetter("leaf"), attrgetter("uop"), attrgetter("_views")
 
 Swap = Callable[[], Sequence[tuple[OpaqueBuffer, OpaqueBuffer]]]  # makes pairs of buffers, the old and the new
 
@@ -140,10 +140,19 @@ class Capture:
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
         self.result = rebuild(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
         self.sources = [self._source(r, internal, given, any(r is t for t in run.state)) for r in run.results]
+        # results that are views of others, by number: which, of which, and how
+        self._aliases = [
+            (n, m, view.recipe)
+            for n, r in enumerate(run.results)
+            if (view := r._base) is not None and r._is_part()
+            for m, other in enumerate(run.results)
+            if other is view.root
+        ]
         self._states = list(self.state.values())
         seen: list[Callable[[], Handle | None]] = [r.ref for r in self.reads.values()]
         seen += [w.ref for w in self.state.values()]
         self.wanting = [(r, t._wants) for r in seen if (t := r()) is not None]
+        self._viewed = False  # whether the state had views when it was last written
         self._watch()
         self._bind(run.recording, carried)
         self.origins = [step.origins for step in run.recording.steps if isinstance(step, Launch)]
@@ -175,6 +184,8 @@ class Capture:
                 self.reads[id(s)] = Read(owner, s)
             elif current is not None and id(current) in now:
                 carried[id(s)] = current
+            elif owner._is_part():  # a view that was in memory, and what it is a part of has changed since
+                self.reads[id(s)] = Read(owner, s)
         for key, t in now.items():
             shown = storage_of(t.uop)
             assert shown is not None
@@ -194,6 +205,11 @@ class Capture:
         shown = storage_of(leaf)
         if state:
             return lambda arguments: result
+        if (view := result._base) is not None and result._is_part() and (view.recipe.detached or not view.root._wants):
+            root, recipe, kind, under = view.root, view.recipe, type(result), storage_of(view.root.uop)
+            mine = under is not None and under.owner is not None and under.owner() is root
+            if mine and (id(under) in self.state or id(under) not in (internal | given.keys())):
+                return lambda arguments: kind._view_of(root, recipe)  # of a tensor that others see
         if shown is not None and id(shown) in given:
             number = given[id(shown)]
             return lambda arguments: make(buffer_leaf(arguments[number], self._now(shape)), device.name)
@@ -347,6 +363,8 @@ class Capture:
         for r, shown in self.graded:
             if (t := r()) is not None:
                 t._grad = shown
+        if self._viewed:
+            self._outdate_views()
         results = self.results(arguments)
         for waiting in self.in_flight.values():
             waiting.popleft()
@@ -377,6 +395,9 @@ class Capture:
         made = [make(arguments) for make in self.sources]
         for n in self.spent:
             made[n]._spent = True
+        for n, m, recipe in self._aliases:
+            if made[n]._base is None:
+                made[n]._part_of(made[m], recipe)
         return rebuild(self.result, iter(made), self._now)
 
     def _now(self, sizes: Any) -> Any:
@@ -432,6 +453,17 @@ class Capture:
             self._nodes += (h.leaf, h.flat)
             self._references += (h.alone + more, h.flat_alone + more)
 
+    def _outdate_views(self) -> None:
+        """The state is about to change, or has changed: views of it show it as it will be. One that is state itself is
+        written along with it."""
+        own = {id(t) for h in self._states if (t := h.ref()) is not None}
+        self._viewed = False
+        for h in self._states:
+            t = h.ref()
+            if t is not None and t._views is not None:
+                t._outdate_views(own)
+                self._viewed = self._viewed or t._views is not None
+
     def _protect(self) -> None:
         """Read reassigned tensors anew; leave a copy of what is about to be overwritten to those who still use it."""
         buffer, reshape = Op.BUFFER, Op.RESHAPE
@@ -445,10 +477,15 @@ class Capture:
                     continue
             r.follow(self.device, self.rebind)
         state = self._states
+        shown = [h.ref() for h in state]
         try:
-            untouched = all(map(is_, map(_UOP, [h.ref() for h in state]), map(_LEAF, state)))
+            if any(map(_VIEWS, shown)):
+                self._outdate_views()
+            untouched = all(map(is_, map(_UOP, shown), map(_LEAF, state)))
         except AttributeError:  # one of them is gone
+            self._outdate_views()
             untouched = False
+        del shown
         if not untouched or list(map(getrefcount, self._nodes)) != self._references:
             self._nodes.clear()
             for h in state:

@@ -214,11 +214,15 @@ def realize_new(
         if _repeated([*group, *changed], name, new, numbering, lines):
             for t in changed:
                 t._alias = None
+                if t._views is not None:
+                    t._outdate_views()
             here.effects += 1
             reset(numbering)
             return
     for t, template, line in zip(changed, templates, lines, strict=True):
         become_late(t, Late(numbering, template, line))
+        if t._views is not None:
+            t._outdate_views()
     realize([*tensors, *changed])
 
 
@@ -235,6 +239,9 @@ def _realize_on(group: Sequence[Handle], name: str, told: list[tuple[Plan, list[
     for t, old, u in zip(group, lazy, made, strict=True):
         if t.uop is old:  # else another thread has computed it, or assigned to it, meanwhile
             _settled(t, u)
+    for t in group:
+        if t._views is not None:
+            t._show_views()
 
 
 def _settled(t: Handle, u: UOp) -> None:
@@ -297,6 +304,9 @@ def _repeated(
         if (t.uop if (late := t.late) is None else late) is old:
             t._settle(leaf)
             own(t)
+    for t in group:
+        if t._views is not None:
+            t._show_views()
     made.done()
     for watch in here.realized:
         watch += [weakref.ref(t) for t in group]

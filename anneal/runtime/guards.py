@@ -124,8 +124,12 @@ class Guards:
             return
         depth += 1
         if isinstance(value, Handle):
+            if (view := value._base) is not None and value._is_part():
+                # what it is a part of may change: then it gets another node
+                self._attributes[id(value), "_base"] = value, "_base", view
+                self._look(view.root, depth)
             # of one that was computed from others a gradient goes on to those
-            if not is_realized(value.uop) or (value._wants and not value._leaf):
+            elif not is_realized(value.uop) or (value._wants and not value._leaf):
                 self._attributes[id(value), "uop"] = value, "uop", value.uop
         elif value is os.getenv:
             self._look(os.environ, depth)

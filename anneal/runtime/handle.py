@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import operator
 import weakref
+from collections.abc import Container
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Self
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from anneal.uop import UOp
+from anneal.uop import Op, UOp
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from anneal.runtime.numbering import Late
 
-__all__ = ["INSIDE", "SEEN", "UNSEEN", "Handle"]
+__all__ = ["INSIDE", "SEEN", "UNSEEN", "Handle", "View"]
 
 SEEN, UNSEEN = 1, 2  # used by calls that were noted (`uses.py`), or were not
 
@@ -72,6 +74,60 @@ def _shown(name: str, slot: str, doc: str, write: str) -> property:
     return property(operator.attrgetter(slot), refuse, doc=doc)
 
 
+class Recipe(Protocol):
+    """The way from a tensor to a view of it; `anneal/ops/bases.py` makes them."""
+
+    detached: bool  # no gradient goes that way
+
+    @property
+    def is_view(self) -> bool:
+        """Whether torch gives a view, rather than a copy."""
+
+    def then(self, step: Any) -> Any:
+        """The way to a view of the view."""
+
+    def read(self, u: UOp) -> UOp:
+        """The view, where the whole is `u`."""
+
+    def written(self, name: str, u: UOp, new: UOp) -> UOp:
+        """The whole, where it was `u`, with `new` in the view's place; `name` is for messages."""
+
+
+class View:
+    """The place of a view: what `recipe` shows of `root`, which is no view; `step` is the last part of that way.
+
+    It keeps `root` alive, whose values others may see and change. A view whose root was changed is *outdated*: it has
+    neither a node nor a record in place of one, and gets a node when it is asked for it.
+    """
+
+    __slots__ = ("recipe", "root", "step")
+
+    def __init__(self, root: Handle, recipe: Recipe, step: Recipe) -> None:
+        self.root, self.recipe, self.step = root, recipe, step
+
+    def outdate(self, v: Handle) -> None:
+        """The root shows other values than when `v`, whose place this is, got its node."""
+        if not self.recipe.is_view:
+            v._base = None
+            return
+        root = self.root
+        if not self.recipe.detached and not (v._leaf and v._wants):
+            v._wants, v._leaf, v._spent = root._wants, not root._wants, False
+        v.late = v._alias = None
+        v._used = UNSEEN if v._wants else 0
+        try:
+            del v.uop
+        except AttributeError:  # it has none
+            pass
+
+    def show(self, v: Handle) -> UOp:
+        """The node of `v`, whose place this is; it has that from now on."""
+        v.uop = self.recipe.read(self.root.uop)
+        if v._leaf and v._wants:
+            v._set_wants(True)  # a leaf has a node of its own
+        return v.uop
+
+
 class Handle:
     """A name of a node that stays while the node changes: a lazy one at first, a BUFFER once it is computed.
 
@@ -88,6 +144,7 @@ class Handle:
         "_leaf",
         "_spent",
         "_used",
+        "_views",
         "_wants",
         "late",
         "uop",
@@ -101,7 +158,8 @@ class Handle:
     _leaf: bool  # `requires_grad` was set on it, or it wants none
     _alias: UOp | None  # the node that graphs have of a leaf that was lazy when they were made
     _spent: bool  # its backward was taken
-    _base: Any  # of a view: what it is a part of (`_part_of`), else None
+    _base: View | None  # of a view: what it is a part of (`_part_of`)
+    _views: list[weakref.ref[Handle]] | None  # of what has views: those, and some that are gone
     _grad: Any  # a handle, None, or INSIDE
     _hooks: Any  # only of leaves with hooks (`Tensors.hooked`)
     _used: int  # SEEN or UNSEEN once graphs may have it
@@ -144,19 +202,84 @@ class Handle:
         t._leaf = not requires_grad
         t._wants = requires_grad
         t.late = late
-        t._grad = t._alias = t._base = None
+        t._grad = t._alias = t._base = t._views = None
         t._spent = False
         t._used = 0
         return t
 
-    def _part_of(self, other: Handle) -> None:
-        """Note that this is a view of `other`, as it is now, or of what that is a part of."""
-        link = other._base
-        if link is not None and link[0]() is not None:
-            self._base = link
+    # -- views ----------------------------------------------------------------------------------------------------
+
+    def _part_of(self, base: Handle, step: Recipe) -> None:
+        """Note that this is what `step` shows of `base`: a view of it, or of what that is a view of."""
+        link = base._base
+        if link is not None and base._is_part():
+            root, recipe = link.root, link.recipe.then(step)
         else:
-            late = other.late
-            self._base = weakref.ref(other), other.uop if late is None else late
+            root, recipe = base, step
+        self._base = View(root, recipe, step)
+        views = root._views
+        if views is None:
+            root._views = [weakref.ref(self)]
+            return
+        views.append(weakref.ref(self))
+        n = len(views)
+        if n > 15 and not n & (n - 1):
+            root._views = [r for r in views if r() is not None]
+
+    @classmethod
+    def _view_of(cls, root: Handle, recipe: Recipe) -> Self:
+        """What `recipe` shows of `root`, from now on; no gradient flows through it."""
+        t = cls._late(None, root._device, False)  # type: ignore[arg-type]
+        t._part_of(root, recipe)
+        return t
+
+    def _is_part(self) -> bool:
+        """Whether what this shows is a part of another's values. It is none any more, and forgets the other, where
+        torch has copied, or where nobody else can see that one."""
+        link = self._base
+        if link is None:
+            return False
+        if link.recipe.is_view and getrefcount(link.root) > _SOLE:
+            return True
+        self.uop if self.late is None else None  # noqa: B018  # one that is outdated is made anew, for the last time
+        self._base = None
+        return False
+
+    def _outdate_views(self, but: Container[int] = ()) -> None:
+        """This shows other values: views of it forget their nodes, and are made anew when they are asked for; those in
+        `but`, by id, keep them."""
+        live = False
+        for r in self._views or ():
+            v = r()
+            if v is not None and (link := v._base) is not None and link.root is self:
+                live = True
+                if id(v) not in but:
+                    link.outdate(v)
+        if not live:
+            self._views = None
+
+    def _show_views(self) -> None:
+        """The values are in memory now: views that were not computed, and want no gradient, go on from there."""
+        for r in self._views or ():
+            v = r()
+            if v is not None and not v._wants and (link := v._base) is not None and link.root is self:
+                if v.late is not None or _is_lazy(v):
+                    link.outdate(v)
+
+    def _leave(self) -> None:
+        """Share no values with others any more: what is a view of this goes on with the values of now."""
+        if self._base is not None:
+            self.uop if self.late is None else None  # noqa: B018
+            self._base = None
+        views, self._views = self._views, None
+        live = [v for r in views or () if (v := r()) is not None and v._base is not None and v._base.root is self]
+        if live:
+            heir = type(self)._from_uop(self.uop, self._device)
+            heir._wants, heir._leaf = self._wants, not self._wants
+            heir._views = [weakref.ref(v) for v in live]
+            for v in live:
+                assert v._base is not None
+                v._base = View(heir, v._base.recipe, v._base.step)
 
     def _is_plain(self) -> bool:
         """Whether it is as an op gives it: nothing is known of it but its node, and whether it wants a gradient."""
@@ -168,8 +291,11 @@ class Handle:
             """The node of a late tensor, which has none before it is asked for it."""
             if name == "uop":
                 late = self.late
+                if late is not None:
+                    return late.node_of(self)
+                link = self._base
                 # without one another thread has given it a node just now
-                return object.__getattribute__(self, "uop") if late is None else late.node_of(self)
+                return object.__getattribute__(self, "uop") if link is None else link.show(self)
             if name in _LINALG:
                 return getattr(import_module("anneal.linalg.older"), name).__get__(self)
             write = f": write {_INSTEAD[name]}" if name in _INSTEAD else ""
@@ -188,3 +314,25 @@ class Handle:
     def numpy(self) -> npt.NDArray[Any]:
         """The values as a new array."""
         raise NotImplementedError
+
+
+_node_of = vars(Handle)["uop"].__get__  # of one that has a node: it asks nobody
+
+
+def _is_lazy(t: Handle) -> bool:
+    """Whether a tensor has a node that is more than another shape of memory."""
+    try:
+        u = _node_of(t)
+    except AttributeError:
+        return False
+    while u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u.op is not Op.BUFFER
+
+
+def _references_when_sole() -> int:
+    view = View(_create(Handle), None, None)  # type: ignore[arg-type]
+    return getrefcount(view.root)
+
+
+_SOLE: Final = _references_when_sole()  # of a root that one view has, and nobody else

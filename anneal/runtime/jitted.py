@@ -234,6 +234,10 @@ class Jit(Generic[P, R]):
             result = self.function(*args, **kwargs)
             results: list[Handle] = []
             flatten(result, results, None)
+            arguments = {id(t) for t in given} | {id(t._base.root) for t in given if t._base is not None}
+            for r in results:  # what is returned shares nothing with arguments: a replay gets others
+                if r._base is not None and id(r._base.root) in arguments:
+                    r._leave()
             nodes = [(t, t.uop) for t in results]
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))

@@ -103,6 +103,7 @@ class _Entry:
     changed: list[tuple[int, UOp, tuple[bool, bool, bool] | None]]
     checks: list[tuple[Any, ...]]  # looks at values that the host has: (function, template, further arguments)
     given: Given | None  # what it was called with, if a gradient may flow through it
+    steps: list[Any] | None  # of views of the first argument: the way to each result (`View.step`)
 
 
 def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool:
@@ -177,11 +178,11 @@ def call(
     """
     state = vars(here)  # of this thread: it is looked for once
     if at_once(state):
-        return run(*args, **options)
+        return _plainly(run, args, options) if refused is None else run(*args, **options)
     f, code, named = _place()
     n = numbering_of((code, f.f_lasti), state)
     if n is None:
-        return run(*args, **options)
+        return _plainly(run, args, options) if refused is None else run(*args, **options)
     at = arena()._here
     key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, state["grad"], state["wraps"]]
     tensors: list[Handle] = []
@@ -204,7 +205,7 @@ def call(
             n.missed(begun, f"{function.__name__} takes an argument that is neither tensor nor number")
     if not tensors:
         return _plainly(run, args, options)
-    if changes and tensors[0]._base is not None:
+    if changes and tensors[0]._base is not None and tensors[0]._is_part():
         return _unknown(n, run, args, options)  # another tensor changes too
     if changes:
         key += (tensors[0]._leaf, tensors[0]._spent)
@@ -224,7 +225,7 @@ def call(
 
 def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
     """Whether no tensor that the call changes is a view of another, which would change too."""
-    return all(flags is None or tensors[i]._base is None for i, _, flags in entry.changed)
+    return all(flags is None or not tensors[i]._is_part() for i, _, flags in entry.changed)
 
 
 def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[..., Any]) -> Any:
@@ -243,6 +244,10 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[...
         out.append(t)
     if entry.given is not None:
         n.log.calls.append((run, entry.given, tuple(map(ref, tensors)), new))
+    if entry.steps is not None:
+        for t, step in zip(out, entry.steps, strict=True):
+            if step is not None:
+                t._part_of(tensors[0], step)
     for i, template, flags in entry.changed:
         t = tensors[i]
         if flags is not None:
@@ -253,6 +258,8 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[...
             t._wants, t._leaf, t._spent = flags
             here.pending[id(t)] = ref(t)
         become_late(t, Late(n, template, entry.line))
+        if flags is not None and t._views is not None:
+            t._outdate_views()
     return out[0] if entry.many is None else entry.many(iter(out))
 
 
@@ -357,6 +364,9 @@ def _tried(
     looks = [(look, n.learn(u), further) for look, u, further in checks]
     if len(_calls) >= _MAX_CALLS:
         forget()
+    steps = [
+        None if (link := each._base) is None or len(made) == 1 else link.step for each, made in zip(results, found)
+    ]
     new = [(t, made[1]) for t, made in zip(results, found, strict=True) if len(made) > 1]
     new += [(tensors[i], template) for i, template, flags in changed if flags is not None]
     said = None
@@ -364,7 +374,7 @@ def _tried(
         mine = [i for i, _, flags in changed if flags is not None]
         said = Given(args, options, tensors, [n.learn(u) for u in given], [len(made) > 1 for made in found], mine)
         n.log.calls.append((run, said, tuple(map(ref, tensors)), [ref(t) for t, _ in new]))
-    _calls[key] = _Entry(found, many, line, changed, looks, said)
+    _calls[key] = _Entry(found, many, line, changed, looks, said, steps if any(steps) else None)
     for t, template in new:
         n.nodes[template] = t.uop
         become_late(t, Late(n, template, line))

@@ -307,8 +307,8 @@ class Numbering:
         if not _carried:
             return []
         plain = [t for r, line in self.plain if line in _carried and _graph_of(t := r()) is not None and t is not None]
-        # the graph of one that wants a gradient is wanted as it is, and that of a view, whose base an op may change
-        found = [t for r in self.tensors if (t := r()) is not None and not t._wants and not _is_view(t)]
+        # the graph of one that wants a gradient is wanted as it is
+        found = [t for r in self.tensors if (t := r()) is not None and not t._wants]
         live = [(t, t.late) for t in found]
         kept = [t for t, late in live if late is not None and late.line in _carried and late.numbering is self]
         return [*plain, *kept]
@@ -394,8 +394,8 @@ class Late:
 
 
 def _graph_of(t: Handle | None) -> UOp | None:
-    """The node of a tensor that is lazy, and no view of another one."""
-    if t is None or t.late is not None or not t.uop.weak or is_realized(t.uop) or _is_view(t):
+    """The node of a tensor that is lazy."""
+    if t is None or t.late is not None or not t.uop.weak or is_realized(t.uop):
         return None
     return t.uop
 
@@ -405,12 +405,6 @@ def note_computed(roots: Iterable[UOp]) -> None:
     if _outlived:
         below = set(toposort(roots))
         _carried.update([line for r, line in _outlived if r() in below])
-
-
-def _is_view(t: Handle) -> bool:
-    """Whether a tensor is a view of another one that lives; not one that was detached from what wants a gradient."""
-    base = None if t._base is None else t._base[0]()
-    return base is not None and not base._wants
 
 
 def mask_of(template: UOp) -> int:

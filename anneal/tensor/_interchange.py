@@ -29,17 +29,23 @@ def data(x: Tensor) -> Tensor:
 
 
 def set_data(x: Tensor, value: Any) -> None:
-    """Show the values of another tensor from now on, of whatever shape, dtype and device; `grad` stays."""
+    """Show another tensor's values from now on, of whatever shape, dtype and device, as a view of it; `grad` stays."""
     if not hasattr(value, "uop"):
         raise DTypeError(f"data: a tensor's data is a tensor, not {type(value).__name__}: write Tensor(value)")
     if x.requires_grad and not value.dtype.is_float:
         raise DTypeError(f"data: a tensor that requires a gradient is of floats, not {value.dtype.name}")
+    other = value.detach()
+    x._leave()
     if value.dtype is not x.dtype or value.shape != x.shape or value.device != x.device:
         forbid_in_capture("a tensor's data of another shape, dtype or device", "set it outside")
         outdate_captures("a tensor's data became of another shape, dtype or device")
         x._device = value.device
-        x._become(UOp(Op.CONTIGUOUS, value.dtype, (value.detach().uop,)))
-    x.assign(value.detach())
+        x._become(UOp(Op.CONTIGUOUS, value.dtype, (other.uop,)))
+    x.assign(other)
+    if x.requires_grad and x.is_leaf:
+        x.requires_grad_()  # a node of its own: equal ones are one
+    if other._base is not None:
+        x._part_of(value, other._base.step)
 
 
 def retains_grad(x: Tensor) -> bool:

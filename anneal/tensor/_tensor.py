@@ -141,7 +141,7 @@ class Tensor(Handle):
         self._grad = None
         self._leaf = True
         self._wants = False
-        self._alias = self._base = None
+        self._alias = self._base = self._views = None
         self._spent = False
         self._used = 0
         self._own()
@@ -507,6 +507,8 @@ class Tensor(Handle):
 
     def _settle(self, view: UOp) -> None:
         """Realisation replaces the node by `view`, a BUFFER in this shape, and keeps what a gradient still needs."""
+        if self._base is not None:
+            self._is_part()  # or it lets go of what it was a part of
         done = self._spent if not self._leaf else self.late is not None and not self.late.is_used()
         if done or not (self._wants and here.grad):
             self.uop, self.late = view, None
@@ -603,10 +605,20 @@ class Tensor(Handle):
             u = reshape(UOp(Op.BUFFER, u.dtype, (), host_storage(storage.host, u.dtype, self._device)), u.shape)
         self._assign(u)
 
-    def _become(self, u: UOp) -> None:
-        """Show another node from now on; graphs of the old one keep it."""
+    def _show(self, u: UOp) -> None:
+        """Go on from another node of the same values; graphs of the old one keep it."""
         note_become(self)
-        self.late, self.uop, self._alias, self._base, self._used = None, u, None, None, 0
+        self.late, self.uop, self._alias, self._used = None, u, None, 0
+
+    def _become(self, u: UOp) -> None:
+        """Show other values from now on, in all views of them; graphs of the old node keep it."""
+        link = self._base
+        if link is not None and self._is_part():
+            root: Any = link.root
+            root._take(link.recipe.written("assign", root.uop, u))
+        self._show(u)
+        if self._views is not None:
+            self._outdate_views()
 
     def _assign(self, u: UOp) -> None:
         """`_become`, of which a jit is told."""
@@ -1470,7 +1482,7 @@ def _plain(cls: type[Tensor], u: UOp, device: str) -> Tensor:
     t._grad = None
     t._leaf = True
     t._wants = False
-    t._alias = t._base = None
+    t._alias = t._base = t._views = None
     t._spent = False
     t._used = 0
     t.late = None

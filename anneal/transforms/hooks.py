@@ -238,7 +238,7 @@ def _of_result(x: Tensor) -> Hooks:
         )
     hooks = Hooks(x)
     y = _above(x, hooks)
-    x._become(y.uop)
+    x._show(y.uop)
     if calls is not None:
         weak = weakref.ref(hooks)
         calls.begin_with(y.uop, lambda t: t if (own := weak()) is None else _above(t, own))

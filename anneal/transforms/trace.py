@@ -158,6 +158,8 @@ class Trace:
         roots = self.put_back([*given, *[t.uop for t in written]])
         for t, u in zip(written, roots[len(given) :], strict=True):
             t.uop = u
+            if t._views is not None:
+                t._outdate_views()
         return flagged(
             [
                 t._new_plain(u if u.shape == g.shape else reshape(u, g.shape))

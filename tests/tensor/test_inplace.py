@@ -189,11 +189,12 @@ def test_the_gradient_of_x_plus_a_function_of_x_uses_the_old_node() -> None:
     np.testing.assert_allclose(w.grad.numpy(), 2 * (1 + np.cos(v) * v + np.sin(v)), rtol=1e-6)
 
 
-def test_what_was_computed_before_keeps_its_values() -> None:
+def test_what_was_computed_before_keeps_its_values_and_views_do_not() -> None:
     x = Tensor([1.0, 2.0, 3.0])
-    y, view, copy = x * 10, x[1:], x.detach()
+    y, view, same, copy = x * 10, x[1:], x.detach(), x.clone()
     x += 100
-    assert (y.tolist(), view.tolist(), copy.tolist()) == ([10.0, 20.0, 30.0], [2.0, 3.0], [1.0, 2.0, 3.0])
+    assert (y.tolist(), view.tolist(), same.tolist()) == ([10.0, 20.0, 30.0], [102.0, 103.0], [101.0, 102.0, 103.0])
+    assert copy.tolist() == [1.0, 2.0, 3.0]
     other = x
     x = x + 1  # a new tensor under the name
     assert other.tolist() == [101.0, 102.0, 103.0]

@@ -85,6 +85,8 @@ def traced(
         here.assigned.pop()
         for name, t in weights.items():
             t.uop = before[name]
+            if t._views is not None:
+                t._outdate_views()
     return Traced(_name_of(inner), device, inputs, [t.uop for t in leaves], weights, frozenset(arena().since(mark)))
 
 
