@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anneal.ops import *
     from anneal.ops import as_dtype as as_dtype
     from anneal.ops.families import *
+    from anneal.runtime import compile as compile
     from anneal.special import igamma as igamma
     from anneal.special import igammac as igammac
     from anneal.tensor import Generator as Generator
@@ -72,6 +73,7 @@ else:  # a later line of the table counts before an earlier one
             "tree_map", "value_and_grad", "vjp", "vmap",
         ),
         "anneal.array_api": ("finfo", "iinfo"),
+        "anneal.runtime": ("compile",),
         "anneal.special": ("igamma", "igammac"),
         "anneal.tensor.autograd": ("enable_grad", "inference_mode", "set_grad_enabled"),
         "anneal.torch_facts": (

@@ -84,6 +84,7 @@ class Module:
 
     training: bool = True
     _hooks: Hooks | None = None
+    _compiled: Any = None  # the jit function of its calls
     _unsaved: frozenset[str] = frozenset()  # buffers that are no part of the state
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -116,6 +117,9 @@ class Module:
         names = here.modules
         module: Any = self
         result: R
+        if module._compiled is not None and id(self) not in here.unwrapped:
+            result = module._compiled(*args, **kwargs)
+            return result
         if names is None:
             try:
                 result = whole_call(module, called_first, args, kwargs)
@@ -141,6 +145,31 @@ class Module:
             raise
         finally:
             nodes.path = before
+
+    def compile(self, **options: Any) -> None:
+        """Have this module's calls captured, as `jit` would; `options` are those of `an.compile`.
+
+        >>> from anneal import nn
+        >>> layer = nn.ReLU()
+        >>> layer.compile(mode="reduce-overhead")
+        >>> [layer(Tensor([x])).item() for x in (-1.0, 2.0, 3.0)]
+        [0.0, 2.0, 3.0]
+        """
+        from anneal.runtime import Jit
+        from anneal.runtime import compile as compiled
+
+        if not isinstance(compiled(len, **options), Jit):
+            vars(self).pop("_compiled", None)
+        elif self._compiled is None:
+            vars(self)["_compiled"] = Jit(self, self._run_itself)
+
+    def _run_itself(self, *args: Any, **kwargs: Any) -> Any:
+        """The call of a compiled module, as it stands."""
+        here.unwrapped.add(id(self))
+        try:
+            return self(*args, **kwargs)
+        finally:
+            here.unwrapped.discard(id(self))
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
@@ -198,8 +227,10 @@ class Module:
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
-            elif name.startswith("_"):
+            elif name.startswith("_") or isinstance(value, Tensor):
                 continue
+            elif isinstance(inner := getattr(value, "__wrapped__", None), Module):  # under jit
+                yield name, inner
             elif isinstance(value, (list, tuple)):
                 for i, v in enumerate(value):
                     if isinstance(v, Module):

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.group import Exchange, Group, Reduction
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
-    from anneal.runtime.jitted import Jit, Recapture, jit
+    from anneal.runtime.jitted import Jit, Recapture, compile, jit
     from anneal.runtime.launch import Execution, execute, new_outputs
     from anneal.runtime.steps import Collective, HostCall, Launch, Step
 else:  # what computes is imported when something is computed
@@ -55,7 +55,7 @@ else:  # what computes is imported when something is computed
             "execution": ("memory", "plan_of", "realize", "realize_new", "tracing", "upload", "values"),
             "group": ("Exchange", "Group", "Reduction"),
             "host": ("HostFunction", "HostGradient", "VmapMethod", "found_sizes", "key_of"),
-            "jitted": ("Jit", "Recapture", "jit"),
+            "jitted": ("Jit", "Recapture", "compile", "jit"),
             "launch": ("Execution", "execute", "new_outputs"),
             "steps": ("Collective", "HostCall", "Launch", "Step"),
         },
@@ -91,6 +91,7 @@ __all__ = [
     "cache_statistics",
     "call_late",
     "capturing",
+    "compile",
     "compile_seconds",
     "composite",
     "default_device",

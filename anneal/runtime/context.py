@@ -151,6 +151,7 @@ class _Here(threading.local):
         self.tracing: list[list[Any]] = []  # while nothing runs: lists of what would have been realized
         self.recordings: list[Any] = []  # the runs of jit functions that are recorded, the innermost last
         self.modules: dict[int, str] | None = None  # paths of modules by id, from the one called first, while it runs
+        self.unwrapped: set[int] = set()  # compiled modules, by id, whose own calls run
         # what late tensors are made with (late.py)
         self.defers = True  # False within an op: what it calls is part of it
         self.numbering: Callable[[], Any] = nothing  # a weak reference to the one in force

@@ -32,14 +32,16 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
+from types import FunctionType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from anneal import settings
 from anneal.backend import Storage, get_device
-from anneal.errors import JitError
+from anneal.errors import JitError, SettingError
 from anneal.runtime.arguments import ArrayGiven, described, difference, flatten, rebuild, with_tensors
 from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import ARGUMENT, Capture, Recorded
@@ -53,7 +55,7 @@ from anneal.runtime.recording import Recording, recording
 from anneal.schedule import BUILDING, Origin, Plan
 from anneal.uop.sizes import bound_sizes
 
-__all__ = ["Jit", "Recapture", "jit"]
+__all__ = ["Jit", "Recapture", "compile", "jit"]
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -100,10 +102,16 @@ class _Traced:
 
 
 class Jit(Generic[P, R]):
-    """A function with its captures; see the module's docstring."""
+    """A function with its captures; see the module's docstring.
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    Args:
+        function: what is captured, a function or a module.
+        run: what runs it as it stands, where its own call comes here.
+    """
+
+    def __init__(self, function: Callable[P, R], run: Callable[P, R] | None = None) -> None:
         self.function = function
+        self._run = run or function  # calls it, where the function's own call comes here
         self.captures: dict[Any, Capture | None] = {}
         self.read: dict[Any, list[weakref.ref[Handle]]] = {}  # after the first call: the tensors that it read
         self.returned: dict[Any, list[weakref.ref[Handle]]] = {}  # and the results of the first call
@@ -111,7 +119,19 @@ class Jit(Generic[P, R]):
         self.traced: dict[Any, _Traced] = {}  # what is to be known of the last run
         self.uncaptured: dict[Any, str] = {}  # kinds of calls that run as they stand, each with the reason
         self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
-        update_wrapper(self, function)
+        # an object's attributes are its own, and asked of it
+        update_wrapper(self, function, updated=("__dict__",) if isinstance(function, FunctionType) else ())
+
+    def __getattr__(self, name: str) -> Any:
+        """What the function itself has: `parameters()` and `train()` of a module."""
+        if name.startswith("__") or name == "function":
+            raise AttributeError(name)
+        return getattr(self.function, name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Jit[P, R]:
+        """A function of its own, with no captures yet."""
+        function = deepcopy(self.function, memo)
+        return Jit(function, getattr(function, self._run.__name__) if self._run is not self.function else None)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -162,7 +182,7 @@ class Jit(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if here.recordings or here.depth or here.in_host_call:
             # a jit inside a jit is part of the outer one; a transform looks into the function; the host computes none
-            return self.function(*args, **kwargs)
+            return self._run(*args, **kwargs)
         if here.watchers:
             return self._watched(*args, **kwargs)
         tensors: list[Handle] = []
@@ -180,7 +200,7 @@ class Jit(Generic[P, R]):
             if t._wants:
                 why = f"an argument of shape {t._looks.shape} requires a gradient: captured are whole steps"
                 self._leave(((*kind, "argument"), ()), why)
-                return self.function(*args, **kwargs)
+                return self._run(*args, **kwargs)
         if tensors:
             realize(tensors)
         number: dict[Storage, int] = {}  # one memory passed twice is one argument
@@ -231,7 +251,7 @@ class Jit(Generic[P, R]):
             given, args, kwargs, copies = _copied(call)
         with recording(kept=not first) as record:
             record.draws = None if guards is None else Draws(guards.generators)
-            result = self.function(*args, **kwargs)
+            result = self._run(*args, **kwargs)
             results: list[Handle] = []
             flatten(result, results, None)
             arguments = {id(t) for t in given} | {id(t._base.root) for t in given if t._base is not None}
@@ -323,7 +343,7 @@ class Jit(Generic[P, R]):
 
     def _as_it_stands(self, kind: Any, args: Any, kwargs: Any) -> R:
         """A call that is not captured. Where no gradient flows any more, the next one may be."""
-        result = self.function(*args, **kwargs)
+        result = self._run(*args, **kwargs)
         if _FLOWS in self.uncaptured.get(kind, ""):
             results: list[Handle] = []
             flatten(result, results, None)
@@ -334,7 +354,7 @@ class Jit(Generic[P, R]):
     def _watched(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function as it stands, as at the first call: of replays nobody could say which graph they compute."""
         with recording(kept=False) as record:
-            result = self.function(*args, **kwargs)
+            result = self._run(*args, **kwargs)
             results: list[Handle] = []
             flatten(result, results, None)
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
@@ -453,3 +473,89 @@ def jit(function: Callable[P, R]) -> Jit[P, R]:
     [0.0, 2.0, 4.0, 6.0]
     """
     return Jit(function)
+
+
+C = TypeVar("C", bound=Callable[..., Any])
+_BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs")
+_MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@overload
+def compile(
+    model: C,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str = "inductor",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> C: ...
+@overload
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str = "inductor",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> Callable[[C], C]: ...
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str = "inductor",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """`jit` with torch's arguments: of a function one that is captured; a module compiles its own calls, and is given
+    back. Without a `model` it is a decorator.
+
+    Args:
+        model: a function or a module.
+        fullgraph: of no account: a call is captured whole, or runs as it stands.
+        dynamic: of no account: each shape is captured, a Variable serves several.
+        backend: one of torch's names; "eager" captures nothing.
+        mode: one of torch's names, of no account. options: a dict, of no account.
+        disable: whether nothing is captured.
+
+    Raises SettingError for a value that torch does not have either.
+
+    >>> from anneal.tensor import Tensor
+    >>> @compile(mode="max-autotune")
+    ... def twice(x):
+    ...     return x * 2
+    >>> [twice(Tensor([float(i)])).item() for i in range(4)]
+    [0.0, 2.0, 4.0, 6.0]
+    """
+    for name, value, good in (
+        ("fullgraph", fullgraph, isinstance(fullgraph, bool)),
+        ("dynamic", dynamic, dynamic is None or isinstance(dynamic, bool)),
+        ("backend", backend, backend in _BACKENDS),
+        ("mode", mode, mode in _MODES and (mode is None or options is None)),
+        ("options", options, options is None or isinstance(options, Mapping)),
+        ("disable", disable, isinstance(disable, bool)),
+    ):
+        if not good:
+            known = {"backend": _BACKENDS, "mode": _MODES}.get(name)
+            right = "" if known is None else f": one of {', '.join(map(str, known))}"
+            raise SettingError(
+                f"compile: {name}={value!r} is not a right value{right}"
+                + (", and options go with no mode" if name == "mode" else "")
+            )
+    if model is not None and not callable(model):
+        raise SettingError(f"compile: the model is a function or a module, not {type(model).__name__}")
+
+    def compiled(f: Any) -> Any:
+        if disable or backend == "eager":
+            return f
+        if not hasattr(f, "named_modules") or isinstance(f, Jit):
+            return Jit(f)
+        f.compile()
+        return f
+
+    return compiled if model is None else compiled(model)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.errors import DTypeError, GradientError, JitError, ShapeError
 from anneal.ops import axis_of, grad_enabled, made, whole, zeros
-from anneal.runtime import forbid_in_capture, outdate_captures
+from anneal.runtime import forbid_in_capture, forbid_in_jit, outdate_captures
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import most, product
 
@@ -177,7 +177,14 @@ def truth(x: Tensor) -> bool:
         raise ShapeError(
             f"bool: the truth of a tensor of shape {x.shape} is ambiguous; use .any() or .all() and then .item()"
         )
-    return bool(x.numpy().item())
+    try:
+        return bool(x.numpy().item())
+    except JitError:
+        forbid_in_jit(
+            "a branch on the value of a tensor (if, while, and, or, not)",
+            "write an.where(condition, a, b), or decide outside and pass the choice as an argument",
+        )
+        raise
 
 
 def to_float(x: Tensor) -> float:

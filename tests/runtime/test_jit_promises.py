@@ -971,7 +971,7 @@ def values_are_read_inside(wrap: Wrap) -> list[Any]:
     return [f(one(i)).item() for i in range(6)]
 
 
-@refused("a value read back")
+@refused("a branch on the value of a tensor")
 def a_branch_on_a_tensor(wrap: Wrap) -> list[Any]:
     f = wrap(lambda x: x * 2 if (x > 2).any() else x)
     return [f(one(i)).item() for i in range(6)]
