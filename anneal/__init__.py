@@ -8,6 +8,7 @@ if TYPE_CHECKING:  # the command's first import: until it is done nobody can cat
 
     from anneal import array_api as array_api
     from anneal import autograd as autograd
+    from anneal import distributions as distributions
     from anneal import fft as fft
     from anneal import func as func
     from anneal import linalg as linalg
@@ -45,6 +46,6 @@ def __dir__() -> list[str]:
     from importlib import import_module
 
     front = import_module("anneal.front")
-    rooms = ("array_api", "autograd", "fft", "func", "linalg", "nn", "optim", "utils")
+    rooms = ("array_api", "autograd", "distributions", "fft", "func", "linalg", "nn", "optim", "utils")
     own = set(globals()) - {"Any", "TYPE_CHECKING", "annotations"}
     return sorted({*own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})

@@ -31,6 +31,8 @@ ROOMS = (
     ("anneal.func", "func", "anneal.func"),
     ("anneal.utils.data", "utils-data", "anneal.utils.data"),
     ("anneal.linalg", "linalg", "anneal.linalg"),
+    ("anneal.distributions", "distributions", "anneal.distributions"),
+    ("anneal.distributions.constraints", "distributions-constraints", "anneal.distributions.constraints"),
     ("anneal.fft", "fft", "anneal.fft"),
     ("anneal.special", "special", "anneal.special"),
     ("anneal.masked", "masked", "anneal.masked"),

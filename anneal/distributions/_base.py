@@ -1,0 +1,244 @@
+"""A distribution: parameters of one batch shape, the shape of an event, and formulas that subclasses give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+from anneal.distributions.constraints import Constraint
+from anneal.errors import GradientError, MissingMethodError, SettingError, ShapeError
+from anneal.ops import broadcast_shapes, said
+from anneal.runtime import here
+from anneal.tensor import Tensor, dtypes, no_grad
+
+__all__ = ["Distribution"]
+
+Shape = tuple[int, ...]
+
+
+class Distribution:
+    """Base of distributions: subclasses have `arg_constraints`, a `support` and formulas.
+
+    Args:
+        batch_shape: of independent distributions. event_shape: of one draw. validate_args: whether parameters and
+            values are looked at, which computes them; never within jit and transforms. None: as the class's default,
+            which is True.
+
+    >>> from anneal.distributions import Normal
+    >>> d = Normal(Tensor([0.0, 1.0]), 1.0)
+    >>> d.batch_shape, d.event_shape, d.log_prob(0.0).round(3).tolist()
+    ((2,), (), [-0.9190000295639038, -1.4190000295639038])
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+    support: Any = None
+    has_rsample: ClassVar[bool] = False
+    has_enumerate_support: ClassVar[bool] = False
+    _validates: ClassVar[bool] = True
+
+    def __init__(
+        self, batch_shape: Iterable[int] = (), event_shape: Iterable[int] = (), validate_args: bool | None = None
+    ) -> None:
+        self._batch_shape, self._event_shape = tuple(batch_shape), tuple(event_shape)
+        self._checks = type(self)._validates if validate_args is None else validate_args
+        self._given: tuple[str, ...] = ()
+
+    @staticmethod
+    def set_default_validate_args(value: bool) -> None:
+        """Look at parameters and values where a distribution does not say otherwise, or with a false `value` do not."""
+        Distribution._validates = value
+
+    def _hold(self, validate_args: bool | None, **given: Any) -> None:
+        """Take parameters, numbers among them, as attributes of one batch shape."""
+        tensors = [v for v in given.values() if isinstance(v, Tensor)]
+        like = tensors[0] if tensors else None
+        dims = {name: self.arg_constraints[name].event_dim for name in given}
+        kept: dict[str, Tensor] = {}
+        for name, value in given.items():
+            if isinstance(value, Tensor):
+                kept[name] = value if value.dtype.is_float else value.float()
+            elif like is None:
+                kept[name] = Tensor(value, dtype=dtypes.float32)
+            else:
+                kept[name] = Tensor(value, device=like.device, dtype=like.dtype if like.dtype.is_float else None)
+        for name, t in kept.items():
+            if t.ndim < dims[name]:
+                raise ShapeError(f"{type(self).__name__}: {name} has {dims[name]} axes or more, not shape {t.shape}")
+        batch = broadcast_shapes(type(self).__name__, *[t.shape[: t.ndim - dims[name]] for name, t in kept.items()])
+        for name, t in kept.items():
+            setattr(self, name, t.expand(*batch, *t.shape[t.ndim - dims[name] :]) if batch else t)
+        Distribution.__init__(self, batch, (), validate_args)
+        self._given = tuple(given)
+        self._validate(**{name: getattr(self, name) for name in given})
+
+    def _validate(self, **parameters: Tensor) -> None:
+        if not self._checks or here.recordings or here.depth:
+            return
+        wrong = [
+            name for name, t in parameters.items() if not self.arg_constraints[name].check(t.detach()).all().item()
+        ]
+        if wrong:
+            name = wrong[0]
+            raise SettingError(
+                f"{type(self).__name__}: {name} is not within {self.arg_constraints[name]}: "
+                f"{parameters[name].detach().tolist()}"
+            )
+
+    def _check_value(self, value: Any) -> Tensor:
+        """A value as a tensor on the parameters' device. Raises SettingError for one outside the support."""
+        first: Tensor = getattr(self, self._given[0])
+        x = value if isinstance(value, Tensor) else Tensor(value, device=first.device, dtype=first.dtype)
+        x = x if x.dtype.is_float else x.cast(first.dtype)
+        if self._checks and not here.recordings and not here.depth and isinstance(self.support, Constraint):
+            if not self.support.check(x.detach()).all().item():
+                raise SettingError(
+                    f"{type(self).__name__}: a value is not within its support, {self.support}: {said(value)}"
+                )
+        return x
+
+    @property
+    def batch_shape(self) -> Shape:
+        """The shape of independent distributions."""
+        return self._batch_shape
+
+    @property
+    def event_shape(self) -> Shape:
+        """The shape of one draw."""
+        return self._event_shape
+
+    def expand(self, batch_shape: Iterable[int]) -> Self:
+        """The same distribution over a larger batch, `batch_shape`."""
+        shape = tuple(batch_shape)
+        given = {}
+        for name in self._given:
+            t: Tensor = getattr(self, name)
+            given[name] = t.expand(*shape, *t.shape[t.ndim - self.arg_constraints[name].event_dim :])
+        kind: Any = type(self)
+        found: Self = kind(**given, **self._settings(), validate_args=False)
+        found._checks = self._checks
+        return found
+
+    def _settings(self) -> dict[str, Any]:
+        """Arguments that are no tensors."""
+        return {}
+
+    def _shape(self, sample_shape: Any) -> Shape:
+        given = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
+        return (*given, *self._batch_shape, *self._event_shape)
+
+    def _uniform(self, shape: Shape) -> Tensor:
+        t: Tensor = getattr(self, self._given[0])
+        return Tensor.rand(*shape, dtype=t.dtype, device=t.device)
+
+    def _normal(self, shape: Shape) -> Tensor:
+        t: Tensor = getattr(self, self._given[0])
+        return Tensor.randn(*shape, dtype=t.dtype, device=t.device)
+
+    def _exponential(self, shape: Shape) -> Tensor:
+        return -(-self._uniform(shape)).log1p()
+
+    # -- what subclasses give, and what follows from it -------------------------------------------------------------
+
+    def _missing(self, name: str) -> Any:
+        raise MissingMethodError(f"{type(self).__name__} has no {name}()")
+
+    def _draw(self, shape: Shape) -> Tensor:
+        found: Tensor = self._missing("sample")
+        return found
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws of shape `sample_shape` + batch + event, through which no gradient flows."""
+        with no_grad():
+            return self._draw(self._shape(sample_shape)).detach()
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        """Draws of shape `sample_shape` + batch + event, through which gradients flow to the parameters.
+
+        Raises MissingMethodError where there is no such draw, GradientError where it has no derivative here.
+        """
+        if not self.has_rsample:
+            self._missing("rsample")
+        if not self._flows and any(getattr(self, name).requires_grad for name in self._given):
+            raise GradientError(
+                f"{type(self).__name__}.rsample: the derivative of such a draw is not there; sample() has none, and "
+                "log_prob() gives the gradient of a score"
+            )
+        return self._draw(self._shape(sample_shape))
+
+    _flows: ClassVar[bool] = True  # gradients flow through what `_draw` gives
+
+    def _log(self, x: Tensor) -> Tensor:
+        found: Tensor = self._missing("log_prob")
+        return found
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the probability, or of the density, of `value`. Raises SettingError for one outside the
+        support.
+        """
+        return self._log(self._check_value(value))
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        found: Tensor = self._missing("cdf")
+        return found
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of what is not above `value`."""
+        return self._cdf(self._check_value(value))
+
+    def icdf(self, value: Any) -> Tensor:
+        """The number that draws are not above with probability `value`."""
+        found: Tensor = self._missing("icdf")
+        return found
+
+    def entropy(self) -> Tensor:
+        """The mean of -log_prob."""
+        found: Tensor = self._missing("entropy")
+        return found
+
+    def perplexity(self) -> Tensor:
+        """The exponential of the entropy."""
+        return self.entropy().exp()
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of draws."""
+        found: Tensor = self._missing("mean")
+        return found
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        found: Tensor = self._missing("mode")
+        return found
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of draws."""
+        found: Tensor = self._missing("variance")
+        return found
+
+    @property
+    def stddev(self) -> Tensor:
+        """The root of the variance."""
+        return self.variance.sqrt()
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """Every value along a new first axis, with `expand` for the whole batch."""
+        found: Tensor = self._missing("enumerate_support")
+        return found
+
+    def _row(self, values: Tensor, expand: bool) -> Tensor:
+        row = values.reshape(-1, *[1] * len(self._batch_shape))
+        return row.expand(-1, *self._batch_shape) if expand else row
+
+    def __repr__(self) -> str:
+        shown = []
+        for name in self._given:
+            t: Tensor = getattr(self, name)
+            shown.append(f"{name}: {t.detach().item() if not t.shape else t.shape}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def nan_like(x: Tensor) -> Tensor:
+    return Tensor.full_like(x, math.nan)

@@ -1,0 +1,478 @@
+"""Distributions of whole numbers, and of places in a row."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from anneal.distributions import constraints as c
+from anneal.distributions._base import Distribution, Shape, nan_like
+from anneal.distributions._continuous import standard_gamma, xlogy
+from anneal.errors import SettingError, ShapeError
+from anneal.tensor import Tensor, dtypes
+from anneal.tensor.autograd import enable_grad
+
+__all__ = [
+    "Bernoulli",
+    "Binomial",
+    "Categorical",
+    "Geometric",
+    "Multinomial",
+    "NegativeBinomial",
+    "OneHotCategorical",
+    "OneHotCategoricalStraightThrough",
+    "Poisson",
+]
+
+_EPS = {dtypes.float64: 2.0**-52, dtypes.float32: 2.0**-23, dtypes.float16: 2.0**-10, dtypes.bfloat16: 2.0**-7}
+
+
+def _clamped(p: Tensor) -> Tensor:
+    eps = _EPS[p.dtype]
+    return p.clamp(eps, 1 - eps)
+
+
+def soft(x: Tensor) -> Tensor:
+    """log(1 + exp(x))."""
+    return -(-x).logsigmoid()
+
+
+class _Chances(Distribution):
+    """Probabilities, or their log-odds: one is given, and the other follows."""
+
+    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"probs": c.unit_interval, "logits": c.real}
+    probs: Tensor
+    logits: Tensor
+
+    def _take(self, probs: Any, logits: Any, validate_args: bool | None, **more: Any) -> None:
+        if (probs is None) is (logits is None):
+            raise SettingError(f"{type(self).__name__}: give probs or logits, and not both")
+        self._hold(validate_args, **more, **({"probs": probs} if logits is None else {"logits": logits}))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "logits" and "probs" in vars(self):
+            with enable_grad():  # it is kept, also where a draw asks for it first
+                self.logits = self._to_logits(self.probs)
+        elif name == "probs" and "logits" in vars(self):
+            with enable_grad():
+                self.probs = self._to_probs(self.logits)
+        else:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return vars(self)[name]
+
+    def _to_logits(self, probs: Tensor) -> Tensor:
+        p = _clamped(probs)
+        return p.log() - (-p).log1p()
+
+    def _to_probs(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid()
+
+    def _odds_entropy(self) -> Tensor:
+        """The entropy of a bit."""
+        return soft(self.logits) - self.logits * self.probs
+
+
+class Bernoulli(_Chances):
+    """1 with probability `probs`, or with the log-odds `logits`, else 0; `validate_args` as of `Distribution`.
+
+    >>> Bernoulli(0.25, logits=None, validate_args=None).variance.item()
+    0.1875
+    """
+
+    support = c.boolean
+    has_enumerate_support: ClassVar[bool] = True
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        self._take(probs, logits, validate_args)
+
+    def _draw(self, shape: Shape) -> Tensor:
+        return (self._uniform(shape) < self.probs).cast(self.probs.dtype)
+
+    def _log(self, x: Tensor) -> Tensor:
+        return x * self.logits - soft(self.logits)
+
+    def entropy(self) -> Tensor:
+        return self._odds_entropy()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        likely = (self.probs >= 0.5).cast(self.probs.dtype)
+        return (self.probs == 0.5).where(math.nan, likely)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1.0 - self.probs)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self._row(Tensor([0.0, 1.0], device=self.probs.device), expand)
+
+
+class Geometric(_Chances):
+    """Failures before the first success, which comes with probability `probs` or log-odds `logits`; `validate_args` as
+    of `Distribution`.
+
+    >>> Geometric(0.25, logits=None, validate_args=None).mean.item()
+    3.0
+    """
+
+    support = c.nonnegative_integer
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        self._take(probs, logits, validate_args)
+
+    def _draw(self, shape: Shape) -> Tensor:
+        return (-self._exponential(shape) / (-self.probs).log1p()).floor()
+
+    def _log(self, x: Tensor) -> Tensor:
+        sure = (self.probs == 1.0) & (x == 0.0)
+        return x * (-sure.where(0.0, self.probs)).log1p() + self.probs.log()
+
+    def entropy(self) -> Tensor:
+        return self._odds_entropy() / self.probs
+
+    @property
+    def mean(self) -> Tensor:
+        return 1.0 / self.probs - 1.0
+
+    @property
+    def mode(self) -> Tensor:
+        return Tensor.zeros_like(self.probs)
+
+    @property
+    def variance(self) -> Tensor:
+        return (1.0 / self.probs - 1.0) / self.probs
+
+
+def _poisson(like: Distribution, rate: Tensor, shape: Shape) -> Tensor:
+    """Draws of Poisson distributions: events counted one by one below a rate of 10, above it by the rejections of
+    Hormann (1993), with a fixed number of tries.
+    """
+    few = (like._exponential((48, *shape)).cumsum(0) <= rate.clamp(max=10.0)).sum(0).cast(rate.dtype)
+    r = rate.clamp(min=10.0)
+    b = 0.931 + 2.53 * r.sqrt()
+    a = -0.059 + 0.02483 * b
+    u, v = like._uniform((16, *shape)) - 0.5, like._uniform((16, *shape)).clamp(min=1e-12)
+    us = (0.5 - u.abs()).clamp(min=1e-7)
+    k = ((2.0 * a / us + b) * u + r + 0.43).floor()
+    scale = 1.1239 + 1.1328 / (b - 3.4)
+    bound = k.clamp(min=0.0) * r.log() - r - (k.clamp(min=0.0) + 1.0).lgamma()
+    kept = (k >= 0.0) & ((v * scale / (a / (us * us) + b)).log() <= bound)
+    out = r.floor().expand(*shape)
+    for n in reversed(range(16)):
+        out = kept[n].where(k[n], out)
+    return (rate < 10.0).where(few, out)
+
+
+class Poisson(Distribution):
+    """The number of events that come at `rate`; `validate_args` as of `Distribution`.
+
+    >>> Poisson(4.0, validate_args=None).variance.item()
+    4.0
+    """
+
+    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"rate": c.nonnegative}
+    support = c.nonnegative_integer
+    rate: Tensor
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        self._hold(validate_args, rate=rate)
+
+    def _draw(self, shape: Shape) -> Tensor:
+        return _poisson(self, self.rate, shape)
+
+    def _log(self, x: Tensor) -> Tensor:
+        return xlogy(x, self.rate) - self.rate - (x + 1.0).lgamma()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return self.rate.floor()
+
+    @property
+    def variance(self) -> Tensor:
+        return self.rate
+
+
+class Binomial(_Chances):
+    """Successes among `total_count` trials, each with probability `probs` or log-odds `logits`; `validate_args` as of
+    `Distribution`. A draw takes as many random numbers as there are trials.
+
+    >>> Binomial(4, 0.5, logits=None, validate_args=None).mean.item()
+    2.0
+    """
+
+    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
+        "total_count": c.nonnegative_integer,
+        "probs": c.unit_interval,
+        "logits": c.real,
+    }
+    has_enumerate_support: ClassVar[bool] = True
+    total_count: Tensor
+
+    def __init__(
+        self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        self._most = int(total_count.max().item()) if isinstance(total_count, Tensor) else int(np.max(total_count))
+        self._take(probs, logits, validate_args, total_count=total_count)
+        self.support = c.integer_interval(0, self.total_count)
+
+    def _draw(self, shape: Shape) -> Tensor:
+        steps = Tensor.arange(self._most, device=self.probs.device).reshape(-1, *[1] * len(shape))
+        won = (self._uniform((self._most, *shape)) < self.probs) & (steps < self.total_count)
+        return won.sum(0).cast(self.probs.dtype)
+
+    def _log(self, x: Tensor) -> Tensor:
+        n, z = self.total_count, self.logits
+        ways = (n + 1.0).lgamma() - (x + 1.0).lgamma() - (n - x + 1.0).lgamma()
+        return ways + x * z - n * soft(z)
+
+    def entropy(self) -> Tensor:
+        p = self._log(self.enumerate_support(False))
+        return -(p.exp() * p).sum(0)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.total_count + 1.0) * self.probs).floor().minimum(self.total_count)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean * (1.0 - self.probs)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self._row(Tensor.arange(self._most + 1, device=self.probs.device).cast(self.probs.dtype), expand)
+
+
+class NegativeBinomial(_Chances):
+    """Successes, each with probability `probs` or log-odds `logits`, before `total_count` failures;
+    `validate_args` as of `Distribution`.
+
+    >>> NegativeBinomial(2.0, 0.5, logits=None, validate_args=None).mean.item()
+    2.0
+    """
+
+    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
+        "total_count": c.nonnegative,
+        "probs": c.half_open_interval(0.0, 1.0),
+        "logits": c.real,
+    }
+    support = c.nonnegative_integer
+    total_count: Tensor
+
+    def __init__(
+        self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        self._take(probs, logits, validate_args, total_count=total_count)
+
+    def _draw(self, shape: Shape) -> Tensor:
+        return _poisson(self, standard_gamma(shape, self.total_count, self) * self.logits.exp(), shape)
+
+    def _log(self, x: Tensor) -> Tensor:
+        n, z = self.total_count, self.logits
+        chances = n * (-z).logsigmoid() + x * z.logsigmoid()
+        ways = (n + x).lgamma() - (x + 1.0).lgamma() - n.lgamma()
+        return chances + ((n + x) == 0.0).where(0.0, ways)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.logits.exp()
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.total_count - 1.0) * self.logits.exp()).floor().clamp(min=0.0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean / (-self.logits).sigmoid()
+
+
+class Categorical(_Chances):
+    """A place along the last axis, by weights `probs`, which are made to add up to 1, or by `logits`;
+    `validate_args` as of `Distribution`. Draws are int32.
+
+    >>> Categorical(Tensor([1.0, 3.0]), logits=None, validate_args=None).log_prob(1).exp().item()
+    0.75
+    """
+
+    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
+        "probs": c.Constraint(
+            "IndependentConstraint(GreaterThanEq(lower_bound=0.0), 1)", lambda x: (x >= 0).all(-1), 1
+        ),
+        "logits": c.real_vector,
+    }
+    has_enumerate_support: ClassVar[bool] = True
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        self._take(probs, logits, validate_args)
+        if logits is None:
+            self.probs = self.probs / self.probs.sum(-1, keepdim=True)
+        else:
+            self.logits = self.logits - self.logits.logsumexp(-1, keepdim=True)
+        self._count = getattr(self, self._given[0]).shape[-1]
+        self.support = c.integer_interval(0, self._count - 1)
+
+    def _to_logits(self, probs: Tensor) -> Tensor:
+        return _clamped(probs).log()
+
+    def _to_probs(self, logits: Tensor) -> Tensor:
+        return logits.softmax(-1)
+
+    @property
+    def param_shape(self) -> Shape:
+        """The shape of the probabilities."""
+        shape: Shape = getattr(self, self._given[0]).shape
+        return shape
+
+    def _draw(self, shape: Shape) -> Tensor:
+        noise = self._exponential((*shape, self._count))
+        return (self.probs / noise).argmax(-1)
+
+    def log_prob(self, value: Any) -> Tensor:
+        x = self._check_value(value).cast(dtypes.int32)
+        if len(x.shape) < len(self._batch_shape) or x.shape != self._batch_shape:
+            x = x + Tensor.zeros(*self._batch_shape, dtype=dtypes.int32, device=x.device)
+        rows = self.logits.expand(*x.shape, self._count)
+        return rows.gather(-1, x.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        least = -3.4028234663852886e38
+        return -(self.logits.clamp(min=least) * self.probs).sum(-1)
+
+    @property
+    def mean(self) -> Tensor:
+        return nan_like(self.probs.sum(-1))
+
+    @property
+    def mode(self) -> Tensor:
+        return self.probs.argmax(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        return nan_like(self.probs.sum(-1))
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self._row(Tensor.arange(self._count, device=self.probs.device), expand)
+
+
+class OneHotCategorical(Categorical):
+    """`Categorical`, whose draws are rows of zeros with a one; `probs`, `logits` and `validate_args` as of that.
+
+    >>> OneHotCategorical(Tensor([1.0, 3.0]), logits=None, validate_args=None).mean.tolist()
+    [0.25, 0.75]
+    """
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        super().__init__(probs, logits, validate_args)
+        self._event_shape, self.support = (self._count,), c.one_hot
+
+    def _draw(self, shape: Shape) -> Tensor:
+        place = super()._draw(shape[:-1]).unsqueeze(-1)
+        return (place == Tensor.arange(self._count, device=place.device)).cast(self.probs.dtype)
+
+    def log_prob(self, value: Any) -> Tensor:
+        x = self._check_value(value)
+        return (x > 0.5).where(self.logits, 0.0).sum(-1)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        place = self.probs.argmax(-1).unsqueeze(-1)
+        return (place == Tensor.arange(self._count, device=place.device)).cast(self.probs.dtype)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1.0 - self.probs)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        rows = Tensor.eye(self._count, device=self.probs.device)
+        rows = rows.reshape(self._count, *[1] * len(self._batch_shape), self._count)
+        return rows.expand(-1, *self._batch_shape, -1) if expand else rows
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """`OneHotCategorical` whose `rsample` has the gradient of the probabilities; `probs`, `logits` and
+    `validate_args` as of that.
+
+    >>> d = OneHotCategoricalStraightThrough(Tensor([0.0, 3.0]), logits=None, validate_args=None)
+    >>> d.rsample().tolist()
+    [0.0, 1.0]
+    """
+
+    has_rsample: ClassVar[bool] = True
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self.sample(sample_shape) + (self.probs - self.probs.detach())
+
+
+class Multinomial(Categorical):
+    """Counts of the places in `total_count` draws of a `Categorical`; `probs`, `logits` and `validate_args` as of that.
+
+    Raises ShapeError for a count that is no number.
+
+    >>> Multinomial(4, Tensor([1.0, 3.0]), logits=None, validate_args=None).mean.tolist()
+    [1.0, 3.0]
+    """
+
+    has_enumerate_support: ClassVar[bool] = False
+
+    def __init__(
+        self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        if not isinstance(total_count, int):
+            raise ShapeError("Multinomial: total_count is a number, the same for the whole batch")
+        self.total_count = total_count
+        super().__init__(probs, logits, validate_args)
+        self._event_shape = (self._count,)
+        self.support = c.Constraint(
+            f"Multinomial(upper_bound={total_count})", lambda x: (x >= 0).all(-1) & (x.sum(-1) == total_count), 1, True
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        return {"total_count": self.total_count}
+
+    def _draw(self, shape: Shape) -> Tensor:
+        places = super()._draw((self.total_count, *shape[:-1])).unsqueeze(-1)
+        return (places == Tensor.arange(self._count, device=places.device)).sum(0).cast(self.probs.dtype)
+
+    def log_prob(self, value: Any) -> Tensor:
+        x = self._check_value(value)
+        ways = (x.sum(-1) + 1.0).lgamma() - (x + 1.0).lgamma().sum(-1)
+        return ways + (x == 0.0).where(0.0, self.logits * x).sum(-1)
+
+    def entropy(self) -> Tensor:
+        n, places = float(self.total_count), Binomial(self.total_count, self.probs, validate_args=False)
+        counts = places.enumerate_support(False)
+        spread = (places._log(counts).exp() * (counts + 1.0).lgamma()).sum(0).sum(-1)
+        return n * super().entropy() - math.lgamma(n + 1) + spread
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        found: Tensor = self._missing("enumerate_support")
+        return found
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs * self.total_count
+
+    @property
+    def mode(self) -> Tensor:
+        found: Tensor = self._missing("mode")
+        return found
+
+    @property
+    def variance(self) -> Tensor:
+        return self.total_count * self.probs * (1.0 - self.probs)

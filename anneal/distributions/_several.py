@@ -1,0 +1,279 @@
+"""Distributions of vectors, and distributions made of others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+from anneal.distributions import constraints as c
+from anneal.distributions._base import Distribution, Shape
+from anneal.distributions._continuous import standard_gamma, xlogy
+from anneal.distributions._discrete import Categorical
+from anneal.errors import SettingError, ShapeError
+from anneal.linalg import cholesky, inv, solve_triangular
+from anneal.tensor import Tensor
+
+__all__ = ["Dirichlet", "Independent", "MixtureSameFamily", "MultivariateNormal"]
+
+
+class Dirichlet(Distribution):
+    """Shares that add up to 1, by a `concentration` for each; `validate_args` as of `Distribution`.
+
+    `rsample` has no gradient to `concentration`.
+
+    >>> Dirichlet(Tensor([1.0, 3.0]), validate_args=None).mean.tolist()
+    [0.25, 0.75]
+    """
+
+    has_rsample: ClassVar[bool] = True
+    _flows: ClassVar[bool] = False
+    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
+        "concentration": c.Constraint("IndependentConstraint(GreaterThan(0.0), 1)", lambda x: (x > 0).all(-1), 1)
+    }
+    support = c.simplex
+    concentration: Tensor
+
+    def __init__(self, concentration: Any, validate_args: bool | None = None) -> None:
+        self._hold(validate_args, concentration=concentration)
+        self._event_shape = self.concentration.shape[-1:]
+
+    def _draw(self, shape: Shape) -> Tensor:
+        x = standard_gamma(shape, self.concentration, self).clamp(min=1e-37)
+        return x / x.sum(-1, keepdim=True)
+
+    def _log(self, x: Tensor) -> Tensor:
+        a = self.concentration
+        found: Tensor = xlogy(a - 1.0, x).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
+        return found
+
+    def entropy(self) -> Tensor:
+        a, k = self.concentration, self.concentration.shape[-1]
+        total = a.sum(-1)
+        norm = a.lgamma().sum(-1) - total.lgamma()
+        found: Tensor = norm - (k - total) * total.digamma() - ((a - 1.0) * a.digamma()).sum(-1)
+        return found
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.concentration.sum(-1, keepdim=True)
+
+    @property
+    def mode(self) -> Tensor:
+        rest = (self.concentration - 1.0).clamp(min=0.0)
+        flat = (self.concentration < 1.0).all(-1, keepdim=True)
+        corner = (Tensor.arange(rest.shape[-1], device=rest.device) == 0).cast(rest.dtype)  # torch's choice
+        return flat.where(corner, rest / flat.where(1.0, rest.sum(-1, keepdim=True)))
+
+    @property
+    def variance(self) -> Tensor:
+        a, total = self.concentration, self.concentration.sum(-1, keepdim=True)
+        return a * (total - a) / (total**2 * (total + 1.0))
+
+
+class MultivariateNormal(Distribution):
+    """Normal vectors about `loc`; `validate_args` as of `Distribution`.
+
+    Args:
+        covariance_matrix, precision_matrix, scale_tril: one of them: the covariance, its inverse, or the lower
+            triangle L with the covariance L @ L.T.
+
+    Raises SettingError for none or several of them.
+
+    >>> d = MultivariateNormal(Tensor.zeros(2), Tensor.eye(2), precision_matrix=None, scale_tril=None)
+    >>> d.log_prob(Tensor.zeros(2)).exp().round(4).item()
+    0.15919999778270721
+    """
+
+    has_rsample: ClassVar[bool] = True
+    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
+        "loc": c.real_vector,
+        "covariance_matrix": c.positive_definite,
+        "precision_matrix": c.positive_definite,
+        "scale_tril": c.lower_cholesky,
+    }
+    support = c.real_vector
+    loc: Tensor
+    scale_tril: Tensor
+
+    def __init__(
+        self,
+        loc: Any,
+        covariance_matrix: Any = None,
+        precision_matrix: Any = None,
+        scale_tril: Any = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        every = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix, "scale_tril": scale_tril}
+        given = {name: matrix for name, matrix in every.items() if matrix is not None}
+        if len(given) != 1:
+            raise SettingError(
+                "MultivariateNormal: give covariance_matrix, precision_matrix or scale_tril, one of them"
+            )
+        self._hold(validate_args, loc=loc, **given)
+        self._event_shape = self.loc.shape[-1:]
+        if covariance_matrix is not None:
+            self.scale_tril = cholesky(vars(self)["covariance_matrix"])
+        elif precision_matrix is not None:
+            self.scale_tril = cholesky(inv(vars(self)["precision_matrix"]))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "covariance_matrix":
+            return self.scale_tril @ self.scale_tril.mT
+        if name == "precision_matrix":
+            return inv(self.covariance_matrix)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _draw(self, shape: Shape) -> Tensor:
+        return self.loc + (self.scale_tril @ self._normal(shape).unsqueeze(-1)).squeeze(-1)
+
+    def _half_log_det(self) -> Tensor:
+        return self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
+
+    def _log(self, x: Tensor) -> Tensor:
+        n, z = self.loc.shape[-1], x - self.loc
+        lower = self.scale_tril.expand(*z.shape[:-1], n, n)
+        distance = (solve_triangular(lower, z.unsqueeze(-1), upper=False) ** 2).sum((-2, -1))
+        found: Tensor = -0.5 * (n * math.log(2 * math.pi) + distance) - self._half_log_det()
+        return found
+
+    def entropy(self) -> Tensor:
+        found: Tensor = self._half_log_det() + 0.5 * self.loc.shape[-1] * (1 + math.log(2 * math.pi))
+        return found
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.scale_tril**2).sum(-1)
+
+
+class Independent(Distribution):
+    """A distribution whose last batch axes are taken for parts of one event.
+
+    Args:
+        base_distribution: that distribution. reinterpreted_batch_ndims: how many axes. validate_args: as of it.
+
+    Raises ShapeError where the batch has not as many.
+
+    >>> from anneal.distributions import Normal
+    >>> Independent(Normal(Tensor.zeros(3), 1.0), 1, validate_args=None).event_shape
+    (3,)
+    """
+
+    def __init__(
+        self, base_distribution: Distribution, reinterpreted_batch_ndims: int, validate_args: bool | None = None
+    ) -> None:
+        batch, n = base_distribution.batch_shape, reinterpreted_batch_ndims
+        if n > len(batch):
+            raise ShapeError(f"Independent: a batch of shape {batch} has no {n} axes")
+        cut = len(batch) - n
+        super().__init__(batch[:cut], (*batch[cut:], *base_distribution.event_shape), validate_args)
+        self.base_dist, self.reinterpreted_batch_ndims = base_distribution, n
+        self.has_rsample = base_distribution.has_rsample  # type: ignore[misc]
+        self.support = base_distribution.support
+
+    def _sum(self, x: Tensor) -> Tensor:
+        n = self.reinterpreted_batch_ndims
+        return x.sum(tuple(range(-n, 0))) if n else x
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        return self.base_dist.sample(sample_shape)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        return self.base_dist.rsample(sample_shape)
+
+    def log_prob(self, value: Any) -> Tensor:
+        return self._sum(self.base_dist.log_prob(value))
+
+    def entropy(self) -> Tensor:
+        return self._sum(self.base_dist.entropy())
+
+    @property
+    def mean(self) -> Tensor:
+        return self.base_dist.mean
+
+    @property
+    def mode(self) -> Tensor:
+        return self.base_dist.mode
+
+    @property
+    def variance(self) -> Tensor:
+        return self.base_dist.variance
+
+    def expand(self, batch_shape: Iterable[int]) -> Self:
+        n = self.reinterpreted_batch_ndims
+        whole = (*batch_shape, *self._event_shape[:n])
+        return type(self)(self.base_dist.expand(whole), n)
+
+    def __repr__(self) -> str:
+        return f"Independent({self.base_dist!r}, {self.reinterpreted_batch_ndims})"
+
+
+class MixtureSameFamily(Distribution):
+    """Draws of one of several distributions, which stand along the last batch axis.
+
+    Args:
+        mixture_distribution: a `Categorical`, which says of which. component_distribution: those. validate_args: as of
+            `Distribution`.
+
+    Raises ShapeError where the places of both differ.
+
+    >>> from anneal.distributions import Normal
+    >>> parts = Normal(Tensor([-1.0, 3.0]), 1.0)
+    >>> MixtureSameFamily(Categorical(Tensor([1.0, 1.0])), parts, validate_args=None).mean.item()
+    1.0
+    """
+
+    def __init__(
+        self,
+        mixture_distribution: Categorical,
+        component_distribution: Distribution,
+        validate_args: bool | None = None,
+    ) -> None:
+        batch = component_distribution.batch_shape
+        if not batch or batch[-1] != mixture_distribution.param_shape[-1]:
+            raise ShapeError(
+                f"MixtureSameFamily: components of batch {batch} have no {mixture_distribution.param_shape[-1]} places"
+            )
+        super().__init__(batch[:-1], component_distribution.event_shape, validate_args)
+        self.mixture_distribution, self.component_distribution = mixture_distribution, component_distribution
+        self.support = component_distribution.support
+
+    def _weights(self) -> Tensor:
+        probs = self.mixture_distribution.probs
+        return probs.reshape(*probs.shape, *[1] * len(self._event_shape))
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        parts, n = self.component_distribution.sample(sample_shape), len(self._event_shape)
+        place = self.mixture_distribution.expand(self._batch_shape).sample(sample_shape)
+        place = place.reshape(*place.shape, *[1] * (n + 1)).expand(*place.shape, 1, *self._event_shape)
+        return parts.gather(-1 - n, place).squeeze(-1 - n)
+
+    def log_prob(self, value: Any) -> Tensor:
+        x = value if isinstance(value, Tensor) else Tensor(value)
+        parts = self.component_distribution.log_prob(x.unsqueeze(-1 - len(self._event_shape)))
+        return (parts + self.mixture_distribution.logits).logsumexp(-1)
+
+    def cdf(self, value: Any) -> Tensor:
+        x = value if isinstance(value, Tensor) else Tensor(value)
+        return (self.component_distribution.cdf(x.unsqueeze(-1)) * self.mixture_distribution.probs).sum(-1)
+
+    @property
+    def mean(self) -> Tensor:
+        return (self._weights() * self.component_distribution.mean).sum(-1 - len(self._event_shape))
+
+    @property
+    def variance(self) -> Tensor:
+        axis, parts = -1 - len(self._event_shape), self.component_distribution
+        away = parts.mean - self.mean.unsqueeze(axis)
+        return (self._weights() * (parts.variance + away**2)).sum(axis)
+
+    def __repr__(self) -> str:
+        return f"MixtureSameFamily({self.mixture_distribution!r}, {self.component_distribution!r})"

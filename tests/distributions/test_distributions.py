@@ -1,0 +1,202 @@
+"""Distributions beside torch's values, samples by their moments, gradients through them, jit."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anneal
+import anneal.distributions as d
+from anneal.errors import GradientError, MissingMethodError
+from anneal.tensor import Tensor, jit, manual_seed
+from tests.distributions.rows import PAIRS, ROWS, TABLE, WRONG, divergence, facts, made, others, refused
+from tests.tiers import thinned
+
+LOADED: dict[str, Any] = json.loads(TABLE.read_text())
+
+
+def same(mine: Any, torchs: Any, what: str) -> None:
+    if torchs is None or mine is None or isinstance(torchs, bool):
+        assert mine == torchs, what
+    elif isinstance(torchs, dict):
+        for name in torchs:
+            same(mine[name], torchs[name], f"{what} {name}")
+    else:
+        try:
+            np.testing.assert_allclose(mine, torchs, rtol=3e-5, atol=3e-6, err_msg=what)
+        except ValueError:  # several of different shapes
+            for n, (a, b) in enumerate(zip(mine, torchs, strict=True)):
+                same(a, b, f"{what} {n}")
+
+
+@pytest.mark.parametrize("name", thinned(ROWS, test=3, ci=2))
+def test_what_is_known_is_torchs(name: str, device: str) -> None:
+    same(facts(anneal, ROWS[name]), LOADED["facts"][name], name)
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_a_divergence_is_torchs(kind: str) -> None:
+    same(divergence(anneal, kind), LOADED["divergences"][kind], kind)
+
+
+def test_distributions_made_of_others_are_torchs(device: str) -> None:
+    same(others(anneal), LOADED["others"], "others")
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_torch_refuses_is_refused(name: str) -> None:
+    assert refused(anneal, WRONG[name]) is LOADED["refused"][name]
+
+
+def test_checks_can_be_left_out() -> None:
+    assert d.Normal(0.0, -1.0, validate_args=False).scale.item() == -1.0
+    d.Distribution.set_default_validate_args(False)
+    try:
+        assert d.Uniform(0.0, 1.0).log_prob(2.0).item() == -np.inf
+    finally:
+        d.Distribution.set_default_validate_args(True)
+
+
+COUNT = 20_000
+# of a heavy tail, or of too many values for its moments
+LONG = ("Cauchy", "HalfCauchy", "StudentT", "Pareto", "Weibull", "LogNormal")
+
+
+@pytest.mark.parametrize("name", [n for n in ROWS if not n.startswith(LONG)])
+def test_samples_have_the_moments(name: str) -> None:
+    manual_seed(3)
+    one = made(anneal, ROWS[name][0], ROWS[name][1])
+    x = one.sample((COUNT,))
+    assert x.shape == (COUNT, *one.batch_shape, *one.event_shape)
+    assert not x.requires_grad
+    support = one.support.check(x)
+    assert support.all().item(), name
+    if name.startswith("Categorical"):
+        shares = (x.unsqueeze(-1) == Tensor.arange(3)).float().mean(0)
+        np.testing.assert_allclose(shares.numpy(), one.probs.numpy(), atol=0.02)
+        return
+    values, mean, deviation = x.numpy().astype(np.float64), one.mean.numpy(), one.stddev.numpy()
+    np.testing.assert_array_less(np.abs(values.mean(0) - mean), 5 * deviation / COUNT**0.5 + 1e-6)
+    np.testing.assert_allclose(values.std(0), deviation, rtol=0.06, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [n for n in ROWS if n.startswith(LONG)])
+def test_samples_lie_where_the_chances_say(name: str) -> None:
+    manual_seed(3)
+    one = made(anneal, ROWS[name][0], ROWS[name][1])
+    x = one.sample((COUNT,))
+    if name == "StudentT":  # its cdf is not there, nor in torch
+        below = (x < one.loc).float().mean(0)
+        np.testing.assert_allclose(below.numpy(), 0.5, atol=0.02)
+        return
+    for p in (0.1, 0.5, 0.9):
+        below = (x < one.icdf(Tensor([p, p, p]))).float().mean(0)
+        np.testing.assert_allclose(below.numpy(), p, atol=0.02)
+
+
+FLOWS = (
+    "Normal",
+    "LogNormal",
+    "Laplace",
+    "Gumbel",
+    "Uniform",
+    "Exponential",
+    "HalfNormal",
+    "Weibull",
+    "MultivariateNormal",
+)
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_gradients_flow_through_draws(name: str, device: str) -> None:
+    """A draw's derivative by a parameter, the random numbers staying what they are, is a difference's."""
+    kind, given, _ = ROWS[name]
+    for which in (k for k, v in given.items() if isinstance(v, list) and k != "covariance_matrix"):
+        p = Tensor(given[which], requires_grad=True)
+
+        def draw(p: Tensor, which: str = which) -> Tensor:
+            manual_seed(7)
+            return made(anneal, kind, {**given, which: p}).rsample((3,)).sum()  # type: ignore[no-any-return]
+
+        draw(p).backward()
+        assert p.grad is not None
+        step = 1e-2
+        for n in range(p.numel()):
+            moved = np.array(given[which], np.float32)
+            up, down = moved.copy(), moved.copy()
+            up[n] += step
+            down[n] -= step
+            with anneal.no_grad():
+                slope = (draw(Tensor(up)).item() - draw(Tensor(down)).item()) / (2 * step)
+            assert p.grad.tolist()[n] == pytest.approx(slope, rel=0.02, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["Gamma", "Beta", "Dirichlet", "StudentT", "Chi2"])
+def test_a_draw_without_a_derivative_says_so(name: str) -> None:
+    kind, given, _ = ROWS[name]
+    assert made(anneal, kind, given).rsample((2,)).shape[0] == 2
+    with pytest.raises(GradientError, match=f"{name}.rsample: the derivative of such a draw is not there"):
+        made(anneal, kind, given, wants=True).rsample()
+
+
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(MissingMethodError, match=r"Bernoulli has no rsample\(\)"):
+        d.Bernoulli(0.5).rsample()
+    for p, q in ((d.LogNormal(0.0, 1.0), d.Normal(0.0, 1.0)), (d.HalfCauchy(1.0), d.HalfCauchy(1.0))):
+        with pytest.raises(MissingMethodError, match="register_kl adds one"):
+            d.kl_divergence(p, q)
+
+
+def test_draws_and_scores_under_jit(device: str) -> None:
+    w = Tensor([0.5, 1.5])
+
+    @jit
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        q = d.Normal(x, w.exp())
+        z = q.rsample()
+        return z, q.log_prob(z).sum() - d.kl_divergence(q, d.Normal(0.0, 1.0)).sum()
+
+    seen = [step(Tensor([float(n), 0.0])) for n in range(4)]
+    assert len({z.tolist()[1] for z, _ in seen}) == 4  # each call draws anew
+    for n, (z, score) in enumerate(seen):
+        q = d.Normal(Tensor([float(n), 0.0]), w.exp())
+        expected = q.log_prob(z).sum() - d.kl_divergence(q, d.Normal(0.0, 1.0)).sum()
+        assert score.item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_a_policy_learns() -> None:
+    """REINFORCE, and the straight-through row beside it."""
+    manual_seed(0)
+    logits = anneal.nn.Parameter(Tensor.zeros(3))
+    optimizer = anneal.optim.SGD([logits], 0.5)
+    for _ in range(40):
+        policy = d.Categorical(logits=logits)
+        action = policy.sample((16,))
+        loss = -(policy.log_prob(action) * (action == 2).float()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert logits.softmax(-1)[2].item() > 0.8
+    row = d.OneHotCategoricalStraightThrough(logits=logits).rsample()
+    (row * Tensor([1.0, 2.0, 3.0])).sum().backward()
+    assert logits.grad is not None
+
+
+PATHS = {
+    "normal": "Normal",
+    "categorical": "Categorical",
+    "kl": "kl_divergence",
+    "one_hot_categorical": "OneHotCategorical",
+    "multivariate_normal": "MultivariateNormal",
+    "distribution": "Distribution",
+    "constraints": "positive",
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_of_torchs_leads_there(path: str) -> None:
+    assert getattr(import_module(f"anneal.distributions.{path}"), PATHS[path]) is not None
