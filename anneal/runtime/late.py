@@ -392,6 +392,8 @@ def _changed(
             template = n.learn(t.uop)
             if mask_of(template) & ~sources or (i in in_place and template.op in _VIEWS):
                 return None
+            if i in in_place and t._wants and t._leaf and not mask_of(template) & mask_of(n.learn(u)):
+                return None  # another leaf that takes these values would have this node too
             changed.append((i, template, (t._wants, t._leaf, t._spent) if i in in_place else None))
     return changed
 
