@@ -131,8 +131,8 @@ class Guards:
             # of one that was computed from others a gradient goes on to those
             elif not is_realized(value.uop) or (value._wants and not value._leaf):
                 self._attributes[id(value), "uop"] = value, "uop", value.uop
-        elif value is os.getenv:
-            self._look(os.environ, depth)
+        elif _is_environment(value):
+            self._look_at_container(vars(os.environ)["_data"], depth, loose)
         elif isinstance(value, FunctionType):
             self._follow(value, None, depth)
         elif isinstance(value, MethodType):
@@ -150,8 +150,6 @@ class Guards:
             self.generators.append(value)
         elif isinstance(value, Iterator) and not isinstance(value, IOBase):
             self._is_unguarded(f"a {type(value).__name__}, which gives another value each time")
-        elif value is os.environ:
-            self._look_at_container(vars(os.environ)["_data"], depth, loose)
         elif (clock := _clock(value)) is not None:
             self._is_unguarded(f"the clock ({clock})")
         elif not isinstance(value, (type, ModuleType)):
@@ -251,12 +249,19 @@ class Guards:
 def _of_library(owner: Any, names: Sequence[str]) -> Any:
     """What a name of Python's own library stands for, where it is another each time: a clock, the environment."""
     for name in names:
-        if owner is os and name in ("environ", "getenv"):
+        if owner is os and _is_environment(getattr(os, name, None)):
             return os.environ
         if owner not in (os, time, dt) and not (isinstance(owner, type) and issubclass(owner, dt.date)):
             return None
         owner = getattr(owner, name, None)
     return owner if _clock(owner) is not None else None
+
+
+def _is_environment(value: Any) -> bool:
+    """Whether something is the environment, or a function that reads it."""
+    return value is os.environ or (
+        isinstance(value, FunctionType) and value.__module__ == "os" and "environ" in value.__code__.co_names
+    )
 
 
 def _clock(value: Any) -> str | None:
