@@ -85,11 +85,17 @@ class Distribution:
                 f"{parameters[name].detach().tolist()}"
             )
 
-    def _check_value(self, value: Any) -> Tensor:
-        """A value as a tensor on the parameters' device. Raises SettingError for one outside the support."""
+    def _tensor(self, value: Any) -> Tensor:
+        """A value as a tensor of floats, a number on the parameters' device."""
+        if not self._given:  # it is made of others
+            return value if isinstance(value, Tensor) else Tensor(value)
         first: Tensor = getattr(self, self._given[0])
         x = value if isinstance(value, Tensor) else Tensor(value, device=first.device, dtype=first.dtype)
-        x = x if x.dtype.is_float else x.cast(first.dtype)
+        return x if x.dtype.is_float else x.cast(first.dtype)
+
+    def _check_value(self, value: Any) -> Tensor:
+        """A value as a tensor on the parameters' device. Raises SettingError for one outside the support."""
+        x = self._tensor(value)
         if self._checks and not here.recordings and not here.depth and isinstance(self.support, Constraint):
             if not self.support.check(x.detach()).all().item():
                 raise SettingError(
@@ -188,6 +194,9 @@ class Distribution:
 
     def icdf(self, value: Any) -> Tensor:
         """The number that draws are not above with probability `value`."""
+        return self._icdf(self._tensor(value))
+
+    def _icdf(self, p: Tensor) -> Tensor:
         found: Tensor = self._missing("icdf")
         return found
 

@@ -92,8 +92,7 @@ class Normal(_LocScale):
     def _cdf(self, x: Tensor) -> Tensor:
         return 0.5 * (1.0 + ((x - self.loc) / (self.scale * math.sqrt(2))).erf())
 
-    def icdf(self, value: Any) -> Tensor:
-        p = value if isinstance(value, Tensor) else Tensor(value)
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.loc + self.scale * (2.0 * p - 1.0).erfinv() * math.sqrt(2)
 
     def entropy(self) -> Tensor:
@@ -122,8 +121,8 @@ class LogNormal(Normal):
     def _cdf(self, x: Tensor) -> Tensor:
         return super()._cdf(x.log())
 
-    def icdf(self, value: Any) -> Tensor:
-        return super().icdf(value).exp()
+    def _icdf(self, p: Tensor) -> Tensor:
+        return super()._icdf(p).exp()
 
     def entropy(self) -> Tensor:
         return super().entropy() + self.loc
@@ -160,8 +159,8 @@ class Laplace(_LocScale):
         z = x - self.loc
         return 0.5 - 0.5 * z.sign() * (-z.abs() / self.scale).expm1()
 
-    def icdf(self, value: Any) -> Tensor:
-        t = (value if isinstance(value, Tensor) else Tensor(value)) - 0.5
+    def _icdf(self, p: Tensor) -> Tensor:
+        t = p - 0.5
         return self.loc - self.scale * t.sign() * (-2.0 * t.abs()).log1p()
 
     def entropy(self) -> Tensor:
@@ -189,8 +188,7 @@ class Gumbel(_LocScale):
     def _cdf(self, x: Tensor) -> Tensor:
         return (-((self.loc - x) / self.scale).exp()).exp()
 
-    def icdf(self, value: Any) -> Tensor:
-        p = value if isinstance(value, Tensor) else Tensor(value)
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.loc - self.scale * (-p.log()).log()
 
     def entropy(self) -> Tensor:
@@ -221,8 +219,7 @@ class Cauchy(_LocScale):
     def _cdf(self, x: Tensor) -> Tensor:
         return ((x - self.loc) / self.scale).atan() / math.pi + 0.5
 
-    def icdf(self, value: Any) -> Tensor:
-        p = value if isinstance(value, Tensor) else Tensor(value)
+    def _icdf(self, p: Tensor) -> Tensor:
         return (math.pi * (p - 0.5)).tan() * self.scale + self.loc
 
     def entropy(self) -> Tensor:
@@ -304,9 +301,8 @@ class HalfNormal(Distribution):
     def _cdf(self, x: Tensor) -> Tensor:
         return 2.0 * self._both._cdf(x) - 1.0
 
-    def icdf(self, value: Any) -> Tensor:
-        p = value if isinstance(value, Tensor) else Tensor(value)
-        return self._both.icdf((p + 1.0) / 2.0)
+    def _icdf(self, p: Tensor) -> Tensor:
+        return self._both._icdf((p + 1.0) / 2.0)
 
     def entropy(self) -> Tensor:
         return self._both.entropy() - math.log(2)
@@ -372,8 +368,7 @@ class Uniform(Distribution):
     def _cdf(self, x: Tensor) -> Tensor:
         return ((x - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
 
-    def icdf(self, value: Any) -> Tensor:
-        p = value if isinstance(value, Tensor) else Tensor(value)
+    def _icdf(self, p: Tensor) -> Tensor:
         return p * (self.high - self.low) + self.low
 
     def entropy(self) -> Tensor:
@@ -416,8 +411,7 @@ class Exponential(Distribution):
     def _cdf(self, x: Tensor) -> Tensor:
         return 1.0 - (-self.rate * x).exp()
 
-    def icdf(self, value: Any) -> Tensor:
-        p = value if isinstance(value, Tensor) else Tensor(value)
+    def _icdf(self, p: Tensor) -> Tensor:
         return -(-p).log1p() / self.rate
 
     def entropy(self) -> Tensor:
@@ -579,8 +573,7 @@ class Weibull(Distribution):
     def _cdf(self, x: Tensor) -> Tensor:
         return -(-((x / self.scale) ** self.concentration)).expm1()
 
-    def icdf(self, value: Any) -> Tensor:
-        p = value if isinstance(value, Tensor) else Tensor(value)
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.scale * (-(-p).log1p()) ** (1.0 / self.concentration)
 
     def entropy(self) -> Tensor:
@@ -627,8 +620,7 @@ class Pareto(Distribution):
     def _cdf(self, x: Tensor) -> Tensor:
         return 1.0 - (self.scale / x) ** self.alpha
 
-    def icdf(self, value: Any) -> Tensor:
-        p = value if isinstance(value, Tensor) else Tensor(value)
+    def _icdf(self, p: Tensor) -> Tensor:
         return self.scale * (-(-p).log1p() / self.alpha).exp()
 
     def entropy(self) -> Tensor:

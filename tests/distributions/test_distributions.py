@@ -146,6 +146,8 @@ def test_a_draw_without_a_derivative_says_so(name: str) -> None:
 def test_what_is_not_there_is_named() -> None:
     with pytest.raises(MissingMethodError, match=r"Bernoulli has no rsample\(\)"):
         d.Bernoulli(0.5).rsample()
+    with pytest.raises(MissingMethodError, match=r"Independent has no cdf\(\)"):
+        d.Independent(d.Normal(Tensor.zeros(2), 1.0), 1).cdf(Tensor.zeros(2))
     for p, q in ((d.LogNormal(0.0, 1.0), d.Normal(0.0, 1.0)), (d.HalfCauchy(1.0), d.HalfCauchy(1.0))):
         with pytest.raises(MissingMethodError, match="register_kl adds one"):
             d.kl_divergence(p, q)
