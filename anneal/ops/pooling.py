@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
 from anneal.ops.arguments import checked, need_float
-from anneal.ops.nodes import broadcast, expand, iota, pad, reduce_axis, reduce_node, reshape
+from anneal.ops.nodes import broadcast, expand, iota, pad, reduce_axis, reshape
 from anneal.ops.reduce import root, size_power
 from anneal.ops.windows import AXES, Ints, Outputs, Pairs, Sizes, per_axis, windows_of
 from anneal.uop import Op, UOp, alu, const, dtypes
@@ -57,10 +58,19 @@ def _pool_args(
     return k, s, p, d, tuple(sides)
 
 
-def _reduce_windows(u: UOp, op: Op, axes: int) -> UOp:
-    """(..., kh, oh, kw, ow) to (..., oh, ow)."""
+def _reduce_windows(u: UOp, op: Op, axes: int, wants: bool = False) -> UOp:
+    """(..., kh, oh, kw, ow) to (..., oh, ow); of a maximum whose gradient is wanted, that goes to the first place."""
     m = len(u.shape) - 2 * axes
-    return reshape(reduce_axis(u, op, tuple(range(m, m + 2 * axes, 2))), (*u.shape[:m], *u.shape[m + 1 :: 2]))
+    along = tuple(range(m, m + 2 * axes, 2))
+    out = reduce_axis(u, op, along)
+    if wants:
+        out = first_of_largest(out, u, along)
+    return reshape(out, (*u.shape[:m], *u.shape[m + 1 :: 2]))
+
+
+def first_of_largest(out: UOp, u: UOp, axes: Sequence[int]) -> UOp:
+    """`out`, the largest of `u` along axes that stay as 1, with a gradient that goes to the first place of a tie."""
+    return UOp(Op.CUSTOM_DERIVATIVE, out.dtype, (out, u), ("first", tuple(axes))) if out.dtype.is_float else out
 
 
 def _max_pool(
@@ -72,7 +82,7 @@ def _max_pool(
         pairs = (*[(0, 0)] * (x.ndim - axes), *sides)
         inside = pad(broadcast(const(_BOOL, True), u.shape), pairs)
         u = alu(Op.WHERE, (inside, pad(u, pairs), const(u.dtype, u.dtype.min)))
-    return x._new(_reduce_windows(windows_of(name, u, k, s, d), Op.MAX, axes))
+    return x._new(_reduce_windows(windows_of(name, u, k, s, d), Op.MAX, axes, x.requires_grad))
 
 
 @checked
@@ -104,7 +114,7 @@ def max_pool2d(
 ) -> Tensor:
     """The largest value of each window of the last two axes; stride defaults to the kernel. Padding never wins.
 
-    Equal largest values in a window share the gradient evenly.
+    Of equal largest values in a window the first has the gradient.
 
     >>> from anneal.tensor import Tensor
     >>> max_pool2d(Tensor.arange(16).reshape(1, 4, 4), 2)
@@ -229,24 +239,27 @@ def _adaptive(name: str, axes: int, x: Tensor, size: Outputs, op: Op) -> Tensor:
     if len(given) != axes or not all(m is None or (isinstance(m, int) and m > 0) for m in given):
         raise ShapeError(f"{name}: output_size is a positive int or {axes} (None keeps an axis), not {size!r}")
     u = x._kept() if op is Op.MAX else x.uop
-    for i, m in enumerate(given):
+    for i, m in reversed(list(enumerate(given))):  # of equal ones the first, row by row, has the gradient
         axis = x.ndim - axes + i
         if m is None or m == u.shape[axis]:
             continue
         if not u.shape[axis]:
             raise ShapeError(f"{name}: shape {x.shape} has nothing to choose from along axis {axis}")
-        u = pooled(u, axis, m, op)
+        u = pooled(u, axis, m, op, x.requires_grad and op is Op.MAX)
     return x._new(u)
 
 
-def pooled(u: UOp, axis: int, m: int, op: Op) -> UOp:
-    """The mean (ADD) or the largest (MAX) of each of `m` windows that cover an axis."""
+def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
+    """The mean (ADD) or the largest (MAX) of each of `m` windows that cover an axis; `wants`: the latter's gradient."""
     s = u.shape
     n = s[axis]
     lead, tail = s[:axis], s[axis + 1 :]
     if n % m == 0:
         blocks = reshape(u, (*lead, m, n // m, *tail))
-        out = reduce_node(blocks, op, (axis + 1,), False)
+        out = reduce_axis(blocks, op, (axis + 1,))
+        if wants:
+            out = first_of_largest(out, blocks, (axis + 1,))
+        out = reshape(out, (*lead, m, *tail))
         return out * (m / n) if op is Op.ADD else out
     row, column = iota(m, 0, 2), broadcast(iota(n, 1, 2), (m, n))
     first = alu(Op.IDIV, (row * n, const(dtypes.int32, m)))
@@ -259,7 +272,10 @@ def pooled(u: UOp, axis: int, m: int, op: Op) -> UOp:
     wide = expand(reshape(u, (*lead, 1, n, *tail)), full)
     nothing = const(u.dtype, 0 if op is Op.ADD else u.dtype.min)
     chosen = alu(Op.WHERE, (expand(reshape(beyond, shape), full), nothing, wide))
-    out = reduce_node(chosen, op, (axis + 1,), False)
+    out = reduce_axis(chosen, op, (axis + 1,))
+    if wants:
+        out = first_of_largest(out, chosen, (axis + 1,))
+    out = reshape(out, (*lead, m, *tail))
     if op is Op.MAX:
         return out
     count = reshape((last - first).cast(u.dtype), (*[1] * len(lead), m, *[1] * len(tail)))

@@ -6,6 +6,7 @@ Every function takes `g`, the cotangent of node `y`, and gives what it contribut
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -16,6 +17,8 @@ from anneal.uop.sizes import Size, divided_size, most, product
 __all__ = [
     "around",
     "expanded",
+    "first",
+    "first_of",
     "flipped",
     "gathered",
     "max_left",
@@ -32,9 +35,13 @@ __all__ = [
     "reshaped",
     "scattered",
     "shrunk",
+    "side",
     "standardized",
     "widest",
 ]
+
+
+_PLACES = 16  # of a small window
 
 
 def scale(g: UOp, factor: float | UOp) -> UOp:
@@ -112,17 +119,23 @@ def flipped(g: UOp, axes: tuple[int, ...]) -> UOp:
 
 
 def max_left(g: UOp, a: UOp, b: UOp) -> UOp:
-    """To the left of max(a, b), and of min(b, a): all of `g` where b < a, half of it at a tie."""
-    return alu(Op.WHERE, (alu(Op.EQ, (a, b)), g * 0.5, _keep(alu(Op.LT, (b, a)), g)))
+    """To the left of max(a, b), and of min(b, a): half of `g` at a tie, none of it where a < b, else, and so at nan, all."""
+    return alu(Op.WHERE, (alu(Op.EQ, (a, b)), g * 0.5, alu(Op.WHERE, (alu(Op.LT, (a, b)), g.const_like(0), g))))
 
 
 def max_right(g: UOp, a: UOp, b: UOp) -> UOp:
-    """The other half: all of `g` where a < b, half of it at a tie."""
-    return alu(Op.WHERE, (alu(Op.EQ, (a, b)), g * 0.5, _keep(alu(Op.LT, (a, b)), g)))
+    """The same to the right."""
+    return max_left(g, b, a)
 
 
 def _keep(condition: UOp, g: UOp) -> UOp:
     return alu(Op.WHERE, (condition, g, g.const_like(0)))
+
+
+def side(x: UOp) -> UOp:
+    """1 above 0, -1 below, 0 at 0 and at nan."""
+    one = x.const_like(1)
+    return alu(Op.WHERE, (0.0 < x, one, alu(Op.WHERE, (x < 0.0, -one, x.const_like(0)))))
 
 
 def power_base(g: UOp, x: UOp, n: UOp) -> UOp:
@@ -160,6 +173,36 @@ def reduced(g: UOp, x: UOp, y: UOp) -> UOp:
     hit = alu(Op.EQ, (x, expand(y, x.shape)))
     ties = reduce_axis(hit.cast(g.dtype), Op.ADD, axes)
     return _keep(hit, expand(g / ties, x.shape))
+
+
+def first(g: UOp, x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
+    """All of `g` to the first place along `axes` that is not below the largest, none to the others."""
+    place, chosen = first_of(x, y, axes)
+    return _keep(alu(Op.EQ, (place, expand(chosen, x.shape))), expand(spread(g, y.shape), x.shape))
+
+
+def first_of(x: UOp, y: UOp, axes: tuple[int, ...]) -> tuple[UOp, UOp]:
+    """The places along `axes`, counted row by row, and the first whose element is not below y.
+
+    In a small window it is looked for place by place: that takes fewer steps than a reduction.
+    """
+    place: UOp = const(dtypes.int32, 0)
+    for a in axes:
+        n = x.shape[a]
+        step = reshape(UOp(Op.IOTA, dtypes.int32, (), (n,)), tuple([n if i == a else 1 for i in range(len(x.shape))]))
+        place = spread(place, x.shape) * n + expand(step, x.shape)
+    sizes = [x.shape[a] for a in axes]
+    count = product(sizes)
+    if isinstance(count, int) and count <= _PLACES:
+        found = spread(const(dtypes.int32, count - 1), y.shape)
+        for p, at in reversed(list(enumerate(itertools.product(*map(range, sizes))))[:-1]):
+            part = dict(zip(axes, at, strict=True))
+            pairs = tuple([(part[i], part[i] + 1) if i in part else (0, n) for i, n in enumerate(x.shape)])
+            found = alu(Op.WHERE, (alu(Op.LT, (shrink(x, pairs), y)), found, found.const_like(p)))
+        return place, found
+    beyond = place.const_like(count) if isinstance(count, int) else spread(count.cast(dtypes.int32), x.shape)
+    below = alu(Op.LT, (x, expand(y, x.shape)))
+    return place, reduce_axis(alu(Op.WHERE, (below, beyond, place)), Op.MIN, axes)
 
 
 def others_product(x: UOp, axes: tuple[int, ...]) -> UOp:

@@ -172,7 +172,7 @@ CUSTOM_DERIVATIVES: dict[str, Callable[[Any], Any]] = {
     "exp": lambda _: (),
     "inverse": lambda c: c,
     "share": lambda c: c,
-    "standardize": lambda axes: tuple([a + 1 for a in axes]),
+    **dict.fromkeys(("first", "standardize"), lambda axes: tuple([a + 1 for a in axes])),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.ops.nodes import share
 from anneal.transforms.adjoints import around, nothing, placed, standardized
-from anneal.transforms.tangents import reduced
+from anneal.transforms.tangents import at_first, reduced
 
 _RESHAPE = Op.RESHAPE
 _PERMUTE = Op.PERMUTE
@@ -41,11 +41,12 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('forward', 'custom_derivative["slope", _](v, x, s) -> _, g * s, _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 35),
     ('forward', 'custom_derivative["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 36),
     ('forward', 'custom_derivative["equal", _](v, x) -> _, g', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 37),
-    ('forward', 'custom_derivative["chosen", _](v, x) -> g, where(False, g, 0)', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 38),
-    ('forward', 'custom_derivative["beside", _](v, x) -> g, nothing(x)', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 39),
-    ('forward', 'custom_derivative["exp", _](v, x, p) -> _, g * y, _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 40),
-    ('forward', 'custom_derivative["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 41),
-    ('forward', 'custom_derivative["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 42),
+    ('forward', 'custom_derivative["first", axes](v, x) -> _, at_first(g, x, y, axes)', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 38),
+    ('forward', 'custom_derivative["chosen", _](v, x) -> g, where(False, g, 0)', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 39),
+    ('forward', 'custom_derivative["beside", _](v, x) -> g, nothing(x)', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 40),
+    ('forward', 'custom_derivative["exp", _](v, x, p) -> _, g * y, _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 41),
+    ('forward', 'custom_derivative["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 42),
+    ('forward', 'custom_derivative["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 43),
 )
 
 def _forward_cast(y: Any, g: Any, place: int) -> Any:
@@ -161,6 +162,10 @@ def _forward_custom_derivative(y: Any, g: Any, place: int) -> Any:
         s0, s1 = y.src
         # custom_derivative["equal", _](v, x) -> _, g
         return (None if place == 0 else g,)
+    if y.arg[0] == 'first' and len(y.src) == 2:
+        s0, s1 = y.src
+        # custom_derivative["first", axes](v, x) -> _, at_first(g, x, y, axes)
+        return (None if place == 0 else at_first(g, s1, y, y.arg[1]),)
     if y.arg[0] == 'chosen' and len(y.src) == 2:
         s0, s1 = y.src
         # custom_derivative["chosen", _](v, x) -> g, where(False, g, 0)

@@ -9,12 +9,11 @@ from typing import Any
 
 from anneal.uop import Op, alu, const, dtypes
 from anneal.ops.nodes import share
-from anneal.transforms.adjoints import around, expanded, flipped, gathered, max_left, max_right, nothing, padded, part, permuted, power_base
-from anneal.transforms.adjoints import power_exponent, reduced, reshaped, scattered, shrunk, standardized, widest
+from anneal.transforms.adjoints import around, expanded, first, flipped, gathered, max_left, max_right, nothing, padded, part, permuted, power_base
+from anneal.transforms.adjoints import power_exponent, reduced, reshaped, scattered, shrunk, side, standardized, widest
 
 _CONST = Op.CONST
 _NEG = Op.NEG
-_SIGN = Op.SIGN
 _EXP = Op.EXP
 _SIN = Op.SIN
 _COS = Op.COS
@@ -23,7 +22,7 @@ _SUB = Op.SUB
 _MUL = Op.MUL
 _DIV = Op.DIV
 _IDIV = Op.IDIV
-_LT = Op.LT
+_EQ = Op.EQ
 _WHERE = Op.WHERE
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', 'a + b -> g, g', 'ADD', 'Sums and products. A constant factor needs no slope of its own.', 11),
@@ -38,14 +37,14 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', 'a:float % b -> g, -(g * (a // b))', 'MOD', 'Sums and products. A constant factor needs no slope of its own.', 20),
     ('gradient', 'x ** c -> power_base(g, x, c), _', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0 and it is not below 0.', 23),
     ('gradient', 'x ** n -> power_base(g, x, n), power_exponent(g, x, n, y)', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0 and it is not below 0.', 24),
-    ('gradient', 'where(p, x, c) -> _, where(p, g, 0), _', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 28),
-    ('gradient', 'where(p, c, x) -> _, _, where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 29),
-    ('gradient', 'where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 30),
-    ('gradient', 'max(x, c) -> where(c < x, g, 0), _', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 31),
-    ('gradient', 'min(x, c) -> where(x < c, g, 0), _', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 32),
-    ('gradient', 'max(a, b) -> max_left(g, a, b), max_right(g, a, b)', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 33),
-    ('gradient', 'min(a, b) -> max_left(g, b, a), max_right(g, b, a)', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 34),
-    ('gradient', 'abs(x) -> g * sign(x)', 'ABS', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 35),
+    ('gradient', 'where(p, x, c) -> _, where(p, g, 0), _', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu) a tie gives nothing, and nan all: as torch's relu.", 28),
+    ('gradient', 'where(p, c, x) -> _, _, where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu) a tie gives nothing, and nan all: as torch's relu.", 29),
+    ('gradient', 'where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu) a tie gives nothing, and nan all: as torch's relu.", 30),
+    ('gradient', 'max(x, c) -> where(y == c, 0, g), _', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu) a tie gives nothing, and nan all: as torch's relu.", 31),
+    ('gradient', 'min(x, c) -> where(y == c, 0, g), _', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu) a tie gives nothing, and nan all: as torch's relu.", 32),
+    ('gradient', 'max(a, b) -> max_left(g, a, b), max_right(g, a, b)', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu) a tie gives nothing, and nan all: as torch's relu.", 33),
+    ('gradient', 'min(a, b) -> max_left(g, b, a), max_right(g, b, a)', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu) a tie gives nothing, and nan all: as torch's relu.", 34),
+    ('gradient', 'abs(x) -> g * side(x)', 'ABS', "Choices. At a tie max and min give each side half; against a constant (relu) a tie gives nothing, and nan all: as torch's relu.", 35),
     ('gradient', 'exp(x) -> g * y', 'EXP', 'Functions of one number, in terms of the result y where that is cheaper.', 38),
     ('gradient', 'exp2(x) -> g * y * {math.log(2)}', 'EXP2', 'Functions of one number, in terms of the result y where that is cheaper.', 39),
     ('gradient', 'log(x) -> g / x', 'LOG', 'Functions of one number, in terms of the result y where that is cheaper.', 40),
@@ -58,26 +57,27 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', 'sqrt(x) -> g / (y * 2)', 'SQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 47),
     ('gradient', 'rsqrt(x) -> g * (y * y * y * -0.5)', 'RSQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 48),
     ('gradient', 'recip(x) -> -(g * y * y)', 'RECIP', 'Functions of one number, in terms of the result y where that is cheaper.', 49),
-    ('gradient', 'custom_derivative["slope", _](v, x, s) -> _, g * s, _', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 58),
-    ('gradient', 'custom_derivative["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 59),
-    ('gradient', 'custom_derivative["equal", _](v, x) -> _, g', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 60),
-    ('gradient', 'custom_derivative["chosen", _](v, x) -> g, where(False, g, 0)', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 61),
-    ('gradient', 'custom_derivative["beside", _](v, x) -> g, nothing(x)', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 62),
-    ('gradient', 'custom_derivative["exp", _](v, x, p) -> _, g * y, _', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 63),
-    ('gradient', 'custom_derivative["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 64),
-    ('gradient', 'custom_derivative["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 65),
-    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 68),
-    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 71),
-    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 72),
-    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 73),
-    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 74),
-    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 75),
-    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 76),
-    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 77),
-    ('gradient', 'update[begins](x, v) -> around(g, y, v, begins), part(g, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and to the part what replaces it.', 80),
-    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 83),
-    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 86),
-    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 87),
+    ('gradient', 'custom_derivative["slope", _](v, x, s) -> _, g * s, _', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "first" is the largest along axes, of which the first has the gradient, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 58),
+    ('gradient', 'custom_derivative["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "first" is the largest along axes, of which the first has the gradient, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 59),
+    ('gradient', 'custom_derivative["equal", _](v, x) -> _, g', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "first" is the largest along axes, of which the first has the gradient, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 60),
+    ('gradient', 'custom_derivative["first", axes](v, x) -> _, first(g, x, y, axes)', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "first" is the largest along axes, of which the first has the gradient, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 61),
+    ('gradient', 'custom_derivative["chosen", _](v, x) -> g, where(False, g, 0)', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "first" is the largest along axes, of which the first has the gradient, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 62),
+    ('gradient', 'custom_derivative["beside", _](v, x) -> g, nothing(x)', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "first" is the largest along axes, of which the first has the gradient, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 63),
+    ('gradient', 'custom_derivative["exp", _](v, x, p) -> _, g * y, _', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "first" is the largest along axes, of which the first has the gradient, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 64),
+    ('gradient', 'custom_derivative["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "first" is the largest along axes, of which the first has the gradient, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 65),
+    ('gradient', 'custom_derivative["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives: of functions whose derivative takes fewer steps than their graph. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "first" is the largest along axes, of which the first has the gradient, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds.', 66),
+    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 69),
+    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 72),
+    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 73),
+    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 74),
+    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 75),
+    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 76),
+    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 77),
+    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 78),
+    ('gradient', 'update[begins](x, v) -> around(g, y, v, begins), part(g, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and to the part what replaces it.', 81),
+    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 84),
+    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 87),
+    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 88),
 )
 
 def _gradient_add(y: Any, g: Any) -> Any:
@@ -161,8 +161,8 @@ def _gradient_where(y: Any, g: Any) -> Any:
 def _gradient_max(y: Any, g: Any) -> Any:
     s0, s1 = y.src
     if s1.op is _CONST:
-        # max(x, c) -> where(c < x, g, 0), _
-        return (alu(_WHERE, (alu(_LT, (s1, s0)), g, const(g.dtype, 0))), None)
+        # max(x, c) -> where(y == c, 0, g), _
+        return (alu(_WHERE, (alu(_EQ, (y, s1)), const(g.dtype, 0), g)), None)
     # max(a, b) -> max_left(g, a, b), max_right(g, a, b)
     return (max_left(g, s0, s1), max_right(g, s0, s1))
     return None
@@ -171,8 +171,8 @@ def _gradient_max(y: Any, g: Any) -> Any:
 def _gradient_min(y: Any, g: Any) -> Any:
     s0, s1 = y.src
     if s1.op is _CONST:
-        # min(x, c) -> where(x < c, g, 0), _
-        return (alu(_WHERE, (alu(_LT, (s0, s1)), g, const(g.dtype, 0))), None)
+        # min(x, c) -> where(y == c, 0, g), _
+        return (alu(_WHERE, (alu(_EQ, (y, s1)), const(g.dtype, 0), g)), None)
     # min(a, b) -> max_left(g, b, a), max_right(g, b, a)
     return (max_left(g, s1, s0), max_right(g, s1, s0))
     return None
@@ -180,8 +180,8 @@ def _gradient_min(y: Any, g: Any) -> Any:
 
 def _gradient_abs(y: Any, g: Any) -> Any:
     s0, = y.src
-    # abs(x) -> g * sign(x)
-    return (alu(_MUL, (g, alu(_SIGN, (s0,)))),)
+    # abs(x) -> g * side(x)
+    return (alu(_MUL, (g, side(s0))),)
     return None
 
 
@@ -282,6 +282,10 @@ def _gradient_custom_derivative(y: Any, g: Any) -> Any:
         s0, s1 = y.src
         # custom_derivative["equal", _](v, x) -> _, g
         return (None, g)
+    if y.arg[0] == 'first' and len(y.src) == 2:
+        s0, s1 = y.src
+        # custom_derivative["first", axes](v, x) -> _, first(g, x, y, axes)
+        return (None, first(g, s1, y, y.arg[1]))
     if y.arg[0] == 'chosen' and len(y.src) == 2:
         s0, s1 = y.src
         # custom_derivative["chosen", _](v, x) -> g, where(False, g, 0)

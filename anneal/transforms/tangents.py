@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from anneal.ops.nodes import expand, reduce_axis
-from anneal.transforms.adjoints import others_product
+from anneal.transforms.adjoints import first_of, others_product
 from anneal.uop import Op, UOp, alu
 
-__all__ = ["reduced"]
+__all__ = ["at_first", "reduced"]
+
+
+def at_first(g: UOp, x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
+    """The tangent of the first of the largest along `axes`."""
+    place, chosen = first_of(x, y, axes)
+    hit = alu(Op.EQ, (place, expand(chosen, x.shape)))
+    return reduce_axis(alu(Op.WHERE, (hit, g, g.const_like(0))), Op.ADD, axes)
 
 
 def reduced(g: UOp, x: UOp, y: UOp) -> UOp:
