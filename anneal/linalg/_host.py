@@ -114,12 +114,18 @@ def called(
             raise _named(title, fault, compute, arrays) from error
         return [np.asarray(a).astype(arrays[0].dtype, copy=False) for a in made]
 
+    def alone(t: Tensor) -> Tensor:
+        """A result that depends on no element: the gradient of the inputs is zero rather than missing."""
+        for x in inputs:
+            t = t + x.flatten()[:0].sum() if x.requires_grad else t
+        return t
+
     if all(0 in shape for shape in results):
-        return [Tensor.zeros(*shape, dtype=dtype, device=inputs[0].device) for shape in results]
+        return [alone(Tensor.zeros(*shape, dtype=dtype, device=inputs[0].device)) for shape in results]
     if any(0 in shape for shape in (*results, *[x.shape for x in inputs])):
         # nothing to compute from, or nothing that is computed: no call of the host has such arrays
         zeros = [np.zeros(x.shape, dtype.name) for x in inputs]
-        return [Tensor(a, device=inputs[0].device) for a in run(*zeros)]
+        return [alone(Tensor(a, device=inputs[0].device)) for a in run(*zeros)]
     pairs: list[Any] = [(shape, dtype) for shape in results]
     made = host_call(run, pairs, *inputs, key=(title, key, dtype.name), gradient=gradient, vmap_method="broadcast_all")
     return list(made)

@@ -115,9 +115,9 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     Tensor([-0.6321,  2.    ], dtype=float32)
     """
     x = x._new(real_node(x))
-    above = x > 0.0
+    below = x <= 0.0
     # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
-    return choose(above, x, choose(above, 0.0, x).expm1() * alpha)
+    return choose(below, choose(below, x, 0.0).expm1() * alpha, x)
 
 
 @checked
@@ -130,8 +130,8 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     Tensor([-0.6321,  2.    ], dtype=float32)
     """
     x = x._new(real_node(x))
-    above = x > 0.0
-    return choose(above, x, (choose(above, 0.0, x) / alpha).expm1() * alpha)
+    below = x <= 0.0
+    return choose(below, (choose(below, x, 0.0) / alpha).expm1() * alpha, x)
 
 
 @checked
@@ -252,7 +252,7 @@ def hardsigmoid(x: Tensor) -> Tensor:
     >>> Tensor([-4.0, 0.0, 1.5]).hardsigmoid()
     Tensor([0.  , 0.5 , 0.75], dtype=float32)
     """
-    return (x + 3.0).relu6() / 6.0
+    return (x + 3.0).clamp(0, 6) / 6.0
 
 
 @checked
@@ -276,7 +276,7 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     Tensor([-0.5,  0. ,  1.5], dtype=float32)
     """
     x = x._new(real_node(x))
-    return choose(x > lambd, x - lambd, choose(x < -lambd, x + lambd, x * 0.0))
+    return choose(x.abs() <= lambd, x * 0.0, choose(x > 0.0, x - lambd, x + lambd))
 
 
 @checked

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
 from anneal.ops.arguments import checked
 from anneal.ops.axes import broadcast_shapes
+from anneal.ops.elementwise import choose
 from anneal.ops.precision import in_single
+from anneal.uop import Op, UOp
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -42,7 +45,14 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     """
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-1]:
         raise ShapeError(f"cdist: takes (..., m, d) and (..., n, d), not {a.shape} and {b.shape}")
-    return (a.unsqueeze(-2) - b.unsqueeze(-3)).norm(p, -1)
+    apart = a.unsqueeze(-2) - b.unsqueeze(-3)
+    out = apart.norm(p, -1)
+    if p != math.inf or not out.requires_grad:
+        return out
+    # of equal largest differences each has the whole gradient, as in torch
+    size = apart.abs()
+    same = choose(size.eq(size.amax(-1, True).detach()), size, 0.0).sum(-1)
+    return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, same.uop), ("equal", ())))
 
 
 @checked

@@ -247,7 +247,12 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
     a, b, shape, o = operands(x, "fmod", other)
     if a.dtype.is_float:
         rest = alu(Op.MOD, (_size(a), _size(b)))
-        return x._new(broadcast(where_node(_has_sign(a), alu(Op.NEG, (rest,)), rest), shape), o)
+        out = x._new(broadcast(where_node(_has_sign(a), alu(Op.NEG, (rest,)), rest), shape), o)
+        if not out.requires_grad:
+            return out
+        times = alu(Op.TRUNC, (elementwise(Op.DIV, (a, b), shape),))
+        same = elementwise(Op.SUB, (a, alu(Op.MUL, (UOp(Op.DETACH, a.dtype, (times,)), broadcast(b, shape)))), shape)
+        return out._new(UOp(Op.CUSTOM_DERIVATIVE, a.dtype, (out.uop, same), ("equal", ())))
     need("fmod", a.dtype, a.dtype.is_int, "integers or floats")
     rest = elementwise(Op.MOD, (a, b), shape)
     if a.dtype.kind == "int":
@@ -324,7 +329,7 @@ def maximum(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 5]).maximum(Tensor([3, 2]))
     Tensor([3, 5], dtype=int32)
     """
-    return binary(x, "maximum", Op.MAX, other)
+    return halved(binary(x, "maximum", Op.MAX, other))
 
 
 @checked
@@ -335,7 +340,7 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([1, 5]).minimum(3)
     Tensor([1, 3], dtype=int32)
     """
-    return binary(x, "minimum", Op.MIN, other)
+    return halved(binary(x, "minimum", Op.MIN, other))
 
 
 @checked
@@ -383,7 +388,8 @@ true_divide = alias(div, "true_divide")
 
 @checked
 def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """Every element moved into [min, max]; either may be left out, or be a tensor. At a bound the gradient passes.
+    """Every element moved into [min, max]; either may be left out, or be a tensor. At a number the gradient ends; at
+    an element of a bound that is a tensor each has half of it.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-5, 0, 5]).clamp(-1, 2)
@@ -394,12 +400,20 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
     out = clipped(x, min, max)
     if not out.requires_grad:
         return out
-    chosen: Any = x
-    if min is not None:
-        chosen = choose(chosen < min, min, chosen)
+    if not isinstance(min, (*_SCALARS, type(None))) or not isinstance(max, (*_SCALARS, type(None))):
+        out = x if min is None else halved(binary(x, "clamp", Op.MAX, min))
+        if max is None or min is None:
+            return out if max is None else halved(binary(out, "clamp", Op.MIN, max))
+        both = x.eq(min) & x.eq(max)  # all is the element's own, as in torch
+        same = choose(both, x, halved(binary(out, "clamp", Op.MIN, max)))
+        return out._new(
+            UOp(Op.CUSTOM_DERIVATIVE, same.uop.dtype, (clipped(x, min, max).uop, same.uop), ("equal", ())), same
+        )
+    inside: Any = None if min is None else x > min
     if max is not None:
-        chosen = choose(chosen > max, max, chosen)
-    return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, chosen.uop), ("equal", ())))
+        inside = x < max if inside is None else inside & (x < max)
+    chosen = choose(inside, x, 0).uop.cast(out.uop.dtype)
+    return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, chosen), ("equal", ())))
 
 
 clip = alias(clamp, "clip")
@@ -409,6 +423,30 @@ def clipped(x: Tensor, min: Operand | None, max: Operand | None) -> Tensor:
     """`clamp` whose gradient ends at a constant bound, as that of relu."""
     out = x if min is None else binary(x, "clamp", Op.MAX, min)
     return out if max is None else binary(out, "clamp", Op.MIN, max)
+
+
+def halved(out: Tensor) -> Tensor:
+    """The larger or smaller of two with half of the gradient for each at a tie, also where one is a constant."""
+    u = out.uop
+    if not out.requires_grad or u.op not in (Op.MAX, Op.MIN) or not u.src[1].is_const:
+        return out
+    a, c = u.src
+    beyond = alu(Op.LT, (a, c) if u.op is Op.MAX else (c, a))
+    same = alu(Op.WHERE, (alu(Op.EQ, (a, c)), a * 0.5, alu(Op.WHERE, (beyond, c, a))))
+    return out._new(UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, same), ("equal", ())))
+
+
+def by_slopes(out: Tensor, *pairs: tuple[Tensor, Tensor]) -> Tensor:
+    """`out` with a gradient of its own: a slope for each of the tensors that it was computed from."""
+    total = None
+    for x, slope in pairs:
+        if x.requires_grad:
+            u, s = (broadcast(t.uop.cast(out.uop.dtype), out.uop.shape) for t in (x, slope))
+            part = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, u, s), ("slope", ()))
+            total = part if total is None else total + part
+    if total is None:
+        return out
+    return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, total), ("equal", ())))
 
 
 def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:

@@ -10,7 +10,7 @@ from anneal.errors import ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import checked, is_tensor, said
 from anneal.ops.axes import axes_of, axis_of, one_of
-from anneal.ops.elementwise import binary, choose
+from anneal.ops.elementwise import binary, choose, halved
 from anneal.ops.nodes import broadcast, elementwise, iota, reduce_node
 from anneal.ops.pairs import MinMax, ValuesIndices, one_dim, selected
 from anneal.ops.reduce import Axes, reduced
@@ -94,7 +94,7 @@ def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, axis: Axes) -> Te
     """The larger or smaller of two: a tensor where an axis may stand."""
     if keepdim or axis is not None:
         raise ShapeError(f"{name}: an axis is an int, not {said(other)}; the {name}imum of two tensors keeps all axes")
-    return binary(x, f"{name}imum", Op.MAX if name == "max" else Op.MIN, other)
+    return halved(binary(x, f"{name}imum", Op.MAX if name == "max" else Op.MIN, other))
 
 
 @checked

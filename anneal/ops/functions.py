@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anneal.ops.arguments import checked
-from anneal.ops.elementwise import beside, choose, one_over, operands, power, real_node, real_unary, unary
+from anneal.ops.elementwise import beside, by_slopes, choose, one_over, operands, power, real_node, real_unary, unary
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
@@ -317,7 +317,8 @@ def logaddexp(x: Tensor, other: Operand) -> Tensor:
     # the larger term is 1, and left out: what the smaller one adds keeps its digits
     mine, theirs, first = x - safe, o - safe, x >= o
     rest = choose(first, mine.expm1(), mine.exp()) + choose(first, theirs.exp(), theirs.expm1())
-    return rest.log1p() + safe
+    out = rest.log1p() + safe
+    return by_slopes(out, (x, (x - o).sigmoid()), (o, (o - x).sigmoid())) if out.requires_grad else out
 
 
 # -- inverse and further functions ------------------------------------------------------------------------------------
@@ -415,7 +416,10 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
     x = x._new(real_node(x))
     if eps is not None:
         x = choose(x < eps, eps, choose(x > 1 - eps, 1 - eps, x))
-    return x.log() - (-x).log1p()
+    out = x.log() - (-x).log1p()
+    if not out.requires_grad:
+        return out
+    return by_slopes(out, (x, choose((x < 0.0) | (x > 1.0), math.nan, 1.0 / (x * (1.0 - x)).abs())))
 
 
 @checked

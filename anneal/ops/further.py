@@ -63,7 +63,7 @@ __all__: list[str] = [
 
 @checked
 def fmax(x: Tensor, other: Any) -> Tensor:
-    """The larger of two elements; of a number and nan, the number. At a tie the first has the gradient.
+    """The larger of two elements; of a number and nan, the number. At a tie each side has half the gradient.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("nan")]).fmax(Tensor([0.5, 2.0]))
@@ -87,7 +87,10 @@ def _not_nan(x: Tensor, name: str, other: Any) -> Tensor:
     o = x._lift(name, other)
     mine = x >= o if name == "fmax" else x <= o
     out: Tensor = choose(mine | o.isnan(), x, o)
-    return out
+    if not out.requires_grad:
+        return out
+    same = (x.maximum(o) if name == "fmax" else x.minimum(o)).uop
+    return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, same), ("equal", ())))
 
 
 @checked

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops.arguments import changing, checked
 from anneal.ops.axes import broadcast_shapes
-from anneal.ops.elementwise import Operand, binary, difference, floor_quotient, modulo, power, quotient
+from anneal.ops.elementwise import Operand, beside, binary, difference, floor_quotient, modulo, power, quotient
 from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.nodes import Number, broadcast, iota
@@ -210,7 +210,8 @@ def fill_(x: Tensor, value: Any) -> Tensor:
     given = x._lift("fill_", value)
     if given.uop.shape:
         raise ShapeError(f"fill_: the value is one number, not a tensor of shape {given.shape}; use copy_")
-    return changed(x, "fill_", given._new(broadcast(given.uop.cast(x.uop.dtype), x.uop.shape)))
+    u = broadcast(given.uop.cast(x.uop.dtype), x.uop.shape)
+    return changed(x, "fill_", given._new(_beside(u, x), x))
 
 
 @changing
@@ -247,7 +248,12 @@ def zero_(x: Tensor) -> Tensor:
     Tensor([0., 0.], dtype=float32)
     """
     need_changeable(x, "zero_")
-    return changed(x, "zero_", x._new_plain(broadcast(const(x.uop.dtype, 0), x.uop.shape)))
+    return changed(x, "zero_", x._new(_beside(broadcast(const(x.uop.dtype, 0), x.uop.shape), x)))
+
+
+def _beside(u: UOp, x: Tensor) -> UOp:
+    """New values that do not depend on the old ones: where a gradient flows to those, it is zero."""
+    return beside(u, x) if grad_enabled() else u
 
 
 # -- Python's operators -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import checked, need_float, same_device
 from anneal.ops.axes import broadcast_shapes
+from anneal.ops.elementwise import by_slopes
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, reduce_axis, reshape
@@ -278,7 +279,9 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
         raise ShapeError(f"huber_loss: delta must be positive, not {delta}")
     signed = input - target  # its square, and not its size's, has a second derivative at 0
     d = signed.abs()
-    return _reduce_loss("huber_loss", (d < delta).where(signed * signed * 0.5, (d - 0.5 * delta) * delta), reduction)
+    near = d < delta
+    loss = near.where(signed * signed * 0.5, (d - 0.5 * delta) * delta)
+    return _reduce_loss("huber_loss", by_slopes(loss, (signed, near.where(signed, signed.sign() * delta))), reduction)
 
 
 @checked
@@ -297,7 +300,10 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
         raise ShapeError(f"smooth_l1_loss: beta may not be negative: {beta}")
     signed = input - target
     d = signed.abs()
-    return _reduce_loss("smooth_l1_loss", (d < beta).where(signed * signed * (0.5 / beta), d - 0.5 * beta), reduction)
+    near = d < beta
+    loss = near.where(signed * signed * (0.5 / beta), d - 0.5 * beta)
+    slope = near.where(signed * (1.0 / beta), signed.sign())
+    return _reduce_loss("smooth_l1_loss", by_slopes(loss, (signed, slope)), reduction)
 
 
 @checked

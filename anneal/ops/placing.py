@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import checked, is_tensor
 from anneal.ops.axes import axis_of, broadcast_shapes
 from anneal.ops.elementwise import choose
 from anneal.ops.indexing import added_rows, index_node, places, scattered
@@ -54,7 +54,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
     """This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0).
 
     `reduce` is "sum", "prod", "mean", "amax" or "amin". Without `include_self` what stood in a place that is
-    written does not count. Of equal extremes in src the last has the gradient; "prod" takes work for each pair of a
+    written does not count. Equal extremes share the gradient evenly; "prod" takes work for each pair of a
     place and an element.
 
     >>> from anneal.tensor import Tensor
@@ -63,6 +63,10 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
     """
     if reduce not in _WAYS:
         raise DTypeError(f"scatter_reduce: reduce is one of {', '.join(_WAYS)}, not {reduce!r}")
+    if reduce in ("amax", "amin"):
+        x._kept()
+        if is_tensor(src):
+            src._kept()
     rows, index_node, value, given = scattered(x, "scatter_reduce", dim, index, src)
     u, i, value = _elements(x, rows, index_node, value)
     v, n, dtype = u.shape[0], i.shape[0], u.dtype
@@ -91,6 +95,15 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
         if include_self:
             top = alu(Op.WHERE, (hit, alu(Op.MAX, (a, top)), a))
         out = top if turn is None else alu(turn, (top,))
+        if dtype.is_float and (x.requires_grad or given.requires_grad):
+            # the gradient of an extreme is shared evenly by all that are equal to it
+            mine = alu(Op.EQ, (u, out))
+            theirs = alu(Op.EQ, (value, take_rows(out, i)))
+            total = mine.cast(_INT32) + _sum_into(i, theirs.cast(_INT32), v)
+            mine = mine if include_self else alu(Op.AND, (mine, alu(Op.NOT, (hit,))))  # counted above all the same
+            zero = const(dtype, 0)
+            sums = alu(Op.WHERE, (mine, u, zero)) + _sum_into(i, alu(Op.WHERE, (theirs, value, zero)), v)
+            out = UOp(Op.CUSTOM_DERIVATIVE, dtype, (out, sums / total.cast(dtype)), ("equal", ()))
     return x._new(nodes.reshape(broadcast(out, (v,)), x.shape), given)
 
 

@@ -139,7 +139,7 @@ def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = No
     Args:
         dim: one axis, by position or by name as in torch: gives `(values, indices)`; gradients go to the indices.
         keepdim: whether reduced axes stay, with size 1.
-        axis: one axis or several: gives the values.
+        axis: one axis or several: gives the values; their gradient is shared by all that are equal to them.
 
     Raises ShapeError over nothing, or for both of dim and axis.
 
@@ -157,11 +157,22 @@ def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = No
             return _middle(x, rows, order.narrow(-1, (n - 1) // 2, 1), at, keepdim)
         nans = rows.isnan().sum(-1, True)  # they are sorted last: the first of them stands for all
         return _middle(x, rows, taken(order, choose(nans > 0, n - nans, (n - 1) // 2)), at, keepdim)
+    x._kept()
     rows = as_rows(x, "median", axis)
     n = _count(rows)
     middle = taken(rows, rows.argsort().narrow(-1, (n - 1) // 2, 1))
     middle = choose(rows.isnan().any(-1), math.nan, middle.squeeze(-1)) if x.dtype.is_float else middle.squeeze(-1)
-    return from_rows(x, middle, axis, keepdim)
+    return from_rows(x, _shared(rows, middle), axis, keepdim)
+
+
+def _shared(rows: Tensor, value: Tensor) -> Tensor:
+    """One value of each row, whose gradient all elements equal to it share evenly."""
+    if not value.requires_grad:
+        return value
+    picked = value.detach().unsqueeze(-1)
+    hit = rows.eq(picked) | (rows.isnan() & picked.isnan())
+    same = choose(hit, rows, 0.0).sum(-1) / hit.sum(-1).cast(rows.dtype)
+    return value._new(UOp(Op.CUSTOM_DERIVATIVE, value.uop.dtype, (value.uop, same.uop), ("equal", ())))
 
 
 @overload
@@ -179,9 +190,10 @@ def nanmedian(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes =
     1.0
     """
     if dim is None:
+        x._kept()
         rows = as_rows(x, "nanmedian", axis)
         values = taken(rows, taken(rows.argsort(), _middle_of_numbers(rows))).squeeze(-1)
-        return from_rows(x, values, axis, keepdim)
+        return from_rows(x, _shared(rows, values), axis, keepdim)
     rows, order, at = _sorted_rows(x, "nanmedian", dim, axis)
     return _middle(x, rows, taken(order, _middle_of_numbers(rows)), at, keepdim)
 

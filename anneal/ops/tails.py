@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from anneal.ops.arguments import checked, is_tensor, need_tensor
-from anneal.ops.elementwise import choose, real_node
+from anneal.ops.elementwise import by_slopes, choose, real_node
 from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.precision import in_single
 
@@ -139,7 +139,8 @@ def entr(x: Tensor) -> Tensor:
     x = x._new(real_node(x))
     above = x > 0.0
     safe = choose(above, x, 1.0)
-    return choose(x.isnan(), x, choose(above, -safe * safe.log(), choose(x.eq(0.0), 0.0, -math.inf)))
+    out = choose(x.isnan(), x, choose(above, -safe * safe.log(), choose(x.eq(0.0), 0.0, -math.inf)))
+    return by_slopes(out, (x, -x.log() - 1.0)) if out.requires_grad else out
 
 
 @checked

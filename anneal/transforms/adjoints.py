@@ -119,7 +119,7 @@ def flipped(g: UOp, axes: tuple[int, ...]) -> UOp:
 
 
 def max_left(g: UOp, a: UOp, b: UOp) -> UOp:
-    """To the left of max(a, b), and of min(b, a): half of `g` at a tie, none of it where a < b, else, and so at nan, all."""
+    """To the left of max(a, b), and of min(b, a): half of `g` at a tie, none where a < b, else all, also at nan."""
     return alu(Op.WHERE, (alu(Op.EQ, (a, b)), g * 0.5, alu(Op.WHERE, (alu(Op.LT, (a, b)), g.const_like(0), g))))
 
 
@@ -135,7 +135,7 @@ def _keep(condition: UOp, g: UOp) -> UOp:
 def side(x: UOp) -> UOp:
     """1 above 0, -1 below, 0 at 0 and at nan."""
     one = x.const_like(1)
-    return alu(Op.WHERE, (0.0 < x, one, alu(Op.WHERE, (x < 0.0, -one, x.const_like(0)))))
+    return alu(Op.WHERE, (x > 0.0, one, alu(Op.WHERE, (x < 0.0, -one, x.const_like(0)))))
 
 
 def power_base(g: UOp, x: UOp, n: UOp) -> UOp:

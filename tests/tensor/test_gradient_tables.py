@@ -25,12 +25,11 @@ from tests.tiers import thinned
 Array = np.ndarray[Any, Any]
 REFUSED = (RuntimeError, IndexError, ValueError, TypeError)  # torch's refusals
 
-TIES = "elements that tie share the gradient evenly (LIMITATIONS.md)"
 PLACE = "of equal elements another place is chosen"
 ZERO = "0 * log(0) is 0, and so is its gradient"
 NAN = "torch gives nan, though no value is left to have one"
 OURS = {
-    **{(f"{k}max_pool{r}d", v): TIES for k in ("", "adaptive_") for r in (1, 2, 3) for v in ("zero", "equal")},
+    **{(n, v): "as torch from 2.14 on: half each" for n in ("fmax", "fmin") for v in ("zero", "equal")},
     **{(n, v): PLACE for n in ("mode", "kthvalue") for v in ("zero", "equal")},
     ("xlogy", "zero"): ZERO,
     ("kl_div", "zero"): ZERO,
