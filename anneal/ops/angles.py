@@ -239,9 +239,9 @@ def acosh(x: Tensor) -> Tensor:
         a = choose(far, 1.0, x) - 1.0
         near = (a + (a * (a + 2.0)).sqrt()).log1p()
         value = choose(far, choose(far, x, 1.0).log() + math.log(2), near)
-        return choose(x < 1.0, math.nan, value), choose(x > -1.0, (x - 1.0).rsqrt(), (1.0 - x).rsqrt()) * (
-            x + 1.0
-        ).abs().rsqrt()
+        below = choose(x <= -1.0, x, -2.0)  # what is not below -1 gets no part in its slope
+        one_below = (-1.0 - below).rsqrt() * (1.0 - below).rsqrt()
+        return choose(x < 1.0, math.nan, value), choose(x <= -1.0, one_below, (x - 1.0).rsqrt() * (x + 1.0).rsqrt())
 
     return by_slope(x, both)
 

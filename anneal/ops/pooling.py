@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
 from anneal.ops.arguments import checked, need_float
-from anneal.ops.nodes import broadcast, expand, iota, pad, reduce_axis, reshape
+from anneal.ops.nodes import broadcast, expand, iota, pad, reduce_axis, reduce_node, reshape
 from anneal.ops.reduce import root, size_power
 from anneal.ops.windows import AXES, Ints, Outputs, Pairs, Sizes, per_axis, windows_of
 from anneal.uop import Op, UOp, alu, const, dtypes
@@ -62,14 +62,12 @@ def _reduce_windows(u: UOp, op: Op, axes: int, wants: bool = False) -> UOp:
     """(..., kh, oh, kw, ow) to (..., oh, ow); of a maximum whose gradient is wanted, that goes to the first place."""
     m = len(u.shape) - 2 * axes
     along = tuple(range(m, m + 2 * axes, 2))
-    out = reduce_axis(u, op, along)
-    if wants:
-        out = first_of_largest(out, u, along)
-    return reshape(out, (*u.shape[:m], *u.shape[m + 1 :: 2]))
+    out = reshape(reduce_axis(u, op, along), (*u.shape[:m], *u.shape[m + 1 :: 2]))
+    return first_of_largest(out, u, along) if wants else out
 
 
 def first_of_largest(out: UOp, u: UOp, axes: Sequence[int]) -> UOp:
-    """`out`, the largest of `u` along axes that stay as 1, with a gradient that goes to the first place of a tie."""
+    """`out`, the largest of `u` along axes, with a gradient that goes to the first place of a tie."""
     return UOp(Op.CUSTOM_DERIVATIVE, out.dtype, (out, u), ("first", tuple(axes))) if out.dtype.is_float else out
 
 
@@ -256,10 +254,8 @@ def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
     lead, tail = s[:axis], s[axis + 1 :]
     if n % m == 0:
         blocks = reshape(u, (*lead, m, n // m, *tail))
-        out = reduce_axis(blocks, op, (axis + 1,))
-        if wants:
-            out = first_of_largest(out, blocks, (axis + 1,))
-        out = reshape(out, (*lead, m, *tail))
+        out = reduce_node(blocks, op, (axis + 1,), False)
+        out = first_of_largest(out, blocks, (axis + 1,)) if wants else out
         return out * (m / n) if op is Op.ADD else out
     row, column = iota(m, 0, 2), broadcast(iota(n, 1, 2), (m, n))
     first = alu(Op.IDIV, (row * n, const(dtypes.int32, m)))
@@ -272,10 +268,8 @@ def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
     wide = expand(reshape(u, (*lead, 1, n, *tail)), full)
     nothing = const(u.dtype, 0 if op is Op.ADD else u.dtype.min)
     chosen = alu(Op.WHERE, (expand(reshape(beyond, shape), full), nothing, wide))
-    out = reduce_axis(chosen, op, (axis + 1,))
-    if wants:
-        out = first_of_largest(out, chosen, (axis + 1,))
-    out = reshape(out, (*lead, m, *tail))
+    out = reduce_node(chosen, op, (axis + 1,), False)
+    out = first_of_largest(out, chosen, (axis + 1,)) if wants else out
     if op is Op.MAX:
         return out
     count = reshape((last - first).cast(u.dtype), (*[1] * len(lead), m, *[1] * len(tail)))

@@ -178,7 +178,8 @@ def reduced(g: UOp, x: UOp, y: UOp) -> UOp:
 def first(g: UOp, x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
     """All of `g` to the first place along `axes` that is not below the largest, none to the others."""
     place, chosen = first_of(x, y, axes)
-    return _keep(alu(Op.EQ, (place, expand(chosen, x.shape))), expand(spread(g, y.shape), x.shape))
+    g = reshape(spread(g, y.shape), chosen.shape)
+    return _keep(alu(Op.EQ, (place, expand(chosen, x.shape))), expand(g, x.shape))
 
 
 def first_of(x: UOp, y: UOp, axes: tuple[int, ...]) -> tuple[UOp, UOp]:
@@ -186,6 +187,7 @@ def first_of(x: UOp, y: UOp, axes: tuple[int, ...]) -> tuple[UOp, UOp]:
 
     In a small window it is looked for place by place: that takes fewer steps than a reduction.
     """
+    y = reshape(y, tuple([1 if i in axes else n for i, n in enumerate(x.shape)]))
     place: UOp = const(dtypes.int32, 0)
     for a in axes:
         n = x.shape[a]

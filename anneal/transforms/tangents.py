@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anneal.ops.nodes import expand, reduce_axis
+from anneal.ops.nodes import expand, reduce_axis, reshape
 from anneal.transforms.adjoints import first_of, others_product
 from anneal.uop import Op, UOp, alu
 
@@ -13,7 +13,7 @@ def at_first(g: UOp, x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
     """The tangent of the first of the largest along `axes`."""
     place, chosen = first_of(x, y, axes)
     hit = alu(Op.EQ, (place, expand(chosen, x.shape)))
-    return reduce_axis(alu(Op.WHERE, (hit, g, g.const_like(0))), Op.ADD, axes)
+    return reshape(reduce_axis(alu(Op.WHERE, (hit, g, g.const_like(0))), Op.ADD, axes), y.shape)
 
 
 def reduced(g: UOp, x: UOp, y: UOp) -> UOp:
