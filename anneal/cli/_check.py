@@ -15,6 +15,7 @@ from anneal.cli._models import check_model, load_example
 from anneal.cli._output import data, json_report, message
 from anneal.cli._scripts import check_script, run_script
 from anneal.errors import AnnealError, DataError, UserError
+from anneal.files import opened
 from anneal.inspect import Checking, Limits, Report, check_gradients, replayed, repro_of, under_check
 
 __all__ = ["Task", "check", "replay"]
@@ -151,7 +152,8 @@ def _write(state: Checking, file: Path) -> None:
 def replay(file: Path, *, as_json: bool) -> None:
     """Run the kernel of a `--repro` file on this machine; AnnealError if it differs from what is expected."""
     try:
-        raw = file.read_bytes()
+        with opened(file) as f:
+            raw = f.read()
     except OSError as e:
         raise DataError(f"{file}: cannot be read: {e.strerror or e}") from None
     found = replayed(raw, str(file), settings.current().device)

@@ -14,6 +14,7 @@ import numpy as np
 from anneal.cli._choices import check_writable, write_file
 from anneal.cli._output import data, json_report, message, table
 from anneal.errors import AnnealError, DataError, OnnxError, UserError
+from anneal.files import opened
 from anneal.inspect import random_input
 from anneal.onnx import Description, Model, ValueInfo, check, load
 from anneal.tensor import Tensor
@@ -230,7 +231,8 @@ def _bounds(texts: Sequence[str]) -> dict[str, Any]:
 
 def _read(file: str) -> Any:
     try:
-        return np.load(file, allow_pickle=False)
+        with opened(file) as f:
+            return np.load(f, allow_pickle=False)
     except OSError as e:
         raise DataError(f"{file}: cannot be read: {e.strerror or e}") from None
     except (ValueError, EOFError) as e:

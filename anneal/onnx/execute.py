@@ -27,7 +27,7 @@ from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
 from anneal.onnx.sizes import ARITHMETIC, MOVING, Sizes, host_value, objects, tensor_of
 from anneal.onnx.types import Map, array_code, array_dtype, device_array
-from anneal.onnx.values import Items, brief, dtype_name, fit_device, is_small, leaves, type_of
+from anneal.onnx.values import Items, brief, dtype_name, fit_device, is_small, leaves, size_of, type_of
 from anneal.onnx.work import work_of
 from anneal.progress import told
 from anneal.runtime import here
@@ -39,6 +39,8 @@ __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Pieces", "Run", "Scope
 
 _AXES = 64  # NumPy's
 _SEQUENCES = frozenset(["SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"])  # which make no tensors
+_HELD = 4  # how often all that one value may have may be held on the host, or given as outputs
+_LENGTH = 1 << 10  # items of a sequence, whose copy counts as a node
 _WORK = 1 << 9  # how often all that one value may have goes through the sums and products of a run
 
 
@@ -113,6 +115,7 @@ class Run:
         self.constants = constants
         self.budget = budget
         self.elements = elements
+        self.held = 0  # elements of arrays that nodes made on the host
         self.work = 0  # elements that sums and extremes go through so far
         self.reads = reads
         self.keeps = False  # whether what later nodes read is computed together with what the host reads
@@ -130,7 +133,9 @@ class Run:
         """The outputs of the main graph, or of a part of a graph; `key` tells its nodes from those of others."""
         scope = Scope(graph, key, None)
         scope.values.update(feeds)
-        return self.graph(scope)
+        results = self.graph(scope)
+        self.hold(sum([size_of(v) for v in leaves(results)]))
+        return results
 
     def graph(self, scope: Scope) -> list[Any]:
         """The outputs of the graph of `scope`, which has its inputs."""
@@ -139,6 +144,15 @@ class Run:
         if self.pieces is None or not self.pieces.run(self, scope):
             self.nodes(scope)
         return [scope.find(v.name) if v.name else None for v in graph.outputs]
+
+    def hold(self, count: int) -> None:
+        """Count elements that are held at the same time."""
+        self.held += count
+        if self.held > self.elements * _HELD:
+            raise OnnxError(
+                f"the run holds {self.held:,} elements of results at once; the file and the inputs justify "
+                f"{self.elements * _HELD:,}; raise `elements` of anneal.onnx.load if that is right"
+            )
 
     def start(self, scope: Scope) -> None:
         """Put the initialisers of its graph into `scope`."""
@@ -361,6 +375,16 @@ class Call:
                 "raise `elements` of anneal.onnx.load if that is right",
             )
 
+    def broadcasts(self, *values: Any) -> None:
+        """Raises OnnxError if what values broadcast to is more than any model needs; those that do not are refused
+        where they are computed with.
+        """
+        try:
+            shape = np.broadcast_shapes(*[v.shape for v in values])
+        except (ValueError, TypeError):
+            return
+        self.room(*shape)
+
     def host(self, value: Any, reason: str = "its values decide a shape") -> Any:
         """A value as a NumPy array on the host; a tensor is read from the device, in the middle of the run."""
         run = self.of
@@ -432,6 +456,10 @@ class Call:
     def sequence(self, items: list[Any], base: list[Any], *new: Any) -> Items:
         """A sequence of `items`, which are some of those of `base`, and the `new` ones."""
         run, out = self.of, Items(items)
+        run.spend(self.node, len(items) // _LENGTH)
+        before = base.size if isinstance(base, Items) else sum([size_of(v) for v in base])
+        out.size = before + sum([size_of(v) for v in new])
+        self.room(out.size)
         out.loose = run.is_loose(base) or any(run.is_loose(v) for v in new)
         out.fixed = run.is_fixed(base) and all(run.is_fixed(v) for v in new)
         out.fresh = [*(base.fresh if isinstance(base, Items) else base), *new]
@@ -493,8 +521,10 @@ class Call:
             if not any(run.is_loose(v) for n, v in enumerate(values) if v is not None and of.wants_value(n)):
                 return results
         for r in leaves(list(results)):
-            if isinstance(r, Tensor):
+            if not isinstance(r, Map):
                 self.room(*r.shape)
+            if isinstance(r, np.ndarray) and r.base is None and not any(r is v for v in values):
+                run.hold(r.size)
         if not (moves or node.subgraphs()):  # whose nodes were measured one by one
             run.measure(node, values, results)
         if self._read or self._tainted:
@@ -593,7 +623,9 @@ class Call:
             return of.function(self, *given, **attributes)
         others = [v for v, w in zip(given, wanted) if not w and v is not None]
         if of.on_host is not None:
-            if not any(isinstance(v, Tensor) for v in others) and (is_small(others) or not fit_device(others)):
+            if not any(isinstance(v, Tensor) for v in others) and (
+                is_small(others, self.of.elements) or not fit_device(others)
+            ):
                 return of.on_host(self, *given, **attributes)
             if not fit_device(others):
                 why = "no device holds elements of this type"

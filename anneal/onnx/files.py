@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import OnnxError
+from anneal.files import opened
 from anneal.onnx.schemas import text_of
 from anneal.onnx.types import PACKED_BITS, array_dtype, element_name
 from anneal.onnx.wire import without_large
@@ -44,7 +45,8 @@ def parsed(
         path = Path(source)
         what = str(path)
         try:
-            data = path.read_bytes()
+            with opened(path) as f:
+                data = f.read()
         except OSError as e:
             raise OnnxError(f"{what}: cannot be read: {e.strerror or e}") from None
         folder = path.resolve().parent

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "load"]
 
-_BUDGET = 200_000  # nodes that one run may execute
+_BUDGET = 50_000  # nodes that one run may execute, besides those of the main graph
 _ELEMENTS, _EACH = 1 << 26, 256  # that one value may have, and for each number of the file and the inputs
 _PLANS = 16  # signatures that a model keeps plans for
 _SMALL = 16  # elements of an input that stays on the host, or is read, where its values decide shapes
@@ -60,7 +60,8 @@ def load(
         structure_only: leave the weights: what the graph looks like can be asked, and nothing run. Works for files
             whose weights are missing, and for models with gaps.
         float64: what becomes of float64 on a device that has none: "float32", or "error".
-        budget: how many nodes one run may execute, those of subgraphs counted each time.
+        budget: how many nodes one run may execute besides those of the main graph: those of subgraphs and functions are
+            counted each time, four that are replayed together as one.
         elements: how many one value may have; 256 for each number in the file and in the inputs if None, or 67 million
             if that is more.
 
@@ -253,7 +254,7 @@ class Model:
             self.device,
             memo,
             self._constants,
-            self.budget,
+            self.budget + len(self.program.graph.nodes),
             justified if self.elements is None else self.elements,
             reads=reads,
             training=training,

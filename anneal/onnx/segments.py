@@ -249,7 +249,7 @@ class _Part:
             if why:
                 run.steps.append(HostStep(f"{len(self.graph.nodes)} nodes of {self.graph.path}", why))
         if results is not None:
-            run.spend(self.graph.nodes[0], len(self.graph.nodes))
+            run.spend(self.graph.nodes[0], 1 + len(self.graph.nodes) // 4)
         if results is None:
             for n, node in zip(self.graph.numbers or (), self.graph.nodes):
                 run.node(n, node, scope)

@@ -12,18 +12,20 @@ from anneal.onnx.sizes import Sizes
 from anneal.onnx.types import array_code, fits_device
 from anneal.tensor import Tensor
 from anneal.uop import UOp
+from anneal.uop.sizes import most as largest
 
-__all__ = ["Items", "brief", "dtype_name", "fit_device", "is_small", "leaves", "type_of"]
+__all__ = ["Items", "brief", "dtype_name", "fit_device", "is_small", "leaves", "size_of", "type_of"]
 
 _ON_HOST = 1 << 24  # elements that a result on the host may have, where the device can compute it
 
 
 class Items(list[Any]):
     """A sequence that a loop may grow, with what is known of all its items, so that no turn has to ask each of them:
-    whether one is loose, whether all are fixed, and those that perhaps are yet to be computed.
+    whether one is loose, whether all are fixed, those that perhaps are yet to be computed, and the elements of all.
     """
 
-    __slots__ = ("fixed", "fresh", "loose")
+    __slots__ = ("fixed", "fresh", "loose", "size")
+    size: int
     loose: bool
     fixed: bool
     fresh: list[Any]
@@ -38,9 +40,14 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def is_small(arrays: list[Any]) -> bool:
-    """Whether what an operator makes of these arrays is small: as long as they broadcast, or else as all pairs of their
-    elements.
+def size_of(value: Any) -> int:
+    """How many elements a tensor or an array has, or may have; 0 for what is neither."""
+    return math.prod([largest(n) for n in value.shape]) if hasattr(value, "shape") else 0
+
+
+def is_small(arrays: list[Any], most: int) -> bool:
+    """Whether what an operator makes of these arrays is small, and no more than `most`: as long as they broadcast, or
+    else as all pairs of their elements.
     """
     try:
         size = math.prod(np.broadcast_shapes(*[v.shape for v in arrays if isinstance(v, np.ndarray)]))
@@ -48,7 +55,7 @@ def is_small(arrays: list[Any]) -> bool:
         size = _ON_HOST + 1
     if size > _ON_HOST:
         size = math.prod(max(v.size, 1) for v in arrays if isinstance(v, np.ndarray))
-    return size <= _ON_HOST
+    return size <= min(_ON_HOST, most)
 
 
 def fit_device(values: list[Any]) -> bool:

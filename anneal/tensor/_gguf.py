@@ -21,6 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from anneal.errors import DataError
+from anneal.files import opened
 from anneal.runtime import default_device, resolve_device
 from anneal.tensor._mapped import Array, MappedTensors
 
@@ -118,7 +119,7 @@ class Gguf(MappedTensors):
         self.path = Path(path)
         self.device = default_device() if device is None else resolve_device(device)
         try:
-            with self.path.open("rb") as f:
+            with opened(self.path) as f:
                 size = os.fstat(f.fileno()).st_size
                 if size < 24:
                     raise _fault(self.path, f"it has {size} bytes, and 24 are the least")

@@ -22,6 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from anneal.errors import DataError
+from anneal.files import opened
 from anneal.runtime import default_device, resolve_device
 from anneal.tensor._mapped import Array, MappedTensors
 
@@ -80,7 +81,7 @@ class SafeTensors(MappedTensors):
         self.entries: dict[str, Entry]
         self.metadata: dict[str, str]
         try:
-            with self.path.open("rb") as f:
+            with opened(self.path) as f:
                 size = os.fstat(f.fileno()).st_size
                 self.entries, self.metadata = _Header(self.path, f.read(8), size).read(f.read)
                 self._map = mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ)

@@ -34,7 +34,7 @@ MISTAKES = [
     (("graph", "mpl", "--until", "legalise"), "Did you mean 'mlp'"),
     (("graph", "mlp", "--until", "kernel-group"), "Did you mean 'kernel-groups'"),
     (("graph", "mlp", "--until", "x"), "There is: early-rewrites, "),
-    (("graph", "mlp", "--kernel", "1"), "--kernel and --device belong to --until PASS"),
+    (("graph", "mlp", "--kernel", "1"), "--kernel belongs to --until PASS"),
     (("graph", "mlp", "--until", "legalise"), "add --kernel N"),
     (("graph", "mlp", "--until", "legalise", "--kernel", "99"), "there is no kernel 99: the plan has 15, from 0 to 14"),
     (("kernels", "mlp", "--kernel", "99"), "there is no kernel 99: the plan has 5, from 0 to 4"),

@@ -20,6 +20,7 @@ __all__ = [
     "copy_cast",
     "copy_ns",
     "fitting",
+    "forget_ones",
     "put",
     "reduce_calls",
     "regroup",
@@ -40,7 +41,7 @@ _SHORT, _MANY = 8, 1024
 _ROW_NS, _BESIDE_NS, _STEP_NS, _FAR_NS, _NEAR = 10.0, 0.2, 0.6, 1.0, 32
 # Fewer words are added up in 64 bits at once.
 _SURE = 2048
-_ONES: dict[tuple[np.dtype[Any], int], Array] = {}
+_ONES: dict[np.dtype[Any], Array] = {}
 
 
 def copy_cast(ins: Sequence[Array], out: Array) -> list[Any]:
@@ -175,10 +176,16 @@ def copy_ns(x: Array, axes: Sequence[int]) -> float:
 
 
 def _ones(dtype: np.dtype[Any], n: int) -> Array:
-    found = _ONES.get((dtype, n))
-    if found is None:
-        found = _ONES[dtype, n] = np.ones(n, dtype)
-    return found
+    """So many ones: the first of an array that serves all lengths."""
+    found = _ONES.get(dtype)
+    if found is None or found.size < n:
+        found = _ONES[dtype] = np.ones(n if found is None else max(n, 2 * found.size), dtype)
+    return found[:n]
+
+
+def forget_ones() -> None:
+    """Give back the arrays of ones."""
+    _ONES.clear()
 
 
 def reduce_calls(op: Op, axes: tuple[int, ...], ins: Sequence[Array], out: Array) -> list[Any]:

@@ -16,7 +16,7 @@ from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.batch import Batch, Call, Program
 from anneal.backend.cpu.binding import Binder
-from anneal.backend.cpu.calls import UNFIT
+from anneal.backend.cpu.calls import UNFIT, forget_ones
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.streams import Streams, WorkItem, compose
@@ -332,6 +332,7 @@ class CpuDevice(Device[Array]):
             self._arenas.clear()
             self._shared = [_aligned(1 << 16) for _ in range(_SHARED)]
             self._workspaces.clear()
+            forget_ones()
 
     def _drop(self, buffer: Array) -> None:
         for key in self._users.pop(id(buffer), ()):

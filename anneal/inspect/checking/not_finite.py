@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TooLarge
 from anneal.inspect.names import label_of, lines_of, placed
 from anneal.schedule import Call
-from anneal.uop import Op, UOp
+from anneal.uop import Op, UOp, toposort
 
 if TYPE_CHECKING:
     from anneal.inspect.checking.launches import Run
@@ -35,9 +36,15 @@ def look(r: Run, n: int, before: Sequence[Array], after: Sequence[Array]) -> Non
         if new:
             kind = "nan" if "nan" in new else "inf"
             found = _found(r, n, call, slot, kind, before, content)
-            if found is not None:
+            if found is not None and (found.op != "STORE" or not _written(call, kind)):
                 r.report.not_finite = found
                 return
+
+
+def _written(call: Call, kind: str) -> bool:
+    """Whether the kernel has such a number as a constant: -inf is where a maximum begins, and what it pads with."""
+    test = math.isnan if kind == "nan" else math.isinf
+    return any(u.op is Op.CONST and u.dtype.is_float and test(u.arg) for u in toposort((call.kernel.sink,)))
 
 
 def _kinds(a: Array) -> set[str]:

@@ -43,6 +43,7 @@ def tokenizer(
     if mark:
         rows = [["\x02", *row, "\x03"] for row in rows]
     longest = max([len(row) for row in rows], default=0)
+    node.room(len(rows), longest)
     out = np.full((len(rows), longest), pad_value, object)
     for line, row in zip(out, rows, strict=True):
         line[: len(row)] = row

@@ -11,6 +11,7 @@ import numpy as np
 from anneal.onnx.execute import Call, NeedsHostError, Pieces
 from anneal.onnx.graph import Graph
 from anneal.onnx.registry import Implementation, op
+from anneal.onnx.values import size_of
 from anneal.tensor import Tensor, vjp
 
 _UNROLLED = 1024  # nodes that the turns of a loop run together, where they become one graph
@@ -101,6 +102,7 @@ def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Gr
         state = results[1 : 1 + len(state)]
         for row, value in zip(rows, results[1 + len(state) :]):
             row.append(value)
+            node.room(turn + 1, size_of(value))
         turn += 1
         if turns is None or turn < turns:
             goes = bool(_one(node, node.host(results[0], "it says whether a loop goes on"), "condition"))
@@ -135,6 +137,8 @@ def _in_chunks(
             results = node.captured(pieces, of, given(parts, state), count)
             state = results[: count - len(out_axes)]
             rows.append([node.tensor(r) for r in results[len(state) :]])
+            for row in rows[-1]:
+                node.room(len(rows), size_of(row))
     except NeedsHostError:
         return None
     joined = []
@@ -159,7 +163,7 @@ def _chunks(pieces: Pieces, x: Tensor, axis: int, few: int) -> list[Tensor]:
     return found
 
 
-def _turns(node: Call, numbers: Tensor, goes: Any, *carried: Any, body: Graph) -> Any:
+def _turns(node: Call, numbers: Tensor, goes: Any = None, *carried: Any, body: Graph) -> Any:
     """A few turns of a loop that goes on, whose numbers are given."""
     state = list(carried)
     rows: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
@@ -240,6 +244,7 @@ def _no_rows(node: Call, body: Graph, n: int, length: int = 0) -> Any:
     """The result of no turns: no row of the shape that the body says, where it says one."""
     info = body.outputs[n]
     shape = [d if isinstance(d, int) else 0 for d in info.shape or ()]
+    node.room(length, *shape)
     dtype = np.dtype(object) if info.dtype == "string" else node.numpy_dtype(info.dtype or "float32")
     return np.zeros((length, *shape), dtype)
 
@@ -290,6 +295,7 @@ def scan(
         state = results[: len(state)]
         for row, value in zip(rows, results[len(state) :]):
             row.append(value)
+            node.room(turn + 1, size_of(value))
     stacked = []
     for k, row in enumerate(rows):
         if row:
@@ -329,6 +335,7 @@ def scan_of_batches(
             state = results[: len(state)]
             for row, value in zip(out, results[len(state) :]):
                 row.append(value)
+                node.room(batch, turn + 1, size_of(value))
         kept.append(state)
         rows.append([_stacked(node, r) for r in out])
     return tuple([_stacked(node, list(column)) for column in (*zip(*kept), *zip(*rows))])
@@ -368,7 +375,9 @@ def sequence_map(node: Call, sequence: Any, *others: Any, body: Graph) -> Any:
         raise node.fail("its first input is no sequence")
     if any(isinstance(x, list) and len(x) != len(sequence) for x in others):
         raise node.fail(f"its sequences have other lengths than the first, which has {len(sequence)} items")
-    turns = [
-        node.run(body, item, *[x[n] if isinstance(x, list) else x for x in others]) for n, item in enumerate(sequence)
-    ]
+    turns, sizes = [], [0] * len(body.outputs)
+    for n, item in enumerate(sequence):
+        turns.append(node.run(body, item, *[x[n] if isinstance(x, list) else x for x in others]))
+        sizes = [size + size_of(value) for size, value in zip(sizes, turns[-1])]
+        node.room(max(sizes, default=0))
     return tuple([[turn[k] for turn in turns] for k in range(len(body.outputs))])

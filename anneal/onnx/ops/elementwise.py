@@ -242,6 +242,7 @@ def _computed(node: Call, on_device: Callable[..., Any], on_host: Callable[..., 
     """The result of one of two functions: of the host's where all values are, or where one is that no device holds."""
     held = [x for x in xs if isinstance(x, np.ndarray)]
     if len(held) == len(xs) or any(not fits_device(x.dtype) for x in held):
+        node.broadcasts(*xs)
         return on_host(*[node.host(x, "no device holds its type") for x in xs])
     return on_device(*[operand(node, x) for x in xs])
 
@@ -260,6 +261,7 @@ def power_old(node: Call, a: Tensor, b: Tensor, *, broadcast: int | None = None,
 def power(node: Call, a: Value, b: Value) -> Value:
     """a to the power of b, in the dtype of a; a known exponent is a number, so that squares are products."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        node.broadcasts(a, b)
         return np.asarray(np.power(a, b), a.dtype)
     x = operand(node, a)
     if isinstance(b, np.ndarray) and b.size == 1 and b.ndim <= x.ndim and (is_float(x) or not is_float(b)):

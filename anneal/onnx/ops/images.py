@@ -114,6 +114,7 @@ def _interpolated(node: Call, x: Tensor, axis: int, places: Array, weights: Arra
     """Weighted sums of elements of an axis: of a few of them, or as a product with a matrix."""
     name = x.dtype.name
     if places.shape[1] > 4:
+        node.room(x.shape[axis], len(places))
         matrix = np.zeros((x.shape[axis], len(places)))
         np.add.at(matrix, (places, np.arange(len(places))[:, None]), weights)
         return x.movedim(axis, -1).matmul(node.constant(matrix.astype(name))).movedim(-1, axis)
@@ -385,6 +386,7 @@ def grid_sample(node: Call, x: Tensor, grid: Tensor, *, align_corners: int, mode
 def affine_grid(node: Call, theta: Tensor, size: Array, *, align_corners: int) -> Tensor:
     """The places that a matrix for each sample makes of the elements of images of two or three axes."""
     sizes = ints(size)[2:]
+    node.room(*sizes, len(sizes) + 1)
     rows = []
     for i, n in enumerate(sizes):
         row = np.linspace(-1, 1, n) if align_corners else (np.arange(n) * 2 + 1) / n - 1
@@ -423,6 +425,7 @@ def roi_align(
     """Regions as small images of means (or maxima) of places between elements; half_pixel is the default since 16."""
     half = coordinate_transformation_mode == "half_pixel"
     images = []
+    node.room(len(rois), x.shape[1], output_height, output_width)
     # In float32, as other runtimes: how many places are read is a quotient that is rounded up.
     for box, image in zip(rois.astype(np.float32), ints(batch_indices), strict=True):
         edges = box * np.float32(spatial_scale) - np.float32(0.5 if half else 0.0)
@@ -445,6 +448,7 @@ def roi_align(
 def _region(node: Call, image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
     """(channels, h, w) read at (rows, grid) places along one axis and (columns, grid) along the other."""
     (top, bottom, down, tall), (left, right, across, wide) = lines
+    node.room(image.shape[0], *tall.shape, *wide.shape)
     c, _, width = image.shape
     flat = image.reshape(c, -1)
     counted = tall[:, None, :, None] & wide[None, :, None, :]
@@ -464,6 +468,7 @@ def _region(node: Call, image: Tensor, lines: Sequence[Any], mode: str) -> Tenso
 def max_roi_pool(node: Call, x: Tensor, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
     """The largest of each part of regions (image, x1, y1, x2, y2), rounded to whole elements; 0 of nothing."""
     rows, columns = pooled_shape
+    node.room(len(rois), x.shape[1], rows, columns)
     regions = []
     for roi in rois:
         image = x[int(roi[0])]

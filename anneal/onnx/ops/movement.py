@@ -307,6 +307,7 @@ def pad(node: Call, x: Value, pads: Value, value: Any = None, axes: Value | None
     pairs = [(0, 0)] * x.ndim
     for i, axis in enumerate(which):
         pairs[axis] = (sides[i], sides[i + len(which)])
+    node.room(*[n + max(b, 0) + max(a, 0) for n, (b, a) in zip(x.shape, pairs)])
     if isinstance(x, np.ndarray) and isinstance(value, np.ndarray | None) and (x.size <= SMALL or x.dtype == object):
         return _padded_on_host(x, pairs, mode, value)
     fill = 0 if value is None or mode != "constant" else single(node.host(value))

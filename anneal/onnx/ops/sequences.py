@@ -8,6 +8,7 @@ import numpy as np
 
 from anneal.onnx.execute import Call
 from anneal.onnx.registry import op
+from anneal.onnx.values import size_of
 from anneal.tensor import Tensor
 
 
@@ -75,6 +76,7 @@ def concat_from_sequence(node: Call, x: Any, *, axis: int, new_axis: int = 0) ->
     items = _sequence(node, x)
     if not items:
         raise node.fail("its sequence is empty, so the result has no shape")
+    node.room(sum([size_of(i) for i in items]))
     if any(isinstance(i, Tensor) for i in items):
         tensors = [node.tensor(i) for i in items]
         return Tensor.stack(tensors, axis) if new_axis else Tensor.cat(tensors, axis)
@@ -97,6 +99,7 @@ def split_to_sequence(node: Call, x: Any, split: Any = None, *, axis: int = 0, k
         sizes = [min(step, size - at) for at in range(0, size, step)]
     else:
         sizes = [int(s) for s in split]
+    node.room(len(sizes))
     if sum(sizes) != size or min(sizes, default=0) < 0:
         raise node.fail(f"splits {size} elements into pieces of {sizes}")
     out = []

@@ -25,10 +25,19 @@ def _text(node: Call, x: Any) -> Array:
     return x
 
 
+def characters(texts: Array) -> int:
+    """How many all texts have."""
+    return sum(map(len, texts.reshape(-1).tolist()))
+
+
 @op("StringConcat", raw=True)
 def string_concat(node: Call, x: Value, y: Value) -> Array:
     """Each text with another behind it."""
-    return np.asarray(_text(node, x) + _text(node, y), object)
+    one, two = _text(node, x), _text(node, y)
+    node.broadcasts(one, two)
+    count = max(one.size, two.size)
+    node.room(sum([characters(t) * (count // max(t.size, 1)) for t in (one, two)]))
+    return np.asarray(one + two, object)
 
 
 @op("StringSplit", raw=True)
@@ -38,6 +47,7 @@ def string_split(node: Call, x: Value, *, delimiter: str | None = None, maxsplit
     most = -1 if maxsplit is None else maxsplit
     parts = [t.split(delimiter or None, most) for t in texts.reshape(-1)]
     longest = max([len(p) for p in parts], default=0)
+    node.room(len(parts), longest)
     out = np.full((len(parts), longest), "", object)
     for row, p in zip(out, parts, strict=True):
         row[: len(p)] = p

@@ -169,6 +169,7 @@ def _decisions(
 def _votes(node: Call, scores: Tensor, count: int) -> Tensor:
     """(rows, classes): how many of its decisions each class wins."""
     pairs = list(itertools.combinations(range(count), 2))
+    node.room(2, len(pairs), count)
     first, second = np.zeros((2, len(pairs), count), np.float32)
     for n, (i, j) in enumerate(pairs):
         first[n, i] = second[n, j] = 1

@@ -338,6 +338,7 @@ def average_pool(
     whole = math.prod(w.kernel)
     if not ceil_mode and (count_include_pad or all(p == (0, 0) for p in w.pads)):
         return total * (1.0 / whole)
+    node.room(*x.shape[:2], *w.out)
     counts = _counts(w, x.shape[2:], count_include_pad)
     if all((c == k).all() for c, k in zip(counts, w.kernel, strict=True)):
         return total * (1.0 / whole)
