@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from anneal.inspect import Difference, GradientCheck, Report, Suspect, check
+from anneal.nn import functional
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor
 from anneal.uop import Arena
@@ -128,3 +129,14 @@ def test_numbers_that_are_infinite_on_purpose_are_no_finding() -> None:
     report = check(lambda: x.masked_fill(hidden, float("-inf")).softmax(-1))
     assert report.not_finite is None
     assert report.ok
+
+
+def test_what_a_padded_maximum_begins_with_is_no_finding() -> None:
+    x = Tensor(np.ones((1, 1, 6, 6), np.float32), device="cpu")
+    for padded in (
+        lambda: functional.max_pool2d(x, 3, 2, 1),
+        lambda: x.pad(((0, 0),) * 2 + ((1, 1),) * 2, value=-np.inf),
+    ):
+        report = check(lambda padded=padded: padded().contiguous())
+        assert report.not_finite is None
+        assert report.ok
