@@ -6,8 +6,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the command's first import: until it is done nobody can catch Ctrl-C
     from typing import Any
 
+    from anneal import amp as amp
     from anneal import array_api as array_api
     from anneal import autograd as autograd
+    from anneal import backends as backends
+    from anneal import cuda as cuda
     from anneal import distributions as distributions
     from anneal import fft as fft
     from anneal import func as func
@@ -37,7 +40,10 @@ if not TYPE_CHECKING:
             return import_module(f"anneal.{name}")
         home = import_module("anneal.inspect" if name == "check" else "anneal.front")
         if not hasattr(home, name):
-            raise AttributeError(f"module 'anneal' has no attribute {name!r}")
+            instead = ""
+            if "complex" in name or name in ("polar", "cfloat", "cdouble", "chalf", "angle"):
+                instead = ": there are no complex dtypes; a last axis of two holds real and imaginary parts, as in fft"
+            raise AttributeError(f"module 'anneal' has no attribute {name!r}{instead}")
         found = globals()[name] = getattr(home, name)
         return found
 
@@ -46,6 +52,9 @@ def __dir__() -> list[str]:
     from importlib import import_module
 
     front = import_module("anneal.front")
-    rooms = ("array_api", "autograd", "distributions", "fft", "func", "linalg", "nn", "optim", "utils")
+    rooms = (
+        "amp", "array_api", "autograd", "backends", "cuda", "distributions", "fft", "func", "linalg", "nn", "optim",
+        "utils",
+    )  # fmt: skip
     own = set(globals()) - {"Any", "TYPE_CHECKING", "annotations"}
     return sorted({*own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})

@@ -15,6 +15,10 @@ from anneal.tensor import Tensor as Tensor
 from anneal.tensor import dtypes as dtypes
 
 if TYPE_CHECKING:
+    from anneal.amp import autocast as autocast
+    from anneal.amp import get_autocast_dtype as get_autocast_dtype
+    from anneal.amp import is_autocast_available as is_autocast_available
+    from anneal.amp import is_autocast_enabled as is_autocast_enabled
     from anneal.array_api import finfo as finfo
     from anneal.array_api import iinfo as iinfo
     from anneal.linalg.older import *  # torch.qr and its kin, where methods have names of ops
@@ -72,6 +76,7 @@ else:  # a later line of the table counts before an earlier one
             "memory", "no_grad", "random", "realize", "set_default_device", "set_printoptions", "tree_leaves",
             "tree_map", "value_and_grad", "vjp", "vmap",
         ),
+        "anneal.amp": ("autocast", "get_autocast_dtype", "is_autocast_available", "is_autocast_enabled"),
         "anneal.array_api": ("finfo", "iinfo"),
         "anneal.runtime": ("compile",),
         "anneal.special": ("igamma", "igammac"),
@@ -79,7 +84,7 @@ else:  # a later line of the table counts before an earlier one
         "anneal.torch_facts": (
             "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
             "IntTensor", "LongTensor", "ShortTensor", "Size", "are_deterministic_algorithms_enabled",
-            "backends", "can_cast", "channels_last", "channels_last_3d", "contiguous_format", "cuda", "device",
+            "can_cast", "channels_last", "channels_last_3d", "contiguous_format", "device",
             "get_default_device", "get_default_dtype", "get_device", "get_float32_matmul_precision", "get_num_threads",
             "get_rng_state", "initial_seed", "is_complex", "is_conj", "is_inference", "is_neg", "is_nonzero",
             "is_same_size", "is_signed", "is_storage", "mps", "preserve_format", "promote_types", "result_type", "seed",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from anneal import cuda
 from anneal.backend import Place
-from anneal.errors import DTypeError
-from anneal.ops import as_dtype, checked
+from anneal.errors import DeviceError, DTypeError
+from anneal.ops import as_dtype, checked, said
 from anneal.ops import default_generator as _default_generator
 from anneal.tensor import OLDER, DType, Tensor, dtypes
 from anneal.tensor import default_device as _default_device
-from anneal.tensor import empty_cache as _empty_cache
+from anneal.tensor import set_default_device as _set_default_device
 from anneal.uop import promote
 
 __all__ = [
@@ -27,12 +28,10 @@ __all__ = [
     "ShortTensor",
     "Size",
     "are_deterministic_algorithms_enabled",
-    "backends",
     "can_cast",
     "channels_last",
     "channels_last_3d",
     "contiguous_format",
-    "cuda",
     "device",
     "get_default_device",
     "get_default_dtype",
@@ -67,70 +66,48 @@ __all__ = [
 ]
 
 
-def device(name: Any, index: int | None = None) -> Place:
+class _AnyPlace(type):
+    def __instancecheck__(cls, d: object) -> bool:
+        return isinstance(d, Place)
+
+
+class device(Place, metaclass=_AnyPlace):
     """The name of a device, which is all that a device is: "cpu", "webgpu" or "auto"; its `type` is the name without
-    a number, and its `index` that.
+    a number, and its `index` that. In a `with` it is the device of tensors that name none.
 
-    >>> device("cpu"), device("cpu").type, Tensor([1.0]).device.type
-    ('cpu', 'cpu', 'cpu')
+    Args:
+        type: the name, or a device. index: a number behind it, of a device of other frameworks.
+
+    >>> device("cpu"), device("cuda:0").type, Tensor([1.0]).device.type, isinstance(Tensor([1.0]).device, device)
+    ('cpu', 'cuda', 'cpu', True)
     """
-    return Place(name if index is None else f"{name}:{index}")
+
+    def __new__(cls, type: Any, index: int | None = None) -> device:
+        name = f"cuda:{type}" if type.__class__ is int else type  # torch's GPUs have numbers
+        if not isinstance(name, str) or not name:
+            raise DeviceError(f'device: takes a name, "cpu", "webgpu" or "auto", not {said(type)}')
+        return super().__new__(cls, name if index is None else f"{name}:{index}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, (str(self),)
+
+    def __enter__(self) -> device:
+        _BEFORE.append(_default_device())
+        _set_default_device(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        _set_default_device(_BEFORE.pop())
 
 
-def _never() -> bool:
-    """False: there is none here."""
-    return False
-
-
-def _none(*args: Any) -> int:
-    """The number of what there is: 0."""
-    return 0
+_BEFORE: list[str] = []  # the default devices outside the blocks
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Nothing: `manual_seed` is every device's, who reads a value waits for it, and the compiler chooses for itself."""
-
-
-class cuda:
-    """The functions that programs call before they choose a device: there is no CUDA here; GPUs are "webgpu". `mps` and
-    `xpu` are the same.
-
-    >>> "cuda" if cuda.is_available() else "cpu"
-    'cpu'
-    """
-
-    is_available = is_initialized = is_bf16_supported = staticmethod(_never)
-    device_count = memory_allocated = max_memory_allocated = memory_reserved = staticmethod(_none)
-    manual_seed = manual_seed_all = synchronize = reset_peak_memory_stats = staticmethod(_nothing)
-    empty_cache = staticmethod(_empty_cache)
+    """Nothing: the compiler chooses for itself."""
 
 
 mps = xpu = cuda
-
-
-class backends:
-    """Settings of torch's libraries, which may be set and change nothing: `backends.cudnn.benchmark = True`."""
-
-    class cudnn:
-        """cuDNN is not there."""
-
-        benchmark = enabled = allow_tf32 = False
-        deterministic = True
-        is_available = staticmethod(_never)
-
-    class cuda(cudnn):
-        """Nor is CUDA."""
-
-        class matmul:
-            """Products are in the dtype of their operands."""
-
-            allow_tf32 = allow_fp16_reduced_precision_reduction = allow_bf16_reduced_precision_reduction = False
-
-    class mps(cudnn):
-        """Nor is Metal, but by WebGPU."""
-
-    class mkldnn(cudnn):
-        """Nor is oneDNN."""
 
 
 # -- dtypes -----------------------------------------------------------------------------------------------------------

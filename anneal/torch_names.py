@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,13 @@ __all__ = [
 # -- tensors ----------------------------------------------------------------------------------------------------------
 
 
-def tensor(data: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def tensor(
+    data: Any,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor of a number, a nested list, an array or a tensor: `Tensor(...)` with torch's order of arguments.
 
     Args:
@@ -56,6 +63,7 @@ def tensor(data: Any, dtype: DTypeLike | None = None, device: str | None = None,
         dtype: the dtype by name or as a member of `dtypes`; None: int32, float32 or bool by the data, an array's own.
         device: the name of a device; None: the default one.
         requires_grad: whether `backward()` gives it a gradient.
+        pin_memory: of no account.
 
     >>> tensor([1, 2], dtype="float32")
     Tensor([1., 2.], dtype=float32)
@@ -336,9 +344,15 @@ def is_grad_enabled() -> bool:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def save(obj: Any, path: Any) -> None:
-    """Save `obj`, a tensor or a nest of dicts, lists and tuples of tensors, arrays, numbers and texts, to `path` as
-    safetensors.
+def save(
+    obj: Any,
+    path: Any,
+    pickle_module: Any = None,
+    pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True,
+) -> None:
+    """Save `obj`, a tensor or a nest of dicts, lists and tuples of tensors, arrays, numbers and texts, to `path`, or to
+    an open file, as safetensors; `pickle_module` and `pickle_protocol` are of no account.
 
     Other programs read its tensors by their places, as "model.weight". Raises DataError for anything else: nothing is
     pickled.
@@ -380,14 +394,28 @@ def _laid_out(obj: Any, path: tuple[str, ...], tensors: dict[str, Any]) -> Any:
     )
 
 
-def load(path: Any, device: str | None = None, map_location: str | None = None, weights_only: bool = True) -> Any:
-    """The object that `save` wrote to `path`; of another safetensors file, its tensors by name. Nothing is pickled, so
-    `weights_only` is of no account.
+def load(
+    path: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    device: str | None = None,
+    weights_only: bool | None = True,
+    mmap: bool | None = None,
+) -> Any:
+    """The object that `save` wrote to `path`, or to an open file; of another safetensors file, its tensors by name.
+    Nothing is pickled, so `weights_only`, `pickle_module` and `mmap` are of no account.
 
-    Tensors are on `device` (torch's `map_location`). Raises DataError for a file that is none of these: torch's own
+    Tensors are on `device` (torch's `map_location`); no file says where they were, so a function or a dict for that
+    puts them on the default one. Raises DataError for a file that is none of these: torch's own
     files are pickled, so save them again there, with `safetensors.torch.save_file(model.state_dict(), path)`.
     """
-    where = device if map_location is None else map_location
+    where = map_location if isinstance(map_location, str) else device
+    if hasattr(path, "read"):  # to its end, once
+        data = path.read()
+        if not isinstance(data, bytes):
+            raise DataError("load: the file is open as text; open it with mode 'rb'")
+        path = BytesIO(data)
     tensors = io.safe_load(path, where)
     noted = io.safe_metadata(path).get("anneal")
     return tensors if noted is None else _built(json.loads(noted), tensors)

@@ -31,6 +31,7 @@ STATE = {
     "anneal.uop.later.SYMBOLIC": "of the arena: whether it ever had a VARIABLE, which it keeps",
     "anneal.settings._current": "the settings, read from the environment once; `override` puts others there for a block",
     "anneal.settings._watchers": TABLE,
+    "anneal.torch_facts._BEFORE": "the default devices outside the blocks of `with device(...)`, which are the process's",
     "anneal.backend.arrays._NUMPY": CACHE,
     "anneal.backend.arrays._OURS": CACHE,
     "anneal.backend.cpu.calls._ONES": CACHE,

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DOORS = (
     "anneal.backend.cost_models",
     "anneal.array_api.linalg",
+    "anneal.backends.cuda",
+    "anneal.backends.cudnn",
     "anneal.distributions.constraints",
     "anneal.linalg.older",
     "anneal.nn.functional",

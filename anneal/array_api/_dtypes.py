@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from anneal.errors import DTypeError
 from anneal.ops import as_dtype
-from anneal.tensor import DType, Tensor
+from anneal.tensor import DType, Tensor, dtypes
 
 __all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 
@@ -34,6 +35,16 @@ class Floats:
     min: float
     smallest_normal: float
     dtype: DType
+
+    @property
+    def tiny(self) -> float:
+        """torch's older name of `smallest_normal`."""
+        return self.smallest_normal
+
+    @property
+    def resolution(self) -> float:
+        """The power of ten of the decimal digits that the dtype holds surely."""
+        return 10.0 ** -int((round(-math.log2(self.eps))) * math.log10(2))
 
 
 @dataclass(frozen=True)
@@ -119,7 +130,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     return d is as_dtype(kind)
 
 
-def finfo(type: Any, /) -> Floats:
+def finfo(type: Any = dtypes.float32, /) -> Floats:
     """The limits of `type`, a float dtype, or of that of an array.
 
     >>> from anneal.tensor import dtypes

@@ -22,7 +22,7 @@ class _Called(Protocol[P, _R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> _R_co: ...
 
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]: ...
+    def _tensors(self) -> Iterator[tuple[str, Module, str, Tensor]]: ...
 
 
 def functional_call(module: _Called[P, R], parameters: Mapping[str, Tensor], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -40,11 +40,7 @@ def functional_call(module: _Called[P, R], parameters: Mapping[str, Tensor], *ar
     >>> grad(lambda p: functional_call(model, p, Tensor([1.0, 10.0])).sum())(params)
     {'weight': Tensor([[ 1., 10.]], dtype=float32)}
     """
-    places: dict[str, tuple[Module, str]] = {}
-    for prefix, m in module.named_modules():
-        for name, value in vars(m).items():
-            if isinstance(value, Tensor) and not name.startswith("_"):
-                places[f"{prefix}.{name}" if prefix else name] = (m, name)
+    places = {name: (m, own) for name, m, own, _ in module._tensors()}
     unknown = [n for n in parameters if n not in places]
     if unknown:
         raise DataError(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from anneal.backend import device_names, is_foreign
 from anneal.errors import DataError, DTypeError, MissingMethodError
 from anneal.nn._hooks import Hooks, RemovableHandle, called, called_first, hook_on
-from anneal.nn._parameter import Parameter
+from anneal.nn._parameter import Buffer, Parameter
 from anneal.nn._whole_calls import whole_call
 from anneal.ops import DTypeLike, as_dtype, explain_class, said
 from anneal.runtime import forbid_in_capture, here, outdate_captures, realize, resolve_device
@@ -68,8 +68,8 @@ class Module:
 
     A `Parameter`, and a plain tensor with `requires_grad`, is a parameter, any other tensor a buffer (saved, not
     trained); lists, tuples and dicts of modules are walked too. Plain tensors whose name starts with an underscore are
-    private: neither saved nor found, though they move with their module. Names are torch's: `"h.0.ln_1.weight"`. To
-    type checkers a call has the parameters and the result of the class's `forward`.
+    private, unless they are registered: neither saved nor found, though they move with their module. Names are torch's:
+    `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the result of the class's `forward`.
 
     >>> from anneal.nn import Parameter
     >>> class Twice(Module):
@@ -86,6 +86,7 @@ class Module:
     _hooks: Hooks | None = None
     _compiled: Any = None  # the jit function of its calls
     _unsaved: frozenset[str] = frozenset()  # buffers that are no part of the state
+    _registered: frozenset[str] = frozenset()  # names with an underscore that are found and saved
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -327,7 +328,8 @@ class Module:
             mine = [(name, value) for name, value in vars(module).items() if isinstance(value, Tensor)]
             buffers = [name for name, value in mine if not module._is_parameter(value)]
             for name, value in sorted(mine, key=lambda pair: pair[0] in buffers) if buffers else mine:
-                if private or not name.startswith("_") or isinstance(value, Parameter):
+                known = private or not name.startswith("_") or isinstance(value, (Parameter, Buffer))
+                if known or name in module._registered:
                     yield f"{prefix}.{name}" if prefix else name, module, name, value
 
     def named_parameters(
@@ -391,7 +393,12 @@ class Module:
                 f"register_parameter: {name!r} is an nn.Parameter or None, not {said(param)}; use register_buffer for "
                 "a tensor that does not train"
             )
+        self._register(name)
         setattr(self, name, param)
+
+    def _register(self, name: str) -> None:
+        if name.startswith("_"):  # else it is found as it is
+            vars(self)["_registered"] = self._registered | {name}
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Set an attribute that does not train: a tensor, or None. One that is not `persistent` is in no state_dict.
@@ -407,8 +414,7 @@ class Module:
         _check_name(self, "register_buffer", name)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise DTypeError(f"register_buffer: {name!r} is a tensor or None, not {said(tensor)}")
-        if tensor is not None and name.startswith("_"):
-            raise DataError(f"register_buffer: {name!r} begins with an underscore, and such tensors are not saved")
+        self._register(name)
         vars(self)["_unsaved"] = self._unsaved - {name} if persistent else self._unsaved | {name}
         setattr(self, name, tensor)
 
@@ -534,9 +540,19 @@ class Module:
         for t in self.parameters():
             t.grad = None if set_to_none or t.grad is None else Tensor.zeros_like(t.grad)
 
-    def to(self, *args: DTypeLike, device: str | None = None, dtype: DTypeLike | None = None) -> Self:
+    def to(
+        self,
+        *args: DTypeLike,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        non_blocking: bool = False,
+        memory_format: str | None = None,
+    ) -> Self:
         """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same
         objects; returns the module.
+
+        `non_blocking` and `memory_format` are of no account: nothing waits here before a value is read, and the
+        compiler chooses the layout.
 
         Raises DTypeError for a dtype that is no float, DeviceError for a device that is not there.
 
@@ -549,7 +565,7 @@ class Module:
                 device = a
             elif isinstance(a, Tensor):
                 device, dtype = a.device, a.dtype
-            elif a is not None:
+            elif a is not None and a not in (True, False):  # torch's third is non_blocking
                 dtype = a
         device = None if device is None else resolve_device(device)
         kind = None if dtype is None else as_dtype(dtype)
@@ -591,6 +607,14 @@ class Module:
     def float(self) -> Self:
         """Cast floats to float32: `.to("float32")`."""
         return self.to(dtypes.float32)
+
+    def type(self, dst_type: DTypeLike) -> Self:
+        """Cast floats to `dst_type`: `.to(dst_type)`."""
+        return self.to(dtype=dst_type)
+
+    def share_memory(self) -> Self:
+        """The module itself: its tensors' memory is this process's."""
+        return self
 
     def realize(self) -> Self:
         """Compute every tensor now, together; returns the module."""

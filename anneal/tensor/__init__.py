@@ -90,7 +90,14 @@ __all__ = [
 class _Made(ModuleType):
     """This room, which as `anneal.tensor(data)` is torch's function of that name."""
 
-    def __call__(self, data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    def __call__(
+        self,
+        data: Any,
+        dtype: Any = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+        pin_memory: bool = False,
+    ) -> Tensor:
         return Tensor(data, device, dtype, requires_grad)
 
 

@@ -66,7 +66,7 @@ class Entry:
 
 
 class SafeTensors(MappedTensors):
-    """The tensors of the safetensors file `path` by name, each a lazy tensor on one `device`.
+    """The tensors of the safetensors file `path`, or of its bytes, by name, each a lazy tensor on one `device`.
 
     Opening reads and checks the header. A tensor's bytes are read when it is used; those of bools, of which any byte
     but 0 is true, when it is asked for.
@@ -75,11 +75,16 @@ class SafeTensors(MappedTensors):
     and DTypeError when a tensor is asked for that the device cannot hold.
     """
 
-    def __init__(self, path: str | os.PathLike[str], device: str | None = None) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str] | bytes, device: str | None = None) -> None:
+        self.path = Path("of bytes" if isinstance(path, bytes) else path)
         self.device = default_device() if device is None else resolve_device(device)
         self.entries: dict[str, Entry]
         self.metadata: dict[str, str]
+        self._map: Any
+        if isinstance(path, bytes):
+            self.entries, self.metadata = _Header(self.path, path[:8], len(path)).read(lambda n: path[8 : 8 + n])
+            self._map = path
+            return
         try:
             with opened(self.path) as f:
                 size = os.fstat(f.fileno()).st_size

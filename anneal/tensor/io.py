@@ -13,6 +13,7 @@ import numpy as np
 
 from anneal import files
 from anneal.errors import DataError
+from anneal.ops import said
 from anneal.runtime import realize
 from anneal.tensor._gguf import Gguf
 from anneal.tensor._numpy_files import read_npy, read_npz, write_npz
@@ -41,7 +42,12 @@ Array = np.ndarray[Any, Any]
 # -- writing and reading whole files -----------------------------------------------------------------------------------
 
 
-def _write(path: StrPath, what: str, write: Callable[[IO[bytes]], Any]) -> None:
+def _write(path: StrPath | IO[bytes], what: str, write: Callable[[IO[bytes]], Any]) -> None:
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        if not hasattr(path, "write"):
+            raise DataError(f"{what}: takes a path or an open file, not {said(path)}")
+        write(path)
+        return
     try:
         files.replace(path, write)
     except OSError as e:
@@ -82,11 +88,26 @@ def save_text(text: str, path: StrPath) -> None:
     _write(path, "save_text", lambda f: f.write(data))
 
 
+def _source(path: StrPath | IO[bytes], what: str) -> Path | bytes:
+    """The path of a file that can be read, or what an open one has from its place on, where it stays."""
+    if isinstance(path, (str, bytes, os.PathLike)):
+        return _check_readable(path, what)
+    if not hasattr(path, "read"):
+        raise DataError(f"{what}: takes a path or an open file, not {said(path)}")
+    at = path.tell()
+    data = path.read()
+    path.seek(at)
+    if not isinstance(data, bytes):
+        raise DataError(f"{what}: the file is open as text; open it with mode 'rb'")
+    return data
+
+
 # -- safetensors ------------------------------------------------------------------------------------------------------
 
 
-def safe_save(tensors: Mapping[str, Any], path: StrPath, metadata: Mapping[str, str] | None = None) -> None:
-    """Save `tensors` (or arrays) by name to `path` in the safetensors format, with `metadata`, texts by name.
+def safe_save(tensors: Mapping[str, Any], path: StrPath | IO[bytes], metadata: Mapping[str, str] | None = None) -> None:
+    """Save `tensors` (or arrays) by name to `path`, or an open file, in the safetensors format, with `metadata`,
+    texts by name.
 
     Equal tensors and notes give equal bytes, in whatever order they come. A name is any text but `__metadata__`, which
     the format keeps for the notes; an empty one, too.
@@ -108,18 +129,20 @@ def safe_open(path: StrPath, device: str | None = None) -> SafeTensors:
     return SafeTensors(_check_readable(path, "safe_open"), device)
 
 
-def safe_load(path: StrPath, device: str | None = None) -> dict[str, Tensor]:
-    """Every tensor of the safetensors file `path` by name, on `device`, read now.
+def safe_load(path: StrPath | IO[bytes], device: str | None = None) -> dict[str, Tensor]:
+    """Every tensor of the safetensors file `path`, or of an open one, by name, on `device`, read now.
 
     Raises DataError as `safe_open`.
     """
-    file = SafeTensors(_check_readable(path, "safe_load"), device)
+    file = SafeTensors(_source(path, "safe_load"), device)
     return {name: _tensor(t.numpy(), device) for name, t in file.items()}
 
 
-def safe_metadata(path: StrPath) -> dict[str, str]:
-    """The metadata of the safetensors file `path`; empty if it has none. Raises DataError as `safe_open`."""
-    return SafeTensors(_check_readable(path, "safe_metadata"), "cpu").metadata
+def safe_metadata(path: StrPath | IO[bytes]) -> dict[str, str]:
+    """The metadata of the safetensors file `path`, or of an open one; empty if it has none. Raises DataError as
+    `safe_open`.
+    """
+    return SafeTensors(_source(path, "safe_metadata"), "cpu").metadata
 
 
 # -- GGUF -------------------------------------------------------------------------------------------------------------

@@ -24,19 +24,20 @@ class DType:
     Of a float, `digits` are those of the significand with the leading one, `least` is the exponent of the smallest
     normal number, and `largest` the largest finite one; one without infinity has nan in its place. `is_narrow` floats
     are computed with in float32. An element takes `itemsize` bytes of host memory and `device_itemsize` of a GPU's,
-    where a bool has a word.
+    where a bool has a word. torch's names are `is_floating_point`, `is_signed` and `is_complex`, which none is.
     """
 
     __slots__ = (
-        "bits", "device_itemsize", "digits", "has_infinity", "is_float", "is_int", "is_narrow", "itemsize", "kind",
-        "largest", "least", "max", "min", "name",
+        "bits", "device_itemsize", "digits", "has_infinity", "is_complex", "is_float", "is_floating_point", "is_int",
+        "is_narrow", "is_signed", "itemsize", "kind", "largest", "least", "max", "min", "name",
     )  # fmt: skip
 
     def __init__(self, name: str, kind: Kind, bits: int, digits: int = 0, least: int = 0, largest: float = 0.0) -> None:
         self.name, self.kind, self.bits = name, kind, bits
         self.itemsize = max(1, bits // 8)
         self.device_itemsize = 4 if kind == "bool" else self.itemsize
-        self.is_float = kind == "float"
+        self.is_float = self.is_floating_point = kind == "float"
+        self.is_signed, self.is_complex = kind in ("int", "float"), False
         self.digits, self.least, self.largest = digits, least, largest
         self.is_narrow = self.is_float and bits < 32
         # 1110 in binary is the largest significand where 1111 is nan

@@ -1,0 +1,42 @@
+"""CUDA, which is not there: its settings may be set, and change nothing."""
+
+from __future__ import annotations
+
+from anneal.backends.cudnn import flags as sdp_kernel
+from anneal.backends.cudnn import is_available
+
+__all__ = [
+    "cudnn_sdp_enabled",
+    "enable_cudnn_sdp",
+    "enable_flash_sdp",
+    "enable_math_sdp",
+    "enable_mem_efficient_sdp",
+    "flash_sdp_enabled",
+    "is_available",
+    "is_built",
+    "math_sdp_enabled",
+    "matmul",
+    "mem_efficient_sdp_enabled",
+    "sdp_kernel",
+]
+
+is_built = flash_sdp_enabled = mem_efficient_sdp_enabled = cudnn_sdp_enabled = is_available
+
+
+def math_sdp_enabled() -> bool:
+    """True: attention is computed as its formula stands."""
+    return True
+
+
+def enable_flash_sdp(enabled: bool) -> None:
+    """Nothing: the compiler chooses how attention is computed, `enabled` or not."""
+
+
+enable_math_sdp = enable_mem_efficient_sdp = enable_cudnn_sdp = enable_flash_sdp
+
+
+class matmul:
+    """Products of matrices: they are in the dtype of their operands."""
+
+    allow_tf32 = allow_fp16_accumulation = False
+    allow_fp16_reduced_precision_reduction = allow_bf16_reduced_precision_reduction = False

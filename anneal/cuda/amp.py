@@ -1,0 +1,42 @@
+"""torch's older names of `anneal.amp`, which mean CUDA: what is asked for is said to be not there, and left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anneal import amp
+from anneal.ops import DTypeLike
+
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+
+
+class autocast(amp.autocast):
+    """`amp.autocast("cuda")`, which there is none of: a warning if it is `enabled`, and no other dtypes.
+
+    Args:
+        dtype, cache_enabled: as there.
+    """
+
+    def __init__(self, enabled: bool = True, dtype: DTypeLike = "float16", cache_enabled: bool = True) -> None:
+        super().__init__("cuda", dtype, enabled, cache_enabled)
+
+
+class GradScaler(amp.GradScaler):
+    """`amp.GradScaler("cuda")`, which there is none of: a warning if it is enabled, and losses are not scaled.
+
+    Args:
+        init_scale, growth_factor, backoff_factor, growth_interval, enabled: as there.
+    """
+
+    def __init__(self, init_scale: float = 2.0**16, *settings: Any, **named: Any) -> None:
+        super().__init__("cuda", init_scale, *settings, **named)
+
+
+def custom_fwd(fwd: Any = None, **options: Any) -> Any:
+    """The function `fwd` itself: nothing is cast for it."""
+    return fwd if callable(fwd) else lambda f: f
+
+
+def custom_bwd(bwd: Any) -> Any:
+    """The function `bwd` itself: nothing is cast for it."""
+    return bwd
