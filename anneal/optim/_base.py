@@ -163,6 +163,47 @@ class ParameterGroup(dict[str, Any]):
         return reshape(self.rate.uop, ())
 
 
+class _States(dict[Any, dict[str, Any]]):
+    """State tensors by the id of their parameter or group; a tensor is taken for its id, as torch's `state[p]`."""
+
+    def __missing__(self, key: Any) -> dict[str, Any]:
+        if isinstance(key, int):
+            raise KeyError(key)
+        return self.setdefault(id(key), {})
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key if isinstance(key, int) else id(key))
+
+    def __setitem__(self, key: Any, value: dict[str, Any]) -> None:
+        super().__setitem__(key if isinstance(key, int) else id(key), value)
+
+
+class _Saved(dict[str, Any]):
+    """A `state_dict`: tensors by name, and, where they are asked for, torch's "state" and "param_groups"."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        super().__init__()
+        self._groups = [dict(g) for g in optimizer.param_groups]
+        self.nested: dict[str, Any] | None = None
+
+    def __missing__(self, key: str) -> Any:
+        if key not in ("state", "param_groups"):
+            raise KeyError(key)
+        if self.nested is None:
+            groups: list[dict[str, Any]] = []
+            states: dict[int, dict[str, Any]] = {}
+            for n, g in enumerate(self._groups):
+                first = sum(len(before["params"]) for before in groups)
+                groups.append({**g, "params": [*range(first, first + len(g["params"]))]})
+                shared = {k.split(".", 2)[2]: v for k, v in self.items() if k.startswith(f"group.{n}.")}
+                for i in groups[-1]["params"]:
+                    own = {k.partition(".")[2]: v for k, v in self.items() if k.startswith(f"{i}.")}
+                    if own:
+                        states[i] = own | {k: v for k, v in shared.items() if k != "lr"}
+            self.nested = {"state": states, "param_groups": groups}
+        return self.nested[key]
+
+
 class Optimizer:
     """Base of the optimisers.
 
@@ -201,7 +242,7 @@ class Optimizer:
             groups = [{"params": [t for _, t in given]}]
         self.defaults = defaults
         self.param_groups: list[ParameterGroup] = []
-        self.state: dict[int, dict[str, Tensor]] = {}
+        self.state: dict[Any, dict[str, Any]] = _States()
         self.params: list[Tensor] = []
         for g in groups:
             self.add_param_group(g)
@@ -448,8 +489,11 @@ class Optimizer:
         return s
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The state by name: `"0.exp_avg"` is that of the first parameter; learning rates are `"group.0.lr"`."""
-        out = {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(id(t), {}).items()}
+        """The state by name: `"0.exp_avg"` is that of the first parameter; learning rates are `"group.0.lr"`. Torch's
+        `["state"]` and `["param_groups"]` can be read, and changed before it is loaded.
+        """
+        out = _Saved(self)
+        out |= {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(id(t), {}).items()}
         for i, g in enumerate(self.param_groups):
             out[f"group.{i}.lr"] = g.rate
             out |= {f"group.{i}.{n}": s for n, s in self.state.get(id(g), {}).items()}
@@ -483,6 +527,8 @@ class Optimizer:
 
     def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A state as `state_dict` gives it; torch's has a dict for each parameter, and settings for each group."""
+        if isinstance(state, _Saved) and state.nested is not None:
+            state = state.nested  # somebody may have changed it
         if set(state) != {"state", "param_groups"}:
             return state
         groups = state["param_groups"]
@@ -515,7 +561,8 @@ class Optimizer:
         mine = self.state.setdefault(id(group), {})
         if name not in mine:
             mine[name] = _kept(np.zeros(1, np.float32), group.rate.device)
-        return mine[name]
+        kept: Tensor = mine[name]
+        return kept
 
 
 def _check_settings(name: str, group: Mapping[str, Any]) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal import nn
+import anneal as an
+from anneal import nn, optim
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.tensor import Tensor, jit, no_grad
 
@@ -340,3 +341,53 @@ def test_a_state_of_earlier_versions_goes_on() -> None:
             (t * t * t).sum().backward()
             optimizer.step()
     np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
+
+
+def test_a_state_dict_is_read_and_changed_as_torchs() -> None:
+    def trained(lr: float, saved: Any = None) -> tuple[Any, Any]:
+        weight = Tensor([1.0, -2.0], requires_grad=True)
+        optimizer = optim.Adam([weight], lr=lr)
+        if saved is not None:
+            optimizer.load_state_dict(saved)
+        for _ in range(2):
+            optimizer.zero_grad()
+            (weight * weight).sum().backward()
+            optimizer.step()
+        return optimizer, weight
+
+    first, weight = trained(0.1)
+    saved = first.state_dict()
+    assert saved["param_groups"][0]["lr"] == 0.1
+    assert saved["param_groups"][0]["params"] == [0]
+    assert set(saved["state"][0]) == {"exp_avg", "exp_avg_sq", "step"}
+    assert weight in first.state
+    assert first.state[weight]["exp_avg"].shape == (2,)
+    saved["param_groups"][0]["lr"] = 0.25
+    second, _ = trained(0.1, saved)
+    assert second.param_groups[0]["lr"] == 0.25
+    assert second.state_dict()["state"][0]["step"].item() == 4.0
+
+
+def test_a_users_optimiser_keeps_its_state_by_parameter() -> None:
+    class Momentum(optim.Optimizer):
+        def __init__(self, params: Any, lr: float) -> None:
+            super().__init__(params, {"lr": lr})
+
+        def step(self) -> None:  # type: ignore[override]
+            for group in self.param_groups:
+                for p in group["params"]:
+                    state = self.state[p]
+                    if len(state) == 0:
+                        state["step"], state["mean"] = 0, an.zeros_like(p)
+                    state["step"] += 1
+                    state["mean"].mul_(0.5).add_(p.grad)
+                    p.data.add_(state["mean"], alpha=-group["lr"])
+
+    weight = Tensor([1.0], requires_grad=True)
+    optimizer = Momentum([weight], lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (weight * weight).sum().backward()
+        optimizer.step()
+    assert optimizer.state[weight]["step"] == 2
+    np.testing.assert_allclose(weight.numpy(), [1 - 0.2 - 0.1 * (1.0 + 1.6)], rtol=1e-6)
