@@ -277,6 +277,8 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
             return one_over(x)
         u = _power(x.uop, int(other))
         if u is not None:
+            if x.uop.dtype is _BOOL and isinstance(other, bool):
+                u = u.cast(_BOOL)
             if u.dtype is _INT32 and x.uop.dtype is _INT32:
                 check_growth("pow", Op.POW, x.uop, const(_INT32, min(int(other), _INT32.max)))
             return x._new(beside(broadcast(u, x.shape), x) if u.is_const else u)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import checked, is_tensor
 from anneal.ops.elementwise import beside, by_slopes, choose, one_over, operands, power, real_node, real_unary, unary
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
@@ -430,6 +430,8 @@ def heaviside(x: Tensor, values: Operand) -> Tensor:
     >>> Tensor([-1.0, 0.0, 2.0]).heaviside(0.5)
     Tensor([0. , 0.5, 1. ], dtype=float32)
     """
+    if x.dtype is dtypes.bool_ and (is_tensor(values) and values.dtype is dtypes.bool_):
+        return x | values
     return choose(x.eq(0), values, x.sign().maximum(0))
 
 

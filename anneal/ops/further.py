@@ -13,6 +13,7 @@ from anneal.ops.axes import axis_of, broadcast_shapes, int_args
 from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import choose, real_node
 from anneal.ops.nodes import Number, common_dtype
+from anneal.ops.precision import in_single
 from anneal.uop import Op, UOp, dtypes, promote
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def float_power(x: Tensor, exponent: Any) -> Tensor:
 
 
 @checked
+@in_single()
 def logaddexp2(x: Tensor, other: Any) -> Tensor:
     """log2(2**x + 2**other), without overflow; shapes broadcast.
 
@@ -135,6 +137,12 @@ def ldexp(x: Tensor, other: Any) -> Tensor:
     return (x.cast(wide) * o.cast(wide).exp2()).cast(kind)
 
 
+def _alike(x: Tensor, o: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the dtype that they promote to."""
+    a, b = common_dtype(x.uop, o.uop)
+    return (x, o) if a is x.uop and b is o.uop else (x._new(a), o._new(b))
+
+
 @checked
 def gcd(x: Tensor, other: Any) -> Tensor:
     """The greatest common divisor of integers.
@@ -143,7 +151,7 @@ def gcd(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([12, -7, 0]).gcd(Tensor([18, 21, 5]))
     Tensor([6, 7, 5], dtype=int32)
     """
-    o = x._lift("gcd", other)
+    x, o = _alike(x, x._lift("gcd", other))
     if not (x.dtype.is_int and o.dtype.is_int):
         raise DTypeError(f"gcd: takes integers, not {x.dtype.name} and {o.dtype.name}")
     zero = x * 0 + o * 0
@@ -162,7 +170,7 @@ def lcm(x: Tensor, other: Any) -> Tensor:
     >>> Tensor([4, 0]).lcm(Tensor([6, 5]))
     Tensor([12,  0], dtype=int32)
     """
-    o = x._lift("lcm", other)
+    x, o = _alike(x, x._lift("lcm", other))
     return ((x // x.gcd(o).maximum(1)) * o).abs()
 
 
@@ -175,9 +183,7 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     True
     """
     o = x._lift("nextafter", other)
-    if x.dtype is not o.dtype and x.dtype.is_float and o.dtype.is_float:
-        a, b = common_dtype(x.uop, o.uop)
-        x, o = x._new(a), o._new(b)
+    x, o = _alike(x, o)
     if not (x.dtype.is_float and o.dtype is x.dtype and x.dtype.bits >= 32):
         raise DTypeError(f"nextafter: takes float32 or float64, not {x.dtype.name} and {o.dtype.name}")
     shape = broadcast_shapes("nextafter", x.shape, o.shape)

@@ -148,6 +148,8 @@ def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, e
     Tensor([ True, False], dtype=bool)
     """
     o = x._lift("isclose", other)
+    if x.dtype is dtypes.bool_:
+        x = x.cast(dtypes.int32)
     near = (x == o) | (((x - o).abs() <= o.abs() * rtol + atol) & o.isfinite())
     return near | (x.isnan() & o.isnan()) if equal_nan else near
 

@@ -272,12 +272,14 @@ def normal(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal floats of the given mean and standard deviation.
+    """Normal floats of the given mean and standard deviation. Raises ShapeError for a negative deviation.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.normal(2, 3, mean=5.0).shape
     (2, 3)
     """
+    if not std >= 0:
+        raise ShapeError(f"normal: the standard deviation is 0 or more, not {std}")
     d = _float_dtype("normal", dtype)
     device = _device(device)
     a, b = _bits(_shape("normal", shape), device, generator, 2)

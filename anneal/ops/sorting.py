@@ -332,6 +332,8 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
     n = x.shape[0]
     if not minlength:
         known = values_now(x, "bincount", "give minlength=, the number of values that are counted")
+        if known.size and known.min() < 0:
+            raise ShapeError(f"bincount: counts integers from 0 on, and {known.min()} is among them")
         minlength = int(known.max()) + 1 if known.size else 0
     if minlength < 0:
         raise ShapeError(f"bincount: minlength must not be negative, not {minlength}")
