@@ -40,10 +40,7 @@ if not TYPE_CHECKING:
             return import_module(f"anneal.{name}")
         home = import_module("anneal.inspect" if name == "check" else "anneal.front")
         if not hasattr(home, name):
-            instead = ""
-            if "complex" in name or name in ("polar", "cfloat", "cdouble", "chalf", "angle"):
-                instead = ": there are no complex dtypes; a last axis of two holds real and imaginary parts, as in fft"
-            raise AttributeError(f"module 'anneal' has no attribute {name!r}{instead}")
+            raise AttributeError(f"module 'anneal' has no attribute {name!r}{home.instead(name)}")
         found = globals()[name] = getattr(home, name)
         return found
 

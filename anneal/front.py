@@ -15,6 +15,7 @@ from anneal.tensor import Tensor as Tensor
 from anneal.tensor import dtypes as dtypes
 
 if TYPE_CHECKING:
+    from anneal import nn as _nn
     from anneal.amp import autocast as autocast
     from anneal.amp import get_autocast_dtype as get_autocast_dtype
     from anneal.amp import is_autocast_available as is_autocast_available
@@ -63,6 +64,15 @@ if TYPE_CHECKING:
     from anneal.torch_names import *  # type: ignore[assignment,has-type]  # torch's arguments, where others
     from anneal.transforms import custom_jvp as custom_jvp
     from anneal.transforms import custom_vjp as custom_vjp
+
+    alpha_dropout, feature_alpha_dropout = _nn.functional.alpha_dropout, _nn.functional.feature_alpha_dropout
+    celu_, rrelu, rrelu_, selu_ = (
+        _nn.functional.celu_,
+        _nn.functional.rrelu,
+        _nn.functional.rrelu_,
+        _nn.functional.selu_,
+    )
+    ctc_loss, threshold_ = _nn.functional.ctc_loss, _nn.functional.threshold_
 else:  # a later line of the table counts before an earlier one
     _FILES = {
         "anneal.ops": tuple(_OPS),
@@ -80,6 +90,9 @@ else:  # a later line of the table counts before an earlier one
         "anneal.array_api": ("finfo", "iinfo"),
         "anneal.runtime": ("compile",),
         "anneal.special": ("igamma", "igammac"),
+        "anneal.nn.functional": (
+            "alpha_dropout", "celu_", "ctc_loss", "feature_alpha_dropout", "rrelu", "rrelu_", "selu_", "threshold_",
+        ),
         "anneal.tensor.autograd": ("enable_grad", "inference_mode", "set_grad_enabled"),
         "anneal.torch_facts": (
             "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
@@ -93,13 +106,49 @@ else:  # a later line of the table counts before an earlier one
         ),
         "anneal.torch_names": (
             "as_tensor", "asarray", "broadcast_shapes", "constant_pad_nd", "clone", "detach", "empty_permuted",
-            "empty_strided", "from_dlpack", "grid_sampler_2d", "grid_sampler_3d", "is_floating_point",
+            "empty_strided", "fix", "from_dlpack", "ger", "grid_sampler_2d", "grid_sampler_3d", "is_floating_point",
             "is_grad_enabled", "load", "native_group_norm", "native_layer_norm", "norm", "normal", "numel", "randint",
             "randint_like", "save", "scalar_tensor", "tensor",
         ),
         "anneal.transforms": ("custom_jvp", "custom_vjp"),
     }  # fmt: skip
     __getattr__ = opened_later(__name__, _FILES)
+
+    _ELSEWHERE = {  # what torch's names are for that are not here
+        "there are no complex numbers: fft has pairs": (
+            "cdouble cfloat chalf complex complex32 complex64 complex128 eig imag istft polar stft view_as_complex "
+            "view_as_real"
+        ),
+        "there are no sparse tensors: keep indices and values, for index_add and scatter_add": (
+            "sparse sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo sparse_coo_tensor "
+            "sparse_csc_tensor sparse_csr sparse_csr_tensor smm hspmm"
+        ),
+        "ANNEAL_DEBUG=2 and `anneal kernels --time` show times": "monitor profiler",
+        "ANNEAL_DEBUG and `anneal explain` show what the compiler does; jit captures": (
+            "compiler export fx jit_script library overrides"
+        ),
+        "there is no quantisation of programs; onnx runs quantised models": (
+            "ao dequantize per_channel_affine per_tensor_affine qint32 qint8 quantization quantize_per_channel "
+            "quantize_per_tensor quint8"
+        ),
+        "tensors show no memory of their own": (
+            "ByteStorage FloatStorage LongStorage Storage TypedStorage UntypedStorage storage"
+        ),
+        "DataLoader's workers are threads, and Python has multiprocessing": "multiprocessing",
+        "write linalg.NAME": "lstsq matrix_rank solve",
+        "write linalg.eigh": "symeig",
+        "who reads a value waits for it": "Event Stream",
+        "there is no hub: load a file by load, or onnx.load": "hub package",
+        "write arange(start, end + step, step)": "range",
+        "write from_numpy(numpy.frombuffer(...))": "from_file frombuffer",
+        "write nn.functional.embedding_bag, whose indices come first": "embedding_bag",
+    }
+
+    def instead(name: str) -> str:
+        """The end of a message about a name of torch's that is not here: what to write; empty of others."""
+        return next(
+            (f": {said.replace('NAME', name)}" for said, names in _ELSEWHERE.items() if name in names.split()), ""
+        )
 
     def __dir__() -> list[str]:
         needed = {"TYPE_CHECKING", "annotations", "math", "opened_later"}  # by this file alone

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import DataError, DTypeError, ShapeError
-from anneal.ops import DTypeLike, Generator, checked, grad_enabled, said
+from anneal.ops import DTypeLike, Generator, alias, checked, grad_enabled, said
 from anneal.ops import broadcast_shapes as _broadcast_shapes
 from anneal.ops import grid_sample as _grid_sample
 from anneal.ops import normal as _normal
+from anneal.ops import outer as _outer
 from anneal.ops import randint as _randint
+from anneal.ops import trunc as _trunc
 from anneal.tensor import Tensor, io
 
 __all__ = [
@@ -26,7 +28,9 @@ __all__ = [
     "detach",
     "empty_permuted",
     "empty_strided",
+    "fix",
     "from_dlpack",
+    "ger",
     "grid_sampler_2d",
     "grid_sampler_3d",
     "is_floating_point",
@@ -84,6 +88,7 @@ def as_tensor(data: Any, dtype: DTypeLike | None = None, device: str | None = No
 
 
 asarray = as_tensor
+fix, ger = alias(_trunc, "fix"), alias(_outer, "ger")
 
 
 @checked

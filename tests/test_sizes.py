@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST_FILE, LONGEST_FUNCTION = 600, 60
 FILES = {
-    "anneal/tensor/_tensor.py": 1470,  # one class: its state, and a table of more than 600 methods
+    "anneal/tensor/_tensor.py": 1500,  # one class: its state, and a table of more than 600 methods
 }
 FUNCTIONS = {
     "anneal/rewrite/driver.py settled": 70,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = [
     "arange",
+    "bartlett_window",
     "blackman_window",
     "empty",
     "empty_like",
@@ -33,6 +34,7 @@ __all__: list[str] = [
     "full_like",
     "hamming_window",
     "hann_window",
+    "kaiser_window",
     "linspace",
     "logspace",
     "meshgrid",
@@ -306,6 +308,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, device: str | None = No
 
 def _window(n: int, periodic: bool, parts: Sequence[float], device: str | None) -> Tensor:
     """A sum of cosines of whole turns over a window of `n`."""
+    (n,) = _sizes("window", (n,))
     turns: Any = arange(n, device=device).cast(_FLOAT32) * (2 * math.pi / max(1, n if periodic else n - 1))
     out: Any = turns * 0.0 + parts[0]
     for k, part in enumerate(parts[1:], 1):
@@ -323,6 +326,37 @@ def hann_window(window_length: int, periodic: bool = True, *, device: str | None
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
     """
     return _window(window_length, periodic, (0.5, -0.5), device)
+
+
+@checked
+def bartlett_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
+    """A triangle: straight up to 1 and down again.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.bartlett_window(4)
+    Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
+    """
+    (n,) = _sizes("bartlett_window", (window_length,))
+    places: Any = arange(n, device=device).cast(_FLOAT32) * (2 / max(1, n if periodic else n - 1))
+    window: Tensor = 1.0 - (places - 1.0).abs() if n != 1 else places + 1.0
+    return window
+
+
+@checked
+def kaiser_window(
+    window_length: int, periodic: bool = True, beta: float = 12.0, *, device: str | None = None
+) -> Tensor:
+    """Bessel's function i0 of `beta` times a half circle, over that of beta.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.kaiser_window(4, beta=2.0).round(2)
+    Tensor([0.44, 0.87, 1.  , 0.87], dtype=float32)
+    """
+    (n,) = _sizes("kaiser_window", (window_length,))
+    places: Any = arange(n, device=device).cast(_FLOAT32) * (2 / max(1, n if periodic else n - 1)) - 1.0
+    half: Any = (1.0 - places * places).clamp(min=0.0).sqrt() if n != 1 else places + 2.0
+    window: Tensor = (half * beta).i0() / (half * 0.0 + beta).i0()
+    return window
 
 
 @checked

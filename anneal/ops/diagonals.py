@@ -12,6 +12,7 @@ from anneal.ops.axes import axes_of, axis_of
 from anneal.ops.elementwise import beside
 from anneal.ops.nodes import broadcast, iota
 from anneal.uop import Op, alu, const
+from anneal.uop.sizes import most
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -49,6 +50,7 @@ def _triangle(x: Tensor, name: str, diagonal: int, lower: bool) -> Tensor:
         raise ShapeError(f"{name}: needs two axes or more, not shape {s}")
     row = broadcast(iota(s[-2], 0, 2), s[-2:])
     column = broadcast(iota(s[-1], 1, 2), s[-2:])
+    diagonal = max(-most(s[-2]), min(diagonal, most(s[-1])))  # further off there is none, and sums may not fit int32
     edge = row + diagonal if diagonal else row
     keep = alu(Op.NOT, (alu(Op.LT, (edge, column)),)) if lower else alu(Op.NOT, (alu(Op.LT, (column, edge)),))
     u = x.uop

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, cast
 from anneal.ops import (
     activations,
     angles,
+    bessel,
+    conjugates,
     diagonals,
     elementwise,
     functions,
@@ -23,6 +25,7 @@ from anneal.ops import (
     rounding,
     running,
     statistics,
+    strided,
 )
 from anneal.ops.arguments import checked
 from anneal.ops.inplace import changed, need_changeable
@@ -91,10 +94,12 @@ __all__: list[str] = [
     "gt_",
     "heaviside_",
     "hypot_",
+    "i0_",
     "index_add_",
     "index_copy_",
     "index_fill_",
     "index_put_",
+    "index_reduce_",
     "lcm_",
     "ldexp_",
     "le_",
@@ -121,6 +126,7 @@ __all__: list[str] = [
     "nextafter_",
     "not_equal_",
     "pow_",
+    "put_",
     "rad2deg_",
     "reciprocal_",
     "relu_",
@@ -131,6 +137,7 @@ __all__: list[str] = [
     "scatter_",
     "scatter_add_",
     "scatter_reduce_",
+    "sgn_",
     "sigmoid_",
     "sign_",
     "sin_",
@@ -283,3 +290,7 @@ triu_ = _kin(diagonals.triu)
 true_divide_ = _kin(elementwise.true_divide)
 trunc_ = _kin(rounding.trunc)
 xlogy_ = _kin(functions.xlogy)
+i0_ = _kin(bessel.i0)
+index_reduce_ = _kin(strided.index_reduce)
+put_ = _kin(strided.put)
+sgn_ = _kin(conjugates.sgn)

@@ -439,6 +439,8 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
     if r < 0:
         raise ShapeError(f"combinations: r is a count, not {r}")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    if not r:
+        return x[:0]  # as torch
     places = list(choose(range(x.shape[0]), r))
     return x[np.array(places, np.int32).reshape(-1)].reshape(len(places), r)
 

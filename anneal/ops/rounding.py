@@ -131,7 +131,7 @@ def round(x: Tensor, decimals: int = 0) -> Tensor:
     Tensor([ 0.,  2., -2.], dtype=float32)
     """
     if decimals and x.uop.dtype.is_float:
-        scale = 10.0**decimals
+        scale = 10.0**decimals if decimals < 308 else math.inf
         return unary(x * scale, Op.ROUND) / scale
     return _rounded(x, Op.ROUND)
 

@@ -354,6 +354,8 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
             [0.3, 0.4]], dtype=float32)
     """
     at = axis_of("renorm", dim, x.ndim)
+    if maxnorm < 0:
+        raise ShapeError(f"renorm: maxnorm is not negative, as {maxnorm} is")
     size = x.norm(p, [i for i in range(x.ndim) if i != at], keepdim=True)
     return x * choose(size > float(maxnorm), float(maxnorm) / (size + 1e-7), 1.0)
 
@@ -434,6 +436,8 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     if x.ndim != 1:
         raise ShapeError(f"vander: takes a vector, not shape {x.shape}")
     count = x.shape[0] if N is None else N
+    if N is not None and N < 0:
+        raise ShapeError(f"vander: N is a count, not {N}")
     powers: list[Any] = [x**k for k in range(count)]
     if not powers:
         return x.reshape(-1, 1)[:, :0]

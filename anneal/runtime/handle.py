@@ -30,6 +30,9 @@ _INSTEAD = {
     "apply_": "the function of tensors, or x.copy_(...) of what NumPy gives",
     "as_subclass": "cls(x)",
     "data_ptr": "x.numpy().ctypes.data, of a copy: a tensor's memory is the compiler's affair",
+    "fix": "x.trunc()",
+    "fix_": "x.trunc_()",
+    "ger": "x.outer(other)",
     "grad_dtype": "x.grad.dtype",
     "imag": "x.zeros_like(): there are no complex numbers",
     "map_": "the function of tensors, or x.copy_(...) of what NumPy gives",
@@ -57,6 +60,7 @@ _INSTEAD = {
     },
 }
 # Methods of rooms above this one, imported when the first of them is called.
+_SPECIAL = ("igamma", "igammac")
 _LINALG = (
     *("cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu", "lu_solve", "matrix_exp"),
     *("pinverse", "qr", "slogdet", "svd", "triangular_solve"),
@@ -296,8 +300,9 @@ class Handle:
                 link = self._base
                 # without one another thread has given it a node just now
                 return object.__getattribute__(self, "uop") if link is None else link.show(self)
-            if name in _LINALG:
-                return getattr(import_module("anneal.linalg.older"), name).__get__(self)
+            if name in _LINALG or name in _SPECIAL:
+                room = import_module("anneal.linalg.older" if name in _LINALG else "anneal.special")
+                return getattr(room, name).__get__(self)
             write = f": write {_INSTEAD[name]}" if name in _INSTEAD else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{write}")
 

@@ -82,9 +82,8 @@ def real(x: Tensor) -> Tensor:
     return x
 
 
-@checked
 def no(x: Tensor) -> bool:
-    """False, for every tensor of anneal's.
+    """False, for every tensor x of anneal's.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0]).is_complex(), Tensor([1.0]).is_pinned()

@@ -272,7 +272,10 @@ class Tensor(Handle):
         """
         return self.dtype.is_float
 
-    is_complex = is_conj = is_neg = is_inference = is_pinned = is_shared = older.no
+    is_complex, is_conj, is_neg, is_inference, is_pinned, is_shared = (
+        checked(older.no, name)
+        for name in ("is_complex", "is_conj", "is_neg", "is_inference", "is_pinned", "is_shared")
+    )
     is_cuda = is_sparse = is_sparse_csr = is_quantized = is_meta = is_mps = is_xpu = is_nested = is_mkldnn = False
     is_signed = older.is_signed
     is_nonzero = older.is_nonzero
@@ -409,7 +412,7 @@ class Tensor(Handle):
 
     if TYPE_CHECKING:  # found by `Handle.__getattr__`
         cholesky = cholesky_inverse = cholesky_solve = det = inverse = logdet = lu = lu_solve = matrix_exp = _of_linalg
-        pinverse = qr = slogdet = svd = triangular_solve = _of_linalg
+        igamma = igammac = pinverse = qr = slogdet = svd = triangular_solve = _of_linalg
 
     # -- dtypes and devices ---------------------------------------------------------------------------------------
 
@@ -1186,6 +1189,10 @@ class Tensor(Handle):
     trunc_ = ops.trunc_
     uniform_ = ops.uniform_
     xlogy_ = ops.xlogy_
+    i0_ = ops.i0_
+    index_reduce_ = ops.index_reduce_
+    put_ = ops.put_
+    sgn_ = ops.sgn_
 
     # statistics
     cov = ops.cov
@@ -1300,6 +1307,8 @@ class Tensor(Handle):
     hann_window = staticmethod(ops.hann_window)
     hamming_window = staticmethod(ops.hamming_window)
     blackman_window = staticmethod(ops.blackman_window)
+    bartlett_window = staticmethod(ops.bartlett_window)
+    kaiser_window = staticmethod(ops.kaiser_window)
     from_numpy = staticmethod(ops.from_numpy)
     zeros_like = ops.zeros_like
     ones_like = ops.ones_like

@@ -42,10 +42,15 @@ Array = np.ndarray[Any, Any]
 # -- writing and reading whole files -----------------------------------------------------------------------------------
 
 
+def _need_path(what: str, path: Any) -> None:
+    if not isinstance(path, (str, bytes, os.PathLike)) or hasattr(path, "uop"):
+        raise DataError(f"{what}: path is the name of a file, not {said(path)}; what is saved comes first")
+
+
 def _write(path: StrPath | IO[bytes], what: str, write: Callable[[IO[bytes]], Any]) -> None:
     if not isinstance(path, (str, bytes, os.PathLike)):
         if not hasattr(path, "write"):
-            raise DataError(f"{what}: takes a path or an open file, not {said(path)}")
+            raise DataError(f"{what}: path is the name of a file, or one that is open, not {said(path)}")
         write(path)
         return
     try:
@@ -55,6 +60,7 @@ def _write(path: StrPath | IO[bytes], what: str, write: Callable[[IO[bytes]], An
 
 
 def _check_readable(path: StrPath, what: str) -> Path:
+    _need_path(what, path)
     try:
         files.opened(path).close()
     except FileNotFoundError:
@@ -65,6 +71,10 @@ def _check_readable(path: StrPath, what: str) -> Path:
 
 
 def _arrays(what: str, tensors: Mapping[str, Any]) -> dict[str, Array]:
+    if not isinstance(tensors, Mapping):
+        raise DataError(
+            f"{what}: takes tensors by name, a dict, and then the path, not a {type(tensors).__name__} first"
+        )
     lazy = [t for t in tensors.values() if isinstance(t, Tensor)]
     if lazy:
         realize(lazy)
@@ -84,6 +94,8 @@ def _tensor(array: Array, device: str | None) -> Tensor:
 
 def save_text(text: str, path: StrPath) -> None:
     """Save text to `path` as UTF-8. Raises DataError if the file cannot be written."""
+    if not isinstance(text, str):
+        raise DataError(f"save_text: takes a text, and then the path, not a {type(text).__name__} first")
     data = text.encode()
     _write(path, "save_text", lambda f: f.write(data))
 

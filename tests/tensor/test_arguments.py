@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from anneal.errors import DeviceError, UserError
+from anneal.ops.spelling import _NUMBER_FIRST
 from anneal.tensor import Tensor, realize
 from tests.tensor.argument_rows import JOINED, OWN_DEVICE, Case, T, cases, made
 from tests.tiers import thinned
@@ -190,6 +191,9 @@ def test_a_wrong_argument_is_refused_in_the_words_of_the_op(name: str) -> None:
                     raise
                 except Exception as e:
                     raise AssertionError(f"{what} raises {type(e).__name__}: {e}") from e
+                lifted = at == 0 and name.partition(".")[2] in _NUMBER_FIRST and isinstance(value, (bool, int, float))
+                if lifted:  # a number in the first operand's place, as torch takes it
+                    continue
                 if not refused and kind in MUST_RAISE.get(annotation, ()) and not is_same(case, at, value):
                     silent.append(what)
                 kept += [(what, t) for t in results]

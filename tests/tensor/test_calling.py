@@ -150,14 +150,14 @@ def came(call: Callable[[], Any]) -> tuple[str, Any]:
     """What a call gives: "number" and its values, "other", "refused" and the message, or "raw"."""
     try:
         r = call()
+        if isinstance(r, (an.Tensor, torch.Tensor)):
+            return "number", np.asarray(r.detach().numpy(), np.float64)
     except UserError as e:
         return "refused", str(e)
     except (TypeError, RuntimeError, ValueError, IndexError) as e:
         return "type" if isinstance(e, TypeError) else "raw", f"{type(e).__name__}: {e}"
     except Exception as e:
         return "raw", f"{type(e).__name__}: {e}"
-    if isinstance(r, (an.Tensor, torch.Tensor)):
-        return "number", np.asarray(r.detach().numpy(), np.float64)
     return "other", type(r).__name__
 
 
@@ -178,3 +178,188 @@ def test_numbers_where_torch_takes_them(room: str, kind: str) -> None:
             if a[1].shape != b[1].shape or not np.allclose(a[1], b[1], 1e-4, 1e-6, equal_nan=True):
                 wrong[name] = a, b
     assert wrong == {}
+
+
+# -- sizes ------------------------------------------------------------------------------------------------------------
+
+SIZES = """
+m.eye(N); m.eye(2, N); m.zeros(N); m.full((N,), 1.0); m.arange(5.0).repeat(N); m.tile(v, (N,)); m.tril(x, N); m.triu(x, N); m.diag(x, N)
+m.diagonal(x, N); m.roll(x, N); m.roll(x, N, 0); m.repeat_interleave(v, N); m.chunk(v, N)[0]; m.split(v, N)[0]
+m.narrow(v, 0, N, 1); m.narrow(v, 0, 0, N); v.unfold(0, 2, N); m.topk(v, N).values; m.kthvalue(v, N).values; m.combinations(v, N)
+m.nn.functional.one_hot(m.tensor([0, 1]), N); m.vander(v, N); m.rot90(x, N); m.linspace(0, 1, N); m.hann_window(N); m.kaiser_window(N)
+m.bartlett_window(N); m.nn.functional.avg_pool2d(i, N); m.nn.functional.avg_pool2d(i, 2, N); m.nn.functional.max_pool2d(i, 2, 2, N)
+m.nn.functional.avg_pool2d(i, 2, divisor_override=N); m.nn.functional.max_pool2d(i, 2, 2, 0, N); m.nn.functional.conv2d(i, w, None, N)
+m.nn.functional.conv2d(i, w, None, 1, 0, N); m.nn.functional.conv2d(i, w, None, 1, 0, 1, N); m.nn.functional.pixel_shuffle(i, N)
+m.nn.functional.group_norm(i, N); m.nn.functional.glu(x, N); m.nn.functional.unfold(i, N); m.sum(x, N); m.select(x, 0, N); v[N:]; v[:N]
+m.renorm(x, 2, 0, N); m.round(v, decimals=N); m.linalg.matrix_power(x[:, :3], N); m.unflatten(x, 1, (N, 2)); x.reshape(N, 3); x.expand(3, N)
+m.tril_indices(3, 3, N); m.nn.functional.embedding(m.tensor([N]), x); m.take(v, m.tensor([N])); m.logspace(0, 1, N); v.new_zeros(N)
+"""
+LARGE = ("tri", "diagonal", "roll", "narrow", "2, N", "None, N)", "rot90", "round", "divisor", "v[", "sum", "select")
+MANY = (
+    "eye",
+    "zeros",
+    "full",
+    "repeat",
+    "tile",
+    "one_hot",
+    "vander",
+    "space",
+    "window",
+    "conv2d(i, w, None, 1, 0",
+    "split",
+    "expand",
+)
+
+
+@pytest.mark.parametrize("n", [0, -1, -5, 2**31 - 1, 2**40, -(2**63)])
+def test_sizes_at_their_ends(n: int) -> None:
+    """torch's values, or an error of ours; what takes all memory in torch is not tried."""
+    wrong = {}
+    for call in [c.strip() for c in SIZES.replace("\n", ";").split(";") if c.strip()]:
+        if n == 2**31 - 1 and ("eye" in call or not any(part in call for part in LARGE)):
+            continue
+        names = {"x": (3, 4), "v": (5,), "i": (1, 2, 6, 8), "w": (3, 2, 2, 2)}
+        text = call.replace("None", "@").replace("N", str(n)).replace("@", "None")
+
+        def run(m: Any, text: str = text, names: dict[str, Any] = names) -> Any:
+            given = {k: m.arange(float(np.prod(s))).reshape(s) for k, s in names.items()}
+            return eval(text, {"m": m, **given})
+
+        a = came(lambda: run(an))
+        b = ("none", None) if abs(n) >= 2**31 and any(name in call for name in MANY) else came(lambda: run(torch))
+        if a[0] in ("raw", "type") or (a[0] == b[0] == "number" and not np.array_equal(a[1], b[1], equal_nan=True)):
+            if not (
+                a[0] == "number" and a[1].shape == b[1].shape and np.allclose(a[1], b[1], 1e-4, 1e-6, equal_nan=True)
+            ):
+                wrong[text] = a, b
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 2), (2, 0), (0, 0), (3, 0, 2), (3, 2, 0)])
+def test_norms_of_nothing(shape: tuple[int, ...]) -> None:
+    inf = float("inf")
+    for name, orders in {
+        "linalg.norm": (None, "fro", "nuc", 1, -1, 2, -2, inf, -inf, 0, 3),
+        "linalg.vector_norm": (0, 1, -1, 2, inf, -inf, 3),
+        "linalg.matrix_norm": ("fro", "nuc", 1, -1, 2, -2, inf, -inf),
+        "norm": ("fro", "nuc", 1, 2, 0, inf, 3),
+    }.items():
+        for order in orders:
+            for dim in ((-2, -1), None, 0, -1):
+                if name == "linalg.matrix_norm" and dim != (-2, -1):
+                    continue
+
+                def run(m: Any, name: str = name, order: Any = order, dim: Any = dim) -> Any:
+                    f = getattr(m.linalg, name.removeprefix("linalg.")) if name.startswith("linalg.") else m.norm
+                    return f(m.zeros(shape), order, dim)
+
+                a, b = came(lambda: run(an)), came(lambda: run(torch))
+                assert (a[0] == "number") == (b[0] == "number"), (name, order, dim, a, b)
+                assert a[0] != "number" or np.array_equal(a[1], b[1]), (name, order, dim)
+
+
+# -- paths, and names that are not there ------------------------------------------------------------------------------
+
+
+def test_a_path_is_a_path(tmp_path: Any) -> None:
+    from anneal.tensor import io
+
+    tensors, path = {"a": an.ones(2)}, tmp_path / "x"
+    for call, saved in ((io.safe_save, tensors), (io.save_npz, tensors), (io.save_npy, an.ones(2)), (an.save, tensors)):
+        for args in ((path, saved), (saved, None), (saved, 3), (saved, {"a": 1}), (3, saved)):
+            with pytest.raises(
+                UserError, match=r"a path|path is the name of a file|and then the path|no array of numbers|the object is a"
+            ):
+                call(*args)  # type: ignore[operator]
+    for read in (io.safe_load, io.safe_open, io.safe_metadata, io.load_npy, io.load_npz, io.gguf_open, an.load):
+        for given in (tensors, None, 3, an.ones(2)):
+            with pytest.raises(UserError, match=r"takes a path|path is the name of a file"):
+                read(given)  # type: ignore[operator]
+
+
+# Of torch's names, in the order of its documentation, those that programs use and that are no functions of tensors.
+USED = """
+is_tensor is_storage is_complex is_conj is_floating_point is_nonzero set_default_dtype get_default_dtype set_default_device get_default_device
+numel set_printoptions set_flush_denormal tensor asarray as_tensor from_numpy from_dlpack zeros full arange linspace eye empty seed manual_seed
+initial_seed get_rng_state set_rng_state Generator get_num_threads set_num_threads set_num_interop_threads no_grad enable_grad inference_mode
+set_grad_enabled is_grad_enabled finfo iinfo promote_types result_type can_cast typename Size dtype device use_deterministic_algorithms
+are_deterministic_algorithms_enabled set_float32_matmul_precision get_float32_matmul_precision cuda backends mps xpu channels_last strided
+contiguous_format preserve_format float double half long int short bool uint8 bfloat16 inf nan pi e newaxis FloatTensor LongTensor IntTensor
+BoolTensor ByteTensor DoubleTensor HalfTensor save load nn optim autograd utils linalg fft special func masked signal vmap jit Tensor
+"""
+ABSENT = (
+    "complex64 sparse_coo_tensor view_as_real profiler fx hub multiprocessing quantization UntypedStorage range solve"
+)
+
+
+def test_names_that_programs_use() -> None:
+    assert [name for name in USED.split() if not hasattr(an, name)] == []
+    for name in ABSENT.split():
+        assert hasattr(torch, name) or name == "solve"
+        with pytest.raises(AttributeError, match=rf"no attribute '{name}': \w+"):
+            getattr(an, name)
+    x = an.tensor([1.0, 2.0])
+    assert (x.device.type, x.device.index, an.device("cpu", 0), x.type()) == ("cpu", None, "cpu:0", "torch.FloatTensor")
+    assert isinstance(x, an.FloatTensor)
+    assert not isinstance(x, an.LongTensor)
+    assert (x.is_cuda, x.is_complex(), x.nbytes, x.nbytes(), x.itemsize) == (False, False, 8, 8, 4)
+    assert an.LongTensor(2, 3).shape == an.Tensor(2, 3).shape == (2, 3)
+    assert an.FloatTensor([1, 2]).dtype is an.float32
+    assert an.Tensor().shape == (0,)
+    for a, b in (("int8", "float16"), ("uint8", "int8"), ("float32", "float64"), ("bool", "int32")):
+        kinds = [getattr(torch, k) for k in (a, b)]
+        assert an.promote_types(a, b) == torch.promote_types(*kinds)
+        assert an.can_cast(a, b) == torch.can_cast(*kinds)
+        assert an.can_cast(b, a) == torch.can_cast(*kinds[::-1])
+    with pytest.raises(DTypeError, match="set_default_dtype: Python's floats become float32"):
+        an.set_default_dtype(an.float64)
+    assert an.tensor([x[0], 2]).tolist() == [1.0, 2.0]
+    y = (an.ones(2, requires_grad=True) * x).detach_()
+    assert (y.requires_grad, y.is_leaf) == (False, True)
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (7, 2), (3, 3, 3), (0, 2), (3, 0)])
+def test_diagonals_are_filled(shape: tuple[int, ...], wrap: bool) -> None:
+    assert an.zeros(shape).fill_diagonal_(5, wrap).tolist() == torch.zeros(shape).fill_diagonal_(5, wrap).tolist()
+
+
+def test_incomplete_gamma_at_its_ends() -> None:
+    ends = [0.0, -1.0, 1e-30, 0.1, 1.0, 2.0, 10.0, 19.0, 21.0, 99.0, 101.0, 1e3, 1e5, float("inf"), float("nan")]
+    a, x = np.meshgrid(ends, ends)
+    for name in ("igamma", "igammac"):
+        mine = getattr(an, name)(an.tensor(a), an.tensor(x)).numpy()
+        theirs = getattr(torch, name)(torch.tensor(a), torch.tensor(x)).numpy()
+        np.testing.assert_allclose(mine, theirs, rtol=2e-8, atol=1e-12)
+        slopes = []
+        for m in (an, torch):
+            t = m.tensor([0.5, 2.0, 30.0], requires_grad=True)
+            getattr(m, name)(m.tensor([2.0, 1.0, 29.0]), t).sum().backward()
+            slopes.append(t.grad.numpy())
+        np.testing.assert_allclose(*slopes, rtol=1e-4)
+    with pytest.raises(GradientError, match="no gradient for the first argument"):
+        an.igamma(an.ones(2, requires_grad=True), an.ones(2))
+
+
+LU = {"square": (4, 4), "wide": (3, 5), "tall": (5, 3), "batch": (2, 3, 3), "empty": (0, 3)}
+
+
+@pytest.mark.parametrize("name", LU)
+def test_triangles_and_their_gradients(name: str) -> None:
+    values = np.random.default_rng(0).standard_normal(LU[name])
+    found = []
+    for m in (an, torch):
+        A = m.tensor(values, requires_grad=True)
+        P, L, U = m.linalg.lu(A)
+        packed, pivots = m.linalg.lu_factor(A)
+        parts = [P, L, U, pivots, *m.lu_unpack(packed, pivots)]
+        if name != "empty":
+            (L.sum() * 2 + (U * U).sum() + packed.cos().sum()).backward()
+            parts.append(A.grad)
+        if name in ("square", "batch"):
+            b = m.tensor(values[..., :2])
+            parts += [m.linalg.lu_solve(packed, pivots, b, adjoint=flag) for flag in (False, True)]
+            parts += [m.lu_solve(b, *m.lu(A)), m.linalg.lu_solve(packed, pivots, b.mT, left=False)]
+        found.append([t.detach().numpy() for t in parts])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
