@@ -268,7 +268,8 @@ def test_a_path_is_a_path(tmp_path: Any) -> None:
     for call, saved in ((io.safe_save, tensors), (io.save_npz, tensors), (io.save_npy, an.ones(2)), (an.save, tensors)):
         for args in ((path, saved), (saved, None), (saved, 3), (saved, {"a": 1}), (3, saved)):
             with pytest.raises(
-                UserError, match=r"a path|path is the name of a file|and then the path|no array of numbers|the object is a"
+                UserError,
+                match=r"a path|path is the name of a file|and then the path|no array of numbers|the object is a",
             ):
                 call(*args)  # type: ignore[operator]
     for read in (io.safe_load, io.safe_open, io.safe_metadata, io.load_npy, io.load_npz, io.gguf_open, an.load):
