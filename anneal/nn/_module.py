@@ -18,6 +18,7 @@ from anneal.ops import DTypeLike, as_dtype, explain_class, said
 from anneal.runtime import forbid_in_capture, here, outdate_captures, realize, resolve_device
 from anneal.tensor import Tensor, no_grad
 from anneal.tracebacks import locate, shorten
+from anneal.transforms import regraded
 from anneal.uop import Op, UOp, arena, dtypes
 
 __all__ = ["LoadedKeys", "Module", "Resettable"]
@@ -538,7 +539,7 @@ class Module:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget every parameter's gradient, or with `set_to_none=False` make those that are there zeros."""
         for t in self.parameters():
-            t.grad = None if set_to_none or t.grad is None else Tensor.zeros_like(t.grad)
+            t.grad = None if set_to_none or t.grad is None else regraded(t, Tensor.zeros_like(t.grad).uop)
 
     def to(
         self,

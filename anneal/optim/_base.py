@@ -23,7 +23,7 @@ from anneal.ops import explain_class, said, take_running_updates, wrap_array
 from anneal.ops.nodes import reshape, shrink
 from anneal.runtime import Numbering, composite, here, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
-from anneal.transforms import take_results
+from anneal.transforms import regraded, take_results
 from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
 
 __all__ = ["Optimizer", "ParameterGroup", "clip_grad_norm_", "clip_grad_value_"]
@@ -288,7 +288,7 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget every gradient, or with `set_to_none=False` make those that are there zeros."""
         for t in self.params:
-            t.grad = None if set_to_none or t.grad is None else Tensor.zeros_like(t.grad)
+            t.grad = None if set_to_none or t.grad is None else regraded(t, Tensor.zeros_like(t.grad).uop)
 
     @overload
     def step(self, *results: Tensor, reduce: Reduce | None = None) -> None: ...
@@ -622,7 +622,7 @@ def clip_grad_norm_(
         scale = alu(Op.MIN, (const(_F32, max_norm) / (norm + 1e-6), const(_F32, 1)))
         for t in tensors:
             if t.grad is not None:
-                t.grad = t.grad._new_plain(t.grad.uop * scale.cast(t.grad.uop.dtype))
+                t.grad = regraded(t, t.grad.uop * scale.cast(t.grad.uop.dtype))
     total = grads[0]._new_plain(norm)
     if error_if_nonfinite and not math.isfinite(float(total.item())):
         raise GradientError(f"clip_grad_norm_: the norm of the gradients is {total.item()}")
@@ -661,4 +661,4 @@ def clip_grad_value_(params: Iterable[Tensor], clip_value: float, foreach: bool 
     with _update_phase():
         for t in [params] if isinstance(params, Tensor) else list(params):
             if t.grad is not None:
-                t.grad = t.grad.detach().clamp(-clip_value, clip_value)
+                t.grad = regraded(t, t.grad.detach().clamp(-clip_value, clip_value).uop)

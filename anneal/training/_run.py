@@ -91,11 +91,13 @@ class Training:
         parameters = list(self.model.parameters())
         if self.clip is not None:
             return nn.clip_grad_norm_(parameters, self.clip)
-        gradients = [p.grad for p in parameters]
-        norm = nn.clip_grad_norm_(parameters, math.inf)
-        for p, g in zip(parameters, gradients, strict=True):
-            p.grad = g  # not what a limit of infinity makes of it: no update is to wait for the norm
-        return norm
+        # of copies: what a limit of infinity makes of gradients is not wanted; no update is to wait for the norm
+        copies = []
+        for p in parameters:
+            if (g := p.grad) is not None:
+                copies.append(g.detach())
+                copies[-1].grad = g.clone()
+        return nn.clip_grad_norm_(copies, math.inf)
 
     def step(self) -> Tensor:
         """Do one optimiser step on the next batch; the loss of that batch, shape ()."""

@@ -5,7 +5,7 @@ forward, `vmap` maps over examples; `jacrev`, `jacfwd` and `hessian` are made of
 nests of dicts, lists, tuples and named tuples with tensors at the leaves (`tree_map`, `tree_leaves`).
 """
 
-from anneal.transforms.accumulate import backward, take_results
+from anneal.transforms.accumulate import backward, regraded, take_results
 from anneal.transforms.batch import vmap
 from anneal.transforms.batching import BATCHING
 from anneal.transforms.custom import custom_jvp, custom_vjp
@@ -46,6 +46,7 @@ __all__ = [
     "paths_of",
     "register_hook",
     "register_post_accumulate_grad_hook",
+    "regraded",
     "releasing",
     "retain_grad",
     "retains_grad",

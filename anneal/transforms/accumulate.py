@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import GradientError, ShapeError
 from anneal.ops import checked, grad_enabled, is_tensor
-from anneal.runtime import INSIDE, Late, Numbering, composite, here, numbering_of, storage_of
+from anneal.runtime import INSIDE, Late, Numbering, become_late, composite, here, numbering_of, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.leaves import leaf_nodes, leaves
@@ -24,10 +24,20 @@ from anneal.uop import Op, UOp, const
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["backward", "take_results"]
+__all__ = ["backward", "regraded", "take_results"]
 
 
 _KEPT = 64
+
+
+def regraded(t: Tensor, u: UOp) -> Tensor:
+    """The gradient of `t`, which shows `u` from now on under all of its names, as torch changes it in place; a new
+    tensor where there is none, or where a gradient flows through it."""
+    g = t.grad
+    if g is None or g._wants:
+        return t._new_plain(u)
+    g._become(u)
+    return g
 
 
 @checked
@@ -125,7 +135,7 @@ def _added(through: Tensor | None, root: UOp, seed: UOp, live: list[Tensor], nod
             reached = True
             g = hooked(t, functools.reduce(UOp.__add__, several))
             total = g if t.grad is None else t.grad.uop + g
-            t.grad = t._new_plain(total) if through is None else t._new(total, through)
+            t.grad = regraded(t, total) if through is None else t._new(total, through)
             after_accumulation(t)
     return reached
 
@@ -168,13 +178,19 @@ def _known(
         # it was computed, and what it called (hooks, functions) is not called a second time
         for (t, _, _), u in zip(seen, made, strict=True):
             if u is not None:
-                t.grad = t._new_plain(u)
+                t.grad = regraded(t, u)
         return any(u is not None for u in made)
     templates, lines = found
     for (t, _, _), template, line in zip(seen, templates, lines, strict=True):
         if template is not None:
-            t._grad = grad = t._made._late(Late(numbering, template, line), t.device, False)
-            numbering.tensors.append(weakref.ref(grad))
+            late, grad = Late(numbering, template, line), t._grad
+            if grad is None or grad._wants or grad._is_part():
+                t._grad = grad = t._made._late(late, t.device, False)
+                numbering.tensors.append(weakref.ref(grad))
+            else:
+                become_late(grad, late)
+                if grad._views is not None:
+                    grad._outdate_views()
     return any(template is not None for template in templates)
 
 

@@ -163,3 +163,158 @@ def test_views_change_inside_jit_and_transforms() -> None:
     for _ in range(4):
         step()
     np.testing.assert_allclose(state.numpy(), start + np.array([[4.0], [0.0], [0.0]]))
+
+
+# -- programs that others write, beside torch --------------------------------------------------------------------------
+
+
+def _stencil(lib: Any) -> list[Any]:
+    u = lib.arange(8.0)
+    left, middle, right = u[:-2], u[1:-1], u[2:]
+    out = []
+    for _ in range(4):
+        middle += 0.25 * (left - 2 * middle + right) + 1
+        out.append(left.sum().item())
+    return [*out, u.tolist(), left.tolist(), right.tolist()]
+
+
+def _flat_parameters(lib: Any) -> list[Any]:
+    parameters = [lib.nn.Parameter(lib.arange(4.0).reshape(2, 2)), lib.nn.Parameter(lib.ones(3))]
+    flat = lib.cat([p.data.view(-1) for p in parameters])
+    first = 0
+    for p in parameters:
+        p.data = flat[first : first + p.numel()].view_as(p)
+        first += p.numel()
+    flat.add_(1)
+    optimizer = lib.optim.SGD(parameters, lr=0.125)
+    out = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        ((parameters[0] ** 2).sum() + (parameters[1] * 3).sum()).backward()
+        optimizer.step()
+        out.append(flat.tolist())
+    with lib.no_grad():
+        flat.mul_(0.5)
+        parameters[1][0] = 7
+    return [*out, flat.tolist(), *[p.tolist() for p in parameters]]
+
+
+def _average_of_states(lib: Any) -> list[Any]:
+    linear = lib.nn.Linear(2, 1, bias=False)
+    with lib.no_grad():
+        linear.weight.fill_(1.0)
+    state, row = linear.state_dict(), linear.weight[0]
+    average = {name: t.clone() for name, t in state.items()}
+    optimizer = lib.optim.SGD(linear.parameters(), lr=0.25)
+    for _ in range(4):
+        optimizer.zero_grad()
+        (linear(lib.tensor([[1.0, 2.0]])) + row.sum()).sum().backward()
+        optimizer.step()
+        for name, t in state.items():
+            average[name].mul_(0.5).add_(t, alpha=0.5)
+    return [average["weight"].tolist(), row.tolist(), linear.weight.grad.tolist()]
+
+
+def _listed_gradients(lib: Any) -> list[Any]:
+    w, v = lib.tensor([3.0, 4.0], requires_grad=True), lib.tensor([12.0], requires_grad=True)
+    out = []
+    for _ in range(3):
+        (w * w * 0.5).sum().backward()
+        (v * v * 0.5).sum().backward()
+        listed = [w.grad, v.grad]
+        lib.nn.utils.clip_grad_norm_([w, v], 6.5)
+        out.append([round(x, 4) for g in listed for x in g.tolist()])
+        lib.nn.utils.clip_grad_value_([w, v], 2.0)
+        out.append([round(x, 4) for g in listed for x in g.tolist()])
+        (w.sum() + v.sum()).backward()  # adds up in place
+        out.append([round(x, 4) for g in listed for x in g.tolist()])
+        optimizer = lib.optim.SGD([w, v], lr=0.1)
+        optimizer.zero_grad(set_to_none=False)
+        out.append([x for g in listed for x in g.tolist()])
+        w.grad.zero_()
+    return out
+
+
+def _cache(lib: Any) -> list[Any]:
+    cache = lib.zeros(2, 4, 3)
+    keys, values = cache[0], cache[1]
+    out = []
+    for i in range(4):
+        keys[i] = lib.full((3,), float(i))
+        values[i].copy_(keys[i] * 2)
+        seen = cache[:, : i + 1]
+        out.append([seen.sum().item(), values.sum().item()])
+    del cache
+    keys.zero_()
+    return [*out, seen.tolist(), values.tolist()]
+
+
+def _places(lib: Any) -> list[Any]:
+    x, d, m = lib.arange(12.0).reshape(3, 4), lib.ones(3, 4), lib.ones(2, 2)
+    x[0], x[2] = x[2], x[0]
+    x[[0, 1]] += 1
+    x[x > 6] -= 10
+    d[range(3), lib.tensor([1, 0, 3])] -= 1
+    for row in m:
+        row += m[0]
+    return [x.tolist(), d.tolist(), m.tolist()]
+
+
+def _gradients_through_views(lib: Any) -> list[Any]:
+    w = lib.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    x = w * 2
+    head, tail = x[:2], x[1:]
+    head.mul_(w[:2])
+    x.add_(1)
+    ((tail * tail).sum() + (head * 3).sum()).backward()
+    u = lib.zeros(3)
+    part = u[1:]
+    u[1] = w[0] * w[2]
+    return [w.grad.tolist(), x.tolist(), part.requires_grad, lib.autograd.grad(part.sum(), w)[0].tolist()]
+
+
+def _kinds_of_views(lib: Any) -> list[Any]:
+    x = lib.arange(12.0).reshape(3, 4)
+    views = [
+        x.T,
+        x.diagonal(1),
+        x.unfold(1, 2, 2),
+        x.view(-1),
+        x[None],
+        x.permute(1, 0),
+        x.expand(2, 3, 4),
+        x.detach(),
+        x.data,
+    ]
+    views += [
+        x.as_strided((2, 2), (4, 1), 1),
+        x.movedim(0, 1),
+        x.swapaxes(0, 1),
+        x.select(1, 2),
+        x.narrow(0, 1, 2),
+        x.flatten(),
+    ]
+    views += [
+        *x.unbind(1),
+        *x.chunk(2, 1),
+        *x.split(2),
+        x.squeeze(),
+        x.contiguous(),
+        x.T.reshape(-1),
+        x.T.contiguous(),
+        x.clone(),
+    ]
+    x.mul_(2)
+    x.view(-1)[5] = 100.0
+    return [v.tolist() for v in views]
+
+
+PROGRAMS = (_stencil, _flat_parameters, _average_of_states, _listed_gradients, _cache, _places)
+PROGRAMS = (*PROGRAMS, _gradients_through_views, _kinds_of_views)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_programs_give_what_torch_gives(program: Callable[[Any], list[Any]]) -> None:
+    expected = program(torch)
+    for _ in range(3):  # the later ones are late
+        assert program(anneal) == expected
