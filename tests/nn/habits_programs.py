@@ -4,6 +4,7 @@ and torch's: `python -m tests.nn.habits_programs` writes `habits.json`, what tor
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import pickle
@@ -162,6 +163,109 @@ def off(m: Any) -> Any:
     return [x, y, double(x), scaler.is_enabled(), scaler.get_scale(), scaler.scale(x), scaler.state_dict(), len(said)]
 
 
+def pruned(m: Any) -> Any:
+    prune = room(m, "nn.utils.prune")
+    net = start(m, m.nn.Sequential(m.nn.Linear(4, 6), m.nn.ReLU(), m.nn.Linear(6, 5)))
+    first, last = net[0], net[2]
+    out = [prune.is_pruned(net)]
+    prune.l1_unstructured(first, "weight", amount=0.3)
+    out += [
+        first.weight,
+        sorted(first.state_dict()),
+        sorted(n for n, _ in first.named_parameters()),
+        prune.is_pruned(net),
+    ]
+    prune.l1_unstructured(first, "weight", 4)
+    prune.ln_structured(first, name="weight", amount=0.34, n=2, dim=0)
+    prune.custom_from_mask(last, "bias", mask=m.tensor([1.0, 0.0, 1.0, 1.0, 0.0]))
+    out += [first.weight_mask, last.bias, net(wave(m, 2, 4))]
+    prune.global_unstructured([(first, "weight"), (last, "weight")], pruning_method=prune.L1Unstructured, amount=0.2)
+    net(wave(m, 2, 4)).pow(2).sum().backward()
+    out += [first.weight_orig.grad, last.weight_mask]
+    m.optim.SGD(net.parameters(), lr=0.1).step()
+    net(wave(m, 2, 4))
+    for layer, name in ((first, "weight"), (last, "weight"), (last, "bias")):
+        prune.remove(layer, name)
+    rest = prune.random_unstructured(m.nn.Linear(5, 4), "weight", 0.5).weight_mask.sum()
+    rows = prune.random_structured(m.nn.Linear(5, 4), "weight", 1, dim=0).weight_mask.sum()
+    return [*out, first.weight, sorted(net.state_dict()), prune.is_pruned(net), rest, rows]
+
+
+def parametrized(m: Any) -> Any:
+    parametrize = room(m, "nn.utils.parametrize")
+
+    class Symmetric(m.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.triu() + x.triu(1).transpose(-1, -2)
+
+        def right_inverse(self, x: Any) -> Any:
+            return x.triu()
+
+    class Twice(m.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+        def right_inverse(self, x: Any) -> Any:
+            return x / 2
+
+    layer = start(m, m.nn.Linear(3, 3))
+    parametrize.register_parametrization(layer, "weight", Symmetric())
+    out = [layer.weight, sorted(layer.state_dict()), parametrize.is_parametrized(layer, "weight")]
+    parametrize.register_parametrization(layer, "weight", Twice())
+    layer(wave(m, 2, 3)).pow(2).sum().backward()
+    out += [layer.weight, layer.parametrizations.weight.original.grad]
+    layer.weight = wave(m, 3, 3)
+    with parametrize.cached():
+        out += [layer.weight is layer.weight, len(list(layer.parameters())), isinstance(layer, m.nn.Linear)]
+    m.optim.SGD(layer.parameters(), lr=0.1).step()
+    twin = copy.deepcopy(layer)
+    out.append(twin.weight)
+    parametrize.remove_parametrizations(layer, "weight", leave_parametrized=True)
+    return [*out, layer.weight, parametrize.is_parametrized(layer), type(layer) is m.nn.Linear]
+
+
+def normed(m: Any) -> Any:
+    utils, new = m.nn.utils, room(m, "nn.utils.parametrizations")
+    out: list[Any] = []
+    for make in (utils.weight_norm, new.weight_norm):
+        for layer in (m.nn.Linear(3, 4), m.nn.Conv1d(2, 3, 2)):
+            net = make(start(m, layer))
+            x = wave(m, 2, 3) if layer.bias.shape[0] == 4 else wave(m, 2, 2, 5)
+            before = net.weight.sum()
+            optimiser = m.optim.SGD(net.parameters(), lr=0.1)
+            net(x).pow(2).sum().backward()
+            optimiser.step()
+            out += [before, net(x), [p.grad for _, p in sorted(net.named_parameters())], sorted(net.state_dict())]
+            if make is utils.weight_norm:
+                utils.remove_weight_norm(net)
+                out += [net.weight, sorted(net.state_dict())]
+    for make in (utils.spectral_norm, new.spectral_norm):
+        for layer in (m.nn.Linear(3, 4), m.nn.ConvTranspose1d(2, 3, 2)):
+            net = make(start(m, layer), n_power_iterations=40)
+            x = wave(m, 2, 3) if layer.bias.shape[0] == 4 else wave(m, 2, 2, 5)
+            net(x).pow(2).sum().backward()
+            out += [
+                net(x),
+                net.eval()(x),
+                [p.grad for _, p in sorted(net.named_parameters())],
+                sorted(net.state_dict()),
+            ]
+    return [
+        *out,
+        utils.remove_spectral_norm(utils.spectral_norm(start(m, m.nn.Linear(2, 2)), n_power_iterations=40)).bias,
+    ]
+
+
+def fused(m: Any) -> Any:
+    x = wave(m, 2, 2, 4, 4)
+    conv, bn = start(m, m.nn.Conv2d(2, 3, 2)), start(m, m.nn.BatchNorm2d(3))
+    bn(conv(x))
+    return [
+        room(m, "nn.utils").fuse_conv_bn_eval(conv.eval(), bn.eval())(x),
+        m.nn.utils.skip_init(m.nn.Linear, 2, 3).bias.shape[0],
+    ]
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "devices": devices,
     "dtypes": dtypes,
@@ -174,6 +278,10 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "scaled, clipped": scaled((), True, growth_factor=4.0),
     "not scaled": scaled((), False, enabled=False),
     "off": off,
+    "pruned": pruned,
+    "parametrized": parametrized,
+    "normed": normed,
+    "fused": fused,
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import anneal
 from anneal import nn
-from anneal.errors import DataError, DeviceError, DTypeError, SettingError, UserError
+from anneal.errors import DataError, DeviceError, DTypeError, SettingError, ShapeError, UserError
 from anneal.optim import SGD
 from anneal.tensor import Tensor, jit
 from tests.nn.habits_programs import PROGRAMS, TABLE
@@ -65,6 +65,16 @@ def twice(first: str, second: str) -> Callable[[], None]:
     return run
 
 
+def set_without_inverse() -> None:
+    layer = nn.Linear(2, 2)
+    nn.utils.parametrize.register_parametrization(layer, "weight", nn.ReLU())
+    layer.weight = Tensor.ones(2, 2)
+
+
+def set_while_pruned() -> None:
+    nn.utils.prune.l1_unstructured(nn.Linear(2, 2), "weight", 1).weight = Tensor.ones(2, 2)
+
+
 WRONG: dict[str, tuple[Callable[[], object], type[UserError], str]] = {
     "float16": (
         lambda: anneal.autocast("cpu", dtype=anneal.float16),
@@ -81,6 +91,17 @@ WRONG: dict[str, tuple[Callable[[], object], type[UserError], str]] = {
     "a GPU": (lambda: anneal.zeros(2, device=anneal.device("cuda:0")), DeviceError, "write 'webgpu'"),
     "its name": (lambda: anneal.cuda.get_device_name(0), DeviceError, "there is no CUDA here"),
     "no device": (lambda: anneal.device(None), DeviceError, "device: takes a name"),
+    "set without inverse": (set_without_inverse, DataError, r"ReLU defines no right_inverse\(value\)"),
+    "set while pruned": (set_while_pruned, DataError, "Linear.weight is computed"),
+    "not pruned": (lambda: nn.utils.prune.remove(nn.Linear(2, 2), "weight"), DataError, "'weight' .* is not pruned"),
+    "no normed": (lambda: nn.utils.remove_weight_norm(nn.Linear(2, 2)), DataError, "'weight' of Linear has none"),
+    "an amount": (lambda: nn.utils.prune.L1Unstructured(1.5), SettingError, "a share from 0 to 1 or a count"),
+    "no tensor": (lambda: nn.utils.prune.identity(nn.ReLU(), "weight"), DataError, "ReLU has no tensor 'weight'"),
+    "another shape": (
+        lambda: nn.utils.parametrize.register_parametrization(nn.Linear(2, 2), "weight", nn.Flatten(0)),
+        ShapeError,
+        "unsafe=True",
+    ),
     "text": (lambda: anneal.load(io.StringIO("{}")), DataError, "mode 'rb'"),
     "no file": (lambda: anneal.load(io.BytesIO(b"PK")), DataError, "corrupt or no safetensors file"),
 }
@@ -95,7 +116,7 @@ def test_a_mistake_is_named(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["polar", "complex", "complex64", "cfloat", "view_as_complex"])
 def test_complex_names_say_that_there_are_none(name: str) -> None:
-    with pytest.raises(AttributeError, match="no complex dtypes"):
+    with pytest.raises(AttributeError, match="no complex"):
         getattr(anneal, name)
 
 

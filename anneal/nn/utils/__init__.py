@@ -7,16 +7,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from anneal.errors import ShapeError
-from anneal.nn.utils import rnn
+from anneal.nn.utils import parametrizations, parametrize, prune, rnn
+from anneal.nn.utils._older import (
+    fuse_conv_bn_eval,
+    remove_spectral_norm,
+    remove_weight_norm,
+    skip_init,
+    spectral_norm,
+    weight_norm,
+)
 from anneal.optim import clip_grad_norm_, clip_grad_value_
 from anneal.tensor import Tensor
 
 __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
+    "fuse_conv_bn_eval",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "prune",
+    "remove_spectral_norm",
+    "remove_weight_norm",
     "rnn",
+    "skip_init",
+    "spectral_norm",
     "vector_to_parameters",
+    "weight_norm",
 ]
 
 

@@ -1,0 +1,74 @@
+"""Attributes of a module that are computed of its other tensors when they are asked for: weights of a direction and a
+length, pruned ones.
+
+A module of which some are gets a class of its own, below its class, with a property for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from anneal.errors import DataError
+from anneal.nn._module import Module
+
+__all__ = ["before", "compute", "computed", "keep"]
+
+Compute = Callable[[Any], Any]
+
+
+def computed(module: Module) -> dict[str, tuple[Compute, Compute | None]]:
+    """The functions by which attributes of `module` are computed, by name, and those by which they are set."""
+    found: dict[str, Any] = vars(module).get("_computed", {})
+    return found
+
+
+def before(module: Module) -> type:
+    """The class that a module was made of."""
+    kind: type = getattr(module, "_before", type(module))
+    return kind
+
+
+def compute(module: Any, name: str, get: Callable[..., Any], put: Callable[..., Any] | None = None) -> None:
+    """Let `module.name` be `get(module, name)`; set, it is `put(module, name, value)`."""
+    vars(module).pop(name, None)
+    vars(module)["_computed"] = computed(module) | {name: (get, put)}
+    _reclass(module)
+
+
+def keep(module: Any, name: str, value: Any) -> None:
+    """Let `module.name` be `value` again."""
+    vars(module)["_computed"] = {n: f for n, f in computed(module).items() if n != name}
+    _reclass(module)
+    setattr(module, name, value)
+
+
+def _reclass(module: Any) -> None:
+    kind, names = before(module), tuple(computed(module))
+    module.__class__ = _class(kind, names) if names else kind
+
+
+def _property(name: str) -> property:
+    def get(module: Any) -> Any:
+        return vars(module)["_computed"][name][0](module, name)
+
+    def put(module: Any, value: Any) -> None:
+        by = vars(module)["_computed"][name][1]
+        if by is None:
+            raise DataError(f"{before(module).__name__}.{name} is computed: set the tensors that it is computed of")
+        by(module, name, value)
+
+    return property(get, put)
+
+
+@cache
+def _class(kind: type, names: tuple[str, ...]) -> type:
+    body: dict[str, Any] = {name: _property(name) for name in names}
+    body |= {"__module__": kind.__module__, "__doc__": kind.__doc__, "_before": kind}
+    body["__reduce__"] = lambda module: (_made, (kind, names), vars(module))
+    return type(kind.__name__, (kind,), body)
+
+
+def _made(kind: type, names: tuple[str, ...]) -> Any:
+    return object.__new__(_class(kind, names))
