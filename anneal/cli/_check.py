@@ -44,7 +44,8 @@ def check(task: Task) -> None:
     if task.repro is not None:
         check_writable(task.repro)
     run = _job(task)
-    with under_check(Limits(kernel=task.most, tensor=32 * task.most), times=task.times) as state:
+    limits, backwards = Limits(kernel=task.most, tensor=32 * task.most), task.gradients and task.target.endswith(".py")
+    with under_check(limits, times=task.times, gradients=backwards) as state:
         run(state)
     report = state.report
     if not report.launches and not report.gradients:
@@ -55,19 +56,20 @@ def check(task: Task) -> None:
         json_report({"target": task.target, **record(report)})
     else:
         _print(report)
+    if backwards and not report.gradients:
+        raise UserError(
+            f"{task.target}: --gradients checks calls of backward(), and none of this script could be checked"
+        )
     if not report.ok:
-        first = str(report.first).splitlines()[0]
-        raise AnnealError(f"{task.target}: something differs: {first}")
+        raise AnnealError(f"{task.target}: {report.verdict}")
 
 
 def _job(task: Task) -> Callable[[Checking], None]:
     name = task.target
     if name.endswith(".py"):
         check_script(name)
-        if task.step or task.batch is not None or task.inputs or task.sizes or task.gradients:
-            raise UserError(
-                "a script says itself what it runs; leave --step, --batch, --input, --size and --gradients out"
-            )
+        if task.step or task.batch is not None or task.inputs or task.sizes:
+            raise UserError("a script says itself what it runs; leave --step, --batch, --input and --size out")
         return lambda state: run_script(name, task.arguments, task.as_json)
     if task.arguments:
         raise UserError(f"{task.arguments[0]!r}: only a script takes arguments")

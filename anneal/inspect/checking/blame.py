@@ -211,6 +211,9 @@ def _tensor_sides(e: Event) -> tuple[Bounded, Bounded] | None:
         if u.op in (Op.CONST, Op.IOTA) or _of_numbers(u) or any(t in common for t in toposort((u,))[:-1]):
             continue
         values.known[base(u)] = Bounded(_random(u, rng).reshape(-1), EXACT)
+    for u in toposort((e.before, after)):
+        if not u.src and u.op not in (Op.CONST, Op.IOTA) and base(u) not in values.known:  # beside what is common
+            values.known[u] = Bounded(_random(u, rng).reshape(-1), EXACT)
     return values.value(e.before), values.value(after)
 
 

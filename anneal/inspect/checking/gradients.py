@@ -41,9 +41,21 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
         seed: the number that random draws begin with.
     """
     order = toposort((loss.uop,))
+    live = [t for t in here.context.tensors.live_leaves() if isinstance(t, Tensor)]
+    known = set(order)
+    lazy = {t.uop: t for t in live if _storage(t) is None and t.uop in known}
+    for u in order:  # a leaf that a function made for itself, and let go of
+        if u.op is Op.CONTIGUOUS and u.tag is not None and u not in lazy:
+            lazy[u] = t = Tensor._from_uop(u, loss.device)
+            t._wants = True
+            here.context.tensors.leaves[id(t)] = t
+            live.append(t)
+    if lazy:  # what leaves hold has to be in memory to be moved
+        realize(list(lazy.values()))
+        loss = loss._new(substitute(loss.uop, {u: t.uop for u, t in lazy.items()}))
+        order = toposort((loss.uop,))
     below = {u.arg for u in order if u.op is Op.BUFFER}
-    live = here.context.tensors.live_leaves()
-    leaves = [t for t in live if isinstance(t, Tensor) and _storage(t) in below]
+    leaves = [t for t in live if _storage(t) in below]
     if not leaves:
         raise UserError("check: no tensor below the result requires a gradient, so there is none to check")
     before = [t._grad for t in leaves]

@@ -192,6 +192,16 @@ class Report:
         return next((g for g in self.gradients if not g.ok), None)
 
     @property
+    def verdict(self) -> str:
+        """The outcome in a few words: the kernel and op that differ, the wrong rule, or the wrong gradient."""
+        first = self.first
+        if isinstance(first, Difference):
+            return f"{first.op} differs in kernel {first.kernel} {first.name}"
+        if isinstance(first, Suspect):
+            return f"the rule {first.rule} is wrong"
+        return "nothing differs" if first is None else f"the gradient of {first.name} differs"
+
+    @property
     def elements(self) -> int:
         """The number of elements that the kernels wrote."""
         return sum(k.elements for k in self.kernels)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import wraps
+from threading import get_ident
 from typing import Any
 
 from anneal.backend import get_device
@@ -15,6 +18,7 @@ from anneal.inspect.checking.launches import Finding, Limits, check_launch
 from anneal.inspect.checking.records import Report
 from anneal.rewrite import Event, tracing
 from anneal.runtime import Handle, Launch, here, realize, watched
+from anneal.tensor import Tensor
 from anneal.uop import UOp
 
 __all__ = ["Checking", "check", "under_check"]
@@ -61,16 +65,58 @@ class Checking:
 
 
 @contextmanager
-def under_check(limits: Limits | None = None, times: int = 2) -> Iterator[Checking]:
+def under_check(limits: Limits | None = None, times: int = 2, gradients: bool = False) -> Iterator[Checking]:
     """Check what this thread computes inside the block; each plan the first `times` times that it runs.
 
     Args:
         limits: the limits of the work.
+        gradients: hold the gradients of each `backward()` against differences too, the first `times` times that its
+            line runs.
     """
     state = Checking(limits or Limits(), times)
-    with tracing() as state.events, watched(state):
+    with tracing() as state.events, watched(state), _backwards(state) if gradients else nullcontext():
         yield state
         state.look()
+
+
+@contextmanager
+def _backwards(state: Checking) -> Iterator[None]:
+    """Calls of `backward` by this thread check the gradients of what they are called on before they add any."""
+    right, thread, report = Tensor.backward, get_ident(), state.report
+    seen: Counter[Any] = Counter()
+    busy = False
+
+    @wraps(right)
+    def backward(self: Tensor, *args: Any, **kwargs: Any) -> None:
+        nonlocal busy
+        if get_ident() == thread and not busy:
+            busy = True
+            try:
+                look(self)
+            finally:
+                busy = False
+        right(self, *args, **kwargs)
+
+    def look(loss: Tensor) -> None:
+        line = loss.uop.provenance[1:3]
+        seen[line] += 1
+        if seen[line] > state.times:
+            report.say(f"gradients of a line that runs again and again were checked the first {state.times} times")
+        elif loss.uop.size != 1 or not loss.uop.dtype.is_float:
+            report.say("gradients of a backward() that does not begin at one float were not checked")
+        elif here.context.tensors.hooked:
+            report.say("gradients were not checked where tensors have hooks: they would be called twice")
+        else:
+            try:
+                check_gradients(loss, {}, report)
+            except UserError:  # a loss in memory already, or one that depends on no leaf: backward says which
+                report.say("gradients of a result that was computed before its backward() were not checked")
+
+    setattr(Tensor, "backward", backward)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(Tensor, "backward", right)  # noqa: B010
 
 
 def check(

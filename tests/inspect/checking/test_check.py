@@ -140,6 +140,14 @@ def test_mistakes_are_told() -> None:
         check(lambda: values(2, device="cpu").sum(), gradients=True)
 
 
+def test_leaves_that_are_not_computed_yet() -> None:
+    w = Tensor.randn(3, requires_grad=True, device="cpu")
+    for f in (lambda: (w * w).sum(), lambda: Tensor.randn(3, requires_grad=True, device="cpu").exp().sum()):
+        report = check(f, gradients=True)
+        assert report.ok, str(report)
+        assert len(report.gradients) == 1
+
+
 def test_kinks_are_no_wrong_gradients() -> None:
     x = Tensor(np.array([0.0, -1.0, 2.0, 0.0], np.float32), requires_grad=True, device="cpu")
     report = check(lambda: (x.relu() + x.abs() + x.maximum(-x)).sum(), gradients=True)
@@ -234,6 +242,8 @@ def test_the_command_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFi
         done = run(capsys, "check", str(script), "--device", "cpu", "--repro", str(repro))
         assert done.code == 1
         assert "script.py:7" in done.out
+        [last] = done.err.strip().splitlines()[-1:]
+        assert re.fullmatch(r"\S+ \S*script\.py: TANH differs in kernel \d+ \w+", last), last
         assert "the program that device cpu made of the kernel is wrong" in done.out
         again = run(capsys, "check", "--replay", str(repro), "--device", "cpu", "--json")
         assert again.code == 1
@@ -241,6 +251,43 @@ def test_the_command_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFi
     again = run(capsys, "check", "--replay", str(repro), "--device", "cpu")
     assert again.code == 0
     assert "as this version makes it: right" in again.out
+
+
+TRAINED = """
+from anneal.tensor import Tensor
+from anneal import manual_seed, optim
+
+manual_seed(1)
+w = Tensor([[0.5, -1.0], [0.25, 2.0]], requires_grad=True)
+b = Tensor.randn(2, requires_grad=True)
+step = optim.SGD([w, b], lr=0.1)
+for _ in range(4):
+    step.zero_grad()
+    loss = ((Tensor([[1.0, 2.0]]) @ w + b).tanh() ** 2).mean()
+    loss.backward()
+    step.step()
+    print(loss.item())
+"""
+
+
+def test_gradients_of_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "trained.py"
+    script.write_text(TRAINED)
+    arguments = ("check", str(script), "--device", "cpu", "--gradients")
+    plain = run(capsys, "check", str(script), "--device", "cpu")
+    done = run(capsys, *arguments)
+    assert done.code == 0, done.err
+    assert "4 gradients beside differences" in done.out
+    assert re.findall(r"^0\.\d+$", plain.out, re.M) == re.findall(r"^0\.\d+$", done.out, re.M), "it trains the same"
+    with planted.rule("gradient.upat", "tanh(x) -> g * (1 - y * y)", "tanh(x) -> g * (1 - y)")():
+        done = run(capsys, *arguments)
+    assert done.code == 1
+    assert "rule: tanh(x) -> g * (1 - y)" in done.out
+    assert "the gradient of TANH" in done.err.splitlines()[-1]
+    script.write_text(SCRIPT)
+    done = run(capsys, *arguments)
+    assert done.code == 2
+    assert "none of this script could be checked" in done.err
 
 
 def test_mistakes_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

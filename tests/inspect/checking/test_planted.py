@@ -66,6 +66,19 @@ def test_without_it_nothing_is_found(available: Bug) -> None:
     assert report.tensor_elements > 0
 
 
+def negative_whole(x: Tensor, w: Tensor) -> Tensor:
+    return (-(x * 2.0)).sum()  # here
+
+
+def test_a_wrong_sign_is_named_where_a_side_of_the_rule_reads_memory_by_itself() -> None:
+    [bug] = [b for b in BUGS if b.name == "a rule drops a sign"]
+    with compiled_afresh(bug):
+        first = check(negative_whole, *inputs("cpu")).first
+    assert isinstance(first, Difference)
+    assert bug.says in str(first), str(first)
+    assert [line.line for line in first.suspects[0].lines] == [here(negative_whole)]
+
+
 def bent_loss(x: Tensor, w: Tensor) -> Tensor:
     y = (x @ w).sigmoid()
     z = y.tanh()  # here
