@@ -1,34 +1,55 @@
-"""Functions that are called before and after a module's `forward`, and the handles that take them away again."""
+"""Functions that are called before and after a module's `forward`, or with its gradients; how to take them away."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from anneal.errors import GradientError
+from anneal.ops import said
 from anneal.runtime import here
-from anneal.transforms import RemovableHandle
+from anneal.tensor import Tensor
+from anneal.transforms import RemovableHandle, attached, wants_gradient
 
 if TYPE_CHECKING:
     from anneal.nn._module import Module
 
-__all__ = ["Hooks", "RemovableHandle", "called", "called_first", "hook_on"]
+__all__ = ["EVERYWHERE", "Hooks", "RemovableHandle", "called", "called_first", "hook_everywhere", "hook_on"]
 
 
 class Hooks:
-    """The hooks of one module by their numbers: the function, and whether it takes the keyword arguments too."""
+    """The hooks of one module by their numbers: the function, and whether it takes the keyword arguments too. Those of
+    `pulled_first` and `pulled` get gradients of its results, and those with the gradients of its arguments."""
 
     def __init__(self) -> None:
         self.before: dict[int, tuple[Callable[..., Any], bool]] = {}
         self.after: dict[int, tuple[Callable[..., Any], bool]] = {}
+        self.pulled_first: dict[int, tuple[Callable[..., Any], bool]] = {}
+        self.pulled: dict[int, tuple[Callable[..., Any], bool]] = {}
+
+    def any(self) -> bool:
+        """Whether there is a hook."""
+        return bool(self.before or self.after or self.pulled_first or self.pulled)
 
 
-def hook_on(module: Module, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool) -> RemovableHandle:
-    """Put a hook on a module: `when` is "before" or "after"."""
+EVERYWHERE = Hooks()  # of all modules; they come before a module's own
+_NONE = Hooks()
+
+
+def hook_on(
+    module: Module, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool = False
+) -> RemovableHandle:
+    """Put a hook on a module: `when` is an attribute of `Hooks`."""
     hooks = module._hooks
     if hooks is None:
         hooks = vars(module)["_hooks"] = Hooks()
     named: dict[int, tuple[Callable[..., Any], bool]] = getattr(hooks, when)
     return RemovableHandle(named, (hook, with_kwargs), prepend)
+
+
+def hook_everywhere(when: str, hook: Callable[..., Any], with_kwargs: bool = False) -> RemovableHandle:
+    """Put a hook on all modules."""
+    return RemovableHandle(getattr(EVERYWHERE, when), (hook, with_kwargs))
 
 
 def called_first(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -43,9 +64,10 @@ def called_first(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`module.forward` with its hooks: those before may give other arguments, those after another result."""
     hooks = module._hooks
-    if hooks is None:
+    if hooks is None and not EVERYWHERE.any():
         return module.forward(*args, **kwargs)
-    for hook, whole in list(hooks.before.values()):
+    hooks = hooks or _NONE
+    for hook, whole in [*EVERYWHERE.before.values(), *hooks.before.values()]:
         if whole:
             changed = hook(module, args, kwargs)
             if changed is not None:
@@ -54,9 +76,105 @@ def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             changed = hook(module, args)
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
+    back = None
+    if hooks.pulled or hooks.pulled_first or EVERYWHERE.pulled or EVERYWHERE.pulled_first:
+        first, last = ([h for h, _ in getattr(EVERYWHERE, w).values()] for w in ("pulled_first", "pulled"))
+        first += [h for h, _ in hooks.pulled_first.values()]
+        back = _Backward(module, first, last + [h for h, _ in hooks.pulled.values()])
+        args = back.begin(args)
     result = module.forward(*args, **kwargs)
-    for hook, whole in list(hooks.after.values()):
+    for hook, whole in [*EVERYWHERE.after.values(), *hooks.after.values()]:
         changed = hook(module, args, kwargs, result) if whole else hook(module, args, result)
         if changed is not None:
             result = changed
-    return result
+    return result if back is None else back.end(result)
+
+
+class _Backward:
+    """The hooks of one call that get gradients: of what goes into it and what comes out, each as one node."""
+
+    def __init__(self, module: Module, first: list[Callable[..., Any]], last: list[Callable[..., Any]]) -> None:
+        self.module, self.first, self.last = module, first, last
+        self.inputs = 0  # arguments of the call
+        self.begun = False  # whether one of them wants a gradient
+        self.came: tuple[Any, ...] | None = None  # the results' gradients, until those of the arguments come
+
+    def begin(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments, whose gradients go by the hooks."""
+        self.inputs = len(args)
+        made, self.begun = self._through(args, self._of_arguments)
+        return made
+
+    def end(self, result: Any) -> Any:
+        """The result, whose gradients are noted."""
+        several = result if isinstance(result, tuple) else (result,)
+        made, any_wants = self._through(several, self._of_results)
+        if not any_wants:
+            return result
+        if not isinstance(result, tuple):
+            return made[0]
+        return type(result)(*made) if hasattr(result, "_fields") else made
+
+    def _through(self, values: tuple[Any, ...], taken: Callable[..., Any]) -> tuple[tuple[Any, ...], bool]:
+        places = [i for i, x in enumerate(values) if wants_gradient(x)]
+        if not places:
+            return values, False
+        shown = [(x.shape, x.dtype, x.device) if isinstance(x, Tensor) else None for x in values]
+
+        def pull(_: Any, __: Any, ___: Any, given: Sequence[Any]) -> list[Any]:
+            whole = taken([dict(zip(places, given, strict=True)).get(i) for i in range(len(values))], shown)
+            return [whole[i] for i in places]
+
+        wanted = [values[i] for i in places]
+        name = f"a backward hook of {type(self.module).__name__}"
+        made = dict(zip(places, attached(name, wanted, [x.uop for x in wanted], wanted, [], pull), strict=True))
+        return tuple(made.get(i, x) for i, x in enumerate(values)), True
+
+    def _of_results(self, came: list[Any], shown: list[Any]) -> Sequence[Any]:
+        found = tuple(came)
+        for hook in self.first:
+            found = self._after("register_full_backward_pre_hook", found, hook(self.module, found))
+        if self.begun:
+            self.came = found
+            return found
+        none = (None,) * self.inputs
+        for hook in self.last:
+            changed = hook(self.module, none, found)
+            if changed is not None and not (isinstance(changed, tuple) and all(g is None for g in changed)):
+                raise GradientError(
+                    f"register_full_backward_hook: no argument of this call of {type(self.module).__name__} wants a "
+                    f"gradient, so the hook returns None, not {said(changed)}"
+                )
+        return found
+
+    def _of_arguments(self, came: list[Any], shown: list[Any]) -> Sequence[Any]:
+        results, self.came = self.came, None
+        if results is None:  # the loss depends on them by another way than the call's result
+            return came
+        found = tuple(
+            Tensor.zeros(*s[0], dtype=s[1], device=s[2]) if g is None and s is not None else g
+            for g, s in zip(came, shown, strict=True)
+        )
+        for hook in self.last:
+            found = self._after("register_full_backward_hook", found, hook(self.module, found, results))
+        return found
+
+    def _after(self, name: str, came: tuple[Any, ...], changed: Any) -> tuple[Any, ...]:
+        """The gradients after a hook that gave `changed` for them."""
+        if changed is None:
+            return came
+        if not isinstance(changed, (tuple, list)) or len(changed) != len(came):
+            raise GradientError(
+                f"{name}: the hook of {type(self.module).__name__} returns a tuple of {len(came)} gradients or None, "
+                f"not {said(changed)}"
+            )
+        found = tuple(changed)
+        for new, old in zip(found, came, strict=True):
+            if new is not None and (
+                not isinstance(new, Tensor) or (old is not None and tuple(new.shape) != tuple(old.shape))
+            ):
+                raise GradientError(
+                    f"{name}: the hook of {type(self.module).__name__} returns a gradient of shape "
+                    f"{None if old is None else old.shape} or None, not {said(new)}"
+                )
+        return found

@@ -210,6 +210,44 @@ class Module:
         """
         return hook_on(self, "before", hook, prepend, with_kwargs)
 
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` when the gradients of a call's arguments are taken; a tuple
+        that it gives replaces `grad_input`.
+
+        Both are tuples with an entry for each positional argument, and each result: a tensor or None. Where no argument
+        wants a gradient all of `grad_input` is None. The hook is called when a graph of gradients is built, so of what
+        `jit` captures only then. Raises GradientError, in `backward`, for a wrong number or shape.
+
+        Args:
+            hook: the function.
+            prepend: whether it runs before those that are there.
+
+        >>> from anneal import nn
+        >>> layer = nn.Softplus()
+        >>> handle = layer.register_full_backward_hook(lambda module, given, came: (came[0] * 10,))
+        >>> x = Tensor([0.0], requires_grad=True)
+        >>> layer(x).sum().backward(); x.grad
+        Tensor([10.], dtype=float32)
+        """
+        return hook_on(self, "pulled", hook, prepend)
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_output)` when the gradients of a call's results are there, before its own are taken;
+        what it gives replaces them. Otherwise as `register_full_backward_hook`.
+
+        Args:
+            hook: the function.
+            prepend: whether it runs before those that are there.
+
+        >>> from anneal import nn
+        >>> layer = nn.ReLU()
+        >>> handle = layer.register_full_backward_pre_hook(lambda module, came: (came[0] * 10,))
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> layer(x).sum().backward(); x.grad
+        Tensor([10.], dtype=float32)
+        """
+        return hook_on(self, "pulled_first", hook, prepend)
+
     # -- the tree -------------------------------------------------------------------------------------------------
 
     def named_children(self) -> Iterator[tuple[str, Module]]:

@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
+from anneal.nn._hooks import EVERYWHERE
 from anneal.nn._parameter import Parameter
 from anneal.runtime import PLAIN, call_late, here
 from anneal.tensor import Tensor
@@ -89,7 +90,7 @@ def whole_call(
     kwargs: dict[str, Any],
 ) -> Any:
     """`forward(module, args, kwargs)`, which calls the module's own; or what it gave before, late."""
-    if not here.defers or not type(module).__module__.startswith(_ROOM):
+    if not here.defers or not type(module).__module__.startswith(_ROOM) or EVERYWHERE.any():
         return forward(module, args, kwargs)
     kind, tensors = _known(module)
     if kind is None or kind.apart or not _plain(args) or (kwargs and not _plain(kwargs.values())):

@@ -9,6 +9,7 @@ from anneal.transforms.accumulate import backward, regraded, take_results
 from anneal.transforms.batch import vmap
 from anneal.transforms.batching import BATCHING
 from anneal.transforms.custom import custom_jvp, custom_vjp
+from anneal.transforms.derivatives import attached, wants_gradient
 from anneal.transforms.forward import jvp
 from anneal.transforms.function import Function, FunctionCtx, once_differentiable
 from anneal.transforms.hooks import (
@@ -31,6 +32,7 @@ __all__ = [
     "Function",
     "FunctionCtx",
     "RemovableHandle",
+    "attached",
     "backward",
     "custom_jvp",
     "custom_vjp",
@@ -56,4 +58,5 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "vmap",
+    "wants_gradient",
 ]

@@ -63,8 +63,8 @@ def attached(
 ) -> list[Tensor]:
     """Tensors with the values of `results`, whose derivative by `inputs` is `pull` and `push`, or follows from one.
 
-    `nodes` are those that the inputs had when the call began; with `notes` the inputs count as used. What is saved
-    comes back to the functions: an input or a result among it is that of the call.
+    `name` is for messages, `nodes` are those that the inputs had when the call began; with `notes` the inputs count as
+    used. What is saved comes back to the functions: an input or a result among it is that of the call.
     """
     kind, device = type(inputs[0]), inputs[0].device
     others: list[Tensor] = []

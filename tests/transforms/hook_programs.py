@@ -81,7 +81,39 @@ y = x.softmax(0); z = T.nn.functional.softmax(x, 0); q = (y * z * x).sum(); z.re
 y = x * 3; m = y.max(); q = ((y - m) ** 2).sum(); m.retain_grad(); y.retain_grad();
     q.backward() -> m.grad, y.grad, x.grad
 x.retain_grad(); (x * 2).sum().backward() -> x.grad, x.retains_grad
+m = M(); h = m.register_full_backward_hook(note); m.register_full_backward_pre_hook(first);
+    m(x, y0)[0].sum().backward(); m(x, y0, 5)[2].sum().backward(); h.remove(); m(x, y0)[0].sum().backward() -> s, x.grad
+m = M(); m.register_full_backward_hook(note); y = m(y0, x); (y[0] + y[1]).sum().backward() -> s, x.grad
+m = M(); m.register_full_backward_hook(note); z = m(y0, y0 * x.sum())[1].sum(); z.backward(retain_graph=True);
+    z.backward() -> s, x.grad
+m = T.nn.Linear(2, 3); m.weight.data.fill_(0.5); m.register_full_backward_hook(note);
+    m(y0).sum().backward() -> s, m.weight.grad
+m = T.nn.Linear(2, 3); m.weight.data.fill_(0.5); m.register_full_backward_hook(lambda m, i, o: (i[0] * 3,));
+    m.register_full_backward_hook(note, prepend=True); m.register_full_backward_hook(note);
+    m.register_full_backward_pre_hook(lambda m, o: (o[0] * 5,)); m.register_full_backward_pre_hook(first);
+    m(x).sum().backward() -> s, x.grad, m.weight.grad
+m = T.nn.Sequential(Q(), Q()); m[1].register_full_backward_hook(note);
+    m[0].register_full_backward_hook(lambda m, i, o: (i[0] * 2,)); q = m(x).sum() + m(x * 2).sum();
+    q.backward() -> s, x.grad
+m = Q(); m.register_full_backward_hook(note); y = m(x); g = T.autograd.grad(y.sum(), x, create_graph=True)[0];
+    g.sum().backward() -> x.grad
+m = Q(); m.register_full_backward_hook(note); f = m(x.detach()).requires_grad -> f, len(s)
+from importlib import import_module; E = import_module(T.__name__ + ".nn.modules.module"); m = Q();
+    m.register_full_backward_hook(lambda m, i, o: s.append(7.0));
+    a = E.register_module_full_backward_hook(note); b = E.register_module_full_backward_pre_hook(first);
+    c = E.register_module_forward_hook(lambda m, i, o: o * 3);
+    d = E.register_module_forward_pre_hook(lambda m, i: i[0] + 1);
+    m(x).sum().backward(); [h.remove() for h in (a, b, c, d)]; m(x).sum().backward() -> s, x.grad
 y = x * 3; a = y.retains_grad; y.retain_grad(); b = y.retains_grad; c = (y * 1.5).retains_grad -> a, b, c
+"""
+# before each program: a module of several arguments and results, and hooks that note what they get
+_BEFORE = """
+__name__, y0 = "programs", T.tensor([3.0, 4.0])
+flat = lambda gs: [[-1.0, -1.0] if g is None else g.reshape(-1).tolist() for g in gs]
+note = lambda m, i, o: s.extend([v for g in flat(i) + flat(o) for v in g])
+first = lambda m, o: s.extend([v for g in flat(o) for v in g])
+Q = type("Q", (T.nn.Module,), {"forward": lambda self, a: a * a})
+M = type("M", (T.nn.Module,), {"forward": lambda self, a, b, k=3: (a * 2, b * 3, a * b)})
 """
 PROGRAMS = _TEXT.strip().replace("\n    ", " ").split("\n")
 
@@ -120,7 +152,7 @@ def run(T: Any, program: str) -> list[Any]:
     """The results of a program."""
     text, results = program.split(" -> ")
     names: dict[str, Any] = {"T": T, "s": [], "x": T.tensor([1.0, 2.0], requires_grad=True)}
-    exec(text, names)
+    exec(_BEFORE + text, names)
     return [_plain(r) for r in eval(f"[{results}]", names)]
 
 

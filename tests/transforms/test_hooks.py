@@ -286,3 +286,64 @@ def test_checkpoints_in_transforms_and_in_turn() -> None:
     found = _slope(x)
     net(x).sum().backward()
     np.testing.assert_allclose(found, _slope(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        (lambda m, i, o: (i[0], i[0]), "a tuple of 1 gradients or None"),
+        (lambda m, i, o: i[0], "a tuple of 1 gradients or None"),
+        (lambda m, i, o: (i[0].sum(),), "a gradient of shape"),
+        (lambda m, i, o: (3,), "a gradient of shape"),
+    ],
+)
+def test_a_backward_hook_with_a_wrong_result_is_an_error(hook: Any, said: str) -> None:
+    layer = nn.Tanh()
+    layer.register_full_backward_hook(hook)
+    with pytest.raises(GradientError, match=said):
+        layer(_leaf()).sum().backward()
+
+
+def test_a_backward_hook_where_no_argument_wants_a_gradient_gives_none() -> None:
+    layer = nn.Linear(2, 2)
+    layer.register_full_backward_hook(lambda m, i, o: (o[0],))
+    with pytest.raises(GradientError, match="no argument of this call of Linear wants a gradient"):
+        layer(Tensor([1.0, 2.0])).sum().backward()
+
+
+def test_backward_hooks_inside_jit_are_those_of_the_eager_step() -> None:
+    def losses(jitted: bool) -> list[float]:
+        an.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+        net[2].register_full_backward_hook(lambda m, i, o: (i[0] * 2,))
+        opt = an.optim.SGD(net.parameters(), lr=0.1)
+
+        def step(x: Tensor) -> Tensor:
+            loss = net(x).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            return loss
+
+        run = jit(step) if jitted else step
+        found = [run(Tensor(np.full((2, 3), i + 1.0, np.float32))).item() for i in range(3)]
+        net[0].register_full_backward_pre_hook(lambda m, o: (o[0] * -1,))
+        return found + [run(Tensor(np.full((2, 3), i + 1.0, np.float32))).item() for i in range(3)]
+
+    assert losses(True) == pytest.approx(losses(False), rel=1e-6)
+
+
+def test_a_value_read_by_a_backward_hook_inside_jit_is_an_error() -> None:
+    layer = nn.Linear(2, 2)
+    layer.register_full_backward_hook(lambda m, i, o: o[0].norm().item() and None)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        loss = layer(x).sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(an.runtime.JitError, match="read back"):
+        for _ in range(3):
+            layer.zero_grad()
+            step(Tensor([1.0, 2.0])).item()

@@ -8,7 +8,7 @@ __all__ = list(nn.__all__)
 
 _FILES = (
     *("activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance", "dropout", "flatten"),
-    *("fold", "instancenorm", "linear", "loss", "module", "normalization", "padding", "pixelshuffle", "pooling", "rnn"),
+    *("fold", "instancenorm", "linear", "loss", "normalization", "padding", "pixelshuffle", "pooling", "rnn"),
     *("sparse", "transformer", "upsampling"),
 )
 sys.modules.update({f"{__name__}.{file}": nn for file in _FILES})
