@@ -34,6 +34,7 @@ STATE = {
     "anneal.torch_facts._BEFORE": "the default devices outside the blocks of `with device(...)`, which are the process's",
     "anneal.backend.arrays._NUMPY": CACHE,
     "anneal.backend.arrays._OURS": CACHE,
+    "anneal.ops.bases._recipes": CACHE,
     "anneal.backend.cpu.calls._ONES": CACHE,
     "anneal.backend.cpu.calls._SCRATCH": "scratch memory of the cpu device's workers, which whoever has its lock writes",
     "anneal.backend.cpu.calls.UNFIT": "what the batch that runs has found, under the cpu device's lock",

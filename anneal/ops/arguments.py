@@ -386,7 +386,11 @@ def _viewed(function: F, known: Callable[..., Any]) -> F:
     @functools.wraps(function)
     def late(*args: Any, **options: Any) -> Any:
         if here.defers:
-            return call_late(known, args, options, run)
+            try:
+                return call_late(known, args, options, run)
+            except Exception as error:
+                shorten(error)
+                raise
         return function(*args, **options)
 
     late.__wrapped__ = known

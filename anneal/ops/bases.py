@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops import made, nodes
+from anneal.ops import nodes
 from anneal.ops.nodes import broadcast, inverse
-from anneal.runtime import Handle, here, is_realized
+from anneal.runtime import Handle, here, is_realized, tensor_class
 from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes
 
 __all__ = ["Recipe", "link_views"]
@@ -54,7 +54,7 @@ def _read(u: UOp, op: Any, arg: Any) -> UOp:
     if movement is not None:
         return movement(u, arg)
     with _as_they_stand():
-        shown: UOp = getattr(made.tensor(u, "cpu"), op)(*arg).uop  # the device is of no account to a node
+        shown: UOp = getattr(tensor_class()(u, "cpu"), op)(*arg).uop  # the device is of no account to a node
         return shown
 
 
@@ -97,7 +97,7 @@ def _scattered(read: Callable[[UOp], UOp], new: UOp, whole: UOp) -> UOp:
     places = read(nodes.reshape(nodes.iota(whole.size), whole.shape))
     with _as_they_stand():
         old, at, given = [
-            made.tensor(nodes.reshape(u, n), "cpu")
+            tensor_class()(nodes.reshape(u, n), "cpu")
             for u, n in ((whole, flat), (places, (new.size,)), (new, (new.size,)))
         ]
         return nodes.reshape(old.scatter(0, at, given).uop, whole.shape)

@@ -317,7 +317,7 @@ def where(x: Tensor) -> tuple[Tensor, ...]: ...
 @overload
 def where(x: Tensor, a: Any, b: Any) -> Tensor: ...
 @checked
-def where(x: Tensor, a: Any = None, b: Any = None) -> Any:
+def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...]:
     """Choose element by element; all three broadcast. Of a condition alone, the places where it is true, an index for
     each axis: `nonzero(as_tuple=True)`.
 
