@@ -21,10 +21,8 @@ from anneal.distributions._continuous import (
     Laplace,
     LogNormal,
     Normal,
-    Pareto,
     StudentT,
     Uniform,
-    Weibull,
 )
 from anneal.distributions._discrete import (
     Bernoulli,
@@ -39,6 +37,7 @@ from anneal.distributions._discrete import (
 )
 from anneal.distributions._kl import kl_divergence, register_kl
 from anneal.distributions._several import Dirichlet, Independent, MixtureSameFamily, MultivariateNormal
+from anneal.distributions._tails import Pareto, Weibull
 
 __all__ = [
     "Bernoulli",

@@ -19,7 +19,6 @@ from anneal.distributions._continuous import (
     Laplace,
     LogNormal,
     Normal,
-    Pareto,
     Uniform,
 )
 from anneal.distributions._discrete import (
@@ -33,6 +32,7 @@ from anneal.distributions._discrete import (
     soft,
 )
 from anneal.distributions._several import Dirichlet, Independent, MultivariateNormal
+from anneal.distributions._tails import Pareto
 from anneal.errors import MissingMethodError, ShapeError
 from anneal.linalg import solve_triangular
 from anneal.tensor import Tensor

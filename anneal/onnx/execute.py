@@ -25,7 +25,9 @@ from anneal.onnx.graph import Graph, Node
 from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Pieces
 from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
-from anneal.onnx.sizes import ARITHMETIC, MOVING, Sizes, host_value, objects, tensor_of
+from anneal.onnx.scope import Scope
+from anneal.onnx.sized import sized
+from anneal.onnx.sizes import Sizes, tensor_of
 from anneal.onnx.types import Map, array_code, array_dtype, device_array
 from anneal.onnx.values import Items, brief, dtype_name, fit_device, is_small, leaves, size_of, type_of
 from anneal.onnx.work import work_of
@@ -42,44 +44,6 @@ _SEQUENCES = frozenset(["SequenceAt", "SequenceErase", "SequenceInsert", "Sequen
 _HELD = 4  # how often all that one value may have may be held on the host, or given as outputs
 _LENGTH = 1 << 10  # items of a sequence, whose copy counts as a node
 _WORK = 1 << 9  # how often all that one value may have goes through the sums and products of a run
-
-
-class Scope:
-    """The values of one graph while it runs, inside those of the graph around it."""
-
-    __slots__ = ("at", "graph", "key", "outer", "values")
-
-    def __init__(self, graph: Graph, key: tuple[Any, ...], outer: Scope | None) -> None:
-        self.graph = graph
-        self.key = key
-        self.outer = outer
-        self.values: dict[str, Any] = {}
-        self.at = 0  # the place of the node that runs, among those of `graph`
-
-    def waiting(self) -> list[Tensor]:
-        """Tensors that a later node reads, here or around: whoever asks computes them."""
-        out: list[Tensor] = []
-        scope: Scope | None = self
-        while scope is not None:
-            last = scope.graph.last_uses
-            read = [v for name, v in scope.values.items() if last.get(name, -1) >= scope.at]
-            for value in read:
-                out += [
-                    v for v in (value.fresh if isinstance(value, Items) else leaves(value)) if isinstance(v, Tensor)
-                ]
-                if isinstance(value, Items):
-                    value.fresh = []
-            scope = scope.outer
-        return out
-
-    def find(self, name: str) -> Any:
-        """The value of this name, here or in a graph around. Raises KeyError if there is none."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
-            scope = scope.outer
-        raise KeyError(name)
 
 
 class Run:
@@ -607,7 +571,8 @@ class Call:
         dtypes = [None if v is None or isinstance(v, (list, Map)) else dtype_name(v) for v in values]
         if fault := wrong_types(self.node, dtypes, self.device != "cpu"):
             raise self.fail(fault)
-        attributes = self.read_attributes(of)
+        own = self.node.attributes
+        attributes = {k: own.get(k, None if d is Parameter.empty else d) for k, d in of.attributes.items()}
         before, here.wraps = here.wraps, True
         try:
             return self._given(of, values, attributes)
@@ -618,7 +583,7 @@ class Call:
         wanted = [of.wants_value(n) for n in range(len(values))]
         given: list[Any] = [self.host(v) if w else v for v, w in zip(values, wanted)]
         if any(isinstance(v, Sizes) for v in given):
-            return self.sized(of, given, wanted, attributes)
+            return sized(self, of, given, wanted, attributes)
         if of.raw:
             return of.function(self, *given, **attributes)
         others = [v for v, w in zip(given, wanted) if not w and v is not None]
@@ -632,30 +597,3 @@ class Call:
                 return of.on_host(self, *[self.host(v, why) for v in given], **attributes)
         given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
         return of.function(self, *given, **attributes)
-
-    def sized(self, of: Implementation, given: list[Any], wanted: list[bool], attributes: dict[str, Any]) -> Any:
-        """The results of the operator where symbolic sizes are among its inputs: on the host if it moves or computes
-        such, else on the device, from the numbers of this run.
-        """
-        data = [v for v, w in zip(given, wanted) if not w and v is not None]
-        name, on_host = self.op if not self.node.domain else "", not any(isinstance(v, (Tensor, list)) for v in data)
-        if on_host and any(isinstance(v, Sizes) for v in data):
-            dtype = next(v.dtype for v in data if isinstance(v, Sizes))
-            if name in ARITHMETIC:
-                function, truth = ARITHMETIC[name]
-                return host_value(function(*[objects(v) for v in data]), np.bool_ if truth else dtype)
-            if name in MOVING and (name in ("Concat", "Where") or not any(isinstance(v, Sizes) for v in given[1:])):
-                moved = (of.on_host or of.function)(self, *[objects(v) for v in given], **attributes)
-                return tuple([host_value(r, dtype) for r in (moved if isinstance(moved, tuple) else (moved,))])
-        if of.raw and (of.takes_sizes or not any(isinstance(v, Sizes) for v in data)):
-            return of.function(self, *given, **attributes)
-        given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
-        return of.function(self, *given, **attributes)
-
-    def read_attributes(self, of: Implementation) -> dict[str, Any]:
-        """The keyword arguments of the operator's function."""
-        given = self.node.attributes
-        return {
-            name: given.get(name, None if default is Parameter.empty else default)
-            for name, default in of.attributes.items()
-        }

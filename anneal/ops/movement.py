@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.errors import DTypeError, RangeError, ShapeError
+from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import alias, checked, is_tensor, need_tensor, said, several, whole
 from anneal.ops.axes import axes_of, axis_of, broadcast_shapes, int_args, need_axes, one_of
 from anneal.ops.indexing import values_now
-from anneal.ops.joining import join, slice_axis
+from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
-from anneal.uop import DType, Op, alu, const, dtypes
+from anneal.ops.padding import pad_from_inside, pad_pairs, whole_fill
+from anneal.uop import Op, alu, const, dtypes
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
 
 if TYPE_CHECKING:
@@ -460,9 +460,9 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
     >>> Tensor([1, 2]).pad((1, 2), value=9), Tensor([[1]]).pad(((0, 0), (1, 0)))
     (Tensor([9, 1, 2, 9, 9], dtype=int32), Tensor([[0, 1]], dtype=int32))
     """
-    pairs = _pad_pairs(x, padding)
+    pairs = pad_pairs(x, padding)
     if mode != "constant":
-        return _pad_from_inside(x, pairs, mode)
+        return pad_from_inside(x, pairs, mode)
     u = x.uop
     cut = tuple([(_above(-b), n - _above(-a)) for (b, a), n in zip(pairs, u.shape, strict=True)])
     for i, (begin, end) in enumerate(cut):
@@ -473,81 +473,11 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
     padded = nodes.pad(u, grown)
     if value and padded is not u:
         if not u.dtype.is_float:
-            value = _whole_fill(u.dtype, value)
+            value = whole_fill(u.dtype, value)
         fill = weak_const("pad", u.dtype, value)
         inside = nodes.pad(broadcast(const(_BOOL, True), u.shape), grown)
         padded = alu(Op.WHERE, (inside, padded, fill))
     return x._new(padded)
-
-
-def _whole_fill(dtype: DType, value: Number) -> Number:
-    """A number in the dtype of the bools or integers that it stands beside, without its fraction."""
-    if dtype is _BOOL:
-        return bool(value)
-    if not math.isfinite(value):
-        raise RangeError(f"pad: {dtype.name} does not hold {value}; give a whole number, or use .float() first")
-    return int(value)
-
-
-def _pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-    n = x.ndim
-    if isinstance(padding, (int, np.integer)):
-        border = whole("pad", "padding", padding)
-        return ((border, border),) * n
-    padding = several("pad", "padding", padding)
-    if any(isinstance(p, (tuple, list)) for p in padding):
-        given: list[tuple[int, ...]] = [
-            int_args("pad", (p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding
-        ]
-        if len(given) != n or any(len(p) != 2 for p in given):
-            raise ShapeError(f"pad: shape {x.shape} needs {n} (before, after) pairs, not {tuple(padding)}")
-        return tuple([(p[0], p[1]) for p in given])
-    flat = int_args("pad", (tuple(padding),))
-    if len(flat) % 2 or len(flat) > 2 * n:
-        raise ShapeError(
-            f"pad: shape {x.shape} takes an even number of sizes up to {2 * n}, last axis first, not {flat}"
-        )
-    last_first = [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)]
-    return ((0, 0),) * (n - len(last_first)) + tuple(last_first[::-1])
-
-
-def _pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) -> Tensor:
-    if mode not in ("reflect", "replicate", "circular"):
-        raise ShapeError(f"pad: mode is constant, reflect, replicate or circular, not {mode!r}")
-    out = x
-    for axis, (before, after) in enumerate(pairs):
-        n = out.shape[axis]
-        if not before and not after:
-            continue
-        # a negative border cuts off: in a circle first, else what was added, as in torch
-        cut = (max(0, -before), max(0, -after))
-        before, after = max(0, before), max(0, after)
-        if sum(cut) > n + before + after or (mode == "circular" and sum(cut) > n):
-            raise ShapeError(f"pad: {pairs[axis]} cuts more than the {n} elements of axis {axis} of {x.shape}")
-        if mode == "circular":
-            out, n, cut = slice_axis(out, axis, cut[0], n - cut[1]), n - sum(cut), (0, 0)
-        room = {"reflect": n - 1, "circular": n, "replicate": before + after if n else 0}[mode]
-        if max(before, after) > room:
-            raise ShapeError(f"pad: {mode} of {(before, after)} needs at most {room} on axis {axis} of shape {x.shape}")
-        parts = []
-        for width, left in ((before, True), (after, False)):
-            if not width:
-                continue
-            if mode == "replicate":
-                edge = slice_axis(out, axis, 0, 1) if left else slice_axis(out, axis, n - 1, n)
-                part = edge._new(broadcast(edge.uop, (*out.shape[:axis], width, *out.shape[axis + 1 :])))
-            elif mode == "reflect":
-                part = (
-                    slice_axis(out, axis, 1, width + 1) if left else slice_axis(out, axis, n - 1 - width, n - 1)
-                ).flip(axis)
-            else:
-                part = slice_axis(out, axis, n - width, n) if left else slice_axis(out, axis, 0, width)
-            parts.append((left, part))
-        row = [p for left, p in parts if left] + [out] + [p for left, p in parts if not left]
-        out = join(row, axis) if len(row) > 1 else out
-        if cut != (0, 0):
-            out = slice_axis(out, axis, cut[0], out.shape[axis] - cut[1])
-    return out
 
 
 @checked

@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
-from anneal.ops import explain_class, said, take_running_updates, wrap_array
+from anneal.ops import explain_class, said, take_running_updates
 from anneal.ops.nodes import reshape, shrink
-from anneal.runtime import Numbering, composite, here, numbering_of, outdate_captures, realize, realize_new
+from anneal.optim._states import Saved, States, check_settings, kept_state, state_dtype
+from anneal.runtime import Numbering, composite, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import regraded, take_results
 from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
@@ -163,47 +164,6 @@ class ParameterGroup(dict[str, Any]):
         return reshape(self.rate.uop, ())
 
 
-class _States(dict[Any, dict[str, Any]]):
-    """State tensors by the id of their parameter or group; a tensor is taken for its id, as torch's `state[p]`."""
-
-    def __missing__(self, key: Any) -> dict[str, Any]:
-        if isinstance(key, int):
-            raise KeyError(key)
-        return self.setdefault(id(key), {})
-
-    def __contains__(self, key: object) -> bool:
-        return super().__contains__(key if isinstance(key, int) else id(key))
-
-    def __setitem__(self, key: Any, value: dict[str, Any]) -> None:
-        super().__setitem__(key if isinstance(key, int) else id(key), value)
-
-
-class _Saved(dict[str, Any]):
-    """A `state_dict`: tensors by name, and, where they are asked for, torch's "state" and "param_groups"."""
-
-    def __init__(self, optimizer: Optimizer) -> None:
-        super().__init__()
-        self._groups = [dict(g) for g in optimizer.param_groups]
-        self.nested: dict[str, Any] | None = None
-
-    def __missing__(self, key: str) -> Any:
-        if key not in ("state", "param_groups"):
-            raise KeyError(key)
-        if self.nested is None:
-            groups: list[dict[str, Any]] = []
-            states: dict[int, dict[str, Any]] = {}
-            for n, g in enumerate(self._groups):
-                first = sum(len(before["params"]) for before in groups)
-                groups.append({**g, "params": [*range(first, first + len(g["params"]))]})
-                shared = {k.split(".", 2)[2]: v for k, v in self.items() if k.startswith(f"group.{n}.")}
-                for i in groups[-1]["params"]:
-                    own = {k.partition(".")[2]: v for k, v in self.items() if k.startswith(f"{i}.")}
-                    if own:
-                        states[i] = own | {k: v for k, v in shared.items() if k != "lr"}
-            self.nested = {"state": states, "param_groups": groups}
-        return self.nested[key]
-
-
 class Optimizer:
     """Base of the optimisers.
 
@@ -242,7 +202,7 @@ class Optimizer:
             groups = [{"params": [t for _, t in given]}]
         self.defaults = defaults
         self.param_groups: list[ParameterGroup] = []
-        self.state: dict[Any, dict[str, Any]] = _States()
+        self.state: dict[Any, dict[str, Any]] = States()
         self.params: list[Tensor] = []
         for g in groups:
             self.add_param_group(g)
@@ -276,7 +236,7 @@ class Optimizer:
             if id(t) in seen:
                 raise GradientError(f"{name}: a parameter of shape {t.shape} is given twice")
             seen.add(id(t))
-        _check_settings(name, group)
+        check_settings(name, group)
         if tensors:
             if self.param_groups:
                 outdate_captures("an optimiser got further parameters")
@@ -481,9 +441,9 @@ class Optimizer:
         if s is None:
             shape = self._shape_of(t, name)
             # a copy of zeros would be written: the system gives memory when it is first used
-            kind = _state_dtype(t)
+            kind = state_dtype(t)
             values = np.full(shape or (1,), start, kind) if start else np.zeros(shape or (1,), kind)
-            s = mine[name] = _kept(values, t.device)
+            s = mine[name] = kept_state(values, t.device)
             if not shape:
                 s.uop = reshape(s.uop, ())
         return s
@@ -492,7 +452,7 @@ class Optimizer:
         """The state by name: `"0.exp_avg"` is that of the first parameter; learning rates are `"group.0.lr"`. Torch's
         `["state"]` and `["param_groups"]` can be read, and changed before it is loaded.
         """
-        out = _Saved(self)
+        out = Saved(self)
         out |= {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(id(t), {}).items()}
         for i, g in enumerate(self.param_groups):
             out[f"group.{i}.lr"] = g.rate
@@ -527,7 +487,7 @@ class Optimizer:
 
     def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A state as `state_dict` gives it; torch's has a dict for each parameter, and settings for each group."""
-        if isinstance(state, _Saved) and state.nested is not None:
+        if isinstance(state, Saved) and state.nested is not None:
             state = state.nested  # somebody may have changed it
         if set(state) != {"state", "param_groups"}:
             return state
@@ -560,37 +520,9 @@ class Optimizer:
     def _group_state(self, group: ParameterGroup, name: str) -> Tensor:
         mine = self.state.setdefault(id(group), {})
         if name not in mine:
-            mine[name] = _kept(np.zeros(1, np.float32), group.rate.device)
+            mine[name] = kept_state(np.zeros(1, np.float32), group.rate.device)
         kept: Tensor = mine[name]
         return kept
-
-
-def _check_settings(name: str, group: Mapping[str, Any]) -> None:
-    if isinstance(group["lr"], Tensor):
-        raise SettingError(f"{name}: lr is a number, which is data on the device already, not a tensor")
-    for key, value in group.items():
-        wrong = False
-        if key == "betas":
-            wrong = len(value) != 2 or not all(0 <= b < 1 for b in value)
-        elif key in ("lr", "eps", "weight_decay", "momentum"):
-            numbers = [n for n in value if n is not None] if isinstance(value, tuple) else [value]
-            wrong = not all(isinstance(n, (int, float)) and n >= 0 and math.isfinite(n) for n in numbers)
-        if wrong:
-            wanted = "two numbers in [0, 1)" if key == "betas" else "a finite number that is not negative"
-            raise SettingError(f"{name}: {key} is {wanted}, not {value!r}")
-
-
-def _kept(values: npt.NDArray[Any], device: str) -> Tensor:
-    """A state that begins with these values: to jit it is no data that each run makes, for it stays."""
-    before, here.made = here.made, None
-    try:
-        return Tensor(wrap_array(values, device), device=device)
-    finally:
-        here.made = before
-
-
-def _state_dtype(t: Tensor) -> type[np.floating[Any]]:
-    return np.float64 if t.uop.dtype is dtypes.float64 else np.float32
 
 
 def clip_grad_norm_(

@@ -232,15 +232,7 @@ class Jit(Generic[P, R]):
         """Run the function as it stands; from the second time on, or where `captured` is out of date only by its
         generation, capture what it does. Asks for BUILDING: what other threads do is not taken for the function's.
         """
-        self._tell(key, captured)
-        if captured is not None:
-            captured.check_idle()
-            if captured.generation == captured.tensors.generation:
-                del self.captures[key]  # a guard failed: it starts anew
-            captured.close()
-        # what the function reads is computed first: a pending assignment is no part of the function
-        realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
-        realize(_pending_gradients())
+        self._begin_anew(key, captured)
         traced = self.traced.pop(key, None)
         # where what it sees was changed since, numbers may differ
         alike = traced is not None and traced.stamp == _stamp() and not traced.guards.failed()
@@ -252,23 +244,14 @@ class Jit(Generic[P, R]):
         with recording(kept=not first) as record:
             record.draws = None if guards is None else Draws(guards.generators)
             result = self._run(*args, **kwargs)
-            results: list[Handle] = []
-            flatten(result, results, None)
-            arguments = {id(t) for t in given} | {id(t._base.root) for t in given if t._base is not None}
-            for r in results:  # what is returned shares nothing with arguments: a replay gets others
-                if r._base is not None and id(r._base.root) in arguments:
-                    r._leave()
+            results = _parted(result, given)
             nodes = [(t, t.uop) for t in results]
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
             why = record.why_not(nodes)
             if record.draws is not None:
                 record.draws.look()
-        if any(t is r() for t in given for r in record.assigned):
-            raise JitError(
-                "a jit function assigned to its argument, or changed it in place; return the new value (x = x + y for "
-                "x += y), or assign to a tensor that it reads"
-            )
+        _refuse_changed(given, record)
         if guards is None:
             after = Guards(self.function, call.args, call.kwargs)
             if why is None and after.unguarded is not None:
@@ -302,6 +285,18 @@ class Jit(Generic[P, R]):
             )
             self._keep(key, made)
             return made.results(call.storages)  # type: ignore[no-any-return]
+
+    def _begin_anew(self, key: Any, captured: Capture | None) -> None:
+        """Close a capture that is out of date, and compute what the function reads: a pending assignment is no part of
+        it."""
+        self._tell(key, captured)
+        if captured is not None:
+            captured.check_idle()
+            if captured.generation == captured.tensors.generation:
+                del self.captures[key]  # a guard failed: it starts anew
+            captured.close()
+        realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
+        realize(_pending_gradients())
 
     def _settled(self, key: Any, guards: Guards, record: Recording, call: _Call, before: _Traced | None) -> bool:
         """Whether a run may become a capture: the next call will compute what it did. `before` is the run before where
@@ -390,6 +385,26 @@ class Jit(Generic[P, R]):
         self.recaptures.append(recapture)
         if settings.current().debug >= 2:
             print(f"anneal: {recapture}", file=sys.stderr)
+
+
+def _parted(result: Any, given: list[Handle]) -> list[Handle]:
+    """The tensors of a result, which share nothing with arguments from here on: a replay gets others."""
+    results: list[Handle] = []
+    flatten(result, results, None)
+    arguments = {id(t) for t in given} | {id(t._base.root) for t in given if t._base is not None}
+    for r in results:
+        if r._base is not None and id(r._base.root) in arguments:
+            r._leave()
+    return results
+
+
+def _refuse_changed(given: list[Handle], record: Recording) -> None:
+    """Raise JitError where a run assigned to an argument."""
+    if any(t is r() for t in given for r in record.assigned):
+        raise JitError(
+            "a jit function assigned to its argument, or changed it in place; return the new value (x = x + y for "
+            "x += y), or assign to a tensor that it reads"
+        )
 
 
 def _copied(call: _Call) -> tuple[list[Handle], Any, Any, list[Storage]]:

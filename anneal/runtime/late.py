@@ -344,20 +344,9 @@ def _tried(
     sources = 0
     for u in given:
         sources |= mask_of(n.learn(u))
-    found: list[tuple[Any, ...]] = []
-    for each in results:
-        same = [i for i, x in enumerate(tensors) if x is each]
-        if same:
-            found.append((same[0],))
-            continue
-        if not _is_new(each):
-            return result, "gives something other than new tensors"
-        if of_many and _viewed(each.uop) in map(_viewed, given):
-            return result, _VIEW
-        template = n.learn(each.uop)
-        if mask_of(template) & ~sources or each._device != tensors[0]._device:
-            return result, "reads memory that is no argument of it"
-        found.append((type(each), template, each._wants))
+    found = _described(n, results, tensors, given, sources, of_many)
+    if isinstance(found, str):
+        return result, found
     changed = _changed(n, tensors, given, in_place, sources)
     if changed is None:
         return result, "reads memory that is no argument of it"
@@ -379,6 +368,27 @@ def _tried(
         n.nodes[template] = t.uop
         become_late(t, Late(n, template, line))
     return result, _NEW
+
+
+def _described(
+    n: Numbering, results: list[Any], tensors: list[Handle], given: list[UOp], sources: int, of_many: bool
+) -> list[tuple[Any, ...]] | str:
+    """The results of a call as in `_Entry`, or the reason why it is not remembered."""
+    found: list[tuple[Any, ...]] = []
+    for each in results:
+        same = [i for i, x in enumerate(tensors) if x is each]
+        if same:
+            found.append((same[0],))
+            continue
+        if not _is_new(each):
+            return "gives something other than new tensors"
+        if of_many and _viewed(each.uop) in map(_viewed, given):
+            return _VIEW
+        template = n.learn(each.uop)
+        if mask_of(template) & ~sources or each._device != tensors[0]._device:
+            return "reads memory that is no argument of it"
+        found.append((type(each), template, each._wants))
+    return found
 
 
 def _changed(

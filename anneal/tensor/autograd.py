@@ -107,8 +107,7 @@ def grad(
         if not t.requires_grad:
             raise GradientError(
                 f"autograd.grad: a tensor of shape {t.shape} does not require a gradient: set requires_grad=True on "
-                "what "
-                "it is computed from before"
+                "what it is computed from before"
             )
     seeds = _seeds(results, grad_outputs)
     found: list[UOp | None] = [None] * len(targets)

@@ -1,0 +1,92 @@
+"""The state of an optimiser: tensors by parameter and by name, and the checks of its settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anneal.errors import SettingError
+from anneal.ops import wrap_array
+from anneal.runtime import here
+from anneal.tensor import Tensor
+from anneal.uop import dtypes
+
+if TYPE_CHECKING:
+    from anneal.optim._base import Optimizer
+
+__all__ = ["Saved", "States", "check_settings", "kept_state", "state_dtype"]
+
+
+class States(dict[Any, dict[str, Any]]):
+    """State tensors by the id of their parameter or group; a tensor is taken for its id, as torch's `state[p]`."""
+
+    def __missing__(self, key: Any) -> dict[str, Any]:
+        if isinstance(key, int):
+            raise KeyError(key)
+        return self.setdefault(id(key), {})
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key if isinstance(key, int) else id(key))
+
+    def __setitem__(self, key: Any, value: dict[str, Any]) -> None:
+        super().__setitem__(key if isinstance(key, int) else id(key), value)
+
+
+class Saved(dict[str, Any]):
+    """A `state_dict`: tensors by name, and, where they are asked for, torch's "state" and "param_groups"."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        super().__init__()
+        self._groups = [dict(g) for g in optimizer.param_groups]
+        self.nested: dict[str, Any] | None = None
+
+    def __missing__(self, key: str) -> Any:
+        if key not in ("state", "param_groups"):
+            raise KeyError(key)
+        if self.nested is None:
+            groups: list[dict[str, Any]] = []
+            states: dict[int, dict[str, Any]] = {}
+            for n, g in enumerate(self._groups):
+                first = sum(len(before["params"]) for before in groups)
+                groups.append({**g, "params": [*range(first, first + len(g["params"]))]})
+                shared = {k.split(".", 2)[2]: v for k, v in self.items() if k.startswith(f"group.{n}.")}
+                for i in groups[-1]["params"]:
+                    own = {k.partition(".")[2]: v for k, v in self.items() if k.startswith(f"{i}.")}
+                    if own:
+                        states[i] = own | {k: v for k, v in shared.items() if k != "lr"}
+            self.nested = {"state": states, "param_groups": groups}
+        return self.nested[key]
+
+
+def check_settings(name: str, group: Mapping[str, Any]) -> None:
+    """Raise SettingError for a setting of a group that no optimiser takes."""
+    if isinstance(group["lr"], Tensor):
+        raise SettingError(f"{name}: lr is a number, which is data on the device already, not a tensor")
+    for key, value in group.items():
+        wrong = False
+        if key == "betas":
+            wrong = len(value) != 2 or not all(0 <= b < 1 for b in value)
+        elif key in ("lr", "eps", "weight_decay", "momentum"):
+            numbers = [n for n in value if n is not None] if isinstance(value, tuple) else [value]
+            wrong = not all(isinstance(n, (int, float)) and n >= 0 and math.isfinite(n) for n in numbers)
+        if wrong:
+            wanted = "two numbers in [0, 1)" if key == "betas" else "a finite number that is not negative"
+            raise SettingError(f"{name}: {key} is {wanted}, not {value!r}")
+
+
+def kept_state(values: npt.NDArray[Any], device: str) -> Tensor:
+    """A state that begins with these values: to jit it is no data that each run makes, for it stays."""
+    before, here.made = here.made, None
+    try:
+        return Tensor(wrap_array(values, device), device=device)
+    finally:
+        here.made = before
+
+
+def state_dtype(t: Tensor) -> type[np.floating[Any]]:
+    """The dtype in which the state of a parameter is kept."""
+    return np.float64 if t.uop.dtype is dtypes.float64 else np.float32
