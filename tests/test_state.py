@@ -35,7 +35,7 @@ STATE = {
     "anneal.backend.arrays._NUMPY": CACHE,
     "anneal.backend.arrays._OURS": CACHE,
     "anneal.ops.bases._recipes": CACHE,
-    "anneal.nn.utils.parametrize._CACHE": "values of parametrized tensors inside `with cached()`, and how many such blocks there are",
+    "anneal.nn.utils.parametrize._CACHE": "values of parametrized tensors, inside `with cached()` alone",
     "anneal.backend.cpu.calls._ONES": CACHE,
     "anneal.backend.cpu.calls._SCRATCH": "scratch memory of the cpu device's workers, which whoever has its lock writes",
     "anneal.backend.cpu.calls.UNFIT": "what the batch that runs has found, under the cpu device's lock",
