@@ -61,7 +61,7 @@ def check(task: Task) -> None:
             f"{task.target}: --gradients checks calls of backward(), and none of this script could be checked"
         )
     if not report.ok:
-        raise AnnealError(f"{task.target}: {report.verdict}")
+        raise AnnealError(f"{task.target}: {report.reason}")
 
 
 def _job(task: Task) -> Callable[[Checking], None]:
@@ -114,6 +114,7 @@ def record(report: Report) -> dict[str, Any]:
     """A report as `--json` has it."""
     found = {
         "ok": report.ok,
+        "reason": report.reason,
         **asdict(report),
         "elements": report.elements,
         "compared": report.compared,

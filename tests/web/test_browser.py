@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.web.helpers import until
-from tests.web.test_server import relu
+from tests.web.test_server import onnx, relu
 
 pytestmark = pytest.mark.ci
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright: pip install -e '.[test]'")
@@ -221,6 +221,29 @@ def test_text_of_a_file_is_no_markup(page: Any, studio: tuple[str, Path], tmp_pa
     assert evil in page.inner_text("h1")
     assert page.locator("main img").count() == 0
     assert "owned" not in page.evaluate("document.title.replace(/<.*>/, '')")
+
+
+def test_a_model_of_nan_does_not_agree(page: Any, studio: tuple[str, Path], tmp_path: Path) -> None:
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, 3]) for n in "xy")
+    steps = [("Sub", ["x", "ten"], "a"), ("Log", ["a"], "b"), ("Softmax", ["b"], "y")]
+    nodes = [onnx.helper.make_node(op, sources, [made]) for op, sources, made in steps]
+    ten = onnx.helper.make_tensor("ten", onnx.TensorProto.FLOAT, [], [1000.0])
+    graph = onnx.helper.make_graph(nodes, "odd", [x], [y], [ten])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    page.goto(studio[0] + "/")
+    page.wait_for_selector("input[type=file]", state="attached")
+    odd = {"name": "odd.onnx", "mimeType": "", "buffer": model.SerializeToString()}
+    page.set_input_files("input[type=file]", files=[odd])
+    page.wait_for_selector(".about .links a")
+    page.click(".about .links a:has-text('Check')")
+    page.select_option("select[name=device]", "cpu")
+    page.click("form button.primary")
+    page.wait_for_selector("p.bad:has-text('The first nan appears in kernel 0')")
+    said = page.inner_text("[role=status]")
+    assert "LOG is nan at [0, 0] of" in said
+    assert "Its inputs: v" in said
+    assert page.inner_text(".state.failed") == "nan in a result"
+    assert page.locator("text=nothing differs").count() == 0
 
 
 def steps(page: Any) -> int:

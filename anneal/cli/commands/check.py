@@ -66,7 +66,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Hold kernels against their graphs, and values against the graph as it was written, beside float64. Exit code 1:
-    one differs.
+    one differs, a result is nan or overflows, or nothing could be compared.
     """
     from anneal.cli._check import Task
     from anneal.cli._check import check as run

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anneal.inspect.checking.bounds import Array, Bounded
+from anneal.inspect.checking.bounds import EXACT, Array, Bounded
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import NotFinite
-from anneal.inspect.checking.tensor_values import TooLarge
+from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
 from anneal.inspect.names import label_of, lines_of, placed
 from anneal.schedule import Call
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import ALU, Op, UOp, toposort
 
 if TYPE_CHECKING:
     from anneal.inspect.checking.launches import Run
@@ -26,19 +27,30 @@ _MOST = 6  # elements in memory that are named
 
 
 def look(r: Run, n: int, before: Sequence[Array], after: Sequence[Array]) -> None:
-    """Note where a nan or an infinity appears in kernel `n`, if it is the first to make one of other numbers."""
-    if r.report.not_finite is not None:
+    """Note where a nan or an infinity appears in kernel `n`, if it is the first to make one of other numbers, or the
+    first nan; and whether a result of the program has one.
+    """
+    found = r.report.not_finite
+    if found is not None and found.kind == "nan" and found.result:
         return
     call: Call = r.program.plan.calls[n]
     given = set().union(*[_kinds(a) for a in before[call.outputs :]])
     for slot, content in enumerate(after):
-        new = _kinds(content) - given
-        if new:
-            kind = "nan" if "nan" in new else "inf"
-            found = _found(r, n, call, slot, kind, before, content)
-            if found is not None and (found.op != "STORE" or not _written(call, kind)):
-                r.report.not_finite = found
-                return
+        live = r.lives[slot] if slot < len(r.lives) else None
+        kinds = _kinds(content if live is None else content[live])
+        result = call.args[slot] in r.program.plan.outputs
+        bad = result and "nan" in kinds  # whoever made it: a program whose results are nan is not right
+        if (kinds - given or bad) and (found is None or (found.kind == "inf" and "nan" in kinds)):
+            kind = "nan" if bad or "nan" in kinds - given else "inf"
+            mine = _found(r, n, call, slot, kind, before, content)
+            if mine is not None and (bad or mine.op != "STORE" or not _written(call, kind)):
+                # a nan that begins at no node here is made of what was found before
+                found = mine if found is None or mine.op != "STORE" else replace(found, kind="nan")
+                if found is mine and mine.op == "STORE" and (places := r.program.written[n][slot].places):
+                    found = replace(found, op=base(r.program.nodes[places[0]]).op.name)
+        if found is not None and result and found.kind in kinds:
+            found = replace(found, result=True)
+    r.report.not_finite = found
 
 
 def _written(call: Call, kind: str) -> bool:
@@ -77,6 +89,7 @@ def _found(
     element = int(wrong[0])
     written = r.program.written[n][slot] if slot < len(r.program.written[n]) else None
     begins: list[str] = []
+    overflows: list[bool] = []
     births: list[tuple[UOp, int, tuple[str, ...]]] = []
 
     def seen(u: UOp, value: Bounded, sources: Sequence[Bounded]) -> None:
@@ -86,6 +99,7 @@ def _found(
         if mine.any() and not any(_odd(s.value).any() for s in sources):
             at = int(np.flatnonzero(mine)[0])
             births.append((u, at, _told(u, at, sources)))
+            overflows.append(_overflows(u, at, sources))
             begins.append("nan" if np.isnan(value.value.reshape(-1)[at]) else "inf")
 
     if written is not None and written.places:
@@ -118,9 +132,21 @@ def _found(
         shape=shape,
         at=at,
         sources=sources,
-        inputs=_inputs(r, call, slot, element, before),
+        inputs=(_traced(r, *births[0][:2]) if births else ()) or _inputs(r, call, slot, element, before),
         lines=lines,
+        overflow=any(overflows) and begins[0] == "inf",
     )
+
+
+def _overflows(u: UOp, at: int, sources: Sequence[Bounded]) -> bool:
+    """Whether element `at` of `u`, infinite in its own dtype, is finite in float64."""
+    if u.op is Op.CAST:
+        return True
+    wide = TensorValues({}, 1 << 40, plain=True)
+    for s, x in zip(needed(u), sources, strict=True):
+        wide.known[base(s)] = Bounded(x.value.reshape(-1), EXACT)
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(wide.value(u).value.reshape(-1)[at]))
 
 
 def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> tuple[str, ...]:
@@ -136,6 +162,38 @@ def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> tuple[str, ...]:
         else:
             out.append(f"terms from {float(np.nanmin(s.value)):.9g} to {float(np.nanmax(s.value)):.9g}")
     return tuple(out)
+
+
+def _traced(r: Run, u: UOp, at: int) -> tuple[str, ...]:
+    """The elements in memory that element `at` of a node is made of, the largest first; nothing where a sum or a
+    choice of places lies between.
+    """
+    known = r.tensors.known
+    named = {base(r.program.nodes[p]): w.value for some in r.program.written for w in some for p in w.places}
+    numbers = {s: v for v, s in enumerate(r.tensors.leaves)}
+    found: dict[tuple[int, int], float] = {}
+    seen: set[tuple[UOp, int]] = set()
+    stack = [(u, at)]
+    while stack:
+        x, i = stack.pop()
+        b = base(x)
+        if (b, i) in seen or b.op is Op.CONST:
+            continue
+        seen.add((b, i))
+        if b.op is Op.BUFFER and b.arg in numbers:
+            found[numbers[b.arg], i] = float(r.tensors.leaves[b.arg][i])
+        elif b in known and b in named:
+            found[named[b], i] = float(known[b].value[i])
+        elif b.op is Op.EXPAND:
+            [s], where = b.src, np.unravel_index(i, b.shape)
+            inside = tuple([0 if n == 1 else int(k) for k, n in zip(where, s.shape, strict=True)])
+            stack.append((s, int(np.ravel_multi_index(inside, s.shape)) if s.shape else 0))
+        elif b.op in ALU and all(s.shape == b.shape or s.size == 1 for s in b.src):
+            stack += [(s, i if s.shape == b.shape else 0) for s in b.src]
+        else:
+            return ()
+    ranked = sorted(found.items(), key=lambda item: -abs(item[1]))
+    return tuple([f"v{v}[{i}] = {value:.9g}" for (v, i), value in ranked[:_MOST]])
 
 
 def _inputs(r: Run, call: Call, slot: int, element: int, before: Sequence[Array]) -> tuple[str, ...]:

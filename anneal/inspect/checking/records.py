@@ -99,6 +99,17 @@ class NotFinite:
     sources: tuple[str, ...]  # "EXP [0, 3] = 0.0"
     inputs: tuple[str, ...]  # the elements in memory that these come from
     lines: tuple[Line, ...]
+    overflow: bool = False
+    result: bool = False
+
+    @property
+    def short(self) -> str:
+        """One line: where it begins, of what."""
+        at = f" ({self.lines[0]})" if self.lines else ""
+        of = f" of {', '.join(self.sources[:2])}" if self.sources else ""
+        comes = f", from {self.inputs[0]}" if self.inputs else ""
+        begins = self.kind if self.begins == self.kind else f"{self.begins} that becomes {self.kind}"
+        return f"the first {begins} is {self.op}{of}{at} in kernel {self.kernel} {self.name}{comes}"
 
     def __str__(self) -> str:
         where = ", ".join(map(str, self.lines[:3])) or "no line of yours"
@@ -179,8 +190,20 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs."""
-        return not self.differences and not self.rules and all(g.ok for g in self.gradients)
+        """Whether nothing differs, something was compared, and no result is nan, or infinite where float64 is not."""
+        return not self.reason
+
+    @property
+    def reason(self) -> str:
+        """The reason why `ok` is False, in one line; "" if it is True."""
+        found = self.not_finite
+        if self.first is not None:
+            return self._differs(self.first)
+        if found is not None and found.result and (found.kind == "nan" or found.overflow):
+            return found.short
+        if self.elements and not self.compared and not self.tensor_elements:
+            return "nothing was compared: no value has a finite bound"
+        return ""
 
     @property
     def first(self) -> Difference | GradientCheck | Suspect | None:
@@ -191,15 +214,13 @@ class Report:
             return self.rules[0]
         return next((g for g in self.gradients if not g.ok), None)
 
-    @property
-    def verdict(self) -> str:
-        """The outcome in a few words: the kernel and op that differ, the wrong rule, or the wrong gradient."""
-        first = self.first
+    @staticmethod
+    def _differs(first: Difference | GradientCheck | Suspect) -> str:
         if isinstance(first, Difference):
             return f"{first.op} differs in kernel {first.kernel} {first.name}"
         if isinstance(first, Suspect):
             return f"the rule {first.rule} is wrong"
-        return "nothing differs" if first is None else f"the gradient of {first.name} differs"
+        return f"the gradient of {first.name} differs"
 
     @property
     def elements(self) -> int:
@@ -228,22 +249,26 @@ class Report:
 
     def __str__(self) -> str:
         compared = f"{self.compared:,} of {self.elements:,} elements beside the kernels' graphs"
-        text = [
+        text = [] if self.not_finite is None else [str(self.not_finite)]
+        if self.not_finite is not None and self.not_finite.overflow:
+            text[0] += f"\n  it is finite in float64: {self.not_finite.op} overflows its dtype"
+        if self.unjudged:
+            text.append(f"{self.unjudged:,} elements have no finite bound and were not judged")
+        text += [
             f"{len(self.kernels)} kernels of {self.launches} launches on {self.device or 'no device'}: {compared}",
             f"{self.tensor_elements:,} elements beside the graph as written",
         ]
-        if self.unjudged:
-            text.append(f"{self.unjudged:,} elements have no finite bound and were not judged")
         if self.gradients:
             text.append(f"{len(self.gradients)} gradients beside differences in float64")
         text += self.messages
-        if self.not_finite is not None:
-            text.append(str(self.not_finite))
         if self.differences:
             text.append(f"values that differ: {len(self.differences)}; the first:")
             text.append(str(self.differences[0]))
         text += [f"a rule is wrong: {s}" for s in self.rules[:3]]
         text += [str(g) for g in self.gradients if not g.ok][:3]
         if self.ok:
-            text.append("nothing differs")
+            own = " (the infinity is the program's own, in float64 too)"
+            text.append("nothing differs" + own * (self.not_finite is not None and self.not_finite.result))
+        elif self.first is None:
+            text.append(f"not ok: {self.reason}")
         return "\n".join(text)

@@ -18,7 +18,7 @@ from anneal.inspect.checking.bounds import EXACT, VALUES, Array, Bounded, apply,
 from anneal.inspect.checking.reductions import Part, argsort, contracted, joined, part_of, reduced
 from anneal.uop import ALU, Op, UOp
 
-__all__ = ["TensorValues", "TooLarge", "base"]
+__all__ = ["TensorValues", "TooLarge", "base", "needed"]
 
 _SAME = frozenset((Op.RESHAPE, Op.CONTIGUOUS, Op.DETACH, Op.CUSTOM_DERIVATIVE))
 _VIEWS = frozenset((Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.CONST))
@@ -72,7 +72,7 @@ class TensorValues:
                 seen.add(x)
                 stack.append((x, True))
                 if base(x) not in self.known:
-                    stack.extend([(s, False) for s in reversed(_needed(x))])
+                    stack.extend([(s, False) for s in reversed(needed(x))])
         return order
 
     def value(self, root: UOp, seen: Seen | None = None) -> Bounded:
@@ -86,7 +86,7 @@ class TensorValues:
             raise TooLarge(elements)
         users: dict[UOp, int] = {}
         for u in order:
-            for s in _needed(u) if base(u) not in self.known else ():
+            for s in needed(u) if base(u) not in self.known else ():
                 users[s] = users.get(s, 0) + 1
         values: dict[UOp, Bounded] = {}
         for u in order:
@@ -98,10 +98,10 @@ class TensorValues:
             values[u] = found = Bounded(found.value, EXACT) if self.plain else found
             if found.value.shape != u.shape:
                 raise CompilerError(f"check: {u.op.name} gave shape {found.value.shape}, not {u.shape}", node=repr(u))
-            needed = _needed(u)
+            below = needed(u)
             if seen is not None:
-                seen(u, found, [values[s] for s in needed])
-            for s in needed:
+                seen(u, found, [values[s] for s in below])
+            for s in below:
                 users[s] -= 1
                 if not users[s] and s is not root:
                     del values[s]
@@ -162,7 +162,7 @@ def _is_contraction(u: UOp, term: UOp) -> bool:
     return u.arg[0] is Op.ADD and term.op is Op.MUL and u.dtype.is_float and bool(term.shape)
 
 
-def _needed(u: UOp) -> tuple[UOp, ...]:
+def needed(u: UOp) -> tuple[UOp, ...]:
     """The nodes whose values that of `u` takes."""
     if u.op is Op.REDUCE_AXIS:
         out: dict[UOp, None] = {}

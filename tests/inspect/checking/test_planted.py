@@ -133,7 +133,33 @@ def test_the_first_nan_is_named_with_what_it_comes_from(device: str) -> None:
     assert here(overflowing) in [line.line for line in found.lines]
     assert found.sources == ("90",)
     assert any("[4] = 90" in x for x in found.inputs)
-    assert report.ok, "a nan that the program itself makes is no difference"
+    assert report.first is None, "a nan that the program itself makes is no difference"
+    assert not report.ok
+    assert report.reason.startswith("the first inf that becomes nan is EXP of 90 (test_planted.py:")
+    assert str(report).startswith(str(found))
+    assert "nothing differs" not in str(report)
+
+
+@pytest.mark.parametrize(
+    ("values", "f", "op", "ok"),
+    [
+        ([1.0, 2.0], lambda x: (x - 5.0).log().softmax(-1), "LOG", False),  # all of it is nan
+        ([float("nan"), 2.0], lambda x: x * 2.0, "MUL", False),  # as it was given
+        ([1.0, 2.0], lambda x: ((x - 1.0).log().contiguous() * 0.0).exp(), "LOG", False),  # an infinity, then a nan
+        ([1.0, 90.0], lambda x: x.exp(), "EXP", False),  # finite in float64
+        ([1.0, 2.0], lambda x: x / 0.0, "DIV", True),  # infinite in float64 too
+        ([1.0, 90.0], lambda x: x / x.exp().sum(), "EXP", True),  # no result has it
+        ([1.0, -2.0], lambda x: (x.log().sum() > 0.0).where(x.log().sum(), x), "LOG", True),
+    ],
+)
+def test_what_is_not_finite_is_said_first(values: list[float], f: Any, op: str, ok: bool, device: str) -> None:
+    report = check(f, Tensor(np.array(values, np.float32), device=device))
+    assert report.not_finite is not None
+    assert report.not_finite.op == op, str(report)
+    assert report.ok is ok, str(report)
+    assert report.first is None
+    assert bool(report.reason) is not ok
+    assert str(report).startswith("the first ")
 
 
 def test_numbers_that_are_infinite_on_purpose_are_no_finding() -> None:
