@@ -63,6 +63,7 @@ STATE = {
     "anneal.nn._whole_calls._kinds": CACHE,
     "anneal.nn._whole_calls._trees": CACHE,
     "anneal.onnx.registry._TABLE": TABLE,
+    "anneal.ops.bases._recipes": CACHE,
     "anneal.ops.made._class": TABLE,
     "anneal.optim._base._FOLLOWING": TABLE,
     "anneal.rewrite.sums._SUMS": CACHE,

@@ -146,7 +146,11 @@ def memory_report(device: str) -> MemoryReport:
 
 
 def empty_cache() -> None:
-    """Give memory that nobody uses back to the system, on every open device."""
+    """Give memory that nobody uses back to the system, on every open device.
+
+    Values that are kept to be used again go too, and nodes that nobody uses. Plans, programs and remembered calls stay:
+    a loop that calls this would make them anew each time. Each of those caches has a bound.
+    """
     arena().sweep()
     for device in open_devices():
         device.empty_cache()

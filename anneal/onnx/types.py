@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ def element_bits(code: int) -> int:
     return PACKED_BITS.get(code) or (0 if dtype is None or dtype.kind == "O" else dtype.itemsize * 8)
 
 
-@cache
+@lru_cache(64)  # a file may name any code
 def array_dtype(code: int) -> np.dtype[Any] | None:
     """NumPy's dtype of a TensorProto.DataType (objects for strings); None if there is none."""
     import ml_dtypes

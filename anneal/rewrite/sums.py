@@ -30,7 +30,7 @@ __all__ = [
 
 _BOOL = dtypes.bool_
 _ADD, _MUL, _CONST = Op.ADD, Op.MUL, Op.CONST
-_SUMS_LIMIT = 20_000
+_SUMS_LIMIT = 1 << 13
 
 
 def linear(u: UOp) -> bool:

@@ -11,7 +11,7 @@ from anneal.uop import ALU, Op, UOp, dtypes
 __all__ = ["forget", "simplify"]
 
 _MEMO: dict[UOp, UOp] = {}
-_MEMO_LIMIT = 50_000
+_MEMO_LIMIT = 1 << 13
 _STEPS = 64  # rewrites of one node before it is left as it is
 
 

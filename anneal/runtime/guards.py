@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache, partial
 from io import IOBase
 from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -438,7 +438,7 @@ def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
     return {code: {n: v for n, v in given.items() if not isinstance(v, (Handle, *_PLAIN, list, tuple, dict))}}
 
 
-@cache
+@lru_cache(1 << 12)
 def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
     """The values that code reaches from variables by names alone, ("local", "self", "options", "scale"), and the
     attributes that it asks of anything else. Code of functions inside it counts; a variable stands for what was last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from sys import getrefcount
 from typing import Any
 
@@ -157,7 +157,7 @@ class Written:
         self.storage.owner = weakref.ref(t)
 
 
-@cache
+@lru_cache(64)
 def _references_when_alone(kind: Any, reshaped: bool) -> tuple[int, int]:
     """`getrefcount` of a node that its arena, one tensor and one `Written` hold, and of the BUFFER below."""
     storage = Storage(1, dtypes.float32, "cpu")

@@ -62,7 +62,8 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
 
-# Captures of one function; beyond that the one goes that was longest unused, and its memory with it.
+# Captures of one function, and calls that may become one; beyond that the one goes that was longest unused, and its
+# memory with it.
 _CAPTURES = 128
 _FLOWS = "gradients flow"  # in the reason
 _REASONS = 32  # the last reasons for captures that a function keeps
@@ -267,7 +268,7 @@ class Jit(Generic[P, R]):
         elif not self._settled(key, guards, record, call, traced if alike else None):
             guards = None
         if guards is None:
-            self.captures[key] = None
+            self._keep(key, None)
             self.read[key] = record.owners()
             self.returned[key] = [weakref.ref(r) for r in results]
             return result
@@ -355,16 +356,16 @@ class Jit(Generic[P, R]):
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
         return result
 
-    def _keep(self, key: Any, made: Capture) -> None:
-        """Put a capture in its place; the one that was longest unused goes where there are too many."""
+    def _keep(self, key: Any, made: Capture | None) -> None:
+        """Put a capture in its place, or None for a call that may become one; the one of its kind that was longest
+        unused goes where there are too many."""
         self.captures[key] = made
-        if len(self.captures) > _CAPTURES:
-            unused = next(iter(self.captures))
-            if (old := self.captures.pop(unused)) is not None:
+        alike = [k for k, c in self.captures.items() if (c is None) is (made is None)]
+        if len(alike) > _CAPTURES:
+            if (old := self.captures.pop(alike[0])) is not None:
                 old.close()
-            self.returned.pop(unused, None)
-            self.made.pop(unused, None)
-            self.traced.pop(unused, None)
+            for memo in (self.read, self.returned, self.made, self.traced):
+                memo.pop(alike[0], None)
 
     def _tell(self, key: Any, captured: Capture | None) -> None:
         """Note why the function runs although it has a capture; ANNEAL_DEBUG=2 shows it."""

@@ -30,6 +30,7 @@ from anneal.runtime.numbering import (
     Late,
     Numbering,
     at_once,
+    forget_masks,
     forget_templates,
     is_computed_late,
     mask_of,
@@ -37,11 +38,11 @@ from anneal.runtime.numbering import (
 )
 from anneal.runtime.uses import Given, Unknown
 from anneal.schedule import WITH_PLANS
-from anneal.uop import KINDS, MOVEMENT, DType, Op, UOp, arena, kind_of
+from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, arena, kind_of
 
 __all__ = ["PLAIN", "become_late", "call", "composite", "forget", "keep_run", "known_run", "register", "tensor_class"]
 
-_MAX_CALLS = 1 << 16  # remembered; then they are forgotten, and begin anew
+_MAX_CALLS = 1 << 14  # remembered, and as many older ones
 _MAX_RUNS = 256
 _MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop
 _VIEWS = (Op.PARAM, Op.RESHAPE)  # templates of memory, and of views of it
@@ -51,8 +52,9 @@ PLAIN = frozenset(
     (bool, int, str, type(None), DType, Place, type(Ellipsis))
 )  # classes whose values a key has as they are
 
-_calls: dict[Any, Any] = {}  # what a call gave: `_Entry`s; of composites lists of templates
-_runs: dict[Any, Any] = {}  # launches that late tensors asked for, by their templates
+# what a call gave: `_Entry`s; of composites lists of templates
+_calls: Recent[Any, Any] = Recent(_MAX_CALLS, forget_masks)
+_runs: dict[Any, Any] = {}  # launches that late tensors asked for, by their templates; the last that ran is the last
 _classes: dict[type, None] = {}  # of tensors, the first of which is made of data
 
 
@@ -68,7 +70,10 @@ def tensor_class() -> Any:
 
 def known_run(key: Any) -> Any:
     """The launch that was kept under `key`, or None."""
-    return _runs.get(key)
+    found = _runs.pop(key, None)
+    if found is not None:
+        _runs[key] = found
+    return found
 
 
 def keep_run(key: Any, run: Any) -> None:
@@ -86,6 +91,7 @@ def forget() -> None:
 
 
 WITH_PLANS.append(forget)
+WITH_CODES.append(forget)
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
@@ -210,7 +216,7 @@ def call(
     if changes:
         key += (tensors[0]._leaf, tensors[0]._spent)
     whole = tuple(key)
-    entry = _calls.get(whole)
+    entry = _calls[whole]
     if entry is None or (entry.checks and not _hold(n, entry)) or not _alone(entry, tensors):
         begun = time.perf_counter()
         result, why = _learn(n, whole, tensors, run, args, options, (f.f_code, f.f_lineno), refused is not None)
@@ -351,8 +357,6 @@ def _tried(
     if changed is None:
         return result, "reads memory that is no argument of it"
     looks = [(look, n.learn(u), further) for look, u, further in checks]
-    if len(_calls) >= _MAX_CALLS:
-        forget()
     steps = [
         None if (link := each._base) is None or len(made) == 1 else link.step for each, made in zip(results, found)
     ]
@@ -469,7 +473,7 @@ def composite(
         inputs: the templates of the arguments.
     """
     whole = (*key, *inputs)
-    known: tuple[list[UOp | None], Any] | None = _calls.get(whole)
+    known: tuple[list[UOp | None], Any] | None = _calls[whole]
     if known is not None:
         return known
     effects = here.effects
@@ -490,7 +494,5 @@ def composite(
                 return None
             n.nodes.setdefault(template, v)
         found.append(template)
-    if len(_calls) >= _MAX_CALLS:
-        forget()
     _calls[whole] = found, extra
     return found, extra

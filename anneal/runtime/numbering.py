@@ -16,13 +16,14 @@ from anneal.rewrite import rebuild
 from anneal.runtime.context import here, nothing
 from anneal.runtime.handle import SEEN, Handle
 from anneal.runtime.nodes import is_realized
-from anneal.uop import SYMBOLIC, Op, UOp, arena, line_of, toposort
+from anneal.uop import SYMBOLIC, Op, Recent, UOp, arena, line_of, toposort
 
 __all__ = [
     "Late",
     "Line",
     "Numbering",
     "at_once",
+    "forget_masks",
     "forget_templates",
     "is_computed_late",
     "mask_of",
@@ -34,25 +35,41 @@ __all__ = [
 Line = tuple[CodeType | None, int]  # the user's code and line
 _ROUNDS = 8  # of a loop, after which it is told that it makes calls anew
 _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look at who needs it
+_MAX_MASKS = 1 << 17
+_MAX_LINES = 1 << 12  # of code that begins a numbering, or carries results on
 _HOLE = "hole"
 _PARAM, _BUFFER, _RESHAPE = Op.PARAM, Op.BUFFER, Op.RESHAPE
 
-_moved: dict[tuple[UOp, tuple[UOp, ...]], UOp] = {}  # templates in other numberings
-_tags: dict[Any, tuple[Any, ...]] = {}  # of the templates of numberings that begin in one place
+_moved: Recent[tuple[UOp, tuple[UOp, ...]], UOp] = Recent(1 << 13)  # templates in other numberings
+_tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
 _masks: dict[UOp, int] = {}  # the numbers in a template, as bits
 _carried: set[Line] = set()  # lines whose late results went on into later rounds of a loop
 _outlived: deque[tuple[weakref.ref[UOp], Line]] = deque(maxlen=256)  # graphs that a realize left lazy, and their lines
-_rounds: dict[Any, int] = {}  # by the place where a numbering begins: how many made calls anew, one after another
+_rounds: Recent[Any, int] = Recent(
+    _MAX_LINES
+)  # by the place where a numbering begins: how many made calls anew, one after another
 _expanding = threading.RLock()  # a late tensor may be asked for its node by any thread
 
 
 def forget_templates() -> None:
     """Forget what is known of templates."""
     _moved.clear()
-    _masks.clear()
+    forget_masks()
     _tags.clear()
     _carried.clear()
     _outlived.clear()
+
+
+def forget_masks() -> None:
+    """Forget the numbers in templates: they keep the templates, and are found again."""
+    global _masks
+    _masks = {}  # another thread may be in the middle of the old ones
+
+
+def _carry(lines: Iterable[Line]) -> None:
+    if len(_carried) >= _MAX_LINES:
+        _carried.clear()
+    _carried.update(lines)
 
 
 class Log:
@@ -121,7 +138,10 @@ class Numbering:
     )
 
     def __init__(self, home: Any) -> None:
-        self.tag: tuple[Any, ...] = _tags.setdefault(home, (_HOLE, home))
+        tag = _tags[home]
+        if tag is None:
+            tag = _tags[home] = (_HOLE, home)
+        self.tag: tuple[Any, ...] = tag
         self.leaves: list[UOp | None] = []
         self.known: dict[UOp, UOp] = {}
         self.nodes: dict[UOp, UOp] = {}
@@ -187,7 +207,7 @@ class Numbering:
             found: UOp = place[3]
         else:
             found = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
-            _masks[found] = _masks[hole]
+            _masks[found] = mask_of(hole)
             if place[2] is hole:
                 storage.place = (*place[:3], found, u.shape)
         self.known[u] = found
@@ -251,14 +271,14 @@ class Numbering:
         old.used.add(template)
         if old.retired and numbers:
             # a loop that goes on from it would go on from the graph of all rounds before
-            _carried.add(late.line)
+            _carry((late.line,))
         with _expanding:
             leaves = [u for n in numbers if (u := old.leaves[n]) is not None]
         if len(leaves) < len(numbers):
             return None
         mine = [self.hole(u) for u in leaves]
         key = (template, tuple(mine))
-        found = _moved.get(key)
+        found = _moved[key]
         if found is None:
             new = dict(zip(numbers, mine, strict=True))
             found = _moved[key] = _filled(template, lambda v: new[v.arg[0]], {})
@@ -387,7 +407,7 @@ class Late:
             if t.requires_grad and self.template in self.numbering.used:
                 t._used = SEEN
             if self.numbering.retired:
-                _carried.add(self.line)
+                _carry((self.line,))
             elif not t._wants:
                 self.numbering.plain.append((weakref.ref(t), self.line))
             return u
@@ -404,19 +424,22 @@ def note_computed(roots: Iterable[UOp]) -> None:
     """Look in graphs that are to be computed for those that a realize before left lazy: a loop goes on from them."""
     if _outlived:
         below = set(toposort(roots))
-        _carried.update([line for r, line in _outlived if r() in below])
+        _carry([line for r, line in _outlived if r() in below])
 
 
 def mask_of(template: UOp) -> int:
     """The numbers in a template, as bits."""
     found = _masks.get(template)
     if found is None:
-        for u in toposort((template,), until=_masks.__contains__):
+        if len(_masks) >= _MAX_MASKS:
+            forget_masks()
+        masks = _masks
+        for u in toposort((template,), until=masks.__contains__):
             mask = 1 << u.arg[0] if u.op is _PARAM else 0
             for s in u.src:
-                mask |= _masks[s]
-            _masks[u] = mask
-        found = _masks[template]
+                mask |= masks[s]
+            masks[u] = mask
+        found = masks[template]
     return found
 
 
@@ -491,7 +514,7 @@ def reset(n: Numbering) -> None:
 def _tell(n: Numbering) -> None:
     """ANNEAL_DEBUG=1: one line for a loop whose rounds go on making calls anew."""
     home = n.tag[1]
-    rounds = _rounds.get(home, 0)
+    rounds = _rounds[home] or 0
     if rounds < 0:
         return  # it was told
     _rounds[home] = rounds = rounds + 1 if n.misses else 0

@@ -104,6 +104,7 @@ def overwrites_rows(sink: UOp) -> bool:
     return any(u.op is Op.LOAD and where.get(u.src[0], u.src[1]) is not u.src[1] for u in toposort((sink,)))
 
 
+_MAX_MERGED = 1 << 12
 _merged: dict[tuple[Kernel, tuple[tuple[int, int], ...]], Kernel] = {}
 
 
@@ -122,7 +123,7 @@ def merged(call: Call, pairs: Mapping[int, int]) -> Call:
             return UOp(Op.PARAM, u.dtype, (), (number[pairs.get(slot, slot)], shape))
 
         sink = rebuild(call.kernel.sink, visit)
-        if len(_merged) > 4096:
+        if len(_merged) >= _MAX_MERGED:
             _merged.clear()
         kernel = _merged[key] = Kernel(sink, name_of(sink))
     return call._replace(kernel=kernel, args=tuple([call.args[s] for s in keep]))

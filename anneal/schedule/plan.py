@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-_plans: dict[tuple[UOp, CostModel], Plan] = {}
+_plans: dict[tuple[UOp, CostModel], Plan] = {}  # the one that was asked for last is the last
 _MAX_PLANS = 256
 
 
@@ -106,8 +106,9 @@ def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = N
         try:
             with a.untracked():
                 program, storages = parametrise(sink, values)
-                found = _plans.get((program, cost_model))
+                found = _plans.pop((program, cost_model), None)
                 if found is not None:
+                    _plans[program, cost_model] = found
                     return found, storages[: found.inputs], True
                 plan = recall(program, cost_model)
                 if plan is None:

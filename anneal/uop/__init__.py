@@ -14,7 +14,8 @@ from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
 from anneal.uop.ops import ALL, ALU, BINARY, COMPARE, FITS, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op
 from anneal.uop.printer import render
-from anneal.uop.provenance import KINDS, Provenance, kind_of, line_of, users_line
+from anneal.uop.provenance import KINDS, WITH_CODES, Provenance, kind_of, line_of, users_line
+from anneal.uop.recent import Recent
 
 __all__ = [
     "ALL",
@@ -28,10 +29,12 @@ __all__ = [
     "SYMBOLIC",
     "TERNARY",
     "UNARY",
+    "WITH_CODES",
     "Arena",
     "DType",
     "Op",
     "Provenance",
+    "Recent",
     "UOp",
     "alu",
     "arena",

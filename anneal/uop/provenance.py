@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from anneal.uop.node import UOp
 
-__all__ = ["KINDS", "Builder", "Provenance", "kind_of", "line_of", "users_line"]
+__all__ = ["KINDS", "WITH_CODES", "Builder", "Provenance", "kind_of", "line_of", "users_line"]
 
 # Phase, the user's code and line, the path of the module that was being called ("h.0.mlp"), and the code of the
 # function of anneal.ops or anneal.tensor that the user or the module called (`linear`).
@@ -23,11 +23,18 @@ _USERS, _INSIDE, _NAMED = 0, 1, 2
 # By id: a code object's hash is that of all its parts, and takes longer than to make a node. `_CODES` keeps them.
 KINDS: dict[int, int] = {}
 _CODES: list[CodeType] = []
+_MAX_CODES = 1 << 13  # then they are forgotten, and begin anew: a program may go on making code
+WITH_CODES: list[Callable[[], None]] = []  # what is forgotten with them, since it knows codes by their ids
 _RUNNERS = ("anneal.ops.arguments",)
 
 
 def kind_of(f: FrameType) -> int:
     """The kind of a frame's code, which is remembered."""
+    if len(_CODES) >= _MAX_CODES:
+        KINDS.clear()
+        _CODES.clear()
+        for forget in WITH_CODES:
+            forget()
     _CODES.append(f.f_code)
     kind = KINDS[id(f.f_code)] = _kind_of(f)
     return kind
@@ -55,8 +62,10 @@ def users_line(depth: int = 1) -> tuple[CodeType, int]:
 
 
 def line_of(code: int, lasti: int) -> str:
-    """The file and line of an instruction of the code with this id, which has a kind."""
-    found = next(c for c in _CODES if id(c) == code)
+    """The file and line of an instruction of the code with this id, if that has a kind."""
+    found = next((c for c in _CODES if id(c) == code), None)
+    if found is None:
+        return "code that was forgotten"
     line = next((n for begin, end, n in found.co_lines() if begin <= lasti < end), found.co_firstlineno)
     return f"{found.co_filename}:{line}"
 

@@ -19,7 +19,7 @@ from anneal.schedule.masks import nested, where
 from anneal.schedule.members import members_of
 from anneal.schedule.records import CONCATENATION, Kernel, Schedule, name_of
 from anneal.shape import linear_index, reshaped_index, source_index, unflatten
-from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, arena, const, dtypes, reduce_identity, toposort
+from anneal.uop import ALU, MOVEMENT, Op, Recent, UOp, alu, arena, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
 __all__ = ["forget_kernels", "indexed", "kernel_graph", "rangeify", "run", "simplify_indices", "split_ranges"]
@@ -34,8 +34,8 @@ def run(s: Schedule) -> Schedule:
     return replace(s, kernels=[_kernel_of(c.graph) for c in s.cuts])
 
 
-_kernels: dict[UOp, Kernel] = {}
-_MAX_KERNELS = 4096
+_MAX_KERNELS = 2048  # and as many older ones
+_kernels: Recent[UOp, Kernel] = Recent(_MAX_KERNELS)
 
 
 def forget_kernels() -> None:
@@ -50,13 +50,11 @@ def kernel_graph(piece: UOp) -> UOp:
 
 
 def _kernel_of(piece: UOp) -> Kernel:
-    found = _kernels.get(piece)
+    found = _kernels[piece]
     if found is None:
         sink = kernel_graph(piece)
-        while len(_kernels) >= _MAX_KERNELS:
-            del _kernels[next(iter(_kernels))]
         # pieces that differ only in the shapes of their leaves become one kernel
-        found = _kernels.get(sink) or Kernel(sink, name_of(sink))
+        found = _kernels[sink] or Kernel(sink, name_of(sink))
         _kernels[piece] = _kernels[sink] = found
     return found
 

@@ -1,0 +1,276 @@
+"""Caches of the process have bounds: what a loop over new shapes, dtypes, functions and files lets grow is in a table
+with its bound, and with small bounds the loop leaves as many objects as it found.
+
+`tests/test_state.py` finds what functions of modules change; here all that modules hold is walked after they were
+imported, also what hangs off their objects, and `functools` caches.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import functools
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anneal as an
+from anneal import settings
+from anneal.backend.cpu import CpuDevice
+from anneal.runtime import here, late
+from anneal.schedule import clear_cache
+from anneal.uop import SYMBOLIC, Recent, arena, provenance
+from tests.test_state import CACHE, PACKAGE, STATE
+
+HALVES = "most"  # a `Recent`, which keeps twice as many
+# name -> its bound: HALVES, or the variable that has it
+BOUNDS = {
+    "anneal.backend.storage.OPEN['cpu']._programs": "_PROGRAMS",
+    "anneal.codegen.kernels._bodies": "_MOST_BODIES",
+    "anneal.nn._whole_calls._kinds": "_KINDS",
+    "anneal.ops.bases._recipes": "_MOST",
+    "anneal.rewrite.sums._SUMS": "_SUMS_LIMIT",
+    "anneal.rewrite.symbolic._MEMO": "_MEMO_LIMIT",
+    "anneal.runtime.late._calls": HALVES,
+    "anneal.runtime.late._runs": "_MAX_RUNS",
+    "anneal.runtime.numbering._carried": "_MAX_LINES",
+    "anneal.runtime.numbering._masks": "_MAX_MASKS",
+    "anneal.runtime.numbering._moved": HALVES,
+    "anneal.runtime.numbering._rounds": HALVES,
+    "anneal.runtime.numbering._tags": HALVES,
+    "anneal.schedule.inplace._merged": "_MAX_MERGED",
+    "anneal.schedule.passes.range_propagation._kernels": HALVES,
+    "anneal.schedule.plan._plans": "_MAX_PLANS",
+    "anneal.uop.provenance.KINDS": "_MAX_CODES",
+    "anneal.uop.provenance._CODES": "_MAX_CODES",
+    "anneal.uop.sizes._CANONICAL": "_LIMIT",
+    "anneal.uop.sizes._POLY": "_LIMIT",
+    "anneal.uop.sizes._SYMBOLIC_NODES": "_LIMIT",
+}
+# what has another bound, and which
+OTHERWISE = {
+    "anneal.backend.arrays._NUMPY": "dtypes, of which there are few",
+    "anneal.backend.arrays._OURS": "dtypes, of which there are few",
+    "anneal.runtime.guards._chains": "lru_cache",
+    "anneal.uop.node._PROCESS.nodes": "swept where it has doubled: test_a_loop_over_shapes_leaves_nothing counts what is left",
+    "anneal.web.server._files": "files of the page, by name",
+}
+# what `empty_cache()` empties, besides a bound in bytes or of its own
+EMPTIED = {
+    "anneal.backend.cpu.calls._ONES",
+    *[f"anneal.backend.storage.OPEN['cpu'].{name}" for name in ("_bindings", "_idle", "_kept", "_keys", "_users")],
+    *[f"anneal.backend.storage.OPEN['cpu'].pool.{name}" for name in ("_free", "_numbers")],
+}
+
+_KINDS = (dict, list, set, collections.deque, weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
+
+
+def containers() -> Iterator[tuple[str, Any]]:
+    """All that modules, their classes and their objects hold that may grow, each by its first name."""
+    seen: set[int] = set()
+    modules = sorted((n, m) for n, m in sys.modules.items() if n.split(".")[0] == "anneal")
+    waiting = [(f"{name}.{k}", v, name, 0) for name, m in modules for k, v in list(vars(m).items()) if k[:2] != "__"]
+    while waiting:
+        name, x, module, depth = waiting.pop()
+        x = getattr(x, "__func__", x)
+        if id(x) in seen:
+            continue
+        if isinstance(x, functools._lru_cache_wrapper):
+            seen.add(id(x))
+            yield f"{x.__module__}.{x.__qualname__}", x
+        elif isinstance(x, _KINDS):
+            seen.add(id(x))
+            yield name, x
+            if isinstance(x, dict) and len(x) < 32:
+                waiting += [(f"{name}[{k!r}]", v, module, depth + 1) for k, v in list(x.items()) if _ours(v)]
+        elif _ours(x) and depth < 4 and getattr(x, "__module__", module) in sys.modules:
+            seen.add(id(x))
+            if isinstance(x, type):
+                name, parts = f"{x.__module__}.{x.__qualname__}", list(vars(x).items())
+            else:
+                slots = [s for c in type(x).__mro__ for s in getattr(c, "__slots__", ()) if hasattr(x, s)]
+                parts = [*getattr(x, "__dict__", {}).items(), *[(s, getattr(x, s)) for s in slots]]
+            waiting += [(f"{name}.{k}", v, module, depth + 1) for k, v in parts if not k.startswith("__")]
+
+
+def _ours(x: Any) -> bool:
+    kind = x if isinstance(x, type) else type(x)
+    return getattr(kind, "__module__", "").split(".")[0] == "anneal"
+
+
+def size(x: Any) -> int:
+    if isinstance(x, functools._lru_cache_wrapper):
+        return int(x.cache_info().currsize)
+    return x.count() if isinstance(x, Recent) else len(x)
+
+
+def program(n: int) -> None:
+    """Ops, products, gradients, an optimiser's step and a jit function, of shapes that no other number has."""
+    a, b = 2 + n % 17, 2 + n // 17
+    x = an.ones(a, b)
+    (((x + 1) * 2).sum(1)).numpy()
+    (x @ x.T).sum().item()
+    if n % 6 == 0:
+        jitted(x).numpy()
+        w = an.ones(b, 3, requires_grad=True)
+        opt = an.optim.SGD([w], lr=0.1)
+        (x @ w).pow(2).mean().backward()
+        opt.step()
+        w[1:].sum().item()
+
+
+jitted = an.jit(lambda x: (x * 2 + 1).sum())
+
+
+def further(n: int, folder: Path) -> None:
+    """New code, dtypes, jit functions, views and files."""
+    code = f"def f(x):\n    return (x * {n + 2} + an.arange({n + 3}).sum()).sum()\n"
+    own: dict[str, Any] = {"an": an, "__name__": f"made{n}"}
+    exec(compile(code, f"made{n}.py", "exec"), own)
+    for dtype in (an.int32, an.float16, an.float32):
+        own["f"](an.ones(n + 2, dtype=dtype)).item()
+    g = an.jit(own["f"])
+    for _ in range(3):
+        g(an.ones(n + 2))
+    with an.no_grad():
+        an.nn.Linear(n + 1, 2)(an.ones(3, n + 1)).numpy()
+    an.save({"x": an.ones(n + 1)}, folder / f"{n}.safetensors")
+    an.load(folder / f"{n}.safetensors")
+    np.asarray(an.nn.functional.conv1d(an.ones(1, 2, n + 5), an.ones(3, 2, 3)).numpy())
+
+
+@pytest.fixture(autouse=True)
+def in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What other tests made of the process (Variables, calls of the host) has ops run as they stand."""
+    monkeypatch.setattr(SYMBOLIC, "seen", False)
+    monkeypatch.setattr(here.context.tensors, "host_calls", False)
+    clear_cache()
+    with settings.override(device="cpu", cache=False):
+        yield
+    clear_cache()
+
+
+def test_every_cache_of_a_module_has_a_bound() -> None:
+    assert {n for n, why in STATE.items() if why is CACHE} - {"anneal.nn._whole_calls._trees"} <= {
+        *BOUNDS,
+        *OTHERWISE,
+        *EMPTIED,
+    }
+
+
+def test_functools_caches_have_a_bound_or_one_entry() -> None:
+    without = []
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for f in ast.walk(ast.parse(text)) if "cache\n" in text or "cache(" in text else ():
+            if isinstance(f, ast.FunctionDef) and (f.args.args or f.args.kwonlyargs):
+                said = [ast.unparse(d) for d in f.decorator_list]
+                without += [f.name for d in said if d in ("cache", "functools.cache") or "cache(None" in d]
+    assert not without
+
+
+def test_what_grows_has_a_bound(tmp_path: Path) -> None:
+    def rounds(begin: int, end: int) -> dict[str, int]:
+        for n in range(begin, end):
+            program(n)
+            further(n, tmp_path)
+        gc.collect()
+        return {name: size(x) for name, x in containers()}
+
+    before, after = rounds(0, 10), rounds(10, 24)
+    grown = {name for name, n in after.items() if n >= before.get(name, 0) + 8}
+    assert {"anneal.runtime.late._calls", "anneal.uop.provenance.KINDS", "anneal.runtime.guards._chains"} <= grown
+    assert grown <= {*BOUNDS, *OTHERWISE, *EMPTIED}
+    an.empty_cache()
+    assert {name: n for name, x in containers() if name in EMPTIED and (n := size(x)) > 2} == {}
+
+
+def test_a_loop_over_shapes_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With bounds of some tens of entries, 300 shapes leave as many objects as the 300 before them."""
+    program(0)  # opens the device
+    small, held = 48, {name: x for name, x in containers() if name in BOUNDS}
+    for name, bound in BOUNDS.items():
+        if bound is HALVES:
+            monkeypatch.setattr(held[name], "most", small)
+        elif name in held:
+            where = CpuDevice if name.endswith("_programs") else sys.modules[name.rpartition(".")[0]]
+            monkeypatch.setattr(where, bound, 1024 if bound == "_MAX_CODES" else small)
+            if bound != "_MAX_CODES":
+                held[name].clear()
+    monkeypatch.setattr("anneal.runtime.jitted._CAPTURES", small)
+    left = []
+    for n in range(600):
+        program(n)
+        if n in (299, 599):
+            an.empty_cache()
+            gc.collect()
+            left.append((len(arena().nodes), len(gc.get_objects())))
+            # one program's entries come at once
+            over = {name: size(x) for name, x in containers() if name in BOUNDS and size(x) > 2 * small + 200}
+            assert {*over} <= {"anneal.uop.provenance.KINDS", "anneal.uop.provenance._CODES"}
+    (nodes, objects), (nodes_then, objects_then) = left
+    assert nodes_then < 1.1 * nodes + 200
+    assert objects_then < 1.02 * objects + 1000
+
+
+def test_recent_keeps_what_is_used_again() -> None:
+    turns: list[int] = []
+    cache: Recent[int, int] = Recent(8, lambda: turns.append(1))
+    cache[-1] = 1
+    for n in range(100):
+        cache[n] = n
+        assert cache[-1] == 1
+        assert cache.count() <= 16
+        assert cache[n - 3] is not None or n < 3
+    assert cache[50] is None
+    assert len(turns) > 10
+    cache.clear()
+    assert cache.count() == 0
+    assert cache[-1] is None
+
+
+def test_calls_that_are_used_again_stay_while_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop's own calls are not made anew, however many others are made and forgotten meanwhile."""
+    monkeypatch.setattr(late._calls, "most", 16)
+    made: list[str] = []
+    learn = late._learn
+    monkeypatch.setattr(late, "_learn", lambda *args: (made.append(args[1][0].__name__), learn(*args))[1])
+    x = an.ones(3)
+    for n in range(80):
+        (x.exp() + x).sum().item()
+        (an.ones(n + 4) * 2).numpy()
+    assert len(made) > 80
+    assert made.count("exp") <= 2
+
+
+def test_calls_may_be_forgotten_in_the_middle_of_a_step() -> None:
+    """What is numbered goes on where what is known of templates goes."""
+    x, w = an.randn(4, 3), an.randn(3, 2, requires_grad=True)
+    found = []
+    for forgets in (False, True, True):
+        y = x.reshape(3, 4).T @ w
+        if forgets:
+            late.forget()
+        (x.flatten()[:8].reshape(4, 2) * y).sum().backward()
+        if forgets:
+            late.forget()
+        found.append(w.grad.numpy().copy())
+        w.grad = None
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
+def test_codes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "_MAX_CODES", len(provenance._CODES) + 20)
+    for n in range(60):
+        own: dict[str, Any] = {}
+        exec(f"def f(x):\n    return (x * 2).sum()\n{chr(10) * n}", own)
+        assert own["f"](an.ones(2)).item() == 4
+    assert len(provenance._CODES) == len(provenance.KINDS) <= provenance._MAX_CODES
+    assert provenance.line_of(1, 0) == "code that was forgotten"
