@@ -62,6 +62,7 @@ STATE = {
     "anneal.distributions._kl._TABLE": TABLE,
     "anneal.nn._whole_calls._kinds": CACHE,
     "anneal.nn._whole_calls._trees": CACHE,
+    "anneal.nn.utils.parametrize._CACHE": "the blocks of `cached` that are open, as torch has it for the process",
     "anneal.onnx.registry._TABLE": TABLE,
     "anneal.ops.bases._recipes": CACHE,
     "anneal.ops.made._class": TABLE,

@@ -7,7 +7,7 @@ A module of which some are gets a class of its own, below its class, with a prop
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from anneal.errors import DataError
@@ -62,7 +62,7 @@ def _property(name: str) -> property:
     return property(get, put)
 
 
-@cache
+@lru_cache(1 << 10)
 def _class(kind: type, names: tuple[str, ...]) -> type:
     body: dict[str, Any] = {name: _property(name) for name in names}
     body |= {"__module__": kind.__module__, "__doc__": kind.__doc__, "_before": kind}
