@@ -35,6 +35,7 @@ from anneal.runtime.numbering import (
     is_computed_late,
     mask_of,
     numbering_of,
+    templates_are_many,
 )
 from anneal.runtime.uses import Given, Unknown
 from anneal.schedule import WITH_PLANS
@@ -110,6 +111,12 @@ class _Entry:
     checks: list[tuple[Any, ...]]  # looks at values that the host has: (function, template, further arguments)
     given: Given | None  # what it was called with, if a gradient may flow through it
     steps: list[Any] | None  # of views of the first argument: the way to each result (`View.step`)
+
+
+def _make_room() -> None:
+    """Of large templates fewer calls are remembered."""
+    if templates_are_many():
+        _calls.turn()
 
 
 def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool:
@@ -367,6 +374,7 @@ def _tried(
         mine = [i for i, _, flags in changed if flags is not None]
         said = Given(args, options, tensors, [n.learn(u) for u in given], [len(made) > 1 for made in found], mine)
         n.log.calls.append((run, said, tuple(map(ref, tensors)), [ref(t) for t, _ in new]))
+    _make_room()
     _calls[key] = _Entry(found, many, line, changed, looks, said, steps if any(steps) else None)
     for t, template in new:
         n.nodes[template] = t.uop
@@ -494,5 +502,6 @@ def composite(
                 return None
             n.nodes.setdefault(template, v)
         found.append(template)
+    _make_room()
     _calls[whole] = found, extra
     return found, extra

@@ -30,12 +30,13 @@ __all__ = [
     "note_computed",
     "numbering_of",
     "reset",
+    "templates_are_many",
 ]
 
 Line = tuple[CodeType | None, int]  # the user's code and line
 _ROUNDS = 8  # of a loop, after which it is told that it makes calls anew
 _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look at who needs it
-_MAX_MASKS = 1 << 17
+_MAX_MASKS = 3 << 14  # templates of the calls that are remembered, and as many of older ones
 _MAX_LINES = 1 << 12  # of code that begins a numbering, or carries results on
 _HOLE = "hole"
 _PARAM, _BUFFER, _RESHAPE = Op.PARAM, Op.BUFFER, Op.RESHAPE
@@ -64,6 +65,11 @@ def forget_masks() -> None:
     """Forget the numbers in templates: they keep the templates, and are found again."""
     global _masks
     _masks = {}  # another thread may be in the middle of the old ones
+
+
+def templates_are_many() -> bool:
+    """Whether some are to be forgotten."""
+    return len(_masks) >= _MAX_MASKS
 
 
 def _carry(lines: Iterable[Line]) -> None:
@@ -431,7 +437,7 @@ def mask_of(template: UOp) -> int:
     """The numbers in a template, as bits."""
     found = _masks.get(template)
     if found is None:
-        if len(_masks) >= _MAX_MASKS:
+        if len(_masks) >= 2 * _MAX_MASKS:  # no call was remembered meanwhile
             forget_masks()
         masks = _masks
         for u in toposort((template,), until=masks.__contains__):

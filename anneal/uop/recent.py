@@ -26,7 +26,7 @@ class Recent(dict[K, V | None]):
     ...     cache[n] = n * n
     ...     _ = cache[0]
     >>> cache[0], cache[1], cache[4], cache.count()
-    (0, None, 16, 4)
+    (0, None, 16, 3)
     """
 
     __slots__ = ("most", "older", "turned")
@@ -44,11 +44,15 @@ class Recent(dict[K, V | None]):
 
     def __setitem__(self, key: K, value: V | None) -> None:
         if len(self) >= self.most:
-            self.older = dict(self)
-            super().clear()
-            if self.turned is not None:
-                self.turned()
+            self.turn()
         super().__setitem__(key, value)
+
+    def turn(self) -> None:
+        """Make the newest entries the older ones; those before go."""
+        self.older = dict(self)
+        super().clear()
+        if self.turned is not None:
+            self.turned()
 
     def count(self) -> int:
         """The number of entries, older ones too."""
