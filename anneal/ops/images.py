@@ -7,8 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import checked
+from anneal.ops.data import Array
 from anneal.ops.indexing import gathered
 from anneal.ops.resize import cubic
 from anneal.ops.windows import Sizes, per_axis
@@ -72,6 +75,14 @@ def _spread(x: Any, axis: int, n: int, step: int, first: int, size: int) -> Any:
     return x.pad(((0, 0),) * axis + ((first, size - first - length),) + ((0, 0),) * (len(shape) - axis - 1))
 
 
+def _line(n: int) -> Array:
+    """torch's linspace(-1, 1, n) to the last bit: the grid of the identity lies on the kinks of `grid_sample`, where a
+    last bit chooses the slope. Its product and sum are rounded once (an FMA), from whichever end is nearer."""
+    i, step = np.arange(n), np.float64(np.float32(2.0) / np.float32(max(n - 1, 1)))
+    line: Array = np.where(i < n // 2, -1.0 + step * i, 1.0 - step * (n - 1 - i)) if n > 1 else np.zeros(n)
+    return line.astype(np.float32)
+
+
 @checked
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
     """The places (batch, h, w, 2), from -1 to 1, that 2x3 matrices make of the pixels of an image of `size` (n, c, h,
@@ -89,11 +100,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
     _, _, h, w = size
     axes = []
     for n in (w, h):
-        i = type(theta).arange(n, device=theta.device, dtype=theta.dtype)
-        if align_corners:
-            axes.append(i * (2 / (n - 1)) - 1.0 if n > 1 else i)
-        else:
-            axes.append((i + 0.5) * (2 / n) - 1.0)
+        line = type(theta)(_line(n), device=theta.device).cast(theta.dtype)
+        axes.append(line if align_corners else line * (n - 1) / n)
     x, y = axes[0].reshape(1, w).expand(h, w), axes[1].reshape(h, 1).expand(h, w)
     points: Any = x.stack(y, x.ones_like(), dim=-1).reshape(1, h * w, 3)
     out: Tensor = (points @ theta.mT).reshape(size[0], h, w, 2)

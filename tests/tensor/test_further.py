@@ -179,3 +179,19 @@ def test_gumbel_softmax_draws() -> None:
     hard.sum().backward()
     assert logits.grad is not None
     assert math.isfinite(float(logits.grad.abs().sum().item()))
+
+
+@pytest.mark.parametrize(
+    ("corners", "row"),
+    [
+        (
+            False,
+            "-0x1.b6db6ep-1 -0x1.249248p-1 -0x1.249248p-2 -0x1.b6db6ep-26 0x1.249248p-2 0x1.249248p-1 0x1.b6db6ep-1",
+        ),
+        (True, "-0x1.0p+0 -0x1.555554p-1 -0x1.555554p-2 -0x1.0p-25 0x1.555554p-2 0x1.555554p-1 0x1.0p+0"),
+    ],
+)
+def test_the_grid_of_the_identity_has_the_last_bits_of_torch(corners: bool, row: str) -> None:
+    """It lies on the kinks of grid_sample, where a last bit chooses the slope. The rows are torch 2.13.0's."""
+    grid = F.affine_grid(Tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 7), corners)
+    assert grid[0, 0, :, 0].tolist() == [float.fromhex(x) for x in row.split()]
