@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from anneal.errors import GradientError
+from anneal.errors import DTypeError, GradientError
 from anneal.ops import said
 from anneal.runtime import here
 from anneal.tensor import Tensor
@@ -14,7 +14,7 @@ from anneal.transforms import RemovableHandle, attached, wants_gradient
 if TYPE_CHECKING:
     from anneal.nn._module import Module
 
-__all__ = ["EVERYWHERE", "Hooks", "RemovableHandle", "called", "called_first", "hook_everywhere", "hook_on"]
+__all__ = ["EVERYWHERE", "Hooked", "Hooks", "RemovableHandle", "called", "called_first", "hook_everywhere", "hook_on"]
 
 
 class Hooks:
@@ -178,3 +178,84 @@ class _Backward:
                     f"{None if old is None else old.shape} or None, not {said(new)}"
                 )
         return found
+
+
+class Hooked:
+    """What `Module` is made of: functions that are called with its forward and its backward pass."""
+
+    _hooks: Hooks | None
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args, result)` after each `forward`; its result, if that is not None, replaces the
+        module's.
+
+        With `with_kwargs` it is `hook(module, args, kwargs, result)`; `prepend` puts it before the others. The handle's
+        `remove()` takes it away. Raises DTypeError for `always_call`: after an error no hook is called.
+
+        >>> from anneal import nn
+        >>> layer = nn.ReLU()
+        >>> handle = layer.register_forward_hook(lambda module, args, result: print(args[0].shape, result.shape))
+        >>> y = layer(Tensor.ones(2, 3))
+        (2, 3) (2, 3)
+        """
+        if always_call:
+            raise DTypeError("register_forward_hook: always_call=True is not there: no hook is called after an error")
+        return hook_on(cast(Any, self), "after", hook, prepend, with_kwargs)
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args)` before each `forward`; its result, if that is not None, replaces the arguments.
+
+        With `with_kwargs` it is `hook(module, args, kwargs)` and gives both. Otherwise as `register_forward_hook`.
+
+        Args:
+            prepend: whether this hook runs before those that are there.
+
+        >>> from anneal import nn
+        >>> layer = nn.ReLU()
+        >>> handle = layer.register_forward_pre_hook(lambda module, args: args[0] - 1)
+        >>> layer(Tensor([3.0]))
+        Tensor([2.], dtype=float32)
+        """
+        return hook_on(cast(Any, self), "before", hook, prepend, with_kwargs)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` when the gradients of a call's arguments are taken; a tuple
+        that it gives replaces `grad_input`.
+
+        Both are tuples with an entry for each positional argument, and each result: a tensor or None. Where no argument
+        wants a gradient all of `grad_input` is None. The hook is called when a graph of gradients is built, so of what
+        `jit` captures only then. Raises GradientError, in `backward`, for a wrong number or shape.
+
+        Args:
+            hook: the function.
+            prepend: whether it runs before those that are there.
+
+        >>> from anneal import nn
+        >>> layer = nn.Softplus()
+        >>> handle = layer.register_full_backward_hook(lambda module, given, came: (came[0] * 10,))
+        >>> x = Tensor([0.0], requires_grad=True)
+        >>> layer(x).sum().backward(); x.grad
+        Tensor([10.], dtype=float32)
+        """
+        return hook_on(cast(Any, self), "pulled", hook, prepend)
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_output)` when the gradients of a call's results are there, before its own are taken;
+        what it gives replaces them. Otherwise as `register_full_backward_hook`.
+
+        Args:
+            hook: the function.
+            prepend: whether it runs before those that are there.
+
+        >>> from anneal import nn
+        >>> layer = nn.ReLU()
+        >>> handle = layer.register_full_backward_pre_hook(lambda module, came: (came[0] * 10,))
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> layer(x).sum().backward(); x.grad
+        Tensor([10.], dtype=float32)
+        """
+        return hook_on(cast(Any, self), "pulled_first", hook, prepend)

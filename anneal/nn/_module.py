@@ -9,17 +9,17 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from anneal.backend import device_names, is_foreign
 from anneal.errors import DataError, DTypeError, MissingMethodError
-from anneal.nn._hooks import Hooks, RemovableHandle, called, called_first, hook_on
+from anneal.nn._hooks import Hooked, Hooks, called, called_first
+from anneal.nn._moving import Moved
 from anneal.nn._parameter import Buffer, Parameter
 from anneal.nn._whole_calls import whole_call
-from anneal.ops import DTypeLike, as_dtype, explain_class, said
-from anneal.runtime import forbid_in_capture, here, outdate_captures, realize, resolve_device
+from anneal.ops import DTypeLike, explain_class, said
+from anneal.runtime import forbid_in_capture, here, outdate_captures
 from anneal.tensor import Tensor, no_grad
 from anneal.tracebacks import locate, shorten
 from anneal.transforms import regraded
-from anneal.uop import Op, UOp, arena, dtypes
+from anneal.uop import arena
 
 __all__ = ["LoadedKeys", "Module", "Resettable"]
 
@@ -64,7 +64,7 @@ class _Tensors(list[Tensor]):
         return self[self._taken - 1]
 
 
-class Module:
+class Module(Hooked, Moved):
     """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
 
     A `Parameter`, and a plain tensor with `requires_grad`, is a parameter, any other tensor a buffer (saved, not
@@ -172,81 +172,6 @@ class Module:
             return self(*args, **kwargs)
         finally:
             here.unwrapped.discard(id(self))
-
-    def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
-    ) -> RemovableHandle:
-        """Call `hook(module, args, result)` after each `forward`; its result, if that is not None, replaces the
-        module's.
-
-        With `with_kwargs` it is `hook(module, args, kwargs, result)`; `prepend` puts it before the others. The handle's
-        `remove()` takes it away. Raises DTypeError for `always_call`: after an error no hook is called.
-
-        >>> from anneal import nn
-        >>> layer = nn.ReLU()
-        >>> handle = layer.register_forward_hook(lambda module, args, result: print(args[0].shape, result.shape))
-        >>> y = layer(Tensor.ones(2, 3))
-        (2, 3) (2, 3)
-        """
-        if always_call:
-            raise DTypeError("register_forward_hook: always_call=True is not there: no hook is called after an error")
-        return hook_on(self, "after", hook, prepend, with_kwargs)
-
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Call `hook(module, args)` before each `forward`; its result, if that is not None, replaces the arguments.
-
-        With `with_kwargs` it is `hook(module, args, kwargs)` and gives both. Otherwise as `register_forward_hook`.
-
-        Args:
-            prepend: whether this hook runs before those that are there.
-
-        >>> from anneal import nn
-        >>> layer = nn.ReLU()
-        >>> handle = layer.register_forward_pre_hook(lambda module, args: args[0] - 1)
-        >>> layer(Tensor([3.0]))
-        Tensor([2.], dtype=float32)
-        """
-        return hook_on(self, "before", hook, prepend, with_kwargs)
-
-    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Call `hook(module, grad_input, grad_output)` when the gradients of a call's arguments are taken; a tuple
-        that it gives replaces `grad_input`.
-
-        Both are tuples with an entry for each positional argument, and each result: a tensor or None. Where no argument
-        wants a gradient all of `grad_input` is None. The hook is called when a graph of gradients is built, so of what
-        `jit` captures only then. Raises GradientError, in `backward`, for a wrong number or shape.
-
-        Args:
-            hook: the function.
-            prepend: whether it runs before those that are there.
-
-        >>> from anneal import nn
-        >>> layer = nn.Softplus()
-        >>> handle = layer.register_full_backward_hook(lambda module, given, came: (came[0] * 10,))
-        >>> x = Tensor([0.0], requires_grad=True)
-        >>> layer(x).sum().backward(); x.grad
-        Tensor([10.], dtype=float32)
-        """
-        return hook_on(self, "pulled", hook, prepend)
-
-    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Call `hook(module, grad_output)` when the gradients of a call's results are there, before its own are taken;
-        what it gives replaces them. Otherwise as `register_full_backward_hook`.
-
-        Args:
-            hook: the function.
-            prepend: whether it runs before those that are there.
-
-        >>> from anneal import nn
-        >>> layer = nn.ReLU()
-        >>> handle = layer.register_full_backward_pre_hook(lambda module, came: (came[0] * 10,))
-        >>> x = Tensor([3.0], requires_grad=True)
-        >>> layer(x).sum().backward(); x.grad
-        Tensor([10.], dtype=float32)
-        """
-        return hook_on(self, "pulled_first", hook, prepend)
 
     # -- the tree -------------------------------------------------------------------------------------------------
 
@@ -578,95 +503,6 @@ class Module:
         """Forget every parameter's gradient, or with `set_to_none=False` make those that are there zeros."""
         for t in self.parameters():
             t.grad = None if set_to_none or t.grad is None else regraded(t, Tensor.zeros_like(t.grad).uop)
-
-    def to(
-        self,
-        *args: DTypeLike,
-        device: str | None = None,
-        dtype: DTypeLike | None = None,
-        non_blocking: bool = False,
-        memory_format: str | None = None,
-    ) -> Self:
-        """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same
-        objects; returns the module.
-
-        `non_blocking` and `memory_format` are of no account: nothing waits here before a value is read, and the
-        compiler chooses the layout.
-
-        Raises DTypeError for a dtype that is no float, DeviceError for a device that is not there.
-
-        >>> from anneal import nn
-        >>> nn.Linear(2, 1).to("bfloat16").weight.dtype
-        dtypes.bfloat16
-        """
-        for a in args:
-            if isinstance(a, str) and (a in device_names() or is_foreign(a)):
-                device = a
-            elif isinstance(a, Tensor):
-                device, dtype = a.device, a.dtype
-            elif a is not None and a not in (True, False):  # torch's third is non_blocking
-                dtype = a
-        device = None if device is None else resolve_device(device)
-        kind = None if dtype is None else as_dtype(dtype)
-        if kind is not None and not kind.is_float:
-            raise DTypeError(f"{type(self).__name__}.to: a module's dtype is a float, not {kind.name}")
-        changed = []
-        for *_, t in self._tensors(private=True):
-            own = kind if kind is not None and t.dtype.is_float else t.dtype
-            if own is not t.dtype or device not in (None, t.device):
-                new = t.detach().to(device=device).cast(own)
-                t._leave()
-                t._device, t.grad = new.device, None
-                t._assign(UOp(Op.CONTIGUOUS, own, (new.uop,)))
-                changed.append(t)
-        if changed:
-            outdate_captures("a module moved to another device or dtype")
-            realize(changed)
-        return self
-
-    def _place(self, device: str | None, dtype: DTypeLike | None) -> None:
-        """What a layer's `device=` and `dtype=` ask for."""
-        if device is not None or dtype is not None:
-            self.to(device=device, dtype=dtype)
-
-    def half(self) -> Self:
-        """Cast floats to float16: `.to("float16")`."""
-        return self.to(dtypes.float16)
-
-    def bfloat16(self) -> Self:
-        """Cast floats to bfloat16, `.to("bfloat16")`: half the memory; an optimiser keeps a float32 copy of the
-        parameters.
-        """
-        return self.to(dtypes.bfloat16)
-
-    def double(self) -> Self:
-        """Cast floats to float64: `.to("float64")`."""
-        return self.to(dtypes.float64)
-
-    def float(self) -> Self:
-        """Cast floats to float32: `.to("float32")`."""
-        return self.to(dtypes.float32)
-
-    def type(self, dst_type: DTypeLike) -> Self:
-        """Cast floats to `dst_type`: `.to(dst_type)`."""
-        return self.to(dtype=dst_type)
-
-    def share_memory(self) -> Self:
-        """The module itself: its tensors' memory is this process's."""
-        return self
-
-    def realize(self) -> Self:
-        """Compute every tensor now, together; returns the module."""
-        realize([t for *_, t in self._tensors()])
-        return self
-
-    def cpu(self) -> Self:
-        """Move every tensor to the cpu: `.to("cpu")`."""
-        return self.to("cpu")
-
-    def cuda(self, device: Any = None) -> Self:
-        """Raise DeviceError, which says the device to write instead: there is no CUDA."""
-        return self.to("cuda")
 
     # -- printing -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,112 @@
+"""The methods of a module that move its tensors to a device or a dtype, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+from anneal.backend import device_names, is_foreign
+from anneal.errors import DTypeError
+from anneal.ops import DTypeLike, as_dtype
+from anneal.runtime import outdate_captures, realize, resolve_device
+from anneal.tensor import Tensor
+from anneal.uop import Op, UOp, dtypes
+
+__all__ = ["Moved"]
+
+
+class Moved:
+    """What `Module` is made of: `to` and its short forms."""
+
+    if TYPE_CHECKING:
+
+        def _tensors(self, private: bool = False, recurse: bool = True) -> Iterator[tuple[str, Any, str, Tensor]]: ...
+
+    def to(
+        self,
+        *args: DTypeLike,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        non_blocking: bool = False,
+        memory_format: str | None = None,
+    ) -> Self:
+        """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same
+        objects; returns the module.
+
+        `non_blocking` and `memory_format` are of no account: nothing waits here before a value is read, and the
+        compiler chooses the layout.
+
+        Raises DTypeError for a dtype that is no float, DeviceError for a device that is not there.
+
+        >>> from anneal import nn
+        >>> nn.Linear(2, 1).to("bfloat16").weight.dtype
+        dtypes.bfloat16
+        """
+        for a in args:
+            if isinstance(a, str) and (a in device_names() or is_foreign(a)):
+                device = a
+            elif isinstance(a, Tensor):
+                device, dtype = a.device, a.dtype
+            elif a is not None and a not in (True, False):  # torch's third is non_blocking
+                dtype = a
+        device = None if device is None else resolve_device(device)
+        kind = None if dtype is None else as_dtype(dtype)
+        if kind is not None and not kind.is_float:
+            raise DTypeError(f"{type(self).__name__}.to: a module's dtype is a float, not {kind.name}")
+        changed = []
+        for *_, t in self._tensors(private=True):
+            own = kind if kind is not None and t.dtype.is_float else t.dtype
+            if own is not t.dtype or device not in (None, t.device):
+                new = t.detach().to(device=device).cast(own)
+                t._leave()
+                t._device, t.grad = new.device, None
+                t._assign(UOp(Op.CONTIGUOUS, own, (new.uop,)))
+                changed.append(t)
+        if changed:
+            outdate_captures("a module moved to another device or dtype")
+            realize(changed)
+        return self
+
+    def _place(self, device: str | None, dtype: DTypeLike | None) -> None:
+        """What a layer's `device=` and `dtype=` ask for."""
+        if device is not None or dtype is not None:
+            self.to(device=device, dtype=dtype)
+
+    def half(self) -> Self:
+        """Cast floats to float16: `.to("float16")`."""
+        return self.to(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """Cast floats to bfloat16, `.to("bfloat16")`: half the memory; an optimiser keeps a float32 copy of the
+        parameters.
+        """
+        return self.to(dtypes.bfloat16)
+
+    def double(self) -> Self:
+        """Cast floats to float64: `.to("float64")`."""
+        return self.to(dtypes.float64)
+
+    def float(self) -> Self:
+        """Cast floats to float32: `.to("float32")`."""
+        return self.to(dtypes.float32)
+
+    def type(self, dst_type: DTypeLike) -> Self:
+        """Cast floats to `dst_type`: `.to(dst_type)`."""
+        return self.to(dtype=dst_type)
+
+    def share_memory(self) -> Self:
+        """The module itself: its tensors' memory is this process's."""
+        return self
+
+    def realize(self) -> Self:
+        """Compute every tensor now, together; returns the module."""
+        realize([t for *_, t in self._tensors()])
+        return self
+
+    def cpu(self) -> Self:
+        """Move every tensor to the cpu: `.to("cpu")`."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> Self:
+        """Raise DeviceError, which says the device to write instead: there is no CUDA."""
+        return self.to("cuda")
