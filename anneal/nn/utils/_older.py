@@ -60,6 +60,11 @@ def _removed(what: str, module: Any, name: str, parts: tuple[str, ...]) -> Any:
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
     """Let the tensor `name` of `module` be one parameter again, after `weight_norm`; returns the module. Raises
     DataError if it is not of a length and a direction.
+
+    >>> from anneal import nn
+    >>> layer = remove_weight_norm(nn.utils.weight_norm(nn.Linear(2, 2)))
+    >>> sorted(name for name, _ in layer.named_parameters())
+    ['bias', 'weight']
     """
     return _removed("remove_weight_norm", module, name, ("_g", "_v"))
 
@@ -103,6 +108,11 @@ def spectral_norm(
 def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
     """Let the tensor `name` of `module` be one parameter again, after `spectral_norm`; returns the module. Raises
     DataError if it is not divided.
+
+    >>> from anneal import nn
+    >>> layer = remove_spectral_norm(nn.utils.spectral_norm(nn.Linear(2, 2)))
+    >>> sorted(name for name, _ in layer.named_parameters())
+    ['bias', 'weight']
     """
     _removed("remove_spectral_norm", module, name, ("_orig", "_u", "_v"))
     vars(module)["_spectral"].pop(name).remove()
