@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -71,10 +73,49 @@ def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any]
     fresh = generate(sink, target)
     if fresh.source != kernel.source and run(load(program.name, fresh)):
         return "the text that ran is not what code generation writes for this kernel, and that is right"
+    waiting = with_barriers(kernel.source)
+    if waiting is not None and _is_right(run, lambda: load(program.name, replace(kernel, source=waiting))):
+        return (
+            "it is right where threads wait around each use of shared memory: a missing barrier in the code of its opts"
+        )
     plain = _plain(sink, target)
     if plain is not None and plain.source != kernel.source and run(load(program.name, plain)):
         return "without its opts the kernel is right: an opt, or the code that is written for it, is wrong"
     return "code generation or the driver is wrong: the kernel is wrong without its opts too"
+
+
+def _is_right(run: Callable[[Any], bool | None], load: Callable[[], Any]) -> bool:
+    """Whether a program that a driver may refuse does it right."""
+    try:
+        return bool(run(load()))
+    except AnnealError:  # a barrier where not all threads come by
+        return False
+
+
+def with_barriers(source: str) -> str | None:
+    """The text of a kernel with a barrier before and after each statement on shared memory; None if it shares none.
+
+    Statements are those of the function and of its loops: within an `if` not all threads would wait.
+    """
+    names = re.findall(r"^var<workgroup> (\w+)", source, re.M)
+    if not names:
+        return None
+    shared = re.compile(rf"\b(?:{'|'.join(names)})\b")
+    out: list[str] = []
+    inside: list[str] = []  # the lines that opened the blocks around a line
+    block: list[str] = []  # the statement so far, of one line or an `if` with all that it encloses
+    for line in source.splitlines():
+        opens, loop = line.count("{") - line.count("}"), line.lstrip().startswith(("for ", "fn main"))
+        if not block and (not inside or loop or line.strip() == "}"):
+            out.append(line)
+            inside = [*inside, line] if opens > 0 else inside[: len(inside) + opens]
+            continue
+        block.append(line)
+        if sum(x.count("{") - x.count("}") for x in block) == 0:
+            wait = ["workgroupBarrier();"] if shared.search("\n".join(block)) else []
+            out += [*wait, *block, *wait]
+            block = []
+    return "\n".join([*out, *block]) + "\n"
 
 
 def _plain(sink: UOp, target: Any) -> Kernel | None:

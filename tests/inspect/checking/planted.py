@@ -198,6 +198,21 @@ def wrong_wgsl(change: Callable[[str], str]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def barriers_not_written() -> Iterator[None]:
+    """Code generation writes no barrier."""
+    from anneal.codegen import wgsl
+
+    right = wgsl._Writer.line
+
+    def wrong(self: Any, depth: int, text: str) -> None:
+        if "Barrier" not in text:
+            right(self, depth, text)
+
+    with mock.patch.object(wgsl._Writer, "line", wrong), fresh_programs():
+        yield
+
+
 def early_thread(source: str) -> str:
     """Every other thread stores in the place of the one before it."""
     return re.sub(r"^  p0\[n0\] = ", "  p0[n0 / 2i * 2i] = ", source, flags=re.M)
@@ -421,6 +436,10 @@ BUGS = [
         exponential, "webgpu", KERNELS, "wrong without its opts too",
     ),
     Bug("a missing barrier", partial(wrong_wgsl, dropped_barrier), row_sums, "webgpu", KERNELS, races=True),
+    Bug(
+        "a barrier that is not written",
+        barriers_not_written, row_sums, "webgpu", KERNELS, "a missing barrier", races=True,
+    ),
     Bug(
         "a thread in the place of its neighbour",
         partial(wrong_wgsl, early_thread), bent, "webgpu", KERNELS, "the text that ran is not what",
