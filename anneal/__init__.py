@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # the command's first import: until it is done nobody can cat
     from anneal import array_api as array_api
     from anneal import autograd as autograd
     from anneal import backends as backends
+    from anneal import compiler as compiler
     from anneal import cuda as cuda
     from anneal import distributions as distributions
     from anneal import fft as fft
@@ -50,8 +51,8 @@ def __dir__() -> list[str]:
 
     front = import_module("anneal.front")
     rooms = (
-        "amp", "array_api", "autograd", "backends", "cuda", "distributions", "fft", "func", "linalg", "nn", "optim",
-        "utils",
+        "amp", "array_api", "autograd", "backends", "compiler", "cuda", "distributions", "fft", "func", "linalg", "nn",
+        "optim", "utils",
     )  # fmt: skip
     own = set(globals()) - {"Any", "TYPE_CHECKING", "annotations"}
     return sorted({*own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})

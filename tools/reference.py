@@ -33,6 +33,7 @@ ROOMS = (
     ("anneal.amp", "amp", "anneal.amp"),
     ("anneal.cuda", "cuda", "anneal.cuda"),
     ("anneal.backends", "backends", "anneal.backends"),
+    ("anneal.compiler", "compiler", "anneal.compiler"),
     ("anneal.backends.cuda", "backends-cuda", "anneal.backends.cuda"),
     ("anneal.backends.cudnn", "backends-cudnn", "anneal.backends.cudnn"),
     ("anneal.autograd", "autograd", "anneal.autograd"),

@@ -75,7 +75,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "masked_scatter_", "multiply_", "nan_to_num_", "ne_", "neg_", "negative_", "nextafter_", "not_equal_", "pow_",
         "put_", "rad2deg_", "reciprocal_", "relu_", "remainder_", "renorm_", "round_", "rsqrt_", "scatter_",
         "scatter_add_", "scatter_reduce_", "sgn_", "sigmoid_", "sign_", "sin_", "sinc_", "sinh_", "sqrt_", "square_",
-        "subtract_", "tan_", "tanh_", "tril_", "triu_", "true_divide_", "trunc_", "xlogy_",
+        "squeeze_", "subtract_", "swapaxes_", "swapdims_", "t_", "tan_", "tanh_", "transpose_", "tril_", "triu_",
+        "true_divide_", "trunc_", "unsqueeze_", "xlogy_",
     ),
     "inplace_random": (
         "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_",

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, cast
 
+from anneal.errors import GradientError, ShapeError
 from anneal.ops import (
     activations,
     angles,
@@ -20,6 +21,7 @@ from anneal.ops import (
     indexing,
     linalg,
     logic,
+    movement,
     operators,
     placing,
     rounding,
@@ -29,6 +31,7 @@ from anneal.ops import (
 )
 from anneal.ops.arguments import checked
 from anneal.ops.inplace import changed, need_changeable
+from anneal.runtime import forbid_in_capture, outdate_captures
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -145,13 +148,19 @@ __all__: list[str] = [
     "sinh_",
     "sqrt_",
     "square_",
+    "squeeze_",
     "subtract_",
+    "swapaxes_",
+    "swapdims_",
+    "t_",
     "tan_",
     "tanh_",
+    "transpose_",
     "tril_",
     "triu_",
     "true_divide_",
     "trunc_",
+    "unsqueeze_",
     "xlogy_",
 ]
 
@@ -175,6 +184,40 @@ def _kin(op: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate[T
     return checked(cast("Callable[Concatenate[Tensor, P], Tensor]", change), name)
 
 
+def _turned(op: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """The op that gives its tensor the shape of `op`'s result."""
+    inner = inspect.unwrap(op)
+    name = f"{op.__name__}_"
+
+    @functools.wraps(inner)
+    def turn(x: Tensor, *args: P.args, **options: P.kwargs) -> Tensor:
+        if x.is_leaf and x.requires_grad:
+            raise GradientError(f"{name}: a leaf that requires a gradient keeps its shape; write y = x.{op.__name__}()")
+        views = [v for r in x._views or () if (v := r()) is not None and v._base is not None and v._base.root is x]
+        if views or (x._base is not None and x._is_part()):
+            raise ShapeError(
+                f"{name}: a tensor that is a view, or of which there are views, keeps its shape; write "
+                f"x = x.{op.__name__}(...)"
+            )
+        forbid_in_capture(f"{name} of a tensor", f"write x = x.{op.__name__}(...)")
+        outdate_captures("a tensor's shape was changed in place")
+        new = op(x, *args, **options)
+        if new is not x:
+            u, new._base, x._views = new.uop, None, None
+            x._take(u)
+        return x
+
+    turn.__module__ = __name__
+    turn.__doc__ = (
+        f"`{op.__name__}` in place: the tensor has that shape from now on. Raises ShapeError for a view and a tensor "
+        "with views, GradientError for a leaf that requires a gradient."
+    )
+    return checked(cast("Callable[Concatenate[Tensor, P], Tensor]", turn), name)
+
+
+squeeze_, unsqueeze_, t_ = _turned(movement.squeeze), _turned(movement.unsqueeze), _turned(movement.t)
+transpose_ = _turned(movement.transpose)
+swapaxes_, swapdims_ = _turned(movement.swapaxes), _turned(movement.swapdims)
 abs_ = _kin(operators.abs)
 absolute_ = _kin(rounding.absolute)
 acos_ = _kin(angles.acos)

@@ -17,6 +17,7 @@ from anneal.optim._formulas import (
     RAdam,
     RMSprop,
     Rprop,
+    SparseAdam,
 )
 from anneal.optim._lbfgs import LBFGS
 from anneal.optim._muon import Muon
@@ -39,6 +40,7 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
+    "SparseAdam",
     "clip_grad_norm_",
     "clip_grad_value_",
     "lr_scheduler",

@@ -25,6 +25,7 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
+    "SparseAdam",
     "States",
 ]
 
@@ -561,3 +562,40 @@ class Lion(Formula):
         s.put("exp_avg", mean * b2 + g * rest2)
         new: Tensor = p * (1 - lr * group["weight_decay"]) - lr * (mean * b1 + g * rest1).sign()
         return new
+
+
+class SparseAdam(Formula):
+    """Adam of the rows that a step looked up, as torch's of sparse gradients; the others keep value and moments.
+
+    Gradients are dense here: a row was looked up if its gradient is not all zeros. torch refuses dense gradients, and
+    also moves rows that were looked up and whose gradient is zero.
+
+    Args:
+        betas: how much of the mean and the mean of squares stays. eps: added to the root.
+        maximize: climbs.
+
+    >>> w = Tensor([[1.0], [1.0]], requires_grad=True)
+    >>> optimizer = SparseAdam([w], lr=0.5)
+    >>> w[0].sum().backward(); optimizer.step(); w.tolist()
+    [[0.5], [1.0]]
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        step = s.count()
+        first, second = s.share("betas", 0), s.share("betas", 1)
+        row = (g != 0).reshape(g.shape[0], -1).any(1).reshape(-1, *[1] * (g.ndim - 1)) if g.ndim > 1 else g != 0
+        m, v = s["exp_avg"], s["exp_avg_sq"]
+        m = s.put("exp_avg", row.where(m * first[0] + g * first[1], m))
+        v = s.put("exp_avg_sq", row.where(v * second[0] + g * g * second[1], v))
+        size = lr * _correction(second, step).sqrt() / _correction(first, step)
+        return row.where(p - size * m / (v.sqrt() + group["eps"]), p)

@@ -46,18 +46,7 @@ _INSTEAD = {
     "stft": "transforms of windows of x, by the room fft",
     "to_sparse": "x itself: there are no sparse tensors",
     "untyped_storage": "x.flatten(): a tensor's memory is the compiler's affair",
-    **{
-        f"{name}_": f"x = x.{name}({args}): what is changed in place keeps its shape"
-        for name, args in {
-            "squeeze": "",
-            "unsqueeze": "dim",
-            "t": "",
-            "transpose": "dim0, dim1",
-            "swapaxes": "axis0, axis1",
-            "swapdims": "dim0, dim1",
-            "as_strided": "size, stride",
-        }.items()
-    },
+    "as_strided_": "x = x.as_strided(size, stride): what is changed in place keeps its strides",
 }
 # Methods of rooms above this one, imported when the first of them is called.
 _SPECIAL = ("igamma", "igammac")

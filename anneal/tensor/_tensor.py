@@ -10,6 +10,7 @@ through it, the buffer's Storage remembers the graph it was computed from as `or
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
@@ -56,6 +57,7 @@ from anneal.runtime import (
 )
 from anneal.tensor import _interchange as interchange
 from anneal.tensor import _older as older
+from anneal.tensor._grad_fn import grad_fn
 from anneal.tensor._repr import html, text
 from anneal.uop import MOVEMENT, DType, Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import is_symbolic, product
@@ -314,6 +316,12 @@ class Tensor(Handle):
                 "it from the function, or use it inside; a function that takes it again starts with zero_grad()"
             )
         found: Tensor | None = self._grad
+        if found is None and not self._leaf and not interchange.retains_grad(self):
+            warnings.warn(
+                "grad: this tensor is no leaf, and backward() gives it no gradient: call retain_grad() on it before, "
+                "or ask the leaf that it was computed from",
+                stacklevel=2,
+            )
         return found
 
     @grad.setter
@@ -408,6 +416,7 @@ class Tensor(Handle):
     register_post_accumulate_grad_hook = transforms.register_post_accumulate_grad_hook
     retain_grad = transforms.retain_grad
     retains_grad = property(interchange.retains_grad)
+    grad_fn = property(grad_fn)
     data = property(interchange.data, interchange.set_data)
 
     if TYPE_CHECKING:  # found by `Handle.__getattr__`
@@ -1181,6 +1190,8 @@ class Tensor(Handle):
     sqrt_ = ops.sqrt_
     square_ = ops.square_
     subtract_ = ops.subtract_
+    squeeze_, unsqueeze_, t_, transpose_ = ops.squeeze_, ops.unsqueeze_, ops.t_, ops.transpose_
+    swapaxes_, swapdims_ = ops.swapaxes_, ops.swapdims_
     tan_ = ops.tan_
     tanh_ = ops.tanh_
     tril_ = ops.tril_

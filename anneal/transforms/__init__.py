@@ -8,6 +8,7 @@ nests of dicts, lists, tuples and named tuples with tensors at the leaves (`tree
 from anneal.transforms.accumulate import backward, regraded, take_results
 from anneal.transforms.batch import vmap
 from anneal.transforms.batching import BATCHING
+from anneal.transforms.calls import derivative_of
 from anneal.transforms.custom import custom_jvp, custom_vjp
 from anneal.transforms.derivatives import attached, wants_gradient
 from anneal.transforms.forward import jvp
@@ -36,6 +37,7 @@ __all__ = [
     "backward",
     "custom_jvp",
     "custom_vjp",
+    "derivative_of",
     "grad",
     "gradient",
     "hessian",

@@ -33,7 +33,7 @@ _KEPT = 64
 def regraded(t: Tensor, u: UOp) -> Tensor:
     """The gradient of `t`, which shows `u` from now on under all of its names, as torch changes it in place; a new
     tensor where there is none, or where a gradient flows through it."""
-    g = t.grad
+    g = t.grad if t.is_leaf else t._grad  # who asks for that of no leaf is warned
     if g is None or g._wants:
         return t._new_plain(u)
     g._become(u)
@@ -134,7 +134,8 @@ def _added(through: Tensor | None, root: UOp, seed: UOp, live: list[Tensor], nod
         if several:
             reached = True
             g = hooked(t, functools.reduce(UOp.__add__, several))
-            total = g if t.grad is None else t.grad.uop + g
+            before = t.grad if t.is_leaf else t._grad
+            total = g if before is None else before.uop + g
             t.grad = regraded(t, total) if through is None else t._new(total, through)
             after_accumulation(t)
     return reached

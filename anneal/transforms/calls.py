@@ -55,7 +55,7 @@ class Derivative:
 
 
 def derivative_of(y: UOp) -> Derivative | None:
-    """The Derivative of a result, None for any other node."""
+    """The Derivative of the result `y`, None for any other node."""
     if y.op is not Op.CUSTOM_DERIVATIVE or y.arg[0] != "function":
         return None
     found: Derivative = y.src[-1].arg.derivative

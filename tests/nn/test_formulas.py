@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from anneal import nn
+from anneal.optim import SparseAdam
 from anneal.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -76,3 +77,15 @@ def test_convolutions(device: str) -> None:
     up = nn.ConvTranspose2d(2, 3, 2, stride=2, bias=False)
     want = np.einsum("bihw,iokl->bohkwl", image, up.weight.numpy()).reshape(1, 3, 6, 6)
     np.testing.assert_allclose(up(Tensor(image)).numpy(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_sparse_adam_moves_the_rows_that_were_looked_up() -> None:
+    """Beside torch 2.13's of sparse gradients."""
+    w = Tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], requires_grad=True)
+    optimizer = SparseAdam([w], lr=0.1)
+    for rows in ([0, 1], [1], [2, 1], [0, 0]):
+        optimizer.zero_grad()
+        (nn.functional.embedding(Tensor(rows), w) ** 2).sum().backward()
+        optimizer.step()
+    torchs = [0.8237913847, 1.8242074251, 2.7003815174, 3.7002739906, 4.9361186028, 5.9361186028]
+    assert w.reshape(-1).tolist() == pytest.approx(torchs, rel=1e-6)

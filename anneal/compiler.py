@@ -1,0 +1,69 @@
+"""torch's `compiler`, for programs that steer `an.compile` by it: most of it has nothing to do here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from anneal.runtime import here
+
+__all__ = [
+    "allow_in_graph",
+    "cudagraph_mark_step_begin",
+    "disable",
+    "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
+    "reset",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def reset() -> None:
+    """Nothing: a jit function guards what it depends on, and `f.reset()` forgets the captures of one."""
+
+
+def is_compiling() -> bool:
+    """Whether a function of `jit` or `compile` is being captured.
+
+    >>> is_compiling()
+    False
+    """
+    return bool(here.recordings)
+
+
+is_dynamo_compiling = is_compiling
+
+
+def is_exporting() -> bool:
+    """False: `onnx.export` runs the program as it is."""
+    return False
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """The function itself, which runs as it stands where nothing is captured. Inside a function that `jit` captures it
+    is captured with it: call it outside, or leave jit away.
+
+    Args:
+        fn: a function; None for a decorator.
+        recursive: of no account.
+        reason: of no account.
+
+    >>> disable(len)([1, 2])
+    2
+    """
+    return (lambda function: function) if fn is None else fn
+
+
+def allow_in_graph(fn: F) -> F:
+    """The function itself: all calls are part of a capture.
+
+    Args:
+        fn: a function.
+    """
+    return fn
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Nothing: results of a replay have memory of their own."""

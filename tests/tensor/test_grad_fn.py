@@ -1,0 +1,147 @@
+"""`grad_fn`, `.grad` of what is no leaf, in-place ops that change a shape, the room `compiler`: as torch has them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anneal as an
+from anneal.errors import GradientError, ShapeError
+from anneal.runtime import JitError
+
+F = an.nn.functional
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda x: x + 1, "AddBackward0"),
+        (lambda x: 2 * x, "MulBackward0"),
+        (lambda x: x / 2, "DivBackward0"),
+        (lambda x: x - x * 2, "SubBackward0"),
+        (lambda x: x @ x, "MmBackward0"),
+        (lambda x: x.sum(), "SumBackward0"),
+        (lambda x: x.mean(), "MeanBackward0"),
+        (lambda x: x.exp(), "ExpBackward0"),
+        (lambda x: x**2, "PowBackward0"),
+        (lambda x: x.reshape(-1), "ViewBackward0"),
+        (lambda x: F.linear(x, x, x[0]), "AddmmBackward0"),
+        (lambda x: F.mse_loss(x, x * 2), "MseLossBackward0"),
+        (lambda x: F.softmax(x, 0), "SoftmaxBackward0"),
+    ],
+)
+def test_the_name_of_a_function(make: Callable[[Any], Any], name: str) -> None:
+    x = an.ones(2, 2, requires_grad=True)
+    for y in (make(x), make(x)):
+        assert (y.grad_fn.name(), repr(y.grad_fn), y.grad_fn.next_functions) == (name, f"<{name}>", ())
+        y.tolist()
+        assert y.grad_fn.name() == name
+        assert y.detach().grad_fn is None
+    assert x.grad_fn is None
+
+
+def test_a_function_of_the_users_has_its_name() -> None:
+    class Twice(an.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, a: Any) -> Any:
+            return a * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 2
+
+    assert repr(Twice.apply(an.ones(2, requires_grad=True)).grad_fn) == "<TwiceBackward>"
+
+
+def test_the_gradient_of_what_is_no_leaf_is_a_warning() -> None:
+    x = an.ones(2, requires_grad=True)
+    y = x * 2
+    with pytest.warns(UserWarning, match="no leaf"):
+        assert y.grad is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y = x * 2
+        y.retain_grad()
+        assert y.grad is None
+        y.sum().backward()
+        assert y.grad is not None
+        assert x.grad is not None
+        assert an.ones(2).grad is None
+        z = x * 2
+        (z * z).sum().backward(inputs=[z])
+        assert z.grad is not None
+        assert z.grad.tolist() == [4.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "shape"),
+    [
+        (lambda x: x.unsqueeze_(0), (1, 2, 1, 3)),
+        (lambda x: x.unsqueeze_(-1), (2, 1, 3, 1)),
+        (lambda x: x.squeeze_(), (2, 3)),
+        (lambda x: x.squeeze_(1).t_(), (3, 2)),
+        (lambda x: x.transpose_(0, 2), (3, 1, 2)),
+        (lambda x: x.swapaxes_(0, 1), (1, 2, 3)),
+        (lambda x: x.swapdims_(1, 2), (2, 3, 1)),
+    ],
+)
+def test_ops_in_place_that_change_the_shape(change: Callable[[Any], Any], shape: tuple[int, ...], device: str) -> None:
+    for computed in (False, True):
+        x = (an.arange(6.0, device=device) * 2).reshape(2, 1, 3).clone()
+        x = x.realize() if computed else x
+        y = x + 0
+        assert change(x) is x
+        assert tuple(x.shape) == shape
+        x += 1
+        np.testing.assert_array_equal(np.sort(x.numpy(), None), np.arange(6) * 2 + 1)
+        assert tuple(y.shape) == (2, 1, 3)
+    w = an.ones(2, 1, 3, device=device, requires_grad=True)
+    x = w * 3
+    change(x)
+    (x * x).sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == (w.detach() * 18).tolist()
+
+
+def test_the_shape_of_views_and_leaves_stays() -> None:
+    x = an.zeros(2, 3)
+    v = x[0]
+    for t in (x, v):
+        with pytest.raises(ShapeError, match="is a view, or of which there are views"):
+            t.unsqueeze_(0)
+    with pytest.raises(GradientError, match="keeps its shape"):
+        an.ones(2, requires_grad=True).unsqueeze_(0)
+
+    outer = an.zeros(2)
+
+    @an.jit
+    def f(y: Any) -> Any:
+        outer.unsqueeze_(0)
+        return y + outer
+
+    with pytest.raises(JitError, match="unsqueeze_"):
+        for _ in range(3):
+            f(an.ones(2))
+
+
+def test_the_room_compiler() -> None:
+    c = an.compiler
+    c.reset()
+    c.cudagraph_mark_step_begin()
+    seen = []
+
+    @an.jit
+    @c.disable(recursive=False)
+    @c.disable
+    @c.allow_in_graph
+    def f(x: Any) -> Any:
+        seen.append(c.is_compiling()) if len(seen) < 9 else None
+        return x * 2
+
+    assert [f(an.ones(1) * i).item() for i in range(4)] == [0.0, 2.0, 4.0, 6.0]
+    assert not c.is_compiling()
+    assert not c.is_exporting()
