@@ -320,7 +320,7 @@ WITHOUT = {
     MAKES: "arange bartlett_window blackman_window empty empty_like eye from_numpy full full_like hamming_window hann_window kaiser_window linspace logspace new_empty_strided "
     "new_empty new_full new_ones new_tensor new_zeros normal ones ones_like rand rand_like randint randn randn_like randperm "
     "tri tril_indices triu_indices uniform zeros zeros_like",
-    PYTHON: "assign backward detach dim element_size item manual_seed nbytes ndimension nelement no_grad numel numpy realize stride "
+    PYTHON: "assign backward detach dim element_size item manual_seed ndimension nelement no_grad numel numpy realize stride "
     "get_device is_complex is_conj is_inference is_neg is_nonzero is_pinned is_same_size is_shared is_signed "
     "detach_ pin_memory share_memory_ to_dense type register_hook register_post_accumulate_grad_hook retain_grad "
     "requires_grad_ rows to to_device cpu tolist type_as zero_grad take_running_updates float",
