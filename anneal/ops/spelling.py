@@ -29,6 +29,7 @@ _SPELLINGS = {
     "pad": ("padding",),
     "size": ("shape",),
     "split_size_or_sections": ("split_size",),
+    "value": ("src",),  # of scatter, where it is a number
     "x1": ("a",),
     "x2": ("b",),
 }

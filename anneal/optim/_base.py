@@ -224,7 +224,7 @@ class Optimizer:
         if not isinstance(param_group, Mapping) or "params" not in param_group:
             raise SettingError(f'{name}: a group is a dict with "params", its tensors, not {said(param_group)}')
         unknown = [k for k in param_group if k != "params" and k not in self.defaults]
-        if unknown:
+        if unknown and not isinstance(param_group, ParameterGroup):  # another optimiser's groups keep its settings
             raise SettingError(f"{name}: unknown setting {unknown[0]!r}; known: {', '.join(self.defaults)}")
         group = {**self.defaults, **param_group}
         tensors = group["params"] = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])

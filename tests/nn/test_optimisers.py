@@ -391,3 +391,18 @@ def test_a_users_optimiser_keeps_its_state_by_parameter() -> None:
         optimizer.step()
     assert optimizer.state[weight]["step"] == 2
     np.testing.assert_allclose(weight.numpy(), [1 - 0.2 - 0.1 * (1.0 + 1.6)], rtol=1e-6)
+
+
+def test_an_optimiser_may_be_built_on_anothers_groups() -> None:
+    class Outer(optim.Optimizer):
+        def __init__(self, params: Any, rho: float, **options: Any) -> None:
+            super().__init__(params, {"rho": rho, **options})
+            self.base = optim.SGD(self.param_groups, **options)
+            self.param_groups = self.base.param_groups
+
+    weight = Tensor([1.0], requires_grad=True)
+    outer = Outer([weight], rho=0.5, lr=0.1)
+    assert outer.param_groups[0]["rho"] == 0.5
+    (weight * weight).sum().backward()
+    outer.base.step()
+    np.testing.assert_allclose(weight.numpy(), [0.8], rtol=1e-6)
