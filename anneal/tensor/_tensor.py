@@ -348,6 +348,7 @@ class Tensor(Handle):
         if requires_grad and not self.uop.dtype.is_float:
             raise DTypeError(
                 f"requires_grad: only floats have gradients, not {self.uop.dtype.name}; use .float() first"
+                + ("" if self.shape else ", or write empty(n) for torch's Tensor(n), n elements: Tensor(n) is a number")
             )
         if not requires_grad and not self._leaf:
             raise GradientError("requires_grad: only a leaf can decline its gradient; use .detach()")

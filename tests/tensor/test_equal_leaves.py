@@ -11,6 +11,7 @@ import anneal as an
 from anneal import nn, optim
 from anneal.runtime import cache_statistics
 
+pytestmark = pytest.mark.usefixtures("own_process")
 VALUES = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
 SHARED = an.tensor(VALUES)
 
@@ -57,6 +58,8 @@ def test_a_loop_that_zeroes_parameters_makes_no_plan_after_the_first_rounds() ->
         with an.no_grad():
             for layer in layers:
                 layer.bias.copy_(layer.weight.sum(1))
+        for layer in layers:
+            layer.zero_grad()
         (layers[0](an.ones(2, 3)) * layers[1](an.ones(2, 3))).sum().backward()
         [layer.bias.grad.numpy() for layer in layers]
         made.append(cache_statistics()[1])

@@ -14,20 +14,15 @@ import anneal as an
 from anneal import nn, settings
 from anneal.backend import get_device
 from anneal.errors import GradientError, TransformError
-from anneal.runtime.context import here
 from anneal.tensor import Tensor, grad, jit, vmap
-from anneal.uop import SYMBOLIC, arena
+from anneal.uop import arena
 from anneal.utils.checkpoint import checkpoint, checkpoint_sequential
 from tests.transforms import hook_programs
 
 A = np.array([1.0, 2.0], np.float32)
 
 
-@pytest.fixture(autouse=True)
-def in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other tests made of the process (Variables, calls of the host) has no notes of earlier uses kept."""
-    monkeypatch.setattr(SYMBOLIC, "seen", False)
-    monkeypatch.setattr(here.context.tensors, "host_calls", False)
+pytestmark = pytest.mark.usefixtures("own_process")
 
 
 def _leaf() -> Tensor:
