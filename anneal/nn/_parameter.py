@@ -18,7 +18,8 @@ class Parameter(Tensor):
 
     Args:
         data: a tensor, an array, a nested list or a number, of floats. A tensor of this device and dtype shares its
-            values with the parameter, as with a view: who changes one in place changes both. Its gradient ends here.
+            values with the parameter, as with a view: who changes one in place changes both. Its gradient ends here. `Tensor(n)` of a whole number stands for n
+            elements, as in torch.
         requires_grad: whether it trains.
         device, dtype: as for `Tensor`; those of `data` if it is a tensor.
 
@@ -40,6 +41,9 @@ class Parameter(Tensor):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
+        if requires_grad and isinstance(data, Tensor) and not data.shape and data.dtype.is_int and data.uop.is_const:
+            # torch's Tensor(n) has n elements, where ours is the number n, which cannot train
+            data = Tensor.zeros(data.uop.arg, device=data.device)
         super().__init__(data, device, dtype, requires_grad)
         if isinstance(data, Tensor) and data is not self and (data.device, data.dtype) == (self.device, self.dtype):
             shared = data.detach()._base

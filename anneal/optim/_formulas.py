@@ -1,7 +1,6 @@
 """Optimisers whose update is a formula of tensors: parameter, gradient, rate and state to the new parameter.
 
-Numbers that change from step to step (rates, counts) are data, so every step runs the same kernels. Arguments are
-torch's; `foreach`, `capturable`, `differentiable` and `fused` say how torch computes, and are of no account here.
+Rates and counts are data, so every step runs the same kernels. Arguments are those of torch.
 """
 
 from __future__ import annotations

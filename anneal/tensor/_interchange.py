@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
@@ -10,7 +11,7 @@ import numpy as np
 
 from anneal.errors import DTypeError, GradientError, JitError, ShapeError
 from anneal.ops import axis_of, grad_enabled, made, whole, zeros
-from anneal.runtime import forbid_in_capture, forbid_in_jit, outdate_captures
+from anneal.runtime import forbid_in_capture, forbid_in_jit, outdate_captures, storage_of
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import most, product
 
@@ -46,6 +47,18 @@ def set_data(x: Tensor, value: Any) -> None:
         x.requires_grad_()  # a node of its own: equal ones are one
     if other._base is not None:
         x._part_of(value, other._base.step)
+
+
+def has_twin(x: Tensor) -> bool:
+    """Whether another leaf shows the same memory: a tensor that became a parameter twice."""
+    storage = storage_of(x.uop)
+    if storage is None:
+        return False
+    other = None if storage.leaf is None else storage.leaf()
+    if other is not None and other is not x and other._wants and other.late is None and other.uop is x.uop:
+        return True
+    storage.leaf = weakref.ref(x)
+    return False
 
 
 def retains_grad(x: Tensor) -> bool:

@@ -360,23 +360,12 @@ class Tensor(Handle):
                 # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
                 self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf")
                 here.context.tensors.lazy_leaves |= self.uop.weak
-            elif self._has_twin():
+            elif interchange.has_twin(self):
                 self.uop = self._leaf_of(self.uop)  # two parameters of one tensor have a gradient each
             here.context.tensors.leaves[id(self)] = self
         else:
             here.context.tensors.leaves.pop(id(self), None)
         return self
-
-    def _has_twin(self) -> bool:
-        """Whether another leaf shows the same memory: a tensor that became a parameter twice."""
-        storage = storage_of(self.uop)
-        if storage is None:
-            return False
-        other = None if storage.leaf is None else storage.leaf()
-        if other is not None and other is not self and other._wants and other.late is None and other.uop is self.uop:
-            return True
-        storage.leaf = weakref.ref(self)
-        return False
 
     def _set_wants(self, value: Any) -> None:
         if not isinstance(value, bool):
@@ -428,7 +417,7 @@ class Tensor(Handle):
 
     @checked
     def cast(self, dtype: DTypeLike) -> Tensor:
-        """Every element converted to `dtype`. Floats truncate to ints and stop at the ends of the range.
+        """Every element converted to `dtype`. Floats truncate to ints.
 
         >>> Tensor([1.7, -1.7]).cast("int32")
         Tensor([ 1, -1], dtype=int32)

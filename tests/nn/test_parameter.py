@@ -11,7 +11,7 @@ import pytest
 from anneal import nn
 from anneal.errors import DTypeError
 from anneal.nn import functional_call
-from anneal.tensor import Tensor, grad, io, jit, jvp, no_grad, vmap
+from anneal.tensor import Tensor, dtypes, grad, io, jit, jvp, no_grad, vmap
 
 START = np.array([1.0, -2.0, 3.0], np.float32)
 
@@ -210,3 +210,11 @@ def test_nothing_is_recorded_for_it_without_gradients() -> None:
     p = nn.Parameter(START)
     with no_grad():
         assert not (p * 2).requires_grad
+
+
+def test_a_parameter_of_a_size_has_so_many_elements() -> None:
+    """torch's `Parameter(torch.Tensor(n))`: the number n could not train."""
+    bias = nn.Parameter(Tensor(5))
+    assert bias.shape == (5,)
+    assert bias.dtype is dtypes.float32
+    assert bias.requires_grad
