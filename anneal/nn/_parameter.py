@@ -18,8 +18,8 @@ class Parameter(Tensor):
 
     Args:
         data: a tensor, an array, a nested list or a number, of floats. A tensor of this device and dtype shares its
-            values with the parameter, as with a view: who changes one in place changes both. Its gradient ends here. `Tensor(n)` of a whole number stands for n
-            elements, as in torch.
+            values with the parameter, as with a view: who changes one in place changes both. Its gradient ends here.
+            `Tensor(n)` of a whole number stands for n elements, as in torch.
         requires_grad: whether it trains.
         device, dtype: as for `Tensor`; those of `data` if it is a tensor.
 
