@@ -15,7 +15,7 @@ from anneal.ops import grad_enabled, no_grad
 from anneal.runtime import here
 from anneal.tensor._tensor import Tensor
 from anneal.transforms import gradient, hooked, leaf_nodes, releasing
-from anneal.uop import UOp, const
+from anneal.uop import Op, UOp, const
 
 __all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
 
@@ -172,7 +172,8 @@ def _given(
                 f"autograd.grad: no output depends on an input of shape {t.shape}; allow_unused=True gives None for it"
             )
         return Tensor.zeros(*t.shape, dtype=t.dtype, device=t.device) if zeros else None
-    return t._new(g, *results) if create_graph else t._new_plain(g)
+    # without create_graph no gradient flows through it, though it is computed of the leaves
+    return t._new(g, *results) if create_graph else t._new_plain(UOp(Op.DETACH, g.dtype, (g,)))
 
 
 def _seeds(results: list[Tensor], weights: Any) -> list[UOp]:

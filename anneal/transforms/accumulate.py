@@ -136,7 +136,7 @@ def _added(through: Tensor | None, root: UOp, seed: UOp, live: list[Tensor], nod
             g = hooked(t, functools.reduce(UOp.__add__, several))
             before = t.grad if t.is_leaf else t._grad
             total = g if before is None else before.uop + g
-            t.grad = regraded(t, total) if through is None else t._new(total, through)
+            t.grad = regraded(t, _ended(total)) if through is None else t._new(total, through)
             after_accumulation(t)
     return reached
 
@@ -170,7 +170,10 @@ def _known(
 
     def compute() -> tuple[list[UOp | None], list[Any]]:
         grads = gradient_of(numbering.node(root), seed, [n for _, n, _ in seen])
-        nodes = [g if g is None or old is None else old.uop + g for g, old in zip(grads, before, strict=True)]
+        nodes = [
+            None if g is None else _ended(g if old is None else old.uop + g)
+            for g, old in zip(grads, before, strict=True)
+        ]
         made[:] = nodes
         return nodes, [None if u is None else u.provenance[1:3] for u in nodes]
 
@@ -193,6 +196,11 @@ def _known(
                 if grad._views is not None:
                     grad._outdate_views()
     return any(template is not None for template in templates)
+
+
+def _ended(g: UOp) -> UOp:
+    """A gradient through which none flows: what is made of it is no function of the leaves that it is computed of."""
+    return g if g.op in (Op.DETACH, Op.CONST) else UOp(Op.DETACH, g.dtype, (g,))
 
 
 def _base(u: UOp) -> UOp:
