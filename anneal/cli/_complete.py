@@ -62,9 +62,15 @@ def methods() -> list[str]:
     """The names of the public methods of Tensor."""
     text = _text("tensor/_tensor.py")
     properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", text))
-    properties |= set(re.findall(r"^    (\w+) = property\(", text, re.MULTILINE))
-    names = re.findall(r"^    (?:def )?([a-z]\w*)(?: = |\()", text, re.MULTILINE)
-    return sorted(set(names) - properties)
+    names = set(re.findall(r"^    def ([a-z]\w*)\(", text, re.MULTILINE))
+    for told, value in re.findall(
+        r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)", text, re.MULTILINE
+    ):  # `a = b = f`, `a, b = f, g`
+        found = re.findall(r"\w+", told)
+        (properties if re.match(r"property\(|map\((?:property|MethodsLater)|True|False|\"", value) else names).update(
+            found
+        )
+    return sorted(names - properties)
 
 
 def script(named: str | None = None) -> str:

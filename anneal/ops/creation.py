@@ -350,7 +350,7 @@ def kaiser_window(
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.kaiser_window(4, beta=2.0).round(2)
-    Tensor([0.44, 0.87, 1.  , 0.87], dtype=float32)
+    Tensor([0.44, 0.83, 1.  , 0.83], dtype=float32)
     """
     (n,) = _sizes("kaiser_window", (window_length,))
     places: Any = arange(n, device=device).cast(_FLOAT32) * (2 / max(1, n if periodic else n - 1)) - 1.0

@@ -86,8 +86,8 @@ def sum(
     may be needed; where nothing is known it wraps around.
 
     >>> from anneal.tensor import Tensor
-    >>> Tensor([[1, 2], [3, 4]]).sum(axis=0)
-    Tensor([4, 6], dtype=int32)
+    >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).sum(axis=0)
+    Tensor([4., 6.], dtype=float32)
     """
     axis = one_of("sum", axis, dim)
     return folded(x, "sum", Op.ADD, axis, dtype, lambda u: _along("sum", Op.ADD, u, axis, keepdim))
