@@ -63,13 +63,10 @@ def methods() -> list[str]:
     text = _text("tensor/_tensor.py")
     properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", text))
     names = set(re.findall(r"^    def ([a-z]\w*)\(", text, re.MULTILINE))
-    for told, value in re.findall(
-        r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)", text, re.MULTILINE
-    ):  # `a = b = f`, `a, b = f, g`
-        found = re.findall(r"\w+", told)
-        (properties if re.match(r"property\(|map\((?:property|MethodsLater)|True|False|\"", value) else names).update(
-            found
-        )
+    several = r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)"  # `a = b = f`, `a, b = f, g`
+    for told, value in re.findall(several, text, re.MULTILINE):
+        none = re.match(r"property\(|map\((?:property|MethodsLater)|True|False|\"", value)
+        (properties if none else names).update(re.findall(r"\w+", told))
     return sorted(names - properties)
 
 
