@@ -245,6 +245,8 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
     """A scatter as rows: how many there are, the row of each value row, the values, and the tensor they are of."""
     i = index_node(x, name, index)
     s = x.uop.shape
+    if not i.shape and len(s) == 1:
+        i = nodes.reshape(i, (1,))  # one place of a row
     at = _fits(name, dim, i.shape, s, "this tensor's")
     i = places(x, name, i, at)
     given = x._lift(name, src)

@@ -364,3 +364,11 @@ def test_triangles_and_their_gradients(name: str) -> None:
         found.append([t.detach().numpy() for t in parts])
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_one_place_of_a_row_is_an_index_of_no_axes() -> None:
+    """As a data set's one-hot targets are written: `zeros(10).scatter_(0, tensor(y), value=1)`."""
+    assert an.zeros(4).scatter_(0, an.tensor(2), value=1).tolist() == [0.0, 0.0, 1.0, 0.0]
+    assert an.zeros(4).scatter_add(0, an.tensor(1), an.tensor(3.0)).tolist() == [0.0, 3.0, 0.0, 0.0]
+    with pytest.raises(ShapeError, match="need as many axes"):
+        an.zeros(2, 2).scatter(0, an.tensor(1), 1.0)
