@@ -24,7 +24,7 @@ from tests.conftest import opened
 from tests.fuzz import programs
 from tests.fuzz.force import forced
 from tests.fuzz.generate import program
-from tests.fuzz.programs import Arrays, Failure, build, expected, run_variables, shrink
+from tests.fuzz.programs import Failure, Known, build, expected, run_variables, shrink
 from tests.tiers import thinned
 
 COUNT, PARTS, BATCH = 2000, 20, 25
@@ -34,13 +34,14 @@ ONCE_FAILED = (2155, 2675, 2734, 2827, 2867, 3459, 4582, 6349, 7774, 107167)
 
 
 @functools.lru_cache(4096)
-def _known(seed: int) -> tuple[Arrays, Arrays]:
-    return expected(program(seed))
+def _known(seed: int, device: str) -> Known:
+    known = expected(program(seed)) if device == "cpu" else _known(seed, "cpu")
+    return expected(program(seed), device) if device != "cpu" and known.looks else known
 
 
 def run(seeds: range, devices: Sequence[str], batch: int) -> list[Failure]:
     """As programs.run, but what the interpreter says of a program is asked once for all tests of this process."""
-    return programs.run(seeds, devices, batch, lambda p: _known(p.seed))
+    return programs.run(seeds, devices, batch, lambda p, device: _known(p.seed, device))
 
 
 # A part's two rows one after the other: see `_known`. Mesa takes most of the time to compile for webgpu.

@@ -107,7 +107,7 @@ def check_program(seed: int, path: Path) -> None:
     got = dict(zip(p.outputs, run_file(path, values), strict=True))
     for name, dtype in widened.items():
         got[name] = got[name].astype(getattr(ml_dtypes, dtype))
-    found = difference("cpu", *expected(p), got)
+    found = difference("cpu", *expected(p)[:2], got)
     assert found is None, f"program {seed}: {found}\n{p.source()}"
 
 
