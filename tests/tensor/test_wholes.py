@@ -224,3 +224,11 @@ def test_sums_on_a_gpu(webgpu: str) -> None:
             small.sum()
         with pytest.raises(RangeError, match=r"sum: .* device 'webgpu' has no int64"):
             an.arange(100000, device="webgpu").sum()
+
+
+def test_sums_of_what_is_found_to_be_one_number_fit(device: str) -> None:
+    """Rules that run after the call find x - x to be zeros: their products were held to be too large."""
+    x = Tensor(np.arange(6, dtype=np.int32).reshape(2, 3), device=device)
+    for zeros in (x - x, x ^ x):
+        for found in (zeros.sum(axis=1), zeros.prod(axis=1), zeros @ x.T, zeros.cumsum(axis=1)):
+            assert not found.numpy().any()
