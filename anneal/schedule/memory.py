@@ -14,8 +14,8 @@ __all__ = ["arrange", "nbytes", "peak_bytes", "uses"]
 
 Memory = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, DType], ...]]
 
-# Up to this many bytes of temporaries the order that leaves most to run side by side is taken; above it, the one that
-# needs least memory: then the values are large, and so is the work on each.
+# Where temporaries take up to this many bytes, the order that leaves most to run side by side is taken; above it, the
+# one that needs least memory: then the values are large, and so is the work on each.
 _SMALL_PROGRAM = 256 << 20
 # The same where calls run one at a time, and lose nothing but values in a processor's cache.
 _SMALL_IN_TURN = 32 << 20
@@ -50,12 +50,12 @@ def arrange(
     p = _Program(values, calls, overwrites or {})
     early = _early_levels(p.ahead)
     late = sorted(range(len(calls)), key=_late_levels(p.ahead, early).__getitem__)
-    order, memory = late, None
-    if p.peak(late) > _SMALL_PROGRAM:
+    order, memory = late, p.pieces(late)
+    if sum(size for size, _ in memory[1]) > _SMALL_PROGRAM:
         by_level = sorted(range(len(calls)), key=early.__getitem__)
         wide = [late, by_level, list(range(len(calls)))]
         order = min(wide, key=p.peak)
-        memory = p.pieces(order)
+        memory = memory if order == late else p.pieces(order)
         enough = _WORTH_WAITING * sum(size for size, _ in memory[1])
         if p.certain(order[p.peak_at(order)[1]]) >= enough:
             return [calls[n] for n in order], memory
@@ -69,7 +69,7 @@ def arrange(
             total = sum(size for size, _ in pieces[1])
             if total < enough:
                 enough, order, memory = total, other, pieces
-    return [calls[n] for n in order], memory or p.pieces(order)
+    return [calls[n] for n in order], memory
 
 
 def _in_turn(values: Sequence[Value], calls: Sequence[Call], overwrites: Mapping[int, int]) -> list[Call]:

@@ -196,7 +196,8 @@ def first_of(x: UOp, y: UOp, axes: tuple[int, ...]) -> tuple[UOp, UOp]:
     sizes = [x.shape[a] for a in axes]
     count = product(sizes)
     if isinstance(count, int) and count <= _PLACES:
-        found = spread(const(dtypes.int32, count - 1), y.shape)
+        place = place.cast(dtypes.uint8)  # the first is kept for the backward pass
+        found = spread(const(dtypes.uint8, count - 1), y.shape)
         for p, at in reversed(list(enumerate(itertools.product(*map(range, sizes))))[:-1]):
             part = dict(zip(axes, at, strict=True))
             pairs = tuple([(part[i], part[i] + 1) if i in part else (0, n) for i, n in enumerate(x.shape)])

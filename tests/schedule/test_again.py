@@ -99,7 +99,8 @@ def figures(case: Case) -> tuple[int, int, int, float]:
     return len(plan.calls), peak_bytes(plan.values, plan.calls), sum(n for n, _ in plan.temporaries), moved
 
 
-@pytest.mark.parametrize(("name", "kernels", "mib", "spread"), [("gpt2", 96, 860, 1.03), ("resnet18", 237, 255, 1.2)])
+# resnet18 needs most where no value is as large as its largest, whose piece is not filled there.
+@pytest.mark.parametrize(("name", "kernels", "mib", "spread"), [("gpt2", 96, 860, 1.03), ("resnet18", 236, 253, 1.33)])
 def test_a_step_s_memory(name: str, kernels: int, mib: int, spread: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_WORTH_WAITING", 1.0)  # any saving is taken
     clear_cache()
