@@ -381,7 +381,9 @@ def _integers(out: Measured) -> None:
         with np.errstate(all="ignore"):
             whole = np.trunc(np.where(np.isnan(floats), 0, floats).astype(np.float64))
             whole = [int(x) if abs(x) < inf else int(math.copysign(2**70, x)) for x in whole]
-            want = np.array([min(max(x, info.min), info.max) for x in whole], object)
+            ends = info if info.bits >= 32 else np.iinfo("int32")
+            whole = [min(max(x, ends.min), ends.max) for x in whole]
+            want = np.array([(x - info.min) % 2**info.bits + info.min for x in whole], object)
         got = Tensor(floats).cast(getattr(dtypes, kind)).numpy()
         out.casts[f"float32 -> {kind}"] = int((got.astype(object) != want).sum())
         with np.errstate(all="ignore"):
@@ -468,7 +470,8 @@ def page(found: Sequence[Measured]) -> str:
     lines += ["## Integers: 256 values crossed; results that break the rule", ""]
     lines += [
         "`+ - *` wrap around; `//` and `%` round down, by zero they give 0; a shift by the width or more, or by less than 0,",
-        "gives 0, or -1 for `>>` of a negative. A float becomes an integer by truncation, the nearest end beyond it, nan 0.",
+        "gives 0, or -1 for `>>` of a negative. A float becomes an integer by truncation, the nearest end beyond it, nan 0;",
+        "one of 8 or 16 bits is the low bits of that of int32, as torch's: -1.0 is 255 as uint8.",
         "",
     ]
     kinds = dict.fromkeys(k.split()[0] for m in found for k in m.integers)

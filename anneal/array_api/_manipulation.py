@@ -181,5 +181,10 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The inner products of vectors along an axis, counted from the end."""
-    return x1.vecdot(x2, axis).cast(result_type(x1, x2))
+    """The inner products of vectors along an axis, counted from the end, which has one size in both. Those of integers
+    of 32 bits are int64 where bounds let them out of 32. Raises ShapeError for two sizes.
+    """
+    if -min(x1.ndim, x2.ndim) <= axis < 0 and x1.shape[axis] != x2.shape[axis]:
+        raise ShapeError(f"vecdot: axis {axis} of shapes {x1.shape} and {x2.shape} must have one size")
+    made, kind = x1.vecdot(x2, axis), result_type(x1, x2)
+    return made if kind.bits == 32 else made.cast(kind)

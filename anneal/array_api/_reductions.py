@@ -32,7 +32,7 @@ __all__ = [
 
 
 def _summed(x: Tensor, dtype: Any) -> DType:
-    """The dtype of a sum: integers narrower than 32 bits widen to 32, by their kind."""
+    """The dtype to add up in: integers narrower than 32 bits widen to 32, by their kind."""
     if dtype is not None:
         return as_dtype(dtype)
     if x.dtype.is_float or x.dtype.bits >= 32:
@@ -41,19 +41,21 @@ def _summed(x: Tensor, dtype: Any) -> DType:
 
 
 def sum(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The sum along axes; 0 over nothing. Integers narrower than 32 bits give those of 32 bits, of their kind.
+    """The sum along axes; 0 over nothing. Integers narrower than 32 bits give those of 32 bits, of their
+    kind; where bounds let a result out of 32 bits it is int64, as `Tensor.sum` has it. With `dtype` it wraps around in
+    that.
 
     >>> sum(Tensor([[1, 2], [3, 4]]), axis=0)
     Tensor([4, 6], dtype=int32)
     """
     kind = _summed(x, dtype)
-    return x.cast(kind).sum(axis, keepdims, dtype=kind)
+    return x.cast(kind).sum(axis, keepdims, dtype=None if dtype is None else kind)
 
 
 def prod(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The product along axes; 1 over nothing. Dtypes as those of `sum`."""
     kind = _summed(x, dtype)
-    return x.cast(kind).prod(axis, keepdims, dtype=kind)
+    return x.cast(kind).prod(axis, keepdims, dtype=None if dtype is None else kind)
 
 
 def mean(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:

@@ -104,7 +104,8 @@ def trace(x: Tensor) -> Tensor:
 
 @checked
 def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
-    """The inner products of vectors along an axis; the other axes broadcast. Those of integers have the dtypes of sums.
+    """The inner products of vectors along an axis of their common shape; two tensors of one axis must have one size.
+    Those of integers have the dtypes of sums.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2], [3, 4]]).vecdot(Tensor([1, 10]))
@@ -114,9 +115,8 @@ def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     a, b = common_dtype(x.uop, o.uop)
     shape = broadcast_shapes("vecdot", a.shape, b.shape)
     at = axis_of("vecdot", dim, len(shape))
-    sizes = [s[at - len(shape)] for s in (a.shape, b.shape) if len(s) >= len(shape) - at]
-    if len(sizes) < 2 or sizes[0] != sizes[1]:
-        raise ShapeError(f"vecdot: axis {dim} of shapes {x.shape} and {o.shape} must have one size")
+    if len(a.shape) == len(b.shape) == 1 and a.shape != b.shape:  # of more axes torch broadcasts this one, too
+        raise ShapeError(f"vecdot: vectors of shapes {x.shape} and {o.shape} must have one size")
 
     def made(a: UOp, b: UOp) -> UOp:
         return reduce_node(elementwise(Op.MUL, (broadcast(a, shape), broadcast(b, shape)), shape), Op.ADD, (at,), False)

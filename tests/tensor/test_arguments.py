@@ -225,6 +225,17 @@ def test_every_op_takes_or_refuses_tensors_of_every_shape_and_kind(name: str) ->
         for kind in ("text", "None", "float", "object", "one", "array of objects"):
             if name.partition(".")[2] in JOINED:
                 continue
+            short = name.partition(".")[2]
+            if kind == "float" and short in _NUMBER_FIRST and not short.startswith("bitwise"):
+                # A number in the first operand's place, as torch takes it: what a tensor of it gives.
+                number, scalar = (
+                    case.call(
+                        made(first, "cpu"), *made(case.row.args, "cpu")[1:], **made(dict(case.row.options), "cpu")
+                    )
+                    for first in (WRONG[kind], T((), "float32", WRONG[kind]))
+                )
+                assert (number.dtype, number.tolist()) == (scalar.dtype, scalar.tolist()), name
+                continue
             with pytest.raises(UserError, match=rf"^{case.title}: "):
                 case.call(WRONG[kind], *made(case.row.args, "cpu")[1:], **made(dict(case.row.options), "cpu"))
         computes(kept)

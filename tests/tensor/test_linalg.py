@@ -121,7 +121,7 @@ def test_inner_outer_and_vector_products() -> None:
     a, b = some(2, 1, 3), some(4, 3)
     check_values(Tensor(a).vecdot(Tensor(b)), (a * b).sum(-1), rtol=1e-5, atol=1e-6)
     check_values(Tensor(a).vecdot(Tensor(b[:1]), 0), (a * b[:1]).sum(0), rtol=1e-5, atol=1e-6)
-    check_values(Tensor(a).cross(Tensor(b)), np.cross(a, b), rtol=1e-4, atol=1e-5)
+    check_values(Tensor(a).cross(Tensor(b[None])), np.cross(a, b[None]), rtol=1e-4, atol=1e-5)
     check_values(Tensor(a[0]).kron(Tensor(b)), np.kron(a[0], b), rtol=1e-5)
 
 

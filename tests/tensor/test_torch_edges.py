@@ -26,6 +26,10 @@ RESULTS: dict[str, tuple[Callable[[], Any], str, Any]] = {
     "square of bools": (lambda: Tensor([True, False]).square(), "int32", [1, 0]),
     "cross of rows": (lambda: an.linalg.cross(an.ones(1, 3), Tensor([[1.0, 2.0, 3.0]] * 2)), "float32", [[1, -2, 1]] * 2),
     "vecdot": (lambda: xp.vecdot(xp.ones((3, 2)), xp.ones(2)), "float32", [2.0] * 3),
+    "vecdot of a broadcast axis": (lambda: an.linalg.vecdot(an.ones(3, 2), an.ones(1, 1)), "float32", [2.0] * 3),
+    "vecdot along a new axis": (lambda: an.linalg.vecdot(an.ones(2, 1, 3), an.ones(1, 3), dim=0), "float32", [[2.0] * 3]),
+    "xp.sum": (lambda: xp.sum(xp.arange(100000)), "int64", 4999950000),
+    "xp.vecdot of integers": (lambda: xp.vecdot(xp.arange(100000), xp.arange(100000)), "int64", 333328333350000),
     # counted from the end from the middle on, in steps that are rounded
     "linspace": (lambda: an.linspace(0.1, 0.7, 7)[2:6], "float32", [0.29999998211860657, 0.4000000059604645, 0.5, 0.6000000238418579]),
     "linspace of one": (lambda: an.linspace(3, 10, 1), "float32", [3.0]),
@@ -40,6 +44,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
     "gradient from the end": (lambda: an.gradient(an.ones(3, 3), dim=(1, -1)), ShapeError),
     "vecdot": (lambda: an.linalg.vecdot(an.ones(2), an.ones(1)), ShapeError),
     "xp.vecdot": (lambda: xp.vecdot(xp.ones(2), xp.ones(1)), ShapeError),
+    "xp.vecdot of rows": (lambda: xp.vecdot(xp.ones((3, 2)), xp.ones((3, 1))), ShapeError),
     "multinomial of integers": (lambda: an.multinomial(Tensor([1, 2]), 1), DTypeError),
 }
 
