@@ -14,8 +14,8 @@ from anneal.errors import GradientError, ShapeError
 from anneal.ops import grad_enabled, no_grad
 from anneal.runtime import here
 from anneal.tensor._tensor import Tensor
-from anneal.transforms import gradient, hooked, leaf_nodes, releasing
-from anneal.uop import Op, UOp, const
+from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing
+from anneal.uop import UOp, const
 
 __all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
 
@@ -173,7 +173,7 @@ def _given(
             )
         return Tensor.zeros(*t.shape, dtype=t.dtype, device=t.device) if zeros else None
     # without create_graph no gradient flows through it, though it is computed of the leaves
-    return t._new(g, *results) if create_graph else t._new_plain(UOp(Op.DETACH, g.dtype, (g,)))
+    return t._new(g, *results) if create_graph else t._new_plain(ended(g))
 
 
 def _seeds(results: list[Tensor], weights: Any) -> list[UOp]:

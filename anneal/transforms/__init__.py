@@ -5,7 +5,7 @@ forward, `vmap` maps over examples; `jacrev`, `jacfwd` and `hessian` are made of
 nests of dicts, lists, tuples and named tuples with tensors at the leaves (`tree_map`, `tree_leaves`).
 """
 
-from anneal.transforms.accumulate import backward, regraded, take_results
+from anneal.transforms.accumulate import backward, ended, regraded, take_results
 from anneal.transforms.batch import vmap
 from anneal.transforms.batching import BATCHING
 from anneal.transforms.calls import derivative_of
@@ -38,6 +38,7 @@ __all__ = [
     "custom_jvp",
     "custom_vjp",
     "derivative_of",
+    "ended",
     "grad",
     "gradient",
     "hessian",

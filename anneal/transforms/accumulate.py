@@ -18,13 +18,14 @@ from anneal.runtime import INSIDE, Late, Numbering, become_late, composite, here
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.leaves import leaf_nodes, leaves
+from anneal.transforms.pullback import backward_phase
 from anneal.transforms.pullback import gradient as gradient_of
 from anneal.uop import Op, UOp, const
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["backward", "regraded", "take_results"]
+__all__ = ["backward", "ended", "regraded", "take_results"]
 
 
 _KEPT = 64
@@ -136,7 +137,7 @@ def _added(through: Tensor | None, root: UOp, seed: UOp, live: list[Tensor], nod
             g = hooked(t, functools.reduce(UOp.__add__, several))
             before = t.grad if t.is_leaf else t._grad
             total = g if before is None else before.uop + g
-            t.grad = regraded(t, _ended(total)) if through is None else t._new(total, through)
+            t.grad = regraded(t, ended(total)) if through is None else t._new(total, through)
             after_accumulation(t)
     return reached
 
@@ -171,7 +172,7 @@ def _known(
     def compute() -> tuple[list[UOp | None], list[Any]]:
         grads = gradient_of(numbering.node(root), seed, [n for _, n, _ in seen])
         nodes = [
-            None if g is None else _ended(g if old is None else old.uop + g)
+            None if g is None else ended(g if old is None else old.uop + g)
             for g, old in zip(grads, before, strict=True)
         ]
         made[:] = nodes
@@ -198,9 +199,14 @@ def _known(
     return any(template is not None for template in templates)
 
 
-def _ended(g: UOp) -> UOp:
-    """A gradient through which none flows: what is made of it is no function of the leaves that it is computed of."""
-    return g if g.op in (Op.DETACH, Op.CONST) else UOp(Op.DETACH, g.dtype, (g,))
+def ended(g: UOp) -> UOp:
+    """A gradient through which none flows: what is made of it is no function of the leaves that it is computed of.
+
+    Args:
+        g: the node of the gradient.
+    """
+    with backward_phase():
+        return g if g.op in (Op.DETACH, Op.CONST) else UOp(Op.DETACH, g.dtype, (g,))
 
 
 def _base(u: UOp) -> UOp:

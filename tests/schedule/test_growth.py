@@ -4,6 +4,7 @@ machine.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -13,6 +14,7 @@ import pytest
 from anneal.runtime import plan_of
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor
+from anneal.uop import arena
 
 
 def constants(n: int) -> Tensor:
@@ -55,6 +57,8 @@ def calls(make: Callable[[int], Tensor], n: int) -> int:
         count += event == "call" or event == "c_call"
 
     clear_cache()
+    gc.collect()
+    arena().sweep()  # else one may come meanwhile, and look at all nodes that tests before left
     before = sys.getprofile()
     sys.setprofile(seen)
     try:
