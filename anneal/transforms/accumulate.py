@@ -20,7 +20,7 @@ from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.leaves import leaf_nodes, leaves
 from anneal.transforms.pullback import backward_phase
 from anneal.transforms.pullback import gradient as gradient_of
-from anneal.uop import Op, UOp, const
+from anneal.uop import Op, UOp, arena, const
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -205,8 +205,12 @@ def ended(g: UOp) -> UOp:
     Args:
         g: the node of the gradient.
     """
-    with backward_phase():
-        return g if g.op in (Op.DETACH, Op.CONST) else UOp(Op.DETACH, g.dtype, (g,))
+    if g.op in (Op.DETACH, Op.CONST):
+        return g
+    a = arena()
+    with backward_phase(), a.untracked():
+        a.derive(g)  # it bears the line of what it ends
+        return UOp(Op.DETACH, g.dtype, (g,))
 
 
 def _base(u: UOp) -> UOp:

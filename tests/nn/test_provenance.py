@@ -59,7 +59,7 @@ def test_a_gradient_bears_the_line_of_its_forward_code() -> None:
     for n in (0, 1):
         g = model[n].weight.grad
         assert g is not None
-        found = [(line, path) for _, _, line, path, _ in of_phase(g.uop.src[0], "backward")]  # the last node ends it
+        found = [(line, path) for _, _, line, path, _ in of_phase(g.uop, "backward")]
         assert (forward, str(n)) in found
         assert {line for line, _ in found} == {forward}
     assert arena().track
