@@ -2,9 +2,12 @@
 
     AnnealError
     ├── UserError            a mistake in the caller's program or command; message names the fix
-    │   ├── ShapeError       (also ValueError) sizes or axes that do not fit
-    │   │   └── PositionError (also IndexError) an index outside the axis that it counts along
-    │   ├── DTypeError       (also TypeError) a dtype an op or device does not take
+    │   ├── ShapeError       (also ValueError, RuntimeError) sizes or axes that do not fit
+    │   │   ├── PositionError (also IndexError) an axis that is not there, or an index outside the axis that it counts
+    │   │   │   └── SubscriptError (also DTypeError) an index of a type or dtype that names no position
+    │   │   ├── ArgumentError (also DTypeError) an argument of the wrong Python type
+    │   │   └── ModeError    (also NotImplementedError) a way of padding or resizing that there is not
+    │   ├── DTypeError       (also TypeError, NotImplementedError) a dtype an op or device does not take
     │   │   └── RangeError   (also OverflowError) an integer that its dtype does not hold
     │   ├── DeviceError      (also RuntimeError) unknown, missing, mixed or lost device
     │   │   └── OutOfMemoryError (also MemoryError) the device has no room for a tensor
@@ -19,14 +22,17 @@
     │   └── MissingMethodError (also NotImplementedError) a class without a method that its user is to define
     └── CompilerError        our fault: carries the pass, the rule and the node
 
-User errors are raised at the user's call. The command line prints them without a traceback and exits with
-their `exit_code`.
+An error is of the class that torch raises for the same mistake: RuntimeError for sizes and dtypes (torch's "not
+implemented for 'Float'" is a NotImplementedError, which is one), IndexError for axes and positions. Besides it is of
+the class that NumPy raises, ValueError or TypeError. User errors are raised at the user's call. The command line prints
+them without a traceback and exits with their `exit_code`.
 """
 
 from __future__ import annotations
 
 __all__ = [
     "AnnealError",
+    "ArgumentError",
     "CompilerError",
     "DTypeError",
     "DataError",
@@ -36,12 +42,14 @@ __all__ = [
     "JitError",
     "LinAlgError",
     "MissingMethodError",
+    "ModeError",
     "OnnxError",
     "OutOfMemoryError",
     "PositionError",
     "RangeError",
     "SettingError",
     "ShapeError",
+    "SubscriptError",
     "TransformError",
     "UserError",
 ]
@@ -59,16 +67,28 @@ class UserError(AnnealError):
     exit_code = 2
 
 
-class ShapeError(UserError, ValueError):
+class ShapeError(UserError, ValueError, RuntimeError):
     """Sizes or axes that do not fit together."""
 
 
 class PositionError(ShapeError, IndexError):
-    """An index outside the axis that it counts along."""
+    """An axis that a tensor does not have, or an index outside the axis that it counts along."""
 
 
-class DTypeError(UserError, TypeError):
+class ModeError(ShapeError, NotImplementedError):
+    """A way of padding or resizing that there is not."""
+
+
+class DTypeError(UserError, TypeError, NotImplementedError):
     """A dtype that an op or a device does not take."""
+
+
+class ArgumentError(ShapeError, DTypeError):
+    """An argument of the wrong Python type: a size that is no int, sizes that are no list of ints."""
+
+
+class SubscriptError(PositionError, DTypeError):
+    """An index of a type or dtype that names no position."""
 
 
 class RangeError(DTypeError, OverflowError):

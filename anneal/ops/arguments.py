@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from anneal.backend import Place
-from anneal.errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
+from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
 from anneal.ops.facts import bound_int, is_bool, is_tensor, need_tensor, said, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.spelling import into, lifted, spelled, unknown
@@ -61,7 +61,7 @@ def _integer(name: str, what: str, x: Any) -> Any:
             return operator.index(x)
         except TypeError:
             pass
-    raise ShapeError(f"{name}: {what} is an int, not {said(x)}")
+    raise ArgumentError(f"{name}: {what} is an int, not {said(x)}")
 
 
 def _flag(name: str, what: str, x: Any) -> Any:
@@ -111,7 +111,7 @@ def several(name: str, what: str, x: Any) -> list[Any]:
     """The items of a list, a tuple, a range or an array of one axis."""
     if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
         return list(x)
-    raise ShapeError(f"{name}: {what} is a list or a tuple of ints, not {said(x)}")
+    raise ArgumentError(f"{name}: {what} is a list or a tuple of ints, not {said(x)}")
 
 
 def _wholes(name: str, what: str, x: Any) -> Any:
@@ -134,7 +134,7 @@ def _whole_or_wholes(name: str, what: str, x: Any) -> Any:
         return whole(name, what, x)
     except ShapeError:
         what = "an axis" if what in ("axis", "dim") else what
-        raise ShapeError(f"{name}: {what} is an int, or several are a list of ints, not {said(x)}") from None
+        raise ArgumentError(f"{name}: {what} is an int, or several are a list of ints, not {said(x)}") from None
 
 
 def _whole_or_text(name: str, what: str, x: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anneal.errors import ShapeError
+from anneal.errors import ArgumentError, PositionError, ShapeError
 from anneal.ops.facts import said, whole
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, size
@@ -30,7 +30,8 @@ def broadcast_shapes(name: str, *shapes: Shape) -> Shape:
             if n != 1 and n != out[i]:
                 if out[i] != 1:
                     said = " and ".join(str(x) for x in shapes)
-                    raise ShapeError(
+                    kind = PositionError if name == "index" else ShapeError
+                    raise kind(
                         f"{name}: shapes {said} do not broadcast: axis {i - ndim} is {out[i]} in one and {n} in "
                         "another; "
                         f"sizes must be equal or 1 (aligned at the last axis): reshape, or unsqueeze the missing axis"
@@ -54,7 +55,7 @@ def axes_of(name: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int
 
 
 def axis_of(name: str, axis: int, ndim: int) -> int:
-    """One axis as a non-negative number. Raises ShapeError, listing the valid range, for a wrong one."""
+    """One axis as a non-negative number. Raises PositionError, listing the valid range, for a wrong one."""
     # A scalar accepts axis 0 and -1, as torch's does.
     n = ndim or 1
     if axis.__class__ is not int:
@@ -62,8 +63,8 @@ def axis_of(name: str, axis: int, ndim: int) -> int:
     if -n <= axis < n:
         return axis + n if axis < 0 else axis
     if not ndim:
-        raise ShapeError(f"{name}: axis {axis} does not exist: the tensor has no axes (shape ())")
-    raise ShapeError(f"{name}: axis {axis} does not exist: valid axes are {-n} to {n - 1} for {n} axes")
+        raise PositionError(f"{name}: axis {axis} does not exist: the tensor has no axes (shape ())")
+    raise PositionError(f"{name}: axis {axis} does not exist: valid axes are {-n} to {n - 1} for {n} axes")
 
 
 def one_of(name: str, axis: Any, dim: Any, default: Any = None) -> Any:
@@ -87,7 +88,7 @@ def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
         try:
             out.append(size(a) if isinstance(a, (UOp, Count)) else whole(name, "an axis", a))
         except (AttributeError, TypeError, ShapeError):
-            raise ShapeError(f"{name}: sizes and axes are ints, not {said(a)}; given {said(args)}") from None
+            raise ArgumentError(f"{name}: sizes and axes are ints, not {said(a)}; given {said(args)}") from None
     for n in out:
         if n.__class__ is int and not -(2**31) <= n < 2**31:
             raise ShapeError(f"{name}: sizes and axes are ints of 32 bits, not {n}")
@@ -95,6 +96,6 @@ def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def need_axes(name: str, shape: tuple[Any, ...]) -> None:
-    """Raise ShapeError for a tensor of shape ()."""
+    """Raise PositionError for a tensor of shape ()."""
     if not shape:
-        raise ShapeError(f"{name}: a tensor of shape () has no axes; use .reshape(1) first")
+        raise PositionError(f"{name}: a tensor of shape () has no axes; use .reshape(1) first")

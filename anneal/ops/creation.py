@@ -192,7 +192,7 @@ def arange(
     if not all(math.isfinite(x) for x in (start, end, step)):
         raise ShapeError(f"arange: from {start} to {end} by {step}: all three must be finite")
     whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
-    kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else as_dtype(dtype)
+    kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else _of_numbers("arange", dtype)
     steps = range(int(start), int(end), int(step)) if whole else None
     n = bound_int(
         "arange", "the number of elements", _length(steps) if steps is not None else math.ceil((end - start) / step)
@@ -226,7 +226,7 @@ def linspace(
     >>> Tensor.linspace(0, 1, 5)
     Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    kind = _or_float(dtype)
+    kind = _of_numbers("linspace", dtype)
     (n,) = _sizes("linspace", (steps,))
     if is_tensor(start) or is_tensor(end):
         return _line_between("linspace", start, end, n, device).cast(kind)
@@ -262,7 +262,7 @@ def logspace(
     """
     if not base > 0:
         raise ShapeError(f"logspace: the base must be above 0, not {base}")
-    kind = _or_float(dtype)
+    kind = _of_numbers("logspace", dtype)
     line = linspace(start, end, steps, dtype=dtypes.float64 if kind is dtypes.float64 else _FLOAT32, device=device)
     out = (line * math.log2(base)).exp2().cast(kind)
     return out.requires_grad_() if requires_grad else out
@@ -461,6 +461,13 @@ def fitting(name: str, dtype: DType, value: Number) -> UOp:
             raise DTypeError(f"{name}: {value} does not fit {dtype.name}; use a float dtype")
         check_fits(name, dtype, int(value))
     return const(dtype, value)
+
+
+def _of_numbers(name: str, dtype: DTypeLike | None) -> DType:
+    kind = _or_float(dtype)
+    if kind is dtypes.bool_:
+        raise DTypeError(f"{name}: makes numbers, not bools; compare them with one")
+    return kind
 
 
 def _or_float(dtype: DTypeLike | None) -> DType:

@@ -21,7 +21,9 @@ __all__ = ["HELD", "Array", "DTypeLike", "array_of", "as_dtype", "check_device_d
 
 DTypeLike: TypeAlias = "DType | str | npt.DTypeLike | type"
 
-HELD = tuple(d.name for d in vars(dtypes).values() if isinstance(d, DType))  # the dtypes that data may have
+HELD = tuple(
+    dict.fromkeys(d.name for d in vars(dtypes).values() if isinstance(d, DType))
+)  # the dtypes that data may have
 
 
 def as_dtype(dtype: DTypeLike) -> DType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from anneal.errors import ShapeError
+from anneal.errors import PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import checked
 from anneal.ops.axes import axes_of, axis_of
@@ -47,7 +47,7 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
 def _triangle(x: Tensor, name: str, diagonal: int, lower: bool) -> Tensor:
     s = x.shape
     if len(s) < 2:
-        raise ShapeError(f"{name}: needs two axes or more, not shape {s}")
+        raise PositionError(f"{name}: needs two axes or more, not shape {s}")
     row = broadcast(iota(s[-2], 0, 2), s[-2:])
     column = broadcast(iota(s[-1], 1, 2), s[-2:])
     diagonal = max(-most(s[-2]), min(diagonal, most(s[-1])))  # further off there is none, and sums may not fit int32
@@ -67,7 +67,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     """
     n = x.ndim
     if n < 2:
-        raise ShapeError(f"diagonal: needs two axes or more, not shape {x.shape}")
+        raise PositionError(f"diagonal: needs two axes or more, not shape {x.shape}")
     a, b = axis_of("diagonal", dim1, n), axis_of("diagonal", dim2, n)
     if a == b:
         raise ShapeError(f"diagonal: dim1 and dim2 are both axis {a}; name two different ones")

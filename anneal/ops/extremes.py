@@ -6,7 +6,7 @@ import builtins
 import math
 from typing import TYPE_CHECKING, Any, overload
 
-from anneal.errors import ShapeError
+from anneal.errors import PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import checked, is_tensor, said
 from anneal.ops.axes import axes_of, axis_of, one_of
@@ -27,7 +27,7 @@ _INT32 = dtypes.int32
 def _extreme(x: Tensor, name: str, op: Op, where: Any, keepdim: bool) -> Tensor:
     s = x.uop.shape
     if 0 in s and builtins.any(s[a] == 0 for a in axes_of(name, where, len(s))):
-        raise ShapeError(f"{name}: shape {s} has nothing to choose from along axis {where}")
+        raise PositionError(f"{name}: shape {s} has nothing to choose from along axis {where}")
     return reduced(x, name, op, x._kept(), where, keepdim)
 
 
@@ -177,7 +177,7 @@ def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> 
         return x._new_plain(const(_INT32, 0))
     n = u.shape[at]
     if n == 0:
-        raise ShapeError(f"{name}: shape {shape} has nothing to choose from along axis {axis}")
+        raise PositionError(f"{name}: shape {shape} has nothing to choose from along axis {axis}")
     best = broadcast(nodes.reduce_axis(u, op, (at,)), u.shape)
     hit = alu(Op.EQ, (u, best))
     if u.dtype.is_float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import ArgumentError, DTypeError
 from anneal.runtime import Handle
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic
@@ -46,7 +46,7 @@ def bound_int(name: str, what: str, n: int) -> int:
     """An int that fits 32 bits."""
     if -_LIMIT <= n < _LIMIT:
         return n
-    raise ShapeError(f"{name}: {what} is an int of 32 bits, not {said(n)}")
+    raise ArgumentError(f"{name}: {what} is an int of 32 bits, not {said(n)}")
 
 
 def whole(name: str, what: str, x: Any) -> Any:
@@ -60,7 +60,7 @@ def whole(name: str, what: str, x: Any) -> Any:
             return bound_int(name, what, operator.index(x))
         except TypeError:
             pass
-    raise ShapeError(f"{name}: {what} is an int, not {said(x)}")
+    raise ArgumentError(f"{name}: {what} is an int, not {said(x)}")
 
 
 def need_tensor(name: str, what: str, x: Any) -> Any:

@@ -249,7 +249,7 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
         i = nodes.reshape(i, (1,))  # one place of a row
     at = _fits(name, dim, i.shape, s, "this tensor's")
     i = places(x, name, i, at)
-    given = x._lift(name, src)
+    given = written(x, name, src)
     value = given.uop.cast(x.uop.dtype)
     if not value.shape:
         value = broadcast(value, i.shape)
@@ -277,6 +277,18 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
     return total, nodes.reshape(position, (n,)), nodes.reshape(value, (n, 1)), given
 
 
+def written(x: Tensor, name: str, source: Any) -> Tensor:
+    """Values to be written into `x`. Raises DTypeError for a tensor of another dtype, which would be rounded unseen, as
+    torch does; integers of another width, which Python's int32 and torch's int64 make, are taken."""
+    given = x._lift(name, source)
+    if given.uop.dtype is not x.uop.dtype and is_tensor(source) and not (given.dtype.is_int and x.dtype.is_int):
+        kind = x.dtype.name
+        raise DTypeError(
+            f'{name}: a tensor of {kind} takes values of {kind}, not {given.dtype.name}; use .to("{kind}")'
+        )
+    return given
+
+
 @checked
 def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -> Tensor:
     """This tensor with alpha * source added at the positions `index` of an axis; repeated positions add up.
@@ -288,7 +300,7 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
     """
     at = axis_of("index_add", dim, x.ndim)
     i = index_node(x, "index_add", index)
-    given = x._lift("index_add", source)
+    given = written(x, "index_add", source)
     if not x.ndim:  # a row of one element
         return (
             x.reshape(1)
@@ -387,9 +399,9 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 def out_of_range(name: str, x: Any, axis: int, shape: tuple[Any, ...], least: int | None = None) -> str:
     n = shape[axis]
     if n == 0:
-        return f"{name}: {x} is out of range for axis {axis} of shape {shape}, which has no elements"
+        return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}, which has no elements"
     first = -n if least is None else least
-    return f"{name}: {x} is out of range for axis {axis} of shape {shape}: it runs from {first} to {n - 1}"
+    return f"{name}: {x} is out of bounds for axis {axis} of shape {shape}: it runs from {first} to {n - 1}"
 
 
 def as_array(name: str, x: Any) -> np.ndarray[Any, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import alias, checked, is_tensor, said, whole
 from anneal.ops.axes import axis_of, broadcast_shapes, int_args, need_axes, one_of
@@ -96,7 +96,7 @@ def cat(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = N
     first = parts[0]
     a = axis_of("cat", where, first.ndim)
     if not first.ndim:
-        raise ShapeError("cat: tensors of shape () cannot be joined; use stack")
+        raise PositionError("cat: tensors of shape () cannot be joined; use stack")
     for i, p in enumerate(parts[1:], 1):
         ours, theirs = first.shape, p.shape
         if len(ours) != len(theirs) or ours[:a] + ours[a + 1 :] != theirs[:a] + theirs[a + 1 :]:
@@ -199,10 +199,13 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
     """
     a = axis_of("unfold", dim, x.ndim)
     if not x.ndim:
-        return x.reshape(1).unfold(0, size, step).reshape(size)
+        return x.reshape(1).unfold(0, size, step)[0]
     n = x.shape[a]
-    if not 1 <= size <= n or step < 1:
+    if not 0 <= size <= n or step < 1:
         raise ShapeError(f"unfold: windows of {size}, {step} apart, do not fit axis {dim} of shape {x.shape}")
+    if not size:  # of nothing there are as many, all empty
+        s = x.shape
+        return x.narrow(a, 0, 0).reshape(*s[:a], n // step + 1, *s[a + 1 :], 0)
     u = nodes.permute(x.uop, [i for i in range(x.ndim) if i != a] + [a])
     rest = u.shape[:-1]
     out = (n - size) // step + 1

@@ -454,7 +454,7 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
     """Borders added, filled with `value`, which integers keep without its fraction.
 
     `padding` is torch's flat list, last axis first (left, right, top, bottom, ...), or one (before, after) pair
-    per axis. A negative number cuts off. mode is "constant", "reflect", "replicate" or "circular".
+    per axis, None for no border. A negative number cuts off. mode is "constant", "reflect", "replicate" or "circular".
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).pad((1, 2), value=9), Tensor([[1]]).pad(((0, 0), (1, 0)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.errors import RangeError, ShapeError
+from anneal.errors import ModeError, RangeError, ShapeError
 from anneal.ops.arguments import several, whole
 from anneal.ops.axes import int_args
 from anneal.ops.joining import join, slice_axis
@@ -37,7 +37,8 @@ def pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
         border = whole("pad", "padding", padding)
         return ((border, border),) * n
     padding = several("pad", "padding", padding)
-    if any(isinstance(p, (tuple, list)) for p in padding):
+    if any(p is None or isinstance(p, (tuple, list)) for p in padding):
+        padding = [(0, 0) if p is None else p for p in padding]
         given: list[tuple[int, ...]] = [
             int_args("pad", (p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding
         ]
@@ -56,7 +57,7 @@ def pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
 def pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) -> Tensor:
     """Borders with values of the tensor itself."""
     if mode not in ("reflect", "replicate", "circular"):
-        raise ShapeError(f"pad: mode is constant, reflect, replicate or circular, not {mode!r}")
+        raise ModeError(f"pad: mode is constant, reflect, replicate or circular, not {mode!r}")
     out = x
     for axis, (before, after) in enumerate(pairs):
         n = out.shape[axis]
@@ -71,7 +72,8 @@ def pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) ->
             out, n, cut = slice_axis(out, axis, cut[0], n - cut[1]), n - sum(cut), (0, 0)
         room = {"reflect": n - 1, "circular": n, "replicate": before + after if n else 0}[mode]
         if max(before, after) > room:
-            raise ShapeError(f"pad: {mode} of {(before, after)} needs at most {room} on axis {axis} of shape {x.shape}")
+            kind = ModeError if n < x.shape[axis] else ShapeError  # torch's result is not of the tensor then
+            raise kind(f"pad: {mode} of {pairs[axis]} needs at most {room} on axis {axis} of shape {x.shape}")
         parts = []
         for width, left in ((before, True), (after, False)):
             if not width:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import checked, is_tensor
 from anneal.ops.axes import axis_of, broadcast_shapes
 from anneal.ops.elementwise import choose
-from anneal.ops.indexing import added_rows, index_node, places, scattered
+from anneal.ops.indexing import added_rows, index_node, places, scattered, written
 from anneal.ops.nodes import broadcast, inverse, iota, keys, lay_back, lay_out, put_rows, reduce_node, take_rows
 from anneal.ops.overflow import kept
 from anneal.ops.subscripts import parsed
@@ -131,14 +131,14 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
             [0., 0.]], dtype=float32)
     """
     index = tuple(indices) if isinstance(indices, (tuple, list)) else (indices,)
+    given = written(x, "index_put", values)
     if not accumulate:
         out = x.clone()
-        out[index] = values
+        out[index] = given
         return out
     basic, picks = parsed(x, index)
     if not picks or basic.shape != x.shape:
         raise ShapeError("index_put: accumulate takes integer tensors, one for each of the first axes")
-    given = x._lift("index_put", values)
     rows, position, shape, front = lay_out(x.uop, picks)
     chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
     if broadcast_shapes("index_put", given.shape, chosen) != chosen:
@@ -160,14 +160,16 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     """
     at = axis_of("index_copy", dim, x.ndim)
     i = index_node(x, "index_copy", index)
-    given = x._lift("index_copy", source)
+    given = written(x, "index_copy", source)
     if not x.ndim:  # a row of one element
         flat = x._new_plain(nodes.reshape(i, (math.prod(i.shape),)))
         return x.reshape(1).index_copy(0, flat, given.reshape(-1)).reshape(())
     s = x.shape
     wanted = (*s[:at], *i.shape, *s[at + 1 :])
     if len(i.shape) != 1 or given.shape != wanted:
-        raise ShapeError(f"index_copy: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
+        raise PositionError(
+            f"index_copy: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}"
+        )
     i = places(x, "index_copy", i, at)
     order = [at, *[a for a in range(x.ndim) if a != at]]
     rows = nodes.permute(x.uop, order)
@@ -206,7 +208,7 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     m = x._lift("masked_scatter", mask)
     if m.dtype is not _BOOL:
         raise DTypeError(f"masked_scatter: a mask is bool, not {m.dtype.name}; compare first")
-    given = x._lift("masked_scatter", source)
+    given = written(x, "masked_scatter", source)
     shape = broadcast_shapes("masked_scatter", m.shape, x.shape)
     x, m = x.expand(shape), m._new_plain(broadcast(m.uop, shape))
     place = (m.cast(_INT32).reshape(-1).cumsum(0) - 1).reshape(x.shape)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from anneal.errors import ShapeError
+from anneal.errors import PositionError, ShapeError
 from anneal.ops.arguments import checked, need_float
 from anneal.ops.nodes import broadcast, expand, iota, pad, reduce_axis, reduce_node, reshape
 from anneal.ops.reduce import root, size_power
@@ -242,7 +242,7 @@ def _adaptive(name: str, axes: int, x: Tensor, size: Outputs, op: Op) -> Tensor:
         if m is None or m == u.shape[axis]:
             continue
         if not u.shape[axis]:
-            raise ShapeError(f"{name}: shape {x.shape} has nothing to choose from along axis {axis}")
+            raise PositionError(f"{name}: shape {x.shape} has nothing to choose from along axis {axis}")
         u = pooled(u, axis, m, op, x.requires_grad and op is Op.MAX)
     return x._new(u)
 

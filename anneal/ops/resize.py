@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anneal.errors import ShapeError
+from anneal.errors import ModeError, ShapeError
 from anneal.ops.arguments import checked, need_float
 from anneal.ops.nodes import broadcast, expand, iota, reshape
 from anneal.ops.pooling import pooled
@@ -56,7 +56,7 @@ def interpolate(
     """
     axes = x.ndim - 2
     if mode not in MODES:
-        raise ShapeError(f"interpolate: mode is one of {', '.join(MODES)}, not {mode!r}")
+        raise ModeError(f"interpolate: mode is one of {', '.join(MODES)}, not {mode!r}")
     if axes < 1 or axes > 3 or MODES[mode] not in (0, axes):
         wanted = MODES[mode] or "one to three"
         raise ShapeError(f"interpolate: mode {mode!r} resizes {wanted} axes after (batch, channels), not {x.shape}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import checked, is_bool, is_tensor, said
 from anneal.ops.axes import axes_of, axis_of, one_of
@@ -110,7 +110,7 @@ def as_rows(x: Tensor, name: str, axis: Any) -> Tensor:
     rest = [i for i in range(x.ndim) if i not in axes]
     n = math.prod([x.shape[a] for a in axes])
     if not n:
-        raise ShapeError(f"{name}: shape {x.shape} has nothing to choose from along axis {axis}")
+        raise PositionError(f"{name}: shape {x.shape} has nothing to choose from along axis {axis}")
     u = nodes.permute(x._kept(), [*rest, *axes])
     return x._new(nodes.reshape(u, (*[x.shape[i] for i in rest], n)))
 

@@ -68,7 +68,7 @@ def as_strided_scatter(
     places = _places(x, "as_strided_scatter", size, stride, storage_offset)
     if src.shape != tuple(size):
         raise ShapeError(f"as_strided_scatter: src has shape {src.shape}, not {tuple(size)}")
-    return x.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1)).reshape(x.shape)
+    return x.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
 @checked
@@ -85,7 +85,7 @@ def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim
     places = x._new_plain(iota(x.numel())).reshape(x.shape).diagonal(offset, dim1, dim2)
     if src.shape != places.shape:
         raise ShapeError(f"diagonal_scatter: the diagonal has shape {places.shape}, and src {src.shape}")
-    return x.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1)).reshape(x.shape)
+    return x.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
 @checked

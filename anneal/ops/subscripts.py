@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.errors import DTypeError, GradientError, PositionError, ShapeError
+from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError
 from anneal.ops import nodes
 from anneal.ops.arguments import checked, is_tensor, several
 from anneal.ops.arguments import whole as whole_number
@@ -207,9 +207,9 @@ def parsed(t: Tensor, index: Any) -> tuple[_Basic, dict[int, Pick]]:
     used = sum(1 for x in items if x is not None and x is not Ellipsis)
     dots = [i for i, x in enumerate(items) if x is Ellipsis]
     if len(dots) > 1:
-        raise ShapeError(f"index: only one ... may stand in an index; there are {len(dots)}")
+        raise PositionError(f"index: only one ... may stand in an index, a single ellipsis; there are {len(dots)}")
     if used > len(shape):
-        raise ShapeError(f"index: {used} axes are named, but shape {shape} has {len(shape)}")
+        raise PositionError(f"index: too many indices: {used} axes are named, but shape {shape} has {len(shape)}")
     rest: list[Any] = [slice(None)] * (len(shape) - used)
     items = items[: dots[0]] + rest + items[dots[0] + 1 :] if dots else items + rest
     bounds: list[tuple[Any, Any]] = []
@@ -281,7 +281,7 @@ def _symbolic_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, 
 def _known(t: Tensor, x: _Known, axis: int) -> UOp:
     n = t.uop.shape[axis]
     if x.size is not None and x.size != n:
-        raise ShapeError(f"index: a mask of {x.size} elements does not fit axis {axis} of shape {t.shape}")
+        raise PositionError(f"index: a mask of {x.size} elements does not fit axis {axis} of shape {t.shape}")
     array = x.array
     if array.size:
         for extreme in (int(array.min()), int(array.max())):
@@ -309,7 +309,7 @@ def _item(t: Tensor, x: Any) -> list[Any]:
                 raise DTypeError("index: True and False are no positions; use 0 and 1, None for a new axis, or a mask")
             return _places(values_now(x, "index", _MASK_ADVICE))
         if not x.dtype.is_int:
-            raise DTypeError(f"index: takes integers, not {x.dtype.name}; use .int() first")
+            raise SubscriptError(f"index: takes integers, not {x.dtype.name}; use .int() first")
         return [int(x.uop.arg)] if x.uop.is_const else [x.uop]
     if isinstance(x, (list, tuple, range, np.ndarray)):
         array = as_array("index", x)
@@ -318,12 +318,12 @@ def _item(t: Tensor, x: Any) -> list[Any]:
         if array.dtype.kind == "b":
             return _places(array)
         if array.dtype.kind not in "iu":
-            raise DTypeError(f"index: takes integers, not an array of {array.dtype}")
+            raise SubscriptError(f"index: takes integers, not an array of {array.dtype}")
         return [_Known(array)] if array.ndim else [int(array)]
     try:
         return [x.__index__()]
     except (AttributeError, TypeError):
-        raise DTypeError(
+        raise SubscriptError(
             f"index: takes ints, slices, None, ... and integer tensors, arrays or lists, not {type(x).__name__}"
         ) from None
 

@@ -91,16 +91,11 @@ class dtypes:
     float16 = DType("float16", "float", 16, 11, -14, 65504.0)
     float32 = DType("float32", "float", 32, 24, -126, (2 - 2.0**-23) * 2.0**127)
     float64 = DType("float64", "float", 64, 53, -1022, (2 - 2.0**-52) * 2.0**1023)
+    half, float, double = float16, float32, float64
+    bool, int, long = bool_, int32, int64
 
 
-_NAMES: dict[str, DType] = {d.name: d for d in vars(dtypes).values() if isinstance(d, DType)}
-_NAMES |= {
-    "half": dtypes.float16,
-    "float": dtypes.float32,
-    "double": dtypes.float64,
-    "int": dtypes.int32,
-    "long": dtypes.int64,
-}
+_NAMES: dict[str, DType] = {n.rstrip("_"): d for n, d in vars(dtypes).items() if isinstance(d, DType)}
 
 
 def by_name(name: str) -> DType:

@@ -397,7 +397,7 @@ def test_an_index_out_of_range_is_the_same_error_in_a_known_call() -> None:
         if n < 5:
             F.embedding(Tensor(np.array([n % 4, 1])), table).numpy()
         else:
-            with pytest.raises(PositionError, match="embedding: 9 is out of range"):
+            with pytest.raises(PositionError, match="embedding: 9 is out of bounds"):
                 F.embedding(Tensor(np.array([9, 1])), table)
 
 

@@ -75,11 +75,13 @@ def test_what_is_out_of_range_on_the_host_is_an_error(name: str, device: str) ->
     x = Tensor(X)
     for form, make in (TENSORS if name in FROM_ZERO else FORMS).items():
         for wrong in (*WRONG, *([-1] if name in FROM_ZERO else [])):
-            with pytest.raises(PositionError, match=rf"^{name.split(maxsplit=1)[0]}: {wrong} is out of range") as error:
+            with pytest.raises(
+                PositionError, match=rf"^{name.split(maxsplit=1)[0]}: {wrong} is out of bounds"
+            ) as error:
                 op(x, make([wrong, wrong]))
             assert isinstance(error.value, (IndexError, ShapeError)), form
         if form != "one value":
-            with pytest.raises(IndexError, match=rf"^{name.split(maxsplit=1)[0]}: 4 is out of range"):
+            with pytest.raises(IndexError, match=rf"^{name.split(maxsplit=1)[0]}: 4 is out of bounds"):
                 op(x, make([0, 4]))
 
 
@@ -95,10 +97,10 @@ def test_negative_positions_count_from_the_end(name: str, device: str) -> None:
 
 def test_integers_of_64_bits_are_not_cut_off_before_they_are_checked() -> None:
     for name in FROM_THE_END:
-        with pytest.raises(PositionError, match="is out of range"):
+        with pytest.raises(PositionError, match="is out of bounds"):
             FROM_THE_END[name](Tensor(X), np.array([0, 2**32]))
     for name in FROM_ZERO:
-        with pytest.raises(PositionError, match="is out of range"):
+        with pytest.raises(PositionError, match="is out of bounds"):
             FROM_ZERO[name](Tensor(X), Tensor(np.array([0, 2**32])))
 
 
@@ -106,7 +108,7 @@ def test_on_the_cpu_what_is_realized_is_checked_and_what_is_lazy_stays_lazy() ->
     x, computed = Tensor(X), Tensor([1, 3]) + 1
     assert x.index_select(0, computed).numpy().tolist() == [X[2].tolist(), [0.0, 0.0, 0.0]]
     assert not computed.is_realized
-    with pytest.raises(PositionError, match="index_select: 4 is out of range"):
+    with pytest.raises(PositionError, match="index_select: 4 is out of bounds"):
         x.index_select(0, computed.realize())
 
 
@@ -115,7 +117,7 @@ def test_ignored_targets_are_no_mistake(ignored: int | None) -> None:
     scores = Tensor(X)
     for loss in (functional.cross_entropy, functional.nll_loss):
         with pytest.raises(
-            PositionError, match=r": 5 is out of range for axis 1 of shape \(4, 3\): it runs from 0 to 2"
+            PositionError, match=r": 5 is out of bounds for axis 1 of shape \(4, 3\): it runs from 0 to 2"
         ):
             loss(scores, Tensor([0, 2, 5, 2]), ignore_index=ignored)
         if ignored is not None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from anneal.errors import ShapeError
+from anneal.errors import PositionError
 from anneal.uop import DType, Op, UOp, alu, const
 from anneal.uop.sizes import Size, product, range_of, variable
 
@@ -31,12 +31,12 @@ def Variable(name: str, min: int, max: int) -> UOp:
 
 
 def check_inside(name: str, begin: Size, end: Size, axis: int, shape: tuple[Any, ...]) -> None:
-    """Raise ShapeError unless [begin, end) is inside an axis of `shape` for all values of their variables."""
+    """Raise PositionError unless [begin, end) is inside an axis of `shape` for all values of their variables."""
     for small, large in ((0, begin), (begin, end), (end, shape[axis])):
         if range_of(large - small)[0] < 0:
             sized = [n for n in (small, large) if isinstance(n, UOp)]
             why = f": {small} may be more than {large}; give the Variable narrower bounds" if sized else ""
-            raise ShapeError(f"{name}: {begin} to {end} is not inside axis {axis} of shape {shape}{why}")
+            raise PositionError(f"{name}: {begin} to {end} is not inside axis {axis} of shape {shape}{why}")
 
 
 def reciprocal(dtype: DType, sizes: Sequence[Size]) -> UOp:
