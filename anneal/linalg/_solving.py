@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import ShapeError
 from anneal.linalg._host import Array, called, float_op, matrices, one_batch, squares
 from anneal.linalg._norms import singular_tolerance
-from anneal.linalg._spectra import svd
+from anneal.linalg._spectra import eigvalsh, svd, svdvals
 from anneal.tensor import Tensor, dtypes
 
 __all__ = [
@@ -282,24 +282,26 @@ def pinv(
     m, n = matrices("linalg.pinv", A)
     if hermitian:
         squares("linalg.pinv", A)
-        even = (A + A.mT) * 0.5  # its gradient is symmetric; its values are those of the lower triangle
-        A = even + (A.tril() + A.tril(-1).mT - even).detach()
-    least = singular_tolerance(svd(A.detach(), False).S, (m, n), atol, rtol)
-    return _pseudo_inverse(A, least.unsqueeze(-1).unsqueeze(-1))
+    values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
+    least = singular_tolerance(values, (m, n), atol, rtol)
+    return _pseudo_inverse(A, least.unsqueeze(-1).unsqueeze(-1), hermitian)
 
 
-def _pseudo_inverse(A: Tensor, least: Tensor) -> Tensor:
-    """Of the singular values above `least`, (..., 1, 1)."""
+def _pseudo_inverse(A: Tensor, least: Tensor, lower: bool = False) -> Tensor:
+    """Of the singular values above `least`, (..., 1, 1); of the `lower` triangle alone, with the gradient as if all
+    of A were read, as in torch."""
     m, n = A.shape[-2:]
 
     def compute(a: Array, low: Array) -> list[Array]:
+        if lower:
+            a = np.tril(a) + np.swapaxes(np.tril(a, -1), -1, -2)
         u, s, v = np.linalg.svd(a, full_matrices=False)
         counts = s > low[..., 0]
         reciprocal = np.where(counts, 1 / np.where(counts, s, 1), 0)
         return [np.swapaxes((u * reciprocal[..., None, :]) @ v, -1, -2)]
 
     def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor | None]:
-        a, p, g = inputs[0], _pseudo_inverse(inputs[0], inputs[1]), given[0]
+        a, p, g = inputs[0], _pseudo_inverse(inputs[0], inputs[1], lower), given[0]
         q, t = p.mT, g.mT
         out = -(q @ g @ q)
         # what leaves the span of the columns, and of the rows: nothing, where the matrix has full rank
@@ -307,7 +309,8 @@ def _pseudo_inverse(A: Tensor, least: Tensor) -> Tensor:
         return [out, None]
 
     shape = (*A.shape[:-2], n, m)
-    return called("pinv", "has no singular values: it has nan or inf", compute, [shape], [A, least], gradient)[0]
+    fault = "has no singular values: it has nan or inf"
+    return called("pinv", fault, compute, [shape], [A, least], gradient, lower)[0]
 
 
 @float_op

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from anneal.linalg._host import float_op
+import numpy as np
+
+from anneal.linalg._host import Array, called, float_op, matrices, one_batch, squares
 from anneal.linalg._lu import lu_factor_ex, lu_unpack
 from anneal.linalg._lu import lu_solve as _lu_solve
 from anneal.linalg._products import matrix_exp, multi_dot
-from anneal.linalg._solving import det, inv, pinv, slogdet, solve_triangular
+from anneal.linalg._solving import SINGULAR, det, inv, pinv, slogdet, solve_triangular
 from anneal.linalg._spectra import svd as _svd
 from anneal.linalg._triangles import QR, cholesky
 from anneal.linalg._triangles import qr as _qr
@@ -104,12 +107,30 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with L L^T X = B, or L^T L X = B if `upper`. On the host.
 
+    One triangle of L is read; its gradient is, as in torch, that of all of L (of which `tril` leaves what is read).
+
     >>> from anneal.tensor import Tensor
     >>> cholesky_solve(Tensor([[4.0]]), Tensor([[2.0]]))
     Tensor([[1.]], dtype=float32)
     """
-    low = L.mT if upper else L
-    return solve_triangular(low.mT, solve_triangular(low, B, upper=False), upper=True)
+    squares("linalg.cholesky_solve", L)
+    matrices("linalg.cholesky_solve", B)
+    return _cholesky_solved(*one_batch("linalg.cholesky_solve", L.mT if upper else L, B))
+
+
+def _cholesky_solved(L: Tensor, B: Tensor) -> Tensor:
+    """X with L L^T X = B, of equal leading axes."""
+
+    def compute(low: Array, b: Array) -> list[Array]:
+        low = np.tril(low)
+        return [np.linalg.solve(np.swapaxes(low, -1, -2), np.linalg.solve(low, b))]
+
+    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+        g = _cholesky_solved(inputs[0], given[0])
+        both = g @ outputs[0].mT
+        return [-((both + both.mT) @ inputs[0]), g]
+
+    return called("cholesky_solve", SINGULAR, compute, [B.shape], [L, B], gradient)[0]
 
 
 @float_op

@@ -12,6 +12,7 @@ from anneal.errors import ShapeError
 from anneal.ops import checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.uop import Op, UOp
 
 __all__ = [
     "conv_tbc",
@@ -183,7 +184,9 @@ def ctc_loss(
         input_lengths, target_lengths: numbers for each example, known on the host.
         reduction: "mean" divides each loss by its target's length first. zero_infinity: what is impossible counts 0.
 
-    The forward recursion is unrolled over time. Raises ShapeError for lengths that do not fit.
+    The gradient is, as in torch, that of logits of which `log_probs` is the log_softmax: the chances are added to it,
+    which log_softmax takes away again. The forward recursion is unrolled over time. Raises ShapeError for lengths that
+    do not fit.
 
     >>> even = Tensor.full((4, 1, 3), 1 / 3).log()
     >>> round(ctc_loss(even, Tensor([[1, 2]]), [4], [2], reduction="none").item(), 4)
@@ -215,10 +218,15 @@ def ctc_loss(
     other = Tensor(ends > 0, device=x.device).where(other, _LOW)
     loss = -Tensor.stack([last, other], dim=0).logsumexp(0)
     impossible = loss > 1e28
-    loss = impossible.where(0.0 if zero_infinity else math.inf, loss)
+    shown = impossible.where(0.0 if zero_infinity else math.inf, loss)
+    if x.requires_grad:  # torch's gradient is that in logits, of which these are the log_softmax
+        seen = Tensor(np.arange(time)[:, None, None] < np.array(long)[:, None], device=x.device)
+        chances = seen.where(x.exp(), 0.0).sum((0, 2))
+        total = impossible.where(0.0, loss) + chances * impossible.where(0.0 if zero_infinity else math.nan, 1.0)
+        shown = shown._new(UOp(Op.CUSTOM_DERIVATIVE, shown.dtype, (shown.uop, total.uop), ("equal", ())), total)
     if reduction == "mean":
-        return (loss / Tensor(np.maximum(ends, 1), device=x.device).cast(loss.dtype)).mean()
-    return _reduced("ctc_loss", loss.squeeze(0) if single else loss, reduction)
+        return (shown / Tensor(np.maximum(ends, 1), device=x.device).cast(shown.dtype)).mean()
+    return _reduced("ctc_loss", shown.squeeze(0) if single else shown, reduction)
 
 
 def _padded(targets: Tensor, lengths: list[int], batch: int, blank: int) -> Tensor:

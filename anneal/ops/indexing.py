@@ -237,7 +237,7 @@ def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None
         raise DTypeError(f'scatter: reduce is None, "add" or "multiply", not {reduce!r}')
     rows, i, value, given = scattered(x, "scatter", dim, index, src)
     width = math.prod(value.shape[1:])
-    new = put_rows(nodes.reshape(x.uop, (rows, width)), i, value)
+    new = put_rows(nodes.reshape(x.uop, (rows, width)), i, value, given.requires_grad)
     return x._new(nodes.reshape(new, x.shape), given)
 
 

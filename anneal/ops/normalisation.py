@@ -165,6 +165,8 @@ def batch_norm(
     need_float("batch_norm", "x", x)
     same_device("batch_norm", x, running_mean, running_var, weight, bias)
     s = x.shape
+    if s == (0,) and weight is None and bias is None:
+        return x.clone()  # as in torch, which takes no other vector
     if len(s) < 2:
         raise ShapeError(f"batch_norm: x has shape (batch, channels, ...), not {s}")
     for name, p in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):

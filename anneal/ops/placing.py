@@ -175,7 +175,7 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     rows = nodes.permute(x.uop, order)
     value = nodes.permute(given.uop.cast(x.uop.dtype), order)
     value = nodes.reshape(value, (i.shape[0], math.prod(value.shape[1:])))
-    return x._new(nodes.permute(put_rows(rows, i, value), inverse(order)), given)
+    return x._new(nodes.permute(put_rows(rows, i, value, given.requires_grad), inverse(order)), given)
 
 
 @checked

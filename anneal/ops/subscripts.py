@@ -91,7 +91,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         new = broadcast(new, chosen)
     if picks:
         new = nodes.reshape(nodes.permute(new, front), (math.prod(shape), *rows.shape[1:]))
-        new = put_rows(rows, nodes.reshape(position, (math.prod(shape),)), new)
+        new = put_rows(rows, nodes.reshape(position, (math.prod(shape),)), new, given.requires_grad)
         new = lay_back(new, part.shape, picks)
     in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE
     if part is not old.uop and not picks and basic.is_box and in_memory and 0 not in part.shape:

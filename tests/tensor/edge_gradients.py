@@ -44,6 +44,9 @@ INPUTS: dict[str, list[Any]] = {
     "eye": [[[1, 0, 0], [0, 1, 0], [0, 0, 1]]],
     "vectors": [[[0, 0], [1, 1], [3, 4]], [[0, 0], [1, 1], [0, 0]]],
     "three": [[[0, 0], [1, 1], [3, 4]], [[0, 0], [1, 1], [0, 0]], [[0, 0], [0, 0], [0, 0]]],
+    "places": [[1, 2, 3, 4], [5, 6, 7]],
+    "chances": [[[[-1, -2, -3]] * 2, [[-0.5, -1, -4], [-2, -2, -1]], [[-1, -1, -1]] * 2]],
+    "corner": [[[2, 9, 7], [1, 3, 8], [0.5, 1, 2]]],
     "none": [[]],
     "no rows": [[[], []]],
     "no pairs": [[], []],
@@ -150,6 +153,20 @@ T.linalg.matrix_norm(x, math.inf); T.matrix_exp(x); T.linalg.multi_dot([x, x, x]
     "eye": """
 T.linalg.det(x); T.linalg.inv(x); T.linalg.matrix_norm(x); T.linalg.slogdet(x)[1]; T.logdet(x); T.linalg.solve(x, x); T.linalg.cholesky(x); T.matrix_exp(x); T.linalg.matrix_norm(x, 1)
 T.linalg.svdvals(x); T.linalg.eigvalsh(x); T.linalg.qr(x)[1]; T.linalg.pinv(x); T.linalg.matrix_norm(x, 2); T.linalg.matrix_norm(x, -1)
+""",
+    "places": """
+x.scatter(0, T.tensor([1, 1, 2]), y); x.index_copy(0, T.tensor([1, 1, 2]), y); x.put(T.tensor([1, 1, 2]), y); x.index_put((T.tensor([1, 1, 2]),), y)
+x.clone().scatter_(0, T.tensor([1, 1, 2]), y); (z := x.clone()).__setitem__(T.tensor([1, 1, 2]), y) or z; (z := x.clone()).__setitem__(T.tensor([1, 1]), y[0]) or z
+x.scatter_add(0, T.tensor([1, 1, 2]), y); F.max_unpool1d(x[None, None], T.tensor([[[0, 0, 2, 5]]]), 2); x.index_copy(0, T.tensor([3]), y[:1] * y[1:2]).square()
+x.reshape(2, 2).index_copy(0, T.tensor([1, 1]), y[:2].reshape(2, 1).expand(2, 2)); x.index_put((T.tensor([1, 1, 2]),), y, accumulate=True)
+""",
+    "chances": """
+F.ctc_loss(x, T.tensor([[1, 2], [1, 1]]), T.tensor([3, 3]), T.tensor([2, 1]), reduction="none"); F.ctc_loss(x, T.tensor([[1, 2], [1, 1]]), T.tensor([2, 3]), T.tensor([2, 1]))
+F.ctc_loss(x, T.tensor([[1, 2], [1, 1]]), T.tensor([2, 2]), T.tensor([1, 2]), reduction="none"); F.ctc_loss(x.log_softmax(2), T.tensor([[1, 2], [1, 1]]), T.tensor([3, 3]), T.tensor([1, 2]))
+F.ctc_loss(x, T.tensor([[1, 2], [1, 1]]), T.tensor([2, 2]), T.tensor([1, 2]), reduction="none", zero_infinity=True)
+""",
+    "corner": """
+T.cholesky_inverse(x); T.cholesky_inverse(x, True); T.cholesky_solve(x.detach(), x); T.cholesky_solve(x, x, True); T.linalg.pinv(x, hermitian=True); T.linalg.solve_triangular(x, x, upper=True)
 """,
     "none": """
 x.sum(); x.prod(); x.mean(); x.clone().zero_().sum(); (x * 2).sum(); x.norm(); x.cumsum(0); x.cumprod(0); x.sort().values; x.softmax(0); x.log_softmax(0)

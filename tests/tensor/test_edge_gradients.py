@@ -67,7 +67,9 @@ def test_gradients_at_edges_are_torchs(which: str, text: str) -> None:
 
 # Rows whose infinities and nans no GPU promises are left out; the rules themselves are those of the cpu.
 _ON_GPU = [
-    (w, t) for w, t in ROWS if w in ("ties", "square", "line", "loss", "scores", "vectors", "signs", "empty", "none")
+    (w, t)
+    for w, t in ROWS
+    if w in ("ties", "square", "line", "loss", "scores", "vectors", "signs", "places", "empty", "none")
 ]
 
 

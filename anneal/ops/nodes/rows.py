@@ -96,8 +96,10 @@ def lay_back(rows: UOp, shape: tuple[int, ...], picks: dict[int, Pick]) -> UOp:
     return permute(reshape(rows, tuple([shape[i] for i in order])), inverse(order))
 
 
-def put_rows(u: UOp, index: UOp, value: UOp) -> UOp:
+def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False) -> UOp:
     """`u` (v rows) with row index[j] replaced by value[j]; of several j the last stays.
+
+    With `slopes` each value has the gradient of its row, also one that does not stay: torch's rule.
 
     Sorting by position, stably, brings the writes to one row together in order; all but the last of each are sent out
     of range, so that what is left can be added to zeros.
@@ -119,4 +121,9 @@ def put_rows(u: UOp, index: UOp, value: UOp) -> UOp:
     hits = UOp(Op.SCATTER_ADD, _INT32, (target, broadcast(const(_INT32, 1), (n, 1))), (v,))
     hit = broadcast(alu(Op.LT, (const(_INT32, 0), hits)), (v, d))
     chosen = alu(Op.WHERE, (hit, new, reshape(u.cast(dtype), (v, d))))
-    return reshape(chosen, u.shape).cast(u.dtype)
+    out = reshape(chosen, u.shape).cast(u.dtype)
+    if slopes and u.dtype.is_float:
+        total = UOp(Op.SCATTER_ADD, dtype, (index, reshape(value.cast(dtype), (n, d))), (v,))
+        same = reshape(alu(Op.WHERE, (hit, total, reshape(u, (v, d)))), u.shape)
+        out = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (out, same), ("equal", ()))
+    return out
