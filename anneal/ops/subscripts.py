@@ -59,6 +59,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
 def setitem(x: Tensor, index: Any, value: Any) -> None:
     need_changeable(x, "index")
+    numbering = here.numbering()  # that of `value`, which is late no more below: `x` goes on with it
     given = x._lift("index", value)
     old = x.detach() if x.is_leaf else x
     mask = _whole_mask(x, index, given)
@@ -103,6 +104,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         placed = basic.write(new, x.shape)
         new = placed if inside.op is Op.EXPAND else alu(Op.WHERE, (inside, placed, old.uop))
     _put(x, new, given)
+    del numbering
 
 
 def _alone(index: Any) -> Any:

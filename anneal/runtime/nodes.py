@@ -169,6 +169,19 @@ def note_become(t: Handle) -> None:
         here.became.append(t)
 
 
+class _Assigned(weakref.ref[Handle]):
+    """A tensor that was assigned, with the numbering that knows its graph: if none were left of what was late there,
+    a loop that assigns part after part would have the growing graph learnt anew in each round."""
+
+    __slots__ = ("numbering",)
+    numbering: Any
+
+
+def _let_go(r: weakref.ref[Handle]) -> None:
+    if isinstance(r, _Assigned):
+        r.numbering = None
+
+
 def note_assigned(t: Handle) -> None:
     """A tensor was assigned: jit functions and transforms that run are told, or else the next realize.
 
@@ -176,7 +189,9 @@ def note_assigned(t: Handle) -> None:
         t: the tensor.
     """
     if not here.assigned:
-        here.pending[id(t)] = weakref.ref(t)
+        r = here.pending[id(t)] = _Assigned(t, _let_go)
+        if t.late is None and t.uop.weak and not is_realized(t.uop):
+            r.numbering = here.numbering()
     for watch in here.assigned:
         watch.append(weakref.ref(t))
 

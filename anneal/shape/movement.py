@@ -69,9 +69,20 @@ def reshaped_index(index: Sequence[UOp], shape: Sequence[Size], other: Sequence[
         elif len(mine) == len(its) == 1:
             out.append(index[mine.start])
         else:
-            position = linear_index(index[mine.start : mine.stop], shape[mine.start : mine.stop])
+            position = _position(index[mine.start : mine.stop], shape[mine.start : mine.stop])
             out.extend(unflatten(position, other[its.start : its.stop]))
     return tuple(out)
+
+
+def _position(index: Sequence[UOp], shape: Sequence[Size]) -> UOp:
+    """The `linear_index` of an index; where that is the `unflatten` of a position, the same node, so that reshapes
+    to and fro make no ever longer index."""
+    last = next((i for i, n in zip(reversed(index), reversed(shape), strict=True) if n != 1), None)
+    if last is not None and last.op is Op.MOD:
+        whole = last.src[0]
+        if all(a is b for a, b in zip(index, unflatten(whole, shape), strict=True)):
+            return whole
+    return linear_index(index, shape)
 
 
 def matched_axes(shape: Sequence[Size], other: Sequence[Size]) -> Iterator[tuple[range, range]]:

@@ -238,6 +238,20 @@ def test_a_value_that_several_kernels_want_is_recomputed_up_to_a_price() -> None
     assert materialised(shared(dear(buffer(8, 64), 6)), recompute_cost=36) == set()
 
 
+def test_a_value_that_one_kernel_reads_at_several_places_is_recomputed_up_to_a_price() -> None:
+    def neighbours(u: UOp) -> list[UOp]:
+        return [u.alu(Op.NEG) + UOp(Op.FLIP, F32, (u * 2.0,), (0,))]  # both read it in place, and meet elsewhere
+
+    assert materialised(neighbours(dear(buffer(64), 5))) == set()
+    assert materialised(neighbours(dear(buffer(64), 6))) == {("EXP", Reason.SEVERAL_PLACES)}
+    x = dear(buffer(64), 6)
+    assert materialised([x + x.alu(Op.NEG)]) == set()  # one place
+    across = UOp(Op.RESHAPE, F32, (dear(buffer(8, 9), 6),), (6, 12))
+    assert materialised([UOp(Op.RESHAPE, F32, (across.alu(Op.EXP),), (8, 9)) + across.src[0]]) == {
+        ("EXP", Reason.SEVERAL_PLACES)
+    }
+
+
 def test_of_a_chain_that_several_kernels_want_its_end_alone_is_kept() -> None:
     u = dear(buffer(8, 64), 9)
     s = scheduled([row(u), row(u, 0)], "materialisation")

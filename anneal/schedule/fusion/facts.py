@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from anneal.schedule.cost_model import CostModel
+from anneal.shape import matched_axes
 from anneal.uop import MOVEMENT, Op, UOp
 
-__all__ = ["COPY", "LEAVES", "NEVER_TWICE", "REORDER", "Consumers", "base", "cone", "consumers_of", "is_widening"]
-__all__ += ["long_axes", "only_summed", "reduce_depths"]
+__all__ = ["COPY", "LEAVES", "NEVER_TWICE", "REORDER", "Consumers", "base", "cone", "consumers_of", "is_elsewhere"]
+__all__ += ["is_widening", "long_axes", "only_summed", "reduce_depths"]
 
 Consumers = dict[UOp, list[UOp]]
 
@@ -28,6 +29,19 @@ def base(u: UOp) -> UOp:
 def is_widening(u: UOp) -> bool:
     """Whether `u` is a cast to more bits: memory holds the fewer ones, and each reader casts."""
     return u.op is Op.CAST and u.dtype.itemsize > u.src[0].dtype.itemsize
+
+
+def is_elsewhere(u: UOp) -> bool:
+    """Whether `u` reads its (first) source at another place than that at which it is read: not so where axes are only
+    split, joined, added or repeated."""
+    op = u.op
+    if op is Op.PERMUTE:
+        shape = u.src[0].shape
+        moved = [a for a in u.arg if shape[a] != 1]
+        return moved != sorted(moved)
+    if op is Op.RESHAPE:
+        return any(len(a) > 1 < len(b) for a, b in matched_axes(u.shape, u.src[0].shape)) if u.size else False
+    return op is Op.SHRINK or op is Op.PAD or op is Op.FLIP or op is Op.GATHER
 
 
 def long_axes(u: UOp) -> list[int]:

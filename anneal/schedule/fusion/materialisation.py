@@ -12,6 +12,8 @@ Cost decisions, in the order they are taken:
 - with `repeated_rows`, so is a short row (of a norm, of a softmax), but for a product that reads one matrix element for
   each element that it repeats, as a matrix does for a vector: the memory is what takes time there, and a launch is
   saved;
+- elementwise work that one kernel wants at several places (a stencil reads its neighbours) is recomputed at each
+  unless that costs more than reading it back: else a chain of n such turns would be k^n of them;
 - elementwise work wanted by several kernels is recomputed in each unless that costs more than reading it back;
 - a chain of very many elementwise ops is cut: drivers take far longer over one large kernel, and the pieces of a
   regular chain are one kernel.
@@ -23,7 +25,7 @@ from collections.abc import Sequence
 
 from anneal.schedule.cost_model import COST, GATHER_COST, REDUCE_COST, CostModel
 from anneal.schedule.fusion.decisions import DECISIONS, price_of
-from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, is_widening
+from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, is_elsewhere, is_widening
 from anneal.schedule.fusion.state import Materialised, Reason, State
 from anneal.uop import ALU, Op, UOp
 
@@ -42,6 +44,7 @@ def materialised_nodes(
         else:
             DECISIONS[u.op](state, u)
             end_chain(state, u)
+    keep_repeated(state)
     keep_shared(state, homes(state))
     return state.materialised
 
@@ -67,6 +70,46 @@ def end_chain(state: State, u: UOp) -> None:
             state.materialise(u, Reason.LONG_CHAIN)
             longest = 0
     steps[u] = 0 if u in done else longest
+
+
+def keep_repeated(state: State) -> None:
+    """Materialise what one kernel computes at several places and is dear to compute at each.
+
+    A place is a kernel and a way down from its root: the movements, and gathers, through which it reads.
+    """
+    done, cost, most = state.materialised, state.cost, state.cost_model.recompute_cost
+    places: dict[UOp, dict[int, None]] = {}  # of nodes whose consumers are all behind us
+    ways: dict[tuple[int, UOp], int] = {}
+    kernel_of: list[int] = []
+    for u in reversed(state.order):
+        if u.op in LEAVES or not u.src:
+            continue
+        mine = places.pop(u, None)
+        if mine is not None and len(mine) > 1 and u not in done:
+            kernels = len({kernel_of[p] for p in mine})
+            again = len(mine) - kernels
+            if again and again * cost[u] > most and (u.op in ALU or u.op in NEVER_TWICE):
+                state.materialise(u, Reason.SEVERAL_PLACES)
+            elif kernels > 1 and (not again or len(mine) > _MOST_PLACES):
+                mine = None  # `keep_shared` judges that; what is below is counted for each kernel alike
+        if mine is None or u in done:
+            mine = {len(kernel_of): None}
+            kernel_of.append(len(kernel_of))
+        below = mine
+        if is_elsewhere(u):
+            below = {}
+            for p in mine:
+                way = ways.setdefault((p, u), len(kernel_of))
+                if way == len(kernel_of):
+                    kernel_of.append(kernel_of[p])
+                below[way] = None
+        for s in u.src:
+            others = places.get(s)
+            places[s] = below if others is None or others is below else others | below
+            below = mine  # the indices of a gather are read in place
+
+
+_MOST_PLACES = 64
 
 
 def homes(state: State) -> dict[UOp, UOp | None]:

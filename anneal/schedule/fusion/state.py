@@ -38,6 +38,7 @@ class Reason(Enum):
     FORKED = "the result of a reduction goes several ways that do not meet again"
     BINDINGS = "a kernel that computed it as well would bind too many buffers"
     LONG_CHAIN = "a kernel computes no longer chain of elementwise ops"
+    SEVERAL_PLACES = "a kernel reads it at several places, and computing it at each costs more than a read"
     SHARED = "several kernels read it, and computing it in each costs more than a read"
     FUNCTION = "all readers make the same of a product: that is kept in its place"
 
