@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from anneal import files
+from anneal import files, load, onnx
 from anneal.errors import DataError
 from anneal.tensor import Tensor, io
+from examples.gpt2.vocabulary import read_text
 from tests.tiers import thinned
 
 root = not hasattr(os, "geteuid") or os.geteuid() == 0
@@ -96,6 +97,7 @@ def _locked(place: Path) -> Path:
 
 OTHERS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "device": (lambda p: Path("/dev/full"), "it is a device, not a file"),
+    "endless device": (lambda p: Path("/dev/zero"), "it is a device, not a file"),
     "link to a device": (_to_device, "it is a device, not a file"),
     "pipe": (_fifo, "it is a pipe, not a file"),
     "socket": (_socket, "it is a socket, not a file"),
@@ -131,9 +133,19 @@ def test_what_is_no_file_is_refused_and_stays(write: Callable[[Path], object], o
 @pytest.mark.parametrize("other", [o for o in OTHERS if o != "nowhere"])
 def test_what_is_no_file_is_not_read(other: str, tmp_path: Path) -> None:
     path = OTHERS[other][0](tmp_path / "x")
-    for load in (io.safe_load, io.safe_open, io.load_npy, io.load_npz, io.gguf_open, io.safe_metadata):
+    for read in (
+        io.safe_load,
+        io.safe_open,
+        io.load_npy,
+        io.load_npz,
+        io.gguf_open,
+        io.safe_metadata,
+        load,
+        onnx.load,
+        read_text,
+    ):
         with pytest.raises(DataError):
-            load(path)  # type: ignore[operator]
+            read(path)  # type: ignore[operator]
 
 
 @pytest.mark.skipif(root, reason="root may write anywhere")

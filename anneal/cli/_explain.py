@@ -63,7 +63,7 @@ def explain_model(model: str, *, step: bool, batch: int | None, device: str, lim
     """Print the rules that fire while `model` is built and compiled, the most frequent first."""
     from anneal.backend import planned_cost_model
 
-    check_traceable(model)
+    check_traceable(model, step)
 
     def outputs() -> Iterable[UOp]:
         traced = traced_model(model, batch)

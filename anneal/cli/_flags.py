@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,7 +27,8 @@ __all__ = [
     "Quiet",
     "Record",
     "Sizes",
-    "Traceable"
+    "Traceable",
+    "readable"
 ]  # fmt: skip
 
 
@@ -44,6 +45,23 @@ def _hush(value: bool) -> None:
         from anneal.cli._output import be_quiet
 
         be_quiet()
+
+
+def readable(context: typer.Context, value: Any) -> Any:
+    """An argument that may name a file; DataError now for one that cannot be opened: what reads it takes a second to
+    be imported. Texts name one if they end with .onnx, those of a list behind an equals sign.
+    """
+    named = [t.rpartition("=")[2] for t in value or () if "=" in t] if isinstance(value, (list, tuple)) else [value]
+    for x in () if context.resilient_parsing else named:
+        if x and (named[0] is not value or isinstance(x, Path) or x.endswith(".onnx")) and x != "random":
+            from anneal.errors import DataError
+            from anneal.files import opened
+
+            try:
+                opened(x).close()
+            except OSError as e:
+                raise DataError(f"{x}: cannot be read: {e.strerror or e}") from None
+    return value
 
 
 Quiet = Annotated[
@@ -68,7 +86,10 @@ Model = Annotated[
 Traceable = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="A model of examples/ (`anneal train --help`), or an ONNX file.", autocompletion=traceable
+        metavar="MODEL",
+        help="A model of examples/ (`anneal train --help`), or an ONNX file.",
+        autocompletion=traceable,
+        callback=readable,
     ),
 ]
 # The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
@@ -86,7 +107,12 @@ Download = Annotated[
 
 Inputs = Annotated[
     list[str] | None,
-    typer.Option("--input", metavar="NAME=FILE.npy", help="Values of an input, or NAME=random; random if not given."),
+    typer.Option(
+        "--input",
+        metavar="NAME=FILE.npy",
+        help="Values of an input, or NAME=random; random if not given.",
+        callback=readable,
+    ),
 ]
 Sizes = Annotated[
     list[str] | None, typer.Option("--size", metavar="NAME=N", help="A symbolic size of random inputs; 1 if not given.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anneal.errors import UserError
 from anneal.inspect import traced_model
 from anneal.training import (
     DRAWING,
@@ -28,7 +29,11 @@ __all__ = [
 ]
 
 
-def check_traceable(name: str) -> None:
-    """UserError, with a suggestion, for what has no graph: neither an example nor an ONNX file."""
+def check_traceable(name: str, step: bool = False) -> None:
+    """UserError, with a suggestion, for what has no graph: neither an example nor an ONNX file; or, with `step`, no
+    training step.
+    """
     if not name.endswith(".onnx"):
         check_model(name)
+    elif step:
+        raise UserError("an ONNX file is run, not trained; leave --step out")

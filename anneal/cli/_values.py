@@ -2,7 +2,7 @@
 
 Newer typers convert every value, even a missing one, through pydantic, whose import takes longer than that of all that
 `anneal web` needs until its first answer. A text that is wanted as text, and an option that was left out, are as they
-should be already.
+should be already; a path is made of its text.
 """
 
 from __future__ import annotations
@@ -44,4 +44,6 @@ class _Late:
         one = not param.multiple and param.nargs == 1
         if one and (value is None or (self.kind in (str, bool, Path) and isinstance(value, self.kind))):
             return value
+        if one and self.kind is Path and isinstance(value, str):
+            return Path(value)
         return self.make().coerce(value, param=param, ctx=ctx)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -247,3 +251,98 @@ def test_export_of_gpt2_takes_a_checkpoint(tmp_path: Path, capsys: pytest.Captur
     assert found.code == 0, found.err
     assert "index: int32[batch, " in found.out
     assert run(capsys, "onnx", "check", path, "--size", "batch=2", "--device", "cpu").code == 0
+
+
+# -- every command that takes a file, with every flag -----------------------------------------------------------------
+
+TAKES_A_FILE = ("onnx info", "onnx run", "onnx check", "graph", "kernels", "check", "explain --model")
+NO_SUCH = "No such option: "
+# flag -> what the commands that do not take it say, and those that do
+FLAGS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "--device cpu": ("", TAKES_A_FILE),
+    "--json": ("", TAKES_A_FILE),
+    "--quiet": ("", TAKES_A_FILE),
+    "--size n=2": (NO_SUCH, ("onnx info", "onnx run", "onnx check", "check")),
+    "--batch 2": (NO_SUCH, ("graph", "kernels", "check", "explain --model")),
+    "--seed 3": (NO_SUCH, ("onnx run", "onnx check", "check")),
+    "--step": ("an ONNX file is run, not trained; leave --step", ()),
+    "--gradients": ("an ONNX file is run, not trained; leave --step and --gradients out", ()),
+    "--adapter none": ("", ()),
+}
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_every_command_of_a_file_takes_a_flag_or_says_why_not(
+    file: str, flag: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANNEAL_DEVICE", "cpu")
+    said, takers = FLAGS[flag]
+    for command in TAKES_A_FILE:
+        found = run(capsys, *command.split(), file, *flag.split())
+        if command in takers:
+            assert found.code == 0, (command, found.err)
+            assert not found.err or flag != "--quiet"
+            if flag == "--json":
+                assert json.loads(found.out)
+        elif found.code or flag != "--adapter none":  # what opens no device plans for it
+            assert found.code in (2, 3), (command, found.out)
+            last = found.err.splitlines()[-1]
+            assert last.startswith("error: ")
+            assert said in last or NO_SUCH in last, (command, last)
+
+
+READS = [
+    *[f"{c} {{}}" for c in TAKES_A_FILE], "kernels {} --time", "viz {} --no-open", "check --replay {}", "run llama2c {}",
+    "run llama2c {real} --tokenizer {}", "run text nanogpt --weights {}", "run resnet9 --weights {}",
+    "train mlp --start {}", "onnx run {real} --input x={}", "onnx check {real} --input x={}",
+    "onnx export mlp -o {out} --weights {}",
+]  # fmt: skip
+NO_FILES = {
+    "none.onnx": "No such file or directory", "pipe.onnx": "it is a pipe, not a file",
+    "socket.onnx": "it is a socket, not a file", "folder.onnx": "it is a folder, not a file",
+    "zero.onnx": "it is a device, not a file", "loop.onnx": "Too many levels of symbolic links",
+}  # fmt: skip
+
+
+def test_what_is_no_file_is_refused_before_anything_is_imported(file: str, tmp_path: Path) -> None:
+    """All in one process, at the end of which nothing that reads a model is there: each costs a tenth of a second."""
+    os.mkfifo(tmp_path / "pipe.onnx")
+    (tmp_path / "folder.onnx").mkdir()
+    (tmp_path / "zero.onnx").symlink_to("/dev/zero")
+    (tmp_path / "loop.onnx").symlink_to(tmp_path / "loop.onnx")
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(tmp_path / "socket.onnx"))
+    rows = [
+        (name, command.replace("{real}", file).replace("{out}", str(tmp_path / "out.onnx")))
+        for command in READS for name in NO_FILES
+    ]  # fmt: skip
+    text = """if True:
+        import json, sys
+        from anneal.cli import main
+        for line in json.load(sys.stdin):
+            try:
+                main(line)
+            except SystemExit as end:
+                print("code", end.code, file=sys.stderr)
+        print(*[m for m in ("numpy", "onnx", "anneal.tensor", "anneal.onnx") if m in sys.modules])
+    """
+    lines = [command.replace("{}", str(tmp_path / name)).split() for name, command in rows]
+    done = subprocess.run(
+        [sys.executable, "-c", text], input=json.dumps(lines), capture_output=True, text=True, timeout=120, check=True
+    )
+    wanted = [f"error: {tmp_path / name}: cannot be read: {NO_FILES[name]}\ncode 4" for name, _ in rows]
+    assert done.stderr.splitlines() == "\n".join(wanted).splitlines()
+    assert done.stdout == "\n"
+
+
+def test_what_a_shell_pipes_in_is_no_file(file: str) -> None:
+    with open(file, "rb") as f:
+        for command in ("onnx info", "graph"):
+            name = "/dev/stdin" if command.startswith("onnx") else "/dev/stdin.onnx"
+            done = subprocess.run(
+                [sys.executable, "-c", "from anneal.cli import main; main()", *command.split(), name],
+                input=f.read(), capture_output=True, timeout=120, check=False,
+            )  # fmt: skip
+            assert done.returncode == 4
+            assert done.stderr.startswith(b"error: /dev/stdin")
+            assert done.stderr.count(b"\n") == 1

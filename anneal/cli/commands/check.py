@@ -9,7 +9,7 @@ import typer
 
 from anneal import settings
 from anneal.cli._complete import runnable
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Inputs, Json, Quiet, Sizes
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Inputs, Json, Quiet, Sizes, readable
 from anneal.errors import UserError
 
 __all__ = ["app"]
@@ -22,6 +22,7 @@ Target = Annotated[
         metavar="MODEL|FILE.onnx|SCRIPT.py",
         help="A model of examples/, an ONNX file, or your program.",
         autocompletion=runnable,
+        callback=readable,
     ),
 ]
 Elements = Annotated[
@@ -58,7 +59,10 @@ def check(
         Path | None, typer.Option("--repro", metavar="FILE", help="Write the first kernel that differs to one file.")
     ] = None,
     replay: Annotated[
-        Path | None, typer.Option("--replay", metavar="FILE", help="Run the kernel of such a file on this machine.")
+        Path | None,
+        typer.Option(
+            "--replay", metavar="FILE", help="Run the kernel of such a file on this machine.", callback=readable
+        ),
     ] = None,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,

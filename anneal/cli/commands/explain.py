@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from anneal.cli._complete import explained, traceable
-from anneal.cli._flags import MOST, Batch, Json, PlannedFlag, Quiet
+from anneal.cli._flags import MOST, Batch, Json, PlannedFlag, Quiet, readable
 from anneal.errors import UserError
 
 __all__ = ["app"]
@@ -26,7 +26,11 @@ def explain(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="MODEL", help="The rules that fire for a model of examples/.", autocompletion=traceable
+            "--model",
+            metavar="MODEL",
+            help="The rules that fire for a model of examples/, or an ONNX file.",
+            autocompletion=traceable,
+            callback=readable,
         ),
     ] = None,
     step: Annotated[

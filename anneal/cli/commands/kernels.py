@@ -58,7 +58,7 @@ def kernels(
     from anneal.cli._choices import choose_device
     from anneal.cli._models import check_traceable
 
-    check_traceable(model)
+    check_traceable(model, step)
     where = report.line_given(line) if line is not None else None
     if lines and kernel is None:
         raise UserError("--lines shows one kernel: add --wgsl N")

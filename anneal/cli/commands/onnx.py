@@ -19,6 +19,7 @@ from anneal.cli._flags import (
     Model,
     Quiet,
     Sizes,
+    readable,
 )
 from anneal.cli._groups import Group
 
@@ -33,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The model.")]
+OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The model.", callback=readable)]
 Bounds = Annotated[
     list[str] | None,
     typer.Option(
@@ -124,7 +125,10 @@ def onnx_export(
         int, typer.Option("--opset", metavar="N", min=17, max=23, help="The version of the operators.")
     ] = 20,
     weights: Annotated[
-        Path | None, typer.Option("--weights", metavar="FILE", help="What `anneal train MODEL --save FILE` wrote.")
+        Path | None,
+        typer.Option(
+            "--weights", metavar="FILE", help="What `anneal train MODEL --save FILE` wrote.", callback=readable
+        ),
     ] = None,
     model_dir: Annotated[
         Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: a checkpoint instead of GPT-2 small.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Download, Json, Quiet, Record
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Download, Json, Quiet, Record, readable
 from anneal.cli._groups import Group
 from anneal.training import SPEAKING
 
@@ -25,10 +25,15 @@ app = typer.Typer(
 
 @app.command("llama2c")
 def run_llama2c(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.bin", help="A checkpoint in llama2.c's first format.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL.bin", help="A checkpoint in llama2.c's first format.", callback=readable)
+    ],
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on with.")] = "",
     tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", metavar="FILE", help="Its tokens: tokenizer.bin beside the model.")
+        Path | None,
+        typer.Option(
+            "--tokenizer", metavar="FILE", help="Its tokens: tokenizer.bin beside the model.", callback=readable
+        ),
     ] = None,
     max_tokens: Annotated[
         int | None,
@@ -65,7 +70,10 @@ def run_text(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"One that speaks: {', '.join(SPEAKING)}.")],
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on with.")] = "",
     weights: Annotated[
-        Path | None, typer.Option("--weights", metavar="FILE", help="What `anneal train MODEL --save FILE` wrote.")
+        Path | None,
+        typer.Option(
+            "--weights", metavar="FILE", help="What `anneal train MODEL --save FILE` wrote.", callback=readable
+        ),
     ] = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, max=MOST, help="Characters to add.")] = 200,
     temperature: Annotated[float, typer.Option("--temperature", help="Below 1 tamer, above 1 wilder.")] = 1.0,
@@ -96,7 +104,10 @@ def run_text(
 @app.command("resnet9")
 def run_resnet9(
     weights: Annotated[
-        Path | None, typer.Option("--weights", metavar="FILE", help="What `anneal train resnet9 --save FILE` wrote.")
+        Path | None,
+        typer.Option(
+            "--weights", metavar="FILE", help="What `anneal train resnet9 --save FILE` wrote.", callback=readable
+        ),
     ] = None,
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=10_000, help="Test pictures to name.")] = 256,
     seed: Annotated[

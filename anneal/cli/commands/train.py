@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Download, Json, Model, Quiet
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Download, Json, Model, Quiet, readable
 from anneal.cli._groups import ModelCommand
 
 __all__ = ["app"]
@@ -19,7 +19,8 @@ Samples = Annotated[
     typer.Option("--samples", metavar="N", min=0, max=1000, help="How often it shows on the way what it learnt."),
 ]
 Start = Annotated[
-    Path | None, typer.Option("--start", metavar="FILE", help="Begin with the weights that --save wrote.")
+    Path | None,
+    typer.Option("--start", metavar="FILE", help="Begin with the weights that --save wrote.", callback=readable),
 ]
 Vitals = Annotated[
     bool,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from anneal.cli._complete import traceable
-from anneal.cli._flags import NoOpen
+from anneal.cli._flags import NoOpen, readable
 
 __all__ = ["app"]
 
@@ -19,7 +19,10 @@ def viz(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL|FILE.onnx", help="A model of examples/, or an ONNX file.", autocompletion=traceable
+            metavar="MODEL|FILE.onnx",
+            help="A model of examples/, or an ONNX file.",
+            autocompletion=traceable,
+            callback=readable,
         ),
     ] = "nanogpt",
     address: Annotated[str, typer.Option("--address", metavar="ADDR", help="As `anneal web` takes it.")] = ":0",
