@@ -23,9 +23,9 @@ import pytest
 import anneal as an
 from anneal import settings
 from anneal.backend.cpu import CpuDevice
-from anneal.runtime import here, late
+from anneal.runtime import here, late, numbering
 from anneal.schedule import clear_cache
-from anneal.uop import SYMBOLIC, Recent, arena, provenance
+from anneal.uop import SYMBOLIC, Recent, arena, provenance, toposort
 from tests.test_state import CACHE, PACKAGE, STATE
 
 HALVES = "most"  # a `Recent`, which keeps twice as many
@@ -274,3 +274,27 @@ def test_codes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         assert own["f"](an.ones(2)).item() == 4
     assert len(provenance._CODES) == len(provenance.KINDS) <= provenance._MAX_CODES
     assert provenance.line_of(1, 0) == "code that was forgotten"
+
+
+def test_a_template_larger_than_what_is_kept_is_not_numbered_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is visited to know the numbers in templates grows as the templates do, whatever the bound."""
+    late.forget()
+    monkeypatch.setattr(numbering, "_MAX_MASKS", 64)
+    monkeypatch.setattr(numbering, "_most_masks", 64)
+    visited = 0
+
+    def counted(*args: Any, **options: Any) -> Any:
+        nonlocal visited
+        found = toposort(*args, **options)
+        visited += len(found)
+        return found
+
+    monkeypatch.setattr(numbering, "toposort", counted)
+    x = total = an.ones(4)
+    for n in range(1000):
+        total = total + x * float(n)
+    nodes = len(toposort((total.uop,)))
+    assert total.sum().item() == 4 + 4 * sum(range(1000))
+    assert visited < 5 * nodes
+    late.forget()
+    assert numbering._most_masks == 64

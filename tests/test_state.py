@@ -77,6 +77,7 @@ STATE = {
     "anneal.runtime.late._classes": TABLE,
     "anneal.runtime.late._runs": CACHE,
     "anneal.runtime.numbering._masks": CACHE,
+    "anneal.runtime.numbering._most_masks": "the bound of `_masks`, which one large template raises until they are forgotten",
     "anneal.runtime.numbering._moved": CACHE,
     "anneal.runtime.numbering._carried": "the lines whose results loops carry on: a cache of when they are computed",
     "anneal.runtime.numbering._outlived": "graphs that a realize left lazy: how a loop that carries them on is told",

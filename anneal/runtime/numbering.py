@@ -44,6 +44,7 @@ _PARAM, _BUFFER, _RESHAPE = Op.PARAM, Op.BUFFER, Op.RESHAPE
 _moved: Recent[tuple[UOp, tuple[UOp, ...]], UOp] = Recent(1 << 13)  # templates in other numberings
 _tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
 _masks: dict[UOp, int] = {}  # the numbers in a template, as bits
+_most_masks = _MAX_MASKS  # or twice a template that is larger: it would be numbered anew at every call
 _carried: set[Line] = set()  # lines whose late results went on into later rounds of a loop
 _outlived: deque[tuple[weakref.ref[UOp], Line]] = deque(maxlen=256)  # graphs that a realize left lazy, and their lines
 _rounds: Recent[Any, int] = Recent(
@@ -63,13 +64,14 @@ def forget_templates() -> None:
 
 def forget_masks() -> None:
     """Forget the numbers in templates: they keep the templates, and are found again."""
-    global _masks
+    global _masks, _most_masks
     _masks = {}  # another thread may be in the middle of the old ones
+    _most_masks = _MAX_MASKS
 
 
 def templates_are_many() -> bool:
     """Whether some are to be forgotten."""
-    return len(_masks) >= _MAX_MASKS
+    return len(_masks) >= _most_masks
 
 
 def _carry(lines: Iterable[Line]) -> None:
@@ -437,14 +439,17 @@ def mask_of(template: UOp) -> int:
     """The numbers in a template, as bits."""
     found = _masks.get(template)
     if found is None:
-        if len(_masks) >= 2 * _MAX_MASKS:  # no call was remembered meanwhile
+        global _most_masks
+        if len(_masks) >= 2 * _most_masks:  # no call was remembered meanwhile
             forget_masks()
         masks = _masks
+        before = len(masks)
         for u in toposort((template,), until=masks.__contains__):
             mask = 1 << u.arg[0] if u.op is _PARAM else 0
             for s in u.src:
                 mask |= masks[s]
             masks[u] = mask
+        _most_masks = max(_most_masks, 2 * (len(masks) - before))
         found = masks[template]
     return found
 
