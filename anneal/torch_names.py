@@ -277,6 +277,8 @@ def native_layer_norm(
     >>> native_layer_norm(tensor([[1.0, 3.0]]), (2,), None, None, 0.0)[:2]
     (Tensor([[-1.,  1.]], dtype=float32), Tensor([[2.]], dtype=float32))
     """
+    if not normalized_shape or tuple(normalized_shape) != input.shape[-len(normalized_shape) :]:
+        raise ShapeError(f"native_layer_norm: {tuple(normalized_shape)} are not the last axes of {input.shape}")
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
     out, mean, scale = _moments(input, axes, eps)
     return _scaled(out, weight, bias), mean, scale

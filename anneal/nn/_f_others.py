@@ -149,6 +149,8 @@ def triplet_margin_with_distance_loss(
     >>> triplet_margin_with_distance_loss(Tensor([[0.0]]), Tensor([[0.0]]), Tensor([[3.0]]))
     Tensor(0., dtype=float32)
     """
+    if not margin > 0:
+        raise ShapeError(f"triplet_margin_with_distance_loss: margin must be positive, not {margin}")
     d = F.pairwise_distance if distance_function is None else distance_function
     near, far = d(anchor, positive), d(anchor, negative)
     if swap:

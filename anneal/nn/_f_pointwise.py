@@ -251,6 +251,8 @@ def rrelu(
     >>> rrelu(Tensor([-2.0, 3.0]), 0.25, 0.75)
     Tensor([-1.,  3.], dtype=float32)
     """
+    if lower > upper:
+        raise ShapeError(f"rrelu: lower may not be above upper: {lower} and {upper}")
 
     def function(t: Tensor) -> Tensor:
         if not training:

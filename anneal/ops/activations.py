@@ -129,6 +129,8 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     >>> Tensor([-1.0, 2.0]).celu()
     Tensor([-0.6321,  2.    ], dtype=float32)
     """
+    if not alpha:
+        raise ShapeError("celu: alpha may not be 0")
     x = x._new(real_node(x))
     below = x <= 0.0
     return choose(below, (choose(below, x, 0.0) / alpha).expm1() * alpha, x)
@@ -240,6 +242,8 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     >>> Tensor([-2.0, 0.5, 2.0]).hardtanh()
     Tensor([-1. ,  0.5,  1. ], dtype=float32)
     """
+    if min_val > max_val:
+        raise ShapeError(f"hardtanh: min_val may not be above max_val: {min_val} and {max_val}")
     return clipped(x, min_val, max_val)
 
 
@@ -275,6 +279,8 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     >>> Tensor([-1.0, 0.25, 2.0]).softshrink()
     Tensor([-0.5,  0. ,  1.5], dtype=float32)
     """
+    if not lambd >= 0:
+        raise ShapeError(f"softshrink: lambd may not be negative: {lambd}")
     x = x._new(real_node(x))
     return choose(x.abs() <= lambd, x * 0.0, choose(x > 0.0, x - lambd, x + lambd))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from anneal.errors import PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import checked
-from anneal.ops.axes import axes_of, axis_of
+from anneal.ops.axes import axes_of, axis_of, need_axes
 from anneal.ops.elementwise import beside
 from anneal.ops.nodes import broadcast, iota
 from anneal.uop import Op, alu, const
@@ -171,4 +171,5 @@ def flipud(x: Tensor) -> Tensor:
     Tensor([[3, 4],
             [1, 2]], dtype=int32)
     """
+    need_axes("flipud", x.shape)
     return x.flip(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from anneal.errors import DTypeError
+from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import alias, checked
 from anneal.ops.elementwise import need, operands
 from anneal.ops.functions import Operand
@@ -147,6 +147,8 @@ def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, e
     >>> Tensor([1.0, 1.1]).isclose(Tensor([1.000001, 1.0]))
     Tensor([ True, False], dtype=bool)
     """
+    if not (rtol >= 0 and atol >= 0):
+        raise ShapeError(f"isclose: rtol and atol may not be negative: {rtol} and {atol}")
     o = x._lift("isclose", other)
     if x.dtype is dtypes.bool_:
         x = x.cast(dtypes.int32)

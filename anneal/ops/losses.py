@@ -471,6 +471,8 @@ def triplet_margin_loss(
     >>> triplet_margin_loss(Tensor([[0.0]]), Tensor([[1.0]]), Tensor([[1.5]]))
     Tensor(0.5, dtype=float32)
     """
+    if not margin > 0:
+        raise ShapeError(f"triplet_margin_loss: margin must be positive, not {margin}")
     _same_shape("triplet_margin_loss", anchor, positive)
     _same_shape("triplet_margin_loss", anchor, negative)
 

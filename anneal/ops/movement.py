@@ -290,6 +290,7 @@ def roll(
         if not isinstance(shifts, int) and len(shifts) != 1:
             raise ShapeError("roll: several shifts need as many dims")
         return x.ravel().roll(shifts, 0).reshape(x.shape)
+    need_axes("roll", x.shape)
     amounts = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [where] if isinstance(where, int) else list(where)
     if len(amounts) != len(axes):

@@ -242,6 +242,8 @@ def instance_norm(
     for name, p in (("running_mean", running_mean), ("running_var", running_var)):
         if p is not None and p.shape != (x.shape[1],):
             raise ShapeError(f"instance_norm: {name} has shape {p.shape}, but x has {x.shape[1]} channels (axis 1)")
+    if count_of(x.shape[2:]) == 1:
+        raise ShapeError(f"instance_norm: needs more than one place per channel, and x has shape {x.shape}")
     if (running_mean is not None or running_var is not None) and x.numel():
         places, count = list(range(2, x.ndim)), count_of(x.shape[2:])
         with no_grad():

@@ -75,7 +75,7 @@ def power(base: int, n: int) -> float:
 
 
 def refused(name: str, device: str, u: UOp, right: UOp, text: str) -> UOp:
-    """The int32 `u`: where `right` does not hold, the cpu raises UserError with a text when it is computed."""
+    """The int32 `u`: where `right` does not hold, the cpu raises ShapeError with a text when it is computed."""
     if device != HOST:
         return u
     wrong = const(_INT64, 1 << 40)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from anneal.errors import ShapeError
+from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import checked
 from anneal.ops.axes import axes_of, axis_of, one_of
 from anneal.ops.data import DTypeLike, as_dtype
@@ -164,6 +164,8 @@ def mean(
     """
     axis = one_of("mean", axis, dim)
     u = real_node(x) if dtype is None else x.uop.cast(as_dtype(dtype))
+    if not u.dtype.is_float:
+        raise DTypeError(f"mean: the dtype of a mean is a float, not {u.dtype.name}")
     n = _count(x, "mean", axis)
     total = reduce_node(u, Op.ADD, axes_of("mean", axis, len(u.shape)), keepdim)
     if n == 1:

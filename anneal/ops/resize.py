@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,6 +46,7 @@ def interpolate(
             or "bicubic" (two), "trilinear" (three).
         align_corners: the first and last elements of both lie on each other, else the outer edges do.
         recompute_scale_factor: the scale is that of the sizes, after `scale_factor` has given the new one.
+        x: floats, of "nearest" any dtype; of "bilinear" and "bicubic" uint8 too, rounded as torch (and Pillow) does it.
         antialias: where "bilinear" and "bicubic" make an image smaller, each element is a mean over all that it covers.
 
     Raises ShapeError for sizes and modes that do not fit.
@@ -68,13 +69,14 @@ def interpolate(
         raise ShapeError(f"interpolate: shape {x.shape} takes one positive number or {axes}, not {given!r}")
     if not MODES[mode] and align_corners:
         raise ShapeError(f"interpolate: align_corners says nothing about mode {mode!r}")
-    if not mode.startswith("nearest"):
+    image = x.dtype is dtypes.uint8 and mode in ("bilinear", "bicubic")
+    if not image and not mode.startswith("nearest"):
         need_float("interpolate", "x", x)
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ShapeError(f'interpolate: antialias is for "bilinear" and "bicubic", not {mode!r}')
     from fractions import Fraction  # brings decimal, which takes 3 ms to import
 
-    for i, v in enumerate(values):
+    for i, v in list(enumerate(values))[:: -1 if image else 1]:  # rows first, as bytes are rounded in between
         n = x.shape[2 + i]
         if size is None:
             m, step = math.floor(n * v), 1 / Fraction(v).limit_denominator(4096)
@@ -85,8 +87,11 @@ def interpolate(
             raise ShapeError(f"interpolate: axis {2 + i} of shape {x.shape} would go from {n} to {m} elements")
         if mode == "area":
             x = x._new(pooled(x.uop, 2 + i, m, Op.ADD))
-        elif antialias:
-            x = _covered(x, 2 + i, m, float(step), mode, bool(align_corners))
+        elif antialias and not image:
+            weights = x._made(_weights(n, m, step, mode, align_corners, True).astype(np.float32), device=x.device)
+            x = (x.movedim(2 + i, -1) @ weights.cast(x.dtype).T).movedim(-1, 2 + i)
+        elif image and (n != m or step != 1):
+            x = _of_bytes(x, 2 + i, _weights(n, m, step, mode, align_corners, antialias))
         elif n != m or step != 1:
             x = _resized(x, 2 + i, m, step, mode, bool(align_corners))
     return x
@@ -117,27 +122,49 @@ def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: b
     t = x._new_plain(reshape(broadcast(part, (m,)), rest))
     if mode == "bicubic":
         taps = [_picked(x, axis, place + k, n) * w for k, w in zip((-1, 0, 1, 2), cubic(t), strict=True)]
-        return taps[0] + taps[1] + taps[2] + taps[3]
+        out: Tensor = taps[0] + taps[1] + taps[2] + taps[3]
+        return out
     # before the first input and after the last there is nothing to lean to: both neighbours are the end itself
     low, high = _picked(x, axis, place, n), _picked(x, axis, place + 1, n)
     return low + (high - low) * t
 
 
-def _covered(x: Tensor, axis: int, m: int, step: float, mode: str, corners: bool) -> Tensor:
-    """One axis with `m` elements, each a weighted mean of those within its reach: a product with a matrix."""
-    n = x.shape[axis]
+def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, antialias: bool) -> np.ndarray[Any, Any]:
+    """What each of `m` elements takes of each of `n`: of its neighbours, or of all within its reach."""
+    apart = float(step)
     if corners:
-        step = (n - 1) / (m - 1) if m > 1 else 0.0
-    wide = max(step, 1.0)
-    away = np.abs(np.arange(n) + 0.5 - (step * (np.arange(m) + 0.5))[:, None]) / wide
-    if mode == "bilinear":
-        weights = np.maximum(0.0, 1.0 - away)
-    else:  # Keys's, with a = -0.5
-        near, far = (1.5 * away - 2.5) * away * away + 1, ((-0.5 * away + 2.5) * away - 4) * away + 2
-        weights = np.where(away < 1, near, np.where(away < 2, far, 0.0))
-    weights /= weights.sum(1, keepdims=True)
-    matrix = x._made(weights.astype(np.float32), device=x.device).cast(x.dtype)
-    return (x.movedim(axis, -1) @ matrix.T).movedim(-1, axis)
+        apart = (n - 1) / (m - 1) if m > 1 else 0.0
+    at = np.arange(m)
+    if antialias:
+        away = np.abs(np.arange(n) + 0.5 - (apart * (at + 0.5))[:, None]) / max(apart, 1.0)
+        if mode == "bilinear":
+            weights = np.maximum(0.0, 1.0 - away)
+        else:  # Keys's, with a = -0.5
+            near, far = (1.5 * away - 2.5) * away * away + 1, ((-0.5 * away + 2.5) * away - 4) * away + 2
+            weights = np.where(away < 1, near, np.where(away < 2, far, 0.0))
+        weights /= weights.sum(1, keepdims=True)
+        return weights
+    place = apart * at if corners else apart * (at + 0.5) - 0.5
+    place = np.maximum(place, 0.0) if mode == "bilinear" else place
+    first = np.floor(place)
+    part: Any = place - first
+    weights = np.zeros((m, n))
+    for k, weight in enumerate((1 - part, part)) if mode == "bilinear" else enumerate(cubic(part), -1):
+        np.add.at(weights, (at, np.clip(first.astype(int) + k, 0, n - 1)), weight)
+    return weights
+
+
+def _of_bytes(x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> Tensor:
+    """One axis of bytes, with weights of 15 bits and each result rounded to a byte, exactly as torch has it.
+
+    The products of halves of 8 bits are sums of whole numbers below 2 ** 24, which float32 has on every device.
+    """
+    bits = next((b for b in range(22) if int(0.5 + weights.max() * 2 ** (b + 1)) >= 1 << 15), 22)
+    whole = np.trunc(weights * 2**bits + np.copysign(0.5, weights)).astype(np.int32)
+    row = x.float().movedim(axis, -1)
+    low, high = (row @ x._made(w.T.astype(np.float32), device=x.device) for w in (whole & 255, whole >> 8))
+    total = high.cast("int32") * 256 + low.cast("int32") + (1 << (bits - 1))
+    return (total >> bits).clip(0, 255).cast("uint8").movedim(-1, axis)
 
 
 def _places(m: int, first: Fraction, step: Fraction, dtype: DType) -> tuple[UOp, UOp]:
@@ -163,14 +190,14 @@ def _picked(x: Tensor, axis: int, place: UOp, n: int) -> Tensor:
     return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, index), axis))
 
 
-def cubic(t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def cubic(t: Any) -> tuple[Any, Any, Any, Any]:
     """Keys's weights (a = -0.75) of four neighbours, for what lies `t` after the second."""
     a = -0.75
 
-    def near(d: Tensor) -> Tensor:
+    def near(d: Any) -> Any:
         return ((a + 2) * d - (a + 3)) * d * d + 1
 
-    def far(d: Tensor) -> Tensor:
+    def far(d: Any) -> Any:
         return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
     return far(t + 1), near(t), near(1 - t), far(2 - t)

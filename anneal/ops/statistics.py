@@ -79,6 +79,8 @@ def _weights(x: Tensor, often: Tensor | None, much: Tensor | None) -> Tensor | N
                 raise ShapeError(
                     f"cov: {name} has one number for each of the {x.shape[-1]} samples, not shape {given.shape}"
                 )
+            if name == "fweights" and not given.dtype.is_int:
+                raise DTypeError(f"cov: fweights are integers, not {given.dtype.name}; aweights may be floats")
             out = given.cast(x.dtype) if out is None else out * given
     weights: Tensor | None = out
     return weights

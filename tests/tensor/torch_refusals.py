@@ -102,6 +102,12 @@ CALLS = [
     "an.linspace(5, 10, 3, dtype=an.bool)", "an.logspace(0, 1, 3, dtype=an.bool)", "an.arange(2, dtype=an.bool)", "an.rand(2, dtype=an.int32)",
     "X.scatter_reduce(0, an.zeros(2, 3, 4, dtype=an.int64), X, 'no')", "X.scatter(0, an.zeros(2, 3, 4, dtype=an.int64), X, reduce='no')",
     "an.div(X, X, rounding_mode='no')", "an.einsum('...i...->', X)", "an.einsum('i...j,ji...->...', X, X)", "an.cat([an.tensor(3.0), an.tensor(3.0)])",
+    # numbers outside of what a function is defined for
+    "F.hardtanh(X, 0.5, -0.5)", "F.softshrink(X, -0.5)", "F.rrelu(X, 0.3, 0.1)", "F.celu(X, 0)", "an.isclose(X, X, rtol=-0.1)", "an.allclose(X, X, atol=-0.1)",
+    "F.triplet_margin_loss(X, X, X, margin=-1)", "F.triplet_margin_with_distance_loss(X, X, X, margin=0)", "F.huber_loss(X, X, delta=0)",
+    "F.smooth_l1_loss(X, X, beta=-1)", "F.instance_norm(an.ones(1, 2, 1))", "an.native_layer_norm(X, (), None, None, 1e-5)",
+    "an.native_layer_norm(X, (3,), None, None, 1e-5)", "an.cov(X[0], fweights=an.ones(4))", "X.mean(dtype=an.int64)", "an.flipud(an.tensor(1.0))",
+    "an.roll(an.tensor(1.0), 0, 0)", "an.multinomial(an.zeros(3), 2).tolist()",
     "X.unfold(0, 3, 1)", "X.unfold(0, -1, 1)", "X.unfold(0, 1, 0)", "X.unfold(3, 1, 1)", "an.meshgrid(an.ones(2), indexing='no')",
     "F.scaled_dot_product_attention(X, X, X, attn_mask=an.ones(2, 3, 3), is_causal=True)", "F.cross_entropy(an.ones(2, 3), an.ones(2, 3), reduction='no')",
     "F.nll_loss(an.ones(2, 3), an.tensor([0, 1]), reduction='no')", "F.conv2d(an.ones(1, 1, 6, 7), an.ones(6, 1, 3, 3), dilation=3)",

@@ -23,7 +23,7 @@ from anneal.backend.cpu.streams import Streams, WorkItem, compose
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread
 from anneal.backend.device import Device, Limits
-from anneal.errors import RangeError, UserError
+from anneal.errors import RangeError, ShapeError
 from anneal.schedule import name_of
 from anneal.uop import SYMBOLIC, DType, UOp, dtypes, uncollected
 from anneal.uop.sizes import variables_of
@@ -207,7 +207,7 @@ class CpuBatch(Batch[Array]):
             (_, name, text), dtype = UNFIT[0]
             UNFIT.clear()
             if text:
-                raise UserError(f"{name}: {text}")
+                raise ShapeError(f"{name}: {text}")
             raise RangeError(
                 f"{name}: the result of {name} does not fit {dtype}, which it was left in because nothing was known of "
                 f"the values; give dtype=an.int64 where {name} takes a dtype, or cast what it takes: .cast(an.int64)"
