@@ -208,6 +208,8 @@ class Handle:
         if link is not None and base._is_part():
             root, recipe = link.root, link.recipe.then(step)
         else:
+            if link is not None and link.recipe.is_view:
+                link.recipe.then(step)  # nobody sees the root any more, but strides of its memory would
             root, recipe = base, step
         self._base = View(root, recipe, step)
         views = root._views

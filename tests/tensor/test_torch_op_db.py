@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.deep
 
 CHOICES: dict[str, str] = {
-    "as_strided": "strides are those of a contiguous tensor, not of what the tensor was cut from",
+    "as_strided": "of a tensor that was cut from another it is refused, since torch counts from the other's first element",
     "as_strided_scatter": "torch gives the slope of what is overwritten to the tensor, and none to what stays",
 }
 

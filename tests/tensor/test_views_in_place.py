@@ -318,3 +318,13 @@ def test_programs_give_what_torch_gives(program: Callable[[Any], list[Any]]) -> 
     expected = program(torch)
     for _ in range(3):  # the later ones are late
         assert program(anneal) == expected
+
+
+@pytest.mark.parametrize("cut", [lambda x: x[1:], lambda x: x.T, lambda x: x.double()[1:], lambda x: x.view(2, 8)[1]])
+def test_strides_of_memory_that_a_tensor_was_cut_from_are_refused(cut: Callable[[Any], Any]) -> None:
+    whole = Tensor.arange(16.0).reshape(4, 4) * 1
+    for _ in range(3):
+        for part in (cut(whole), cut(Tensor.arange(16.0).reshape(4, 4) * 1)):  # whether one sees the whole or not
+            with pytest.raises(ShapeError, match=r"a part of another: .* or of a \.clone"):
+                part.as_strided((2,), (1,), 0)
+            assert part.clone().as_strided((1,), (1,)).shape == (1,)
