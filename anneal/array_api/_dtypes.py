@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from anneal.errors import DTypeError
 from anneal.ops import as_dtype
+from anneal.runtime import here
 from anneal.tensor import DType, Tensor, dtypes
 
 __all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
@@ -57,6 +60,25 @@ class Integers:
     max: int
     min: int
     dtype: DType
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def standards(function: F) -> F:
+    """A function whose integers have the standard's dtypes, which values do not decide: what does not fit wraps around,
+    and warns.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before, here.warns = here.warns, True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            here.warns = before
+
+    return call  # type: ignore[return-value]
 
 
 def dtype_of(x: Any) -> DType:

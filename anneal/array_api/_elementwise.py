@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anneal import ops
+from anneal.array_api._dtypes import standards
 from anneal.errors import DTypeError
 from anneal.tensor import Tensor, dtypes
 
@@ -152,15 +153,17 @@ signbit = _one("signbit", ops.signbit, "Whether the sign is minus, also of -0.0 
 sin = _one("sin", ops.sin, "The sine.")
 sinh = _one("sinh", ops.sinh, "The hyperbolic sine.")
 sqrt = _one("sqrt", ops.sqrt, "The square root.")
-square = _one("square", ops.square, "Each element times itself.")
+square = _one("square", standards(ops.square), "Each element times itself.")
 tan = _one("tan", ops.tan, "The tangent.")
 tanh = _one("tanh", ops.tanh, "The hyperbolic tangent.")
 trunc = _one("trunc", _of_integers(ops.trunc), "The nearest integer that is not farther from 0.")
 
-add = _two("add", ops.add, "x1 + x2.")
+add = _two("add", standards(ops.add), "x1 + x2.")
 atan2 = _two("atan2", ops.atan2, "The angle of the point (x2, x1).")
 bitwise_and = _two("bitwise_and", ops.bitwise_and, "The bits that both have.")
-bitwise_left_shift = _two("bitwise_left_shift", ops.bitwise_left_shift, "The bits of x1 moved up by x2 places.")
+bitwise_left_shift = _two(
+    "bitwise_left_shift", standards(ops.bitwise_left_shift), "The bits of x1 moved up by x2 places."
+)
 bitwise_or = _two("bitwise_or", ops.bitwise_or, "The bits that either has.")
 bitwise_right_shift = _two("bitwise_right_shift", ops.bitwise_right_shift, "The bits of x1 moved down by x2 places.")
 bitwise_xor = _two("bitwise_xor", ops.bitwise_xor, "The bits that one of both has.")
@@ -179,12 +182,12 @@ logical_or = _two("logical_or", ops.logical_or, "Whether either differs from 0."
 logical_xor = _two("logical_xor", ops.logical_xor, "Whether exactly one differs from 0.")
 maximum = _two("maximum", ops.maximum, "The larger one; nan if either is.")
 minimum = _two("minimum", ops.minimum, "The smaller one; nan if either is.")
-multiply = _two("multiply", ops.mul, "x1 * x2.")
+multiply = _two("multiply", standards(ops.mul), "x1 * x2.")
 nextafter = _two("nextafter", ops.nextafter, "The float next to x1, towards x2.")
 not_equal = _two("not_equal", ops.ne, "Whether x1 != x2.")
-pow = _two("pow", ops.pow, "x1 to the power of x2.")
+pow = _two("pow", standards(ops.pow), "x1 to the power of x2.")
 remainder = _two("remainder", ops.remainder, "What floor_divide leaves, with the sign of x2.")
-subtract = _two("subtract", ops.sub, "x1 - x2.")
+subtract = _two("subtract", standards(ops.sub), "x1 - x2.")
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from anneal.array_api._dtypes import isdtype
-from anneal.backend import device_names
+from anneal.backend import Device, device_names, get_device
+from anneal.errors import DeviceError
 from anneal.tensor import DType, default_device, dtypes
 
 __all__ = ["__array_namespace_info__"]
@@ -16,6 +17,13 @@ DTYPES = {
     "float32": dtypes.float32,
     "float64": dtypes.float64,
 }
+
+
+def _opened(name: str) -> Device[Any] | None:
+    try:
+        return get_device(name)
+    except DeviceError:
+        return None
 
 
 class Info:
@@ -39,12 +47,13 @@ class Info:
         }
 
     def devices(self) -> list[str]:
-        """The names of devices."""
-        return [name for name in device_names() if name != "auto"]
+        """The names of the devices that open on this machine."""
+        return [name for name in device_names() if name != "auto" and _opened(name) is not None]
 
     def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
-        """The standard's dtypes that there are, of a kind or several."""
-        return {name: d for name, d in DTYPES.items() if kind is None or isdtype(d, kind)}
+        """The standard's dtypes of a device, of a kind or several. Raises DeviceError for one that does not open."""
+        there = get_device(default_device() if device is None else device).limits.dtypes
+        return {name: d for name, d in DTYPES.items() if d in there and (kind is None or isdtype(d, kind))}
 
 
 def __array_namespace_info__() -> Info:  # noqa: N807

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anneal.array_api._dtypes import result_type
+from anneal.array_api._dtypes import result_type, standards
 from anneal.errors import ShapeError
 from anneal.ops import axis_of
 from anneal.ops import broadcast_shapes as _broadcast_shapes
@@ -165,6 +165,7 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
 # -- products ---------------------------------------------------------------------------------------------------------
 
 
+@standards
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The matrix product."""
     return x1.matmul(x2)
@@ -175,14 +176,16 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
     return x.mT
 
 
+@standards
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     """Products summed over the last `axes` of x1 and the first of x2, or over two lists of axes in pairs."""
     return x1.tensordot(x2, axes)
 
 
+@standards
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The inner products of vectors along an axis, counted from the end, which has one size in both. Those of integers
-    of 32 bits are int64 where bounds let them out of 32. Raises ShapeError for two sizes.
+    """The inner products of vectors along an axis, counted from the end, which has one size in both. One of integers
+    that their dtype does not hold wraps around and warns. Raises ShapeError for two sizes.
     """
     if -min(x1.ndim, x2.ndim) <= axis < 0 and x1.shape[axis] != x2.shape[axis]:
         raise ShapeError(f"vecdot: axis {axis} of shapes {x1.shape} and {x2.shape} must have one size")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from anneal.array_api._dtypes import standards
 from anneal.errors import ShapeError
 from anneal.ops import as_dtype, axis_of
 from anneal.tensor import DType, Tensor, dtypes
@@ -40,10 +41,11 @@ def _summed(x: Tensor, dtype: Any) -> DType:
     return dtypes.uint32 if x.dtype.kind == "uint" else dtypes.int32
 
 
+@standards
 def sum(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The sum along axes; 0 over nothing. Integers narrower than 32 bits give those of 32 bits, of their
-    kind; where bounds let a result out of 32 bits it is int64, as `Tensor.sum` has it. With `dtype` it wraps around in
-    that.
+    """The sum along axes; 0 over nothing. Integers narrower than 32 bits give those of 32 bits, of their kind. One that
+    the dtype does not hold wraps around and warns, where `Tensor.sum` is int64 or raises; with `dtype` it wraps around
+    in that.
 
     >>> sum(Tensor([[1, 2], [3, 4]]), axis=0)
     Tensor([4, 6], dtype=int32)
@@ -52,6 +54,7 @@ def sum(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = F
     return x.cast(kind).sum(axis, keepdims, dtype=None if dtype is None else kind)
 
 
+@standards
 def prod(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The product along axes; 1 over nothing. Dtypes as those of `sum`."""
     kind = _summed(x, dtype)
@@ -121,6 +124,7 @@ def _one_axis(name: str, x: Tensor, axis: int | None) -> int:
     return at
 
 
+@standards
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
@@ -129,6 +133,7 @@ def cumulative_sum(
     return x.cast(_summed(x, dtype)).cumulative_sum(at, include_initial=include_initial)
 
 
+@standards
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:

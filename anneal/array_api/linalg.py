@@ -72,7 +72,9 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The vector products of vectors of three numbers along an axis."""
+    """The vector products of vectors of three numbers along an axis, counted from the end; the other axes broadcast."""
+    ndim = max(x1.ndim, x2.ndim)
+    x1, x2 = [x.reshape((*[1] * (ndim - x.ndim), *x.shape)) for x in (x1, x2)]
     return linalg.cross(x1, x2, dim=axis)
 
 

@@ -87,6 +87,25 @@ def _numbers(data: Any) -> Any:
     return [_numbers(x) for x in data] if isinstance(data, (list, tuple)) else data
 
 
+def _exact(data: Any, array: Array, dtype: DType | None) -> Array:
+    """The array of a list, whose large integers NumPy made floats: it knows no integers for -1 and 2**63, nor for 0.5
+    and an integer.
+    """
+    if array.dtype.kind == "f" and not (np.abs(array) >= 2**53).any():
+        return array
+    each = np.array(data, object)
+    whole = all(isinstance(v, (int, np.integer)) for v in each.flat)
+    if not whole and (dtype is None or array.dtype.kind == "O" or not np.isfinite(array).all()):
+        return array
+    numbers = [int(v) for v in each.flat]
+    low, high = min(numbers), max(numbers)
+    wide = dtypes.uint64 if low >= 0 else dtypes.int64
+    if low < wide.min or high > wide.max:
+        into = f"into {dtype.name}" if dtype is not None else "into int64, nor into uint64"
+        raise DTypeError(f"Tensor: integers from {low} to {high} do not fit {into}; give a float dtype")
+    return np.array(numbers, numpy_dtype(wide)).reshape(each.shape)
+
+
 def array_of(data: Any, dtype: DType | None) -> Array:
     """`data` as a fresh contiguous array of a dtype that anneal has."""
     weak = isinstance(data, (list, tuple, range))
@@ -108,6 +127,8 @@ def array_of(data: Any, dtype: DType | None) -> Array:
         array = np.asarray(data)
     except (TypeError, ValueError) as e:
         raise DTypeError(f"Tensor: cannot make a tensor of {type(data).__name__}: {e}") from e
+    if weak and array.dtype.kind in "fO" and (dtype is None or dtype.is_int):
+        array = _exact(data, array, dtype)
     if weak and array.size == 0 and array.dtype == np.float64:
         array = array.astype(np.float32)
     if dtype_of(array.dtype) is None:

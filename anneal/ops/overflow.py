@@ -9,12 +9,13 @@ wraps around.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 
 from anneal.backend import HOST, get_device
 from anneal.errors import RangeError
 from anneal.runtime import here
-from anneal.uop import FITS, Op, UOp, alu, const, dtypes
+from anneal.uop import FITS, WRAPS, DType, Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Size, most
 
 __all__ = ["check_growth", "kept", "largest_of", "power", "refused", "whole", "whole_product"]
@@ -51,7 +52,12 @@ def whole(name: str, device: str, src: Sequence[UOp], largest: float, made: Call
             )
         wide = False
     u = made(*[s.cast(_INT64 if wide else d) for s in src])
-    return u if not wide or known or device != HOST else UOp(Op.CAST, d, (u,), None, (FITS, name, ""))
+    return u if not wide or (not here.warns and (known or device != HOST)) else _fitted(name, device, d, u)
+
+
+def _fitted(name: str, device: str, d: DType, u: UOp) -> UOp:
+    """`u` in 32 bits, of which the cpu says if they do not hold it."""
+    return UOp(Op.CAST, d, (u,), None, (FITS, name, WRAPS if here.warns else "") if device == HOST else None)
 
 
 def whole_product(name: str, device: str, a: UOp, b: UOp, terms: Size, made: Callable[[UOp, UOp], UOp]) -> UOp:
@@ -66,7 +72,7 @@ def kept(name: str, device: str, src: Sequence[UOp], made: Callable[..., UOp]) -
     d = src[0].dtype
     if d.is_float or d.bits != 32 or device != HOST or here.wraps:
         return made(*src)
-    return UOp(Op.CAST, d, (made(*[s.cast(_INT64) for s in src]),), None, (FITS, name, ""))
+    return _fitted(name, device, d, made(*[s.cast(_INT64) for s in src]))
 
 
 def power(base: int, n: int) -> float:
@@ -140,6 +146,9 @@ def check_growth(name: str, op: Op, a: UOp, b: UOp) -> None:
     if low > d.max or high < d.min or (one and _reached(a) and _reached(b)):
         far = high if high > d.max else low
         reach = str(far) if isinstance(far, int) and abs(far) < 1e15 else f"{far:.10g}"
+        if here.warns:
+            warnings.warn(f"{name}: the result reaches {reach} and wraps around in {d.name}", RuntimeWarning, 2)
+            return
         raise RangeError(
             f"{name}: the result reaches {reach}, which {d.name} does not hold ({d.min} to {d.max}); take int64: "
             f".cast(an.int64), or dtype=an.int64 where the tensor is made"

@@ -127,7 +127,7 @@ def dlpack(
         raise BufferError(f"__dlpack__: values go by way of the cpu, device (1, 0), not {tuple(dl_device)}")
     if copy is False:
         raise BufferError("__dlpack__: values are copied, and copy is False; leave copy out")
-    return np.ascontiguousarray(x.numpy()).__dlpack__()
+    return np.asarray(x.numpy(), order="C").__dlpack__()
 
 
 def dlpack_device(x: Tensor) -> tuple[int, int]:
@@ -206,6 +206,10 @@ def to_float(x: Tensor) -> float:
 
 def to_int(x: Tensor) -> int:
     return int(x.item())
+
+
+def to_complex(x: Tensor) -> complex:
+    return complex(x.item())
 
 
 def to_index(x: Tensor) -> int:

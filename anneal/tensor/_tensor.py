@@ -698,6 +698,7 @@ class Tensor(Handle):
     __bool__ = interchange.truth
     __float__ = interchange.to_float
     __int__ = interchange.to_int
+    __complex__ = interchange.to_complex
     __index__ = interchange.to_index
 
     # -- operators ------------------------------------------------------------------------------------------------
@@ -766,6 +767,8 @@ class Tensor(Handle):
     __round__ = operators.round
     __matmul__ = operators.matmul
     __rmatmul__ = operators.rmatmul
+    __imatmul__ = operators.matmul  # a new tensor, as in torch, which has no such method
+
     # -- ops ------------------------------------------------------------------------------------------------------
 
     # element by element

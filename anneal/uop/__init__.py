@@ -12,7 +12,7 @@ from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
 from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
-from anneal.uop.ops import ALL, ALU, BINARY, COMPARE, FITS, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op
+from anneal.uop.ops import ALL, ALU, BINARY, COMPARE, FITS, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, WRAPS, Op
 from anneal.uop.printer import render
 from anneal.uop.provenance import KINDS, WITH_CODES, Provenance, kind_of, line_of, users_line
 from anneal.uop.recent import Recent
@@ -30,6 +30,7 @@ __all__ = [
     "TERNARY",
     "UNARY",
     "WITH_CODES",
+    "WRAPS",
     "Arena",
     "DType",
     "Op",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["ALU", "BINARY", "COMPARE", "FITS", "MOVEMENT", "REDUCE_OPS", "TERNARY", "UNARY", "Op"]
+__all__ = ["ALU", "BINARY", "COMPARE", "FITS", "MOVEMENT", "REDUCE_OPS", "TERNARY", "UNARY", "WRAPS", "Op"]
 
 
 class Op:
@@ -139,5 +139,5 @@ ALU = UNARY | BINARY | TERNARY
 COMPARE = frozenset((Op.LT, Op.EQ, Op.NE))
 REDUCE_OPS = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN))
 # A CAST of integers with the tag (FITS, name, text) is of an op's result: the cpu raises RangeError if it loses a
-# value, or a UserError that says the text, if there is one.
-FITS = "fits"
+# value, or a UserError that says the text, if there is one; for WRAPS it warns.
+FITS, WRAPS = "fits", "wraps"

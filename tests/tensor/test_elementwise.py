@@ -474,7 +474,7 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "difference of bools": (lambda: Tensor([True]) - True, DTypeError, "sub: bools"),
     "negative bool": (lambda: -Tensor([True]), DTypeError, "neg: a bool"),
     "bits of floats": (lambda: Tensor([1.0]) & 1, DTypeError, "bitwise_and: takes integers or bools, not float32"),
-    "shift too far": (lambda: Tensor([1]) << 32, DTypeError, "0 to 31 places, not 32"),
+    "shift backwards": (lambda: Tensor([1]) << -1, DTypeError, "0 places or more, not -1"),
     "shift of floats": (lambda: Tensor([1.0]) << 1, DTypeError, "bitwise_left_shift: takes integers"),
     "a string": (lambda: Tensor([1.0]) + "1", DTypeError, "add: takes a tensor, an array or a number, not str"),
     "too large a number": (lambda: Tensor([1]) + 2**40, DTypeError, "does not fit int32"),

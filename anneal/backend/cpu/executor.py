@@ -6,6 +6,7 @@ import itertools
 import os
 import platform
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -25,7 +26,7 @@ from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_
 from anneal.backend.device import Device, Limits
 from anneal.errors import RangeError, ShapeError
 from anneal.schedule import name_of
-from anneal.uop import SYMBOLIC, DType, UOp, dtypes, uncollected
+from anneal.uop import SYMBOLIC, WRAPS, DType, UOp, dtypes, uncollected
 from anneal.uop.sizes import variables_of
 
 __all__ = ["CpuDevice", "CpuProgram"]
@@ -204,8 +205,20 @@ class CpuBatch(Batch[Array]):
         self._settle()
         self._run()
         if UNFIT:  # all of the batch has run: what it writes in place is as whole as ever
-            (_, name, text), dtype = UNFIT[0]
+            unfit = UNFIT[:]
             UNFIT.clear()
+            for (_, name, text), dtype in unfit:
+                if text == WRAPS:
+                    warnings.warn(
+                        f"{name}: a result does not fit {dtype}, the dtype that the array API gives it, and wraps "
+                        f"around; give dtype=int64 where {name} takes a dtype, or cast what it takes",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+            loud = [x for x in unfit if x[0][2] != WRAPS]
+            if not loud:
+                return
+            (_, name, text), dtype = loud[0]
             if text:
                 raise ShapeError(f"{name}: {text}")
             raise RangeError(
