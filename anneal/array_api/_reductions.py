@@ -130,7 +130,8 @@ def cumulative_sum(
 ) -> Tensor:
     """The sums of the elements so far, after a 0 if `include_initial`. Dtypes as those of `sum`."""
     at = _one_axis("cumulative_sum", x, axis)
-    return x.cast(_summed(x, dtype)).cumulative_sum(at, include_initial=include_initial)
+    kind = _summed(x, dtype)
+    return x.cast(kind).cumulative_sum(at, include_initial=include_initial).cast(kind)
 
 
 @standards
@@ -139,7 +140,8 @@ def cumulative_prod(
 ) -> Tensor:
     """The products of the elements so far, after a 1 if `include_initial`. Dtypes as those of `sum`."""
     at = _one_axis("cumulative_prod", x, axis)
-    return x.cast(_summed(x, dtype)).cumulative_prod(at, include_initial=include_initial)
+    kind = _summed(x, dtype)
+    return x.cast(kind).cumulative_prod(at, include_initial=include_initial).cast(kind)
 
 
 def diff(

@@ -142,6 +142,16 @@ def test_what_fits_does_not_warn() -> None:
         Tensor([2**31 - 1, 1]).sum().item()
 
 
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+def test_results_have_the_dtype_that_is_asked_for(dtype: str) -> None:
+    kind = getattr(xp, dtype)
+    x = xp.asarray([1, 0, 1], dtype=kind)
+    for name in ("sum", "prod", "cumulative_sum", "cumulative_prod"):
+        for data in (x, xp.asarray([], dtype=kind)):
+            assert getattr(xp, name)(data, dtype=kind, axis=0).dtype is kind, name
+    assert xp.linalg.trace(xp.eye(2, dtype=kind), dtype=kind).dtype is kind
+
+
 def test_devices_are_those_that_open(device: str) -> None:
     info = xp.__array_namespace_info__()
     assert device in info.devices()
