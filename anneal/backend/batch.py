@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from anneal.errors import DeviceError
 
-__all__ = ["Batch", "Call", "Program"]
+__all__ = ["Batch", "Call", "Program", "Timed"]
 
 Buffer = TypeVar("Buffer")
 
@@ -29,6 +30,18 @@ class Program(ABC):
 Call = tuple[Program, Sequence[Buffer]]
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A run with a clock beside each call: it took `seconds`.
+
+    `each` gives the seconds of each call in order, and those in which nothing was computed: each such wait is part of
+    the next call's time.
+    """
+
+    seconds: float
+    each: Callable[[], tuple[list[float], float]]
+
+
 class Batch(ABC, Generic[Buffer]):
     """Kernel calls bound to their buffers, in order; `run` may be called any number of times.
 
@@ -37,6 +50,9 @@ class Batch(ABC, Generic[Buffer]):
     """
 
     pipeline_depth: ClassVar[int] = 0
+    # whether `run` comes back when the work is done, and `timed` takes as long: else it waits for call after call
+    waits: ClassVar[bool] = True
+    names: Sequence[str] = ()  # of the kernels that are called, in order
 
     @abstractmethod
     def run(self) -> None:
@@ -67,6 +83,11 @@ class Batch(ABC, Generic[Buffer]):
         self.run()
         return time.perf_counter() - start
 
-    def profile(self) -> list[tuple[str, float]]:
-        """Execute every call once, waiting for each; (kernel name, seconds) in order."""
+    def timed(self) -> Timed:
+        """Execute every call once, as `run` does, with a clock beside each."""
         raise DeviceError(f"{type(self).__name__} cannot time single kernels")
+
+    def profile(self) -> list[tuple[str, float]]:
+        """Execute every call once, and wait; (kernel name, seconds) in order. Where calls run side by side, each has
+        its part of that time: together they are no more than the run."""
+        return list(zip(self.names, self.timed().each()[0], strict=True))

@@ -289,12 +289,24 @@ def _kernels(made: Progress, width: int, fancy: bool, height: int) -> list[Text]
     lines = _rows([f"{made.kernels} fused kernels a step", *phases], width)
     slowest = made.slowest[: 3 if height < 30 else 6]
     if slowest:
-        lines.append(Text("the slowest of them, timed one by one in step 2", style="dim"))
+        lines.append(Text(_measured(made), style="dim"))
     unit = "\u00b5s" if fancy else "us"
     for k in slowest:
         took = f"{k.seconds * 1e6:>9,.0f} {unit} {100 * k.share:>3.0f} %  "
         lines.append(Text.assemble(took, (mark, painted.get(k.phase, "")), f"{k.phase:8} {k.label}"))
     return lines
+
+
+def _measured(made: Progress) -> str:
+    """What the times of kernels are: of how many steps, and their sum beside the step."""
+    from anneal.runtime import said
+
+    sums, step, python = [made.measured.get(name) for name in ("kernels", "step", "python")]
+    if not sums:
+        return "the slowest of them"
+    rest = f", Python {said(python['median'])}" if python else ""
+    whole = f" of a step of {said(step['median'])}{rest}" if step else ""
+    return f"the slowest: medians of {sums['count']} steps; all kernels {said(sums['median'])}{whole}"
 
 
 def _bar(start: Start, made: Progress, width: int, fancy: bool) -> Text:

@@ -65,7 +65,7 @@ class Run:
     first: float = 0.0  # from the start of the command to the first token
     ready: float = 0.0  # when token number WARM came
     end: float = 0.0  # when the last one came
-    recorded: Recording | None = None  # the plans of the first two tokens: all later ones run the second's again
+    recorded: Recording | None = None
     plan: int | None = None  # the one that made the last token
     grown: int = 0  # bytes of device memory asked for since token number WARM
 
@@ -215,10 +215,8 @@ def _speak(
             run.prefill = run.end - begun - (compile_seconds() - before)
         elif len(run.tokens) == WARM:
             run.ready, run.grown = run.end, -device.asked
-        if run.recorded is not None and len(run.tokens) <= 2:
+        if run.recorded is not None:
             run.plan = run.recorded.mark()
-            if len(run.tokens) == 2:
-                recorder.close()
         run.text += (piece := stream.feed(token))
         show(piece)
         if options.stream:

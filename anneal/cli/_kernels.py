@@ -135,7 +135,7 @@ def print_lines(
 
 
 def time_kernels(model: str, *, step: bool, batch: int | None, device: str, trace: Path | None, as_json: bool) -> None:
-    """Run the kernels of `model` on a device, each timed, and print what they took, the dearest first.
+    """Run the kernels of `model` on a device, each timed, and print what they took, the slowest first.
 
     `trace` is a file for a trace of it.
     """
@@ -156,7 +156,9 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, trac
         {
             **record(kernel),
             "seconds": launch.seconds,
-            "share": launch.seconds / (times.seconds or 1.0),
+            "low": launch.time.low,
+            "high": launch.time.high,
+            "share": launch.share,
             "gflops": launch.gflops,
             "gbs": launch.gbs,
             "opts": launch.opts,
@@ -171,8 +173,10 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, trac
         message(f"wrote {trace}; open it at https://ui.perfetto.dev")
     if not as_json:
         message(f"{model} on {opened.name}{f' ({adapter})' if adapter else ''}")
-        table(*times.table(), words=5)
+        table(*times.table(), words=6)
         data(times.total())
+        for reason in times.times.reasons():
+            message(reason)
         return
     json_report(
         {
@@ -182,6 +186,7 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, trac
             "adapter": adapter,
             "seconds": times.seconds,
             "plan_seconds": times.plan_seconds,
+            "times": times.times.summary(),
             "kernels": found,
         }
     )

@@ -18,6 +18,7 @@ from anneal.inspect import RecordedPlan, Recording, chrome_trace, recording
 
 __all__ = ["Task", "record"]
 
+_REASONS = 4  # plans of which it is said why their times do not agree
 SAVE_S = 1.0  # a recording that is watched meanwhile is at most so old when a plan is new
 
 
@@ -51,9 +52,10 @@ def record(task: Task) -> None:
         if task.as_json:
             with contextlib.redirect_stdout(out):  # what the script prints goes elsewhere
                 json_line(event="plan", **plan.summary())
-        if task.output is not None and time.monotonic() - saved > SAVE_S:
+        if task.output is not None and plan.looked and time.monotonic() - saved > SAVE_S:
+            begun = time.monotonic()
             state.save(task.output)
-            saved = time.monotonic()
+            saved = time.monotonic() + 9 * (time.monotonic() - begun)  # a tenth of the time at most
 
     failed: UserError | None = None
     with recording(Path(task.script).name, most=task.plans, times=task.times, told=told) as state:
@@ -86,7 +88,13 @@ def _tell(task: Task, state: Recording) -> None:
         return
     if state.plans:
         data(str(state))
-    data(f"{len(state.plans)} plans, {sum(p.runs for p in state.plans)} runs of them")
+    count = len(state.plans)
+    data(f"{count} plan{'s' if count != 1 else ''}, {sum(p.runs for p in state.plans)} runs of them")
+    if any(p.times for p in state.plans):
+        data("times: medians in ms, of the program's own runs; a step is from one run to the next")
+    for plan in sorted(state.plans, key=lambda p: -p.runs)[:_REASONS]:
+        for reason in (plan.times or {}).get("reasons", ()):
+            data(f"plan {plan.number}: {reason}")
     if state.left_out:
         message(f"{state.left_out} runs of further plans were not kept; --plans keeps more")
     if task.output is not None:

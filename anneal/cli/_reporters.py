@@ -37,12 +37,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """The time of all launches of one kernel of a step: `share` is of the step's kernels."""
+    """The time of all launches of one kernel of a step, the median of the steps in which kernels were timed; half of
+    them are between `low` and `high`. `share` is of the step's kernels."""
 
     phase: str
     label: str
     seconds: float
     share: float
+    low: float = 0.0
+    high: float = 0.0
 
 
 @dataclass(slots=True)
@@ -57,8 +60,9 @@ class Progress:
     before: int = 0  # steps that earlier processes did
     vitals: dict[str, float | int | None] = field(default_factory=dict)  # lr, norm, bytes, where they are asked for
     phases: dict[str, int] = field(default_factory=dict)  # kernels of a step, by phase
-    timing: bool = False  # whether the kernels of the second step are timed
-    slowest: list[Slow] = field(default_factory=list)  # the kernels that took longest in it
+    timing: bool = False  # whether kernels are timed, in some of the steps
+    slowest: list[Slow] = field(default_factory=list)  # those that take longest
+    measured: dict[str, Any] = field(default_factory=dict)  # of the step's plan (`Times.summary`)
     compile_s: float = 0.0  # what making plans and kernels, or reading them from disk, has taken so far
 
     @property
@@ -105,7 +109,7 @@ class Reporter(Protocol):
     def saved(self, progress: Progress, folder: Path) -> None: ...
 
     def timed(self, progress: Progress) -> None:
-        """`progress.slowest` is known from now on."""
+        """`progress.slowest` and `progress.measured` are of more steps now."""
 
     def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
         """The model shows on the way what it learnt."""
@@ -144,7 +148,10 @@ class JsonLines:
         self.line(event="checkpoint", step=progress.count, folder=str(folder))
 
     def timed(self, progress: Progress) -> None:
-        self.line(event="kernels", kernels=progress.kernels, slowest=[asdict(s) for s in progress.slowest])
+        self.line(
+            event="kernels", kernels=progress.kernels, slowest=[asdict(s) for s in progress.slowest],
+            times=progress.measured,
+        )  # fmt: skip
 
     def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
         self.line(event="sample", step=progress.count, sample=sample, picture=str(picture.path) if picture else None)

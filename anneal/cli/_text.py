@@ -167,9 +167,8 @@ def _tell(options: Options, reader: Reader) -> int:
     with recorder, interrupts("this character") as stopping:
         for token in _said(options, reader):
             said.append(token)
-            if recorded is not None and len(said) == 1:  # all others run the same plan
+            if recorded is not None:
                 plan = recorded.mark()
-                recorder.close()
             if options.stream:
                 _stream(token, reader, plan)
             elif not options.as_json:

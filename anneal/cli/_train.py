@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anneal import settings
 from anneal.cli._bundle import Bundle, Several
@@ -22,6 +22,9 @@ from anneal.cli._output import console, going_on, is_quiet, message
 from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start
 from anneal.errors import SettingError, UserError
 from anneal.progress import work
+
+if TYPE_CHECKING:
+    from anneal.runtime import Launch, Meter
 
 __all__ = ["Options", "train"]
 
@@ -183,7 +186,7 @@ def _steps(
     options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress, stop: list[int]
 ) -> None:
     """Do the steps that are left, or those until `stop`."""
-    every = options.checkpoint_every
+    every, kernels, told = options.checkpoint_every, _Kernels() if progress.timing else None, 4
     shown_at = {steps * (n + 1) // (options.samples + 1) for n in range(options.samples)} - {0, steps}
     with work("training", steps) as going:
         going.resume(progress.count)
@@ -193,15 +196,19 @@ def _steps(
                 left = min(left, every - progress.count % every)
             left = min([left, *[at - progress.count for at in shown_at if at > progress.count]])
             # the steps that compile are waited for one by one
-            _advance(training, progress, min(left, _AHEAD) if len(progress.losses) >= 2 else 1, stop, reporter)
+            most = min(left, _AHEAD) if len(progress.losses) >= 2 else 1
+            _advance(training, progress, most, stop, reporter, kernels.meter if kernels else None)
             going.at(progress.count)
             if options.checkpoint is not None and (progress.count == steps or not progress.count % every or stop):
                 training.save()
                 reporter.saved(progress, options.checkpoint)
-            if len(progress.losses) == 2 and progress.slowest:
+            if kernels is not None and len(progress.losses) >= told and kernels.note(progress):
+                told = max(told, len(progress.losses)) * 4
                 reporter.timed(progress)
             if progress.count in shown_at and not stop:
                 reporter.sampled(progress, training.glimpse(), _draw(training, options, progress.count))
+    if kernels is not None and kernels.note(progress):
+        reporter.timed(progress)
 
 
 def _describe(options: Options, training: Any, progress: Progress, bundle: Bundle | None) -> None:
@@ -237,7 +244,9 @@ def _draw(training: Trainable, options: Options, step: int | None = None) -> Pic
     return Picture(path, pixels)
 
 
-def _advance(training: Trainable, progress: Progress, most: int, stop: list[int], reporter: Reporter) -> None:
+def _advance(
+    training: Trainable, progress: Progress, most: int, stop: list[int], reporter: Reporter, meter: Meter | None
+) -> None:
     """Do up to `most` steps, as many as fit between two looks, and then read their losses at once.
 
     Reading a loss waits for the device, which would stand still between steps if every loss were read at once.
@@ -247,7 +256,7 @@ def _advance(training: Trainable, progress: Progress, most: int, stop: list[int]
     pending: list[Any] = []
     begin = time.perf_counter()
     while not pending or (len(pending) < most and not stop and time.perf_counter() - begin < _LOOK_S):
-        with _launches(progress):
+        with _launches(progress, meter):
             pending.append(training.step())
     losses = [float(v) for v in values(pending)]
     if getattr(training, "watched", False):
@@ -274,36 +283,63 @@ def _vitals(training: Any) -> dict[str, float | int | None]:
 
 
 @contextmanager
-def _launches(progress: Progress) -> Iterator[None]:
+def _launches(progress: Progress, meter: Meter | None) -> Iterator[None]:
     """Count the kernels that a step plans; a replayed step plans none and launches those of the step it captured.
 
-    The second step, which meets kernels that were compiled, is the one that is timed.
+    Args:
+        meter: what measures the runs; None where nobody asked for times.
     """
-    from anneal.runtime import Launch, observed, timed
+    from anneal.runtime import Launch, metered, observed
 
     seen: list[Any] = []
     with ExitStack() as stack:
-        taken = stack.enter_context(timed()) if progress.timing and len(progress.losses) == 1 else []
+        if meter is not None:
+            stack.enter_context(metered(meter))
         stack.enter_context(observed(seen.append))
         yield
     if seen:
         progress.kernels = sum(step.kernels for step in seen)
         progress.phases = dict(Counter(c.phase for step in seen if isinstance(step, Launch) for c in step.plan.calls))
-    if taken:
-        progress.slowest = _slowest(taken)
 
 
-def _slowest(taken: list[tuple[Any, list[float]]]) -> list[Slow]:
-    """The kernels of launches that were timed, the slowest first."""
-    from anneal.inspect import label_of, placed
+class _Kernels:
+    """The slowest kernels of a step, as they were timed while training went on."""
 
-    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
-    labels: dict[tuple[str, str], str] = {}
-    for launch, each in taken:
-        for call, took in zip(launch.plan.calls, each, strict=False):
-            key = (call.phase, call.kernel.name)
-            seconds[key] += took
-            labels.setdefault(key, label_of(placed(call.places, launch.origins)) or call.kernel.name)
-    whole = sum(seconds.values()) or 1.0
-    slowest = sorted(seconds.items(), key=lambda item: -item[1])[:6]
-    return [Slow(key[0], labels[key], s, s / whole) for key, s in slowest]
+    def __init__(self) -> None:
+        from anneal.runtime import Meter
+
+        self.meter = Meter(shown=self._show)
+        self._labels: dict[Any, list[str]] = {}  # of each plan's launches
+
+    def _show(self, sink: Any, step: Launch) -> None:
+        from anneal.inspect import label_of, placed
+        from anneal.schedule import origins
+
+        found = step.origins or origins(sink)
+        calls = step.plan.calls
+        self._labels[step.plan] = [label_of(placed(c.places, found)) or c.kernel.name for c in calls]
+
+    def note(self, progress: Progress) -> bool:
+        """Note the slowest in the plans that run in each step; False where none was timed."""
+        tracks = {plan: t for plan, t in self.meter.tracks.items() if t.counts[0]}
+        most = max([t.runs for t in tracks.values()], default=0)
+        tracks = {plan: t for plan, t in tracks.items() if 2 * t.runs > most}  # those of each step
+        if not tracks:
+            return False
+        times = {plan: t.times() for plan, t in tracks.items()}
+        whole = sum([t.kernels.median for t in times.values() if t.kernels is not None]) or 1.0
+        found = []
+        for plan, track in tracks.items():
+            same: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+            for n, call in enumerate(plan.calls):
+                same[call.phase, call.kernel.name].append(n)
+            t, labels = times[plan], self._labels[plan]
+            part = t.kernels.median / whole if t.kernels is not None else 0.0
+            for (phase, _), of in same.items():
+                if (each := track.of(of)) is not None:
+                    share = part * sum([t.share[n] for n in of])
+                    found.append(Slow(phase, labels[of[0]], each.median, share, each.low, each.high))
+        largest = max(tracks, key=lambda plan: len(plan.calls))
+        progress.slowest = sorted(found, key=lambda s: -s.seconds)[:6]
+        progress.measured = times[largest].summary()
+        return True

@@ -23,25 +23,31 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from anneal import __version__, files
-from anneal.backend import get_device
-from anneal.errors import DataError, DeviceError, UserError
+from anneal.backend import AnyDevice, Storage, get_device
+from anneal.codegen import kernel_info
+from anneal.errors import DataError, UserError
 from anneal.inspect.looking import Looked, plain
 from anneal.rewrite import Event, tracing
-from anneal.runtime import Launch, here, watched
-from anneal.runtime.profile import profile
-from anneal.schedule import Plan
-from anneal.uop import UOp
+from anneal.runtime import Launch, Meter, metered
+from anneal.runtime.profile import aligned
+from anneal.schedule import Plan, origins
+from anneal.uop import Op, UOp, arena, toposort
 
 __all__ = ["RecordedPlan", "Recording", "recording"]
 
-FORMAT = 1
+FORMAT = 2
+TOLD_S = 2.0  # from one telling of what is known to the next
+LOOK_AFTER_S = 10.0  # a program that takes longer is looked at while it runs
+LOOK_PART = 0.1  # for this part of the time
+CALM = 8  # calls that run no new plan, until rules are listened to no longer
+LISTEN_PART = 0.1  # the part of the time for which they are listened to again
 CONTEXT = 8  # lines of source before and after each that a node comes from
 _NOT_KEPT = "the recording has the texts of its first {} kernels, and this is a later one"
 
@@ -49,7 +55,8 @@ _NOT_KEPT = "the recording has the texts of its first {} kernels, and this is a 
 @dataclass(slots=True)
 class RecordedPlan:
     """A plan that ran `runs` times. `line` is where its last result was asked for, as "file:line"; `seconds` what a run
-    takes on `device` when it runs again and again, None where nothing was measured.
+    took on `device`, the median of those measured, None where nothing was; `times` has the rest of what was measured
+    (`Times.summary`).
     """
 
     number: int
@@ -59,8 +66,10 @@ class RecordedPlan:
     kernels: int
     distinct: int
     line: str
-    seconds: float | None
+    seconds: float | None = None
     runs: int = 1
+    times: dict[str, Any] | None = None
+    looked: bool = False  # whether its answers are there
     packed: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # JSON: a plan of thousands of nodes has much
 
     def answer(self, name: str) -> Any:
@@ -75,84 +84,155 @@ class RecordedPlan:
 class Recording:
     """The plans that ran so far, in the order of their first runs.
 
-    `left_out` counts runs of plans beyond the `most` that are kept. `told` is called with each plan that is new.
+    `left_out` counts runs of plans beyond the `most` that are kept. `told` is called with each plan that is new, and
+    every two seconds with each that ran since.
 
     Args:
         name: the name of the program.
         texts: the number of kernels whose text is kept.
         times: whether plans are timed.
-        later: whether plans are looked at when the program has ended.
     """
 
     def __init__(
         self, name: str = "", *, most: int = 64, texts: int = 200, times: bool = True,
-        told: Callable[[RecordedPlan], None] | None = None, later: bool = False,
+        told: Callable[[RecordedPlan], None] | None = None,
     ) -> None:  # fmt: skip
         self.name, self.begun, self.ended = name, time.time(), 0.0
         self.plans: list[RecordedPlan] = []
-        self.left_out = 0
         self.error = ""
         self.sources: dict[str, dict[int, str]] = {}
-        self._most, self._texts, self._times, self._told, self._later = most, texts, times, told, later
-        self._waiting: list[tuple[UOp, Launch, list[Event]]] = []  # to be looked at
-        self._runs: list[int] = []  # of each plan
-        self._since: list[int] = []  # numbers of plans that ran since the last mark
+        self.meter = Meter(times, self._shown, self._between)
+        self._most, self._texts, self._times, self._told = most, texts, times, told
+        self._waiting: list[tuple[RecordedPlan, UOp, list[Event]]] = []  # to be looked at
         self._numbers: dict[Plan, int] = {}
-        self.events: list[Event] = []
+        self.events: list[Event] = []  # the rules that fired since the last call that may have run a plan
+        self._ears, self._calm = ExitStack(), 0  # open while rules are listened to; calls since a plan was new
+        self._listens = self._heard = 0.0  # since when, and for how long before
+        self._clock = self._told_at = time.perf_counter()
+        self._spent = 0.0  # seconds of looking while the program ran
 
-    def __call__(self, sink: UOp, step: Launch) -> None:
-        number = self._numbers.get(step.plan)
-        if number is not None:
-            self._runs[number] += 1
-            if number < len(self.plans):
-                self.plans[number].runs += 1
-        elif len(self._numbers) >= self._most:
-            self.left_out += 1
-        elif step.plan.calls:
-            number = self._numbers[step.plan] = len(self._numbers)
-            self._runs.append(1)
-            self._waiting.append((sink, step, [*self.events]))
-            if not self._later:
-                self.look()
+    def listen(self) -> None:
+        """Be told of the rules that fire: for that the program makes every node anew, so it is for new plans only."""
+        if not self._listens:
+            self._listens, self._calm = time.perf_counter(), 0
+            self.events = self._ears.enter_context(tracing())
+
+    def deafen(self) -> None:
+        """Listen no longer."""
+        if self._listens:
+            self._heard += time.perf_counter() - self._listens
+            self._listens, self.events = 0.0, []
+            self._ears.close()
+
+    def _shown(self, sink: UOp, step: Launch) -> None:
+        fired, self._calm = [*self.events], 0
         self.events.clear()
-        if number is not None:
-            self._since.append(number)
+        if step.plan in self._numbers:  # shown again, so that its rules are heard
+            number = self._numbers[step.plan]
+            for n, (plan, *_) in enumerate(self._waiting):
+                if plan.number == number:
+                    self._waiting[n] = plan, *_without_values(sink, fired)
+            return
+        if not step.plan.calls or len(self._numbers) >= self._most:
+            return
+        if not self._listens and self._heard < LISTEN_PART * (time.perf_counter() - self._clock):
+            self.meter.show_again(step.plan)
+            self.listen()
+        device = get_device(step.outputs[0].device)
+        adapter = device.describe().get("adapter")
+        plan = RecordedPlan(
+            number=len(self.plans), device=device.name, adapter=None if adapter is None else str(adapter),
+            nodes=len(origins(sink)), kernels=len(step.plan.calls),
+            distinct=len({c.kernel.name for c in step.plan.calls}), line=_line(sink),
+        )  # fmt: skip
+        self._numbers[step.plan] = plan.number
+        self.plans.append(plan)
+        self._waiting.append((plan, *_without_values(sink, fired)))
+        self._measured(plan, step.plan)
+        if self._told is not None:
+            self._told(plan)
+
+    def _between(self) -> None:
+        """A plan has run: now and then what is known by now is told, and one of those that wait is looked at; the
+        program has nine tenths of the time to itself."""
+        now = time.perf_counter()
+        if self._listens:
+            self.events.clear()
+            self.meter.disturb()
+            self._calm += 1
+            if self._calm > CALM:
+                self.deafen()
+        if now - self._told_at < TOLD_S:
+            return
+        if self._waiting and now - self._clock > LOOK_AFTER_S and self._spent < LOOK_PART * (now - self._clock):
+            self._look(*self._waiting.pop(0))
+            self._spent += time.perf_counter() - now
+        if self._told is not None:
+            for plan, number in self._numbers.items():
+                if self.meter.tracks[plan].runs > self.plans[number].runs:
+                    self._measured(self.plans[number], plan)
+                    self._told(self.plans[number])
+        self.meter.disturb()
+        self._told_at = time.perf_counter()
+
+    @property
+    def left_out(self) -> int:
+        """Runs of plans that are not kept."""
+        return sum([t.runs for plan, t in self.meter.tracks.items() if t.launches and plan not in self._numbers])
 
     def mark(self) -> int | None:
         """The number of the largest plan that ran since the last mark; None where none ran that is kept."""
-        since, self._since = self._since, []
-        sizes = {n: len(plan.calls) for plan, n in self._numbers.items()}
-        return max(since, key=lambda n: sizes[n], default=None)
+        since = [n for plan in self.meter.ran if (n := self._numbers.get(plan)) is not None]
+        self.meter.ran.clear()
+        return max(since, key=lambda n: self.plans[n].kernels, default=None)
 
     def look(self) -> None:
-        """Look at the plans that wait for it, and time them."""
-        outer, here.watchers = here.watchers, []
-        try:
-            for sink, step, fired in self._waiting:
-                self._add(sink, step, fired)
-        finally:
-            here.watchers = outer
-        self._waiting.clear()
+        """Look at the plans that wait for it, and note what was measured of all by now."""
+        while self._waiting:
+            self._look(*self._waiting.pop(0))
+        self.settle()
 
-    def _add(self, sink: UOp, step: Launch, fired: list[Event]) -> None:
-        device = get_device(step.outputs[0].device)
-        number = len(self.plans)
-        looked = Looked(f"{self.name} plan {number}".strip(), sink, device.cost_model, fired)
-        seconds, answers = None, self._answers(looked)
+    def settle(self) -> None:
+        """Note in `plans` what was measured by now, also beside the answers of those that were looked at."""
+        for of, number in self._numbers.items():
+            plan = self.plans[number]
+            self._measured(plan, of)
+            if plan.looked and self._times:
+                kernels = {**plan.answer("kernels"), "times": self._report(of, get_device(plan.device))}
+                plan.packed = {**plan.packed, "kernels": zlib.compress(_json(kernels), 1)}
+
+    def _measured(self, plan: RecordedPlan, of: Plan) -> None:
+        times = self.meter.tracks[of].times()
+        plan.runs = times.runs
         if self._times:
-            seconds, answers["kernels"]["times"] = _timed(step)
-        adapter = device.describe().get("adapter")
-        self.plans.append(
-            RecordedPlan(
-                number=number, device=device.name, adapter=None if adapter is None else str(adapter),
-                nodes=looked.nodes, kernels=len(step.plan.calls),
-                distinct=len({c.kernel.name for c in step.plan.calls}),
-                line=_line(sink), seconds=seconds, runs=self._runs[number],
-                packed={name: zlib.compress(_json(value), 1) for name, value in answers.items()},
-            )
-        )  # fmt: skip
-        if self._told is not None:
-            self._told(self.plans[-1])
+            plan.seconds, plan.times = times.run.median if times.run is not None else None, times.summary()
+
+    def _look(self, plan: RecordedPlan, sink: UOp, fired: list[Event]) -> None:
+        looked = Looked(f"{self.name} plan {plan.number}".strip(), sink, get_device(plan.device).cost_model, fired)
+        plan.packed = {name: zlib.compress(_json(value), 1) for name, value in self._answers(looked).items()}
+        plan.looked = True
+        self.events.clear()
+
+    def _report(self, plan: Plan, device: AnyDevice) -> dict[str, Any] | None:
+        """The times of the launches, as `anneal kernels --time --json` has them; None where kernels were not timed."""
+        times = self.meter.tracks[plan].times()
+        if times.kernels is None:
+            return None
+        launches = []
+        for call, each, share in zip(plan.calls, times.each, times.share, strict=True):
+            info, seconds = kernel_info(call.kernel.sink), max(each.median, 1e-12)
+            launches.append(
+                {
+                    "seconds": each.median, "low": each.low, "high": each.high, "share": share,
+                    "gflops": info.flops / seconds / 1e9, "gbs": (info.bytes_read + info.bytes_written) / seconds / 1e9,
+                    "opts": device.compile(call.kernel.sink).opts,
+                }
+            )  # fmt: skip
+        return {
+            "seconds": times.kernels.median, "plan_seconds": times.run.median if times.run is not None else None,
+            "times": times.summary(), "device": device.name, "adapter": device.describe().get("adapter"),
+            "kernels": launches,
+        }  # fmt: skip
 
     def _answers(self, looked: Looked) -> dict[str, Any]:
         found: dict[str, Any] = {"graph": looked.graph(), "kernels": looked.kernels(), "passes": looked.passes()}
@@ -187,6 +267,7 @@ class Recording:
         place = Path(path)
         if place.suffix != ".zip":
             raise UserError(f"a recording is saved as a .zip file, not as {place.name}")
+        self.settle()
         made = {"recording.json": _json(self.summary()), "sources.json": _json(self.sources)}
         for p in self.plans:
             made |= {f"{p.number}/{name}.json": zlib.decompress(answer) for name, answer in p.packed.items()}
@@ -203,32 +284,36 @@ class Recording:
         return place
 
     def __str__(self) -> str:
-        heads = ["plan", "runs", "ms a run", "kernels", "nodes", "device", "line"]
-        rows = [
-            [str(p.number), str(p.runs), "-" if p.seconds is None else f"{p.seconds * 1e3:.3f}", str(p.kernels),
-             str(p.nodes), p.device, p.line]
-            for p in self.plans
-        ]  # fmt: skip
-        from anneal.runtime.profile import aligned
-
-        return "\n".join(aligned(heads, rows, words=5))
+        heads = ["plan", "runs", "ms a run", "half are", "kernels", "Python", "ms a step", "launches", "nodes", "device",
+                 "line"]  # fmt: skip
+        rows = []
+        for p in self.plans:
+            t = p.times or {}
+            run = t.get("run")
+            rows.append([
+                str(p.number), str(p.runs), _ms(run), "-" if run is None else f"{_ms(run, 'low')}-{_ms(run, 'high')}",
+                _ms(t.get("kernels")), _ms(t.get("python")), _ms(t.get("step")), str(p.kernels), str(p.nodes), p.device,
+                p.line,
+            ])  # fmt: skip
+        return "\n".join(aligned(heads, rows, words=9))
 
 
 @contextmanager
-def recording(name: str = "", **options: Any) -> Iterator[Recording]:
+def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterator[Recording]:
     """Record every plan that this thread runs inside the block: its graph after each pass, its kernels with where each
     line comes from, its memory, and the times of its launches.
 
-    A plan is looked at and timed when it runs for the first time, in memory of its own; values are not kept. Functions
-    under `jit` run as at their first call. Work of other threads is not seen.
+    Runs are measured where they happen (`anneal.runtime.metered`), and plans are looked at when the block ends, or now
+    and then where it takes long: the program goes on nearly as fast as without. Values are not kept. A function under
+    `jit` that is captured already runs once as it stands. Work of other threads is not seen.
 
     Args:
         name: what the studio calls it.
         most: plans that are kept; 64 if left out. Further ones are counted.
         texts: launches of a plan whose text is kept with where its lines come from; 200 if left out.
         times: whether launches are timed.
-        told: called with each `RecordedPlan` when it is new.
-        later: look at plans, and time them, not before `look` is called.
+        told: called with each `RecordedPlan` when it is new, and every two seconds when it has run since.
+        later: look at plans not before `look` is called.
 
     Returns:
         A Recording: `plans`, as text a table of them, and `save`.
@@ -243,30 +328,45 @@ def recording(name: str = "", **options: Any) -> Iterator[Recording]:
     'ADD'
     """
     state = Recording(name, **options)
-    with tracing() as state.events, watched(state):
-        try:
-            yield state
-        finally:
-            state.ended = time.time()
-
-
-def _timed(step: Launch) -> tuple[float | None, dict[str, Any] | None]:
-    """What a run takes, and the report that `anneal kernels --time --json` has of its launches."""
-    device = get_device(step.outputs[0].device)
     try:
-        times = profile(step.plan, device, step.inputs, step.values, heat=0.02, rounds=3)
-    except DeviceError:  # one that cannot time single kernels
-        return None, None
-    whole = times.seconds or 1.0
-    launches = [
-        {"seconds": x.seconds, "share": x.seconds / whole, "gflops": x.gflops, "gbs": x.gbs, "opts": x.opts}
-        for x in times.launches
-    ]
-    found = {
-        "seconds": times.seconds, "plan_seconds": times.plan_seconds, "device": device.name,
-        "adapter": device.describe().get("adapter"), "kernels": launches,
-    }  # fmt: skip
-    return times.plan_seconds, found
+        with metered(state.meter):
+            state.listen()
+            try:
+                yield state
+            finally:
+                state.deafen()
+                state.ended = time.time()
+    finally:
+        state.meter.stop()
+        if not later:
+            state.look()
+
+
+def _ms(spread: dict[str, Any] | None, part: str = "median") -> str:
+    return "-" if spread is None else f"{spread[part] * 1e3:.3f}"
+
+
+def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]]:
+    """A graph and what fired while it was made, over memory that nobody has filled: what they read may go."""
+    known: dict[UOp, UOp] = {}
+
+    def bare(root: UOp) -> UOp:
+        for u in toposort((root,), until=known.__contains__):
+            if u.op is Op.BUFFER:
+                known[u] = arena().again(u, (), Storage(u.arg.size, u.arg.dtype, u.arg.device))
+            else:
+                src = tuple([known[s] for s in u.src])
+                known[u] = u if src == u.src else arena().again(u, src, u.arg)
+        return known[root]
+
+    made = bare(sink)
+    return made, [
+        dataclasses.replace(
+            e, before=bare(e.before),
+            after=bare(e.after) if isinstance(e.after, UOp) else tuple([None if x is None else bare(x) for x in e.after]),
+        )
+        for e in fired
+    ]  # fmt: skip
 
 
 def _line(sink: UOp) -> str:

@@ -19,7 +19,6 @@ from anneal.runtime.context import (
     outdate_captures,
     resolve_device,
     set_default_device,
-    timed,
     watched,
 )
 from anneal.runtime.handle import INSIDE, SEEN, UNSEEN, Handle
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
     from anneal.runtime.launch import Execution, execute, new_outputs
+    from anneal.runtime.meter import Meter, Spread, Times, Track, metered, said
     from anneal.runtime.steps import Collective, HostCall, Launch, Step
 else:  # what computes is imported when something is computed
     __getattr__ = opened_later(
@@ -57,6 +57,7 @@ else:  # what computes is imported when something is computed
             "host": ("HostFunction", "HostGradient", "VmapMethod", "found_sizes", "key_of"),
             "jitted": ("Jit", "Recapture", "compile", "jit"),
             "launch": ("Execution", "execute", "new_outputs"),
+            "meter": ("Meter", "Spread", "Times", "Track", "metered", "said"),
             "steps": ("Collective", "HostCall", "Launch", "Step"),
         },
     )
@@ -80,10 +81,14 @@ __all__ = [
     "JitError",
     "Late",
     "Launch",
+    "Meter",
     "Numbering",
     "Recapture",
     "Reduction",
+    "Spread",
     "Step",
+    "Times",
+    "Track",
     "VmapMethod",
     "become_late",
     "bound_shape",
@@ -106,6 +111,7 @@ __all__ = [
     "jit",
     "key_of",
     "memory",
+    "metered",
     "needed",
     "new_outputs",
     "note_assigned",
@@ -120,12 +126,12 @@ __all__ = [
     "realize_new",
     "register_late",
     "resolve_device",
+    "said",
     "seen",
     "set_default_device",
     "sources_of",
     "storage_of",
     "tensor_class",
-    "timed",
     "tracing",
     "upload",
     "values",

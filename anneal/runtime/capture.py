@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, is_
 from sys import getrefcount
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anneal import schedule
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, register
@@ -27,6 +27,9 @@ from anneal.runtime.steps import Collective, HostCall, Launch
 from anneal.schedule import Origin, Plan
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
+
+if TYPE_CHECKING:
+    from anneal.runtime.meter import Meter
 
 __all__ = ["ARGUMENT", "Capture", "Recorded"]
 
@@ -155,7 +158,9 @@ class Capture:
         self._viewed = False  # whether the state had views when it was last written
         self._watch()
         self._bind(run.recording, carried)
-        self.origins = [step.origins for step in run.recording.steps if isinstance(step, Launch)]
+        launches = [step for step in run.recording.steps if isinstance(step, Launch)]
+        self.origins = [step.origins for step in launches]
+        self.planned = [step.plan for step in launches]  # as a graph's plan is known; `_donated` makes others of them
         for waiting in self.in_flight.values():
             waiting.extend([waiting[0]] * max([launch.batch.pipeline_depth for launch in self.launches], default=0))
         register(self)
@@ -356,8 +361,11 @@ class Capture:
                     fresh[key].like(written)
             return [(b, fresh[key].storage.ensure()) for key, w in small.items() if (b := w.storage.buffer) is not None]
 
-        for step in self.steps:
-            step.run(swap if small else None)
+        if here.meter is None:
+            for step in self.steps:
+                step.run(swap if small else None)
+        else:
+            self._measured(here.meter, small, swap)
         for waiting in self.in_flight.values():
             waiting.append(fresh.get(id(waiting[-1]), waiting[-1]))
         for r, shown in self.graded:
@@ -369,6 +377,20 @@ class Capture:
         for waiting in self.in_flight.values():
             waiting.popleft()
         return results
+
+    def _measured(self, meter: Meter, small: dict[int, Written], swap: Swap) -> None:
+        """Run the steps; where kernels are timed one by one, with the memory of the coming run."""
+        how = [meter.chooses(plan, run) for plan, run in zip(self.planned, self.launches, strict=True)]
+        if "kernels" in how and any(run.batch.pipeline_depth for run in self.launches):
+            self._restart()
+            small.clear()
+        launches = iter(zip(self.planned, how, strict=True))
+        for step in self.steps:
+            if isinstance(step, Execution):
+                plan, measured = next(launches)
+                meter.run(plan, step, swap if small else None, measured)
+            else:
+                step.run(swap if small else None)
 
     def replay_alone(self, arguments: list[Storage], bound: dict[str, int]) -> Any:
         """The whole replay in one, where `steps_aside`: asks for BUILDING. Returns the results."""

@@ -23,6 +23,7 @@ from anneal.runtime.handle import Handle
 from anneal.uop import UOp
 
 if TYPE_CHECKING:
+    from anneal.runtime.meter import Meter
     from anneal.runtime.steps import Launch, Step
     from anneal.schedule import Plan
 
@@ -40,7 +41,6 @@ __all__ = [
     "outdate_captures",
     "resolve_device",
     "set_default_device",
-    "timed",
     "watched",
 ]
 
@@ -144,7 +144,7 @@ class _Here(threading.local):
         self.in_host_call = False  # while a function of the host runs, of which a device may wait for the results
         # what is told of the thread's work
         self.observers: list[Observer] = []  # called with every step that is executed
-        self.timed: list[tuple[Launch, list[float]]] | None = None  # gets launches, and the seconds of their kernels
+        self.meter: Meter | None = None  # what measures the runs of plans
         self.watchers: list[Watcher] = []  # called with every graph that is computed, and the launch that did it
         self.realized: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is realized
         self.assigned: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is assigned
@@ -204,18 +204,6 @@ def observed(observer: Observer) -> Iterator[None]:
         yield
     finally:
         here.observers.remove(observer)
-
-
-@contextmanager
-def timed() -> Iterator[list[tuple[Launch, list[float]]]]:
-    """Have the launches of this thread run kernel by kernel inside the block, and tell the seconds of each kernel; none
-    where the device cannot time them. Replays run as ever, and are not told.
-    """
-    outer, here.timed = here.timed, []
-    try:
-        yield here.timed
-    finally:
-        here.timed = outer
 
 
 @contextmanager

@@ -75,6 +75,8 @@ def _launched(
         outputs = execute(plan, device, inputs, values, found)
         for watch in here.watchers:
             watch(sink, Launch(plan, inputs, outputs, values, found))
+        if here.meter is not None:
+            here.meter.show(sink, Launch(plan, inputs, outputs, values, found))
         for u, storage in zip(lazy, outputs, strict=True):
             storage.line = u.provenance[1:3]
             done[u] = buffer_leaf(storage, u.shape)
@@ -104,7 +106,7 @@ def _tell(
 
         here.context.profiled.add(plan)
         try:
-            lines = profile(plan, device, inputs, values, heat=0.02, rounds=3).text()
+            lines = profile(plan, device, inputs, values, heat=0.02, least=0.05).text()
         except DeviceError as e:
             lines = [str(e)]
         for line in lines:
@@ -152,6 +154,8 @@ def realize(tensors: Sequence[Handle]) -> None:
             _realize_on(group, name)
     if by_device and numbering is not None:
         reset(numbering)
+    if here.meter is not None:
+        here.meter.between()
 
 
 def _with_others(
@@ -218,6 +222,8 @@ def realize_new(
                     t._outdate_views()
             here.effects += 1
             reset(numbering)
+            if here.meter is not None:
+                here.meter.between()
             return
     for t, template, line in zip(changed, templates, lines, strict=True):
         become_late(t, Late(numbering, template, line))
@@ -287,6 +293,8 @@ def _repeated(
     run: Run | None = known_run(_key(name, templates))
     if run is None or here.watchers or here.context.tensors.host_calls:
         return False
+    if here.meter is not None and not here.meter.knows(run.plan):
+        return False  # who measures is shown the graph once
     begun = time.perf_counter()
     context, device, leaves = here.context, get_device(name), numbering.leaves
     inputs = [leaves[n].arg for n in run.numbers]  # type: ignore[union-attr]  # the templates read them

@@ -212,6 +212,8 @@ class Jit(Generic[P, R]):
             captured = self.captures.get(key)
             if captured is None or captured.outdated():
                 return self._record(key, captured, _Call(args, kwargs, tensors, places, storages, bound))
+            if here.meter is not None and here.meter.asks_for(captured, captured.planned):
+                return self._watched(*args, **kwargs)
             if len(self.captures) > _CAPTURES // 2:
                 self.captures[key] = self.captures.pop(key)  # the one used last
             if captured.steps_aside:
@@ -225,9 +227,12 @@ class Jit(Generic[P, R]):
                 raise
         # the device stays with this thread, and others may plan and compile
         try:
-            return captured.launch(storages)  # type: ignore[no-any-return]
+            result: R = captured.launch(storages)
         finally:
             lock.release()
+        if here.meter is not None:
+            here.meter.between()
+        return result
 
     def _record(self, key: Any, captured: Capture | None, call: _Call) -> R:
         """Run the function as it stands; from the second time on, or where `captured` is out of date only by its

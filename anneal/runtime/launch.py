@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage
-from anneal.errors import DeviceError
 from anneal.runtime.context import here
 from anneal.runtime.steps import Launch
 from anneal.schedule import BUILDING, Origin, Plan
@@ -133,15 +132,6 @@ def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
     return programs
 
 
-def _each_timed(run: Execution) -> list[float]:
-    """Run, kernel by kernel; the seconds of each, or none on a device that cannot time them."""
-    try:
-        return [seconds for _, seconds in run.batch.profile()]
-    except DeviceError:
-        run.run()
-        return []
-
-
 def new_outputs(plan: Plan, device: AnyDevice) -> list[Storage]:
     """Storages for what a plan computes; they get memory when it is bound.
 
@@ -183,10 +173,10 @@ def execute(
     with device.lock:
         run = Execution(step, device, programs, again, scratch)
         try:
-            if here.timed is None:
+            if here.meter is None:
                 run.run()
             else:
-                here.timed.append((step, _each_timed(run)))
+                here.meter.run(plan, run)
         finally:
             run.close()
     for observe in here.observers:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,24 +11,35 @@ from anneal import progress
 from anneal.backend import AnyDevice, Storage
 from anneal.codegen import fused_ops, kernel_info
 from anneal.runtime.launch import Execution, compiled, new_outputs
+from anneal.runtime.meter import Meter, Spread, Times, Track
 from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
 
 __all__ = ["LaunchTime", "Profile", "aligned", "profile"]
 
+_LEAST = 5  # runs in which kernels are timed, and others
+_MOST_S = 5.0  # beyond so many seconds one of each is enough
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchTime:
-    """One launch of a kernel: estimated work (see `kernel_info`), measured seconds, and the opts that shaped it."""
+    """A launch of a kernel, or all of one kernel: estimated work (see `kernel_info`), what it took in the runs in which
+    it was timed, its part in the time of all kernels, and the opts that shaped it."""
 
     name: str
     phase: str
     fused: str
     opts: str
-    seconds: float
+    time: Spread
+    share: float
     flops: int
     nbytes: int
-    calls: int = 1  # how many launches of this kernel the figures are the sum of
+    calls: int = 1  # how many launches the figures are of
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return self.time.median
 
     @property
     def gflops(self) -> float:
@@ -43,35 +54,45 @@ class LaunchTime:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A plan's launches in order, each alone, and the seconds of the whole plan when it runs again and again."""
+    """A plan's launches in order, and the times of the whole plan when it runs again and again."""
 
     launches: tuple[LaunchTime, ...]
-    plan_seconds: float
+    track: Track
+    times: Times
 
     @property
     def seconds(self) -> float:
-        """The launches' own seconds, added up."""
-        return sum(x.seconds for x in self.launches)
+        """What all kernels take in one run: the median of what they took together."""
+        return self.times.kernels.median if self.times.kernels is not None else 0.0
+
+    @property
+    def plan_seconds(self) -> float:
+        """The median of whole runs."""
+        return self.times.run.median if self.times.run is not None else 0.0
 
     def rows(self) -> list[LaunchTime]:
-        """Launches of one kernel added up, the dearest first."""
-        same: dict[tuple[str, str], LaunchTime] = {}
-        for x in self.launches:
-            y = same.get((x.name, x.phase))
-            if y is not None:
-                seconds, flops, nbytes = x.seconds + y.seconds, x.flops + y.flops, x.nbytes + y.nbytes
-                x = replace(x, seconds=seconds, flops=flops, nbytes=nbytes, calls=1 + y.calls)
-            same[x.name, x.phase] = x
-        return sorted(same.values(), key=lambda x: -x.seconds)
+        """The launches of each kernel together, the slowest first."""
+        same: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for n, x in enumerate(self.launches):
+            same[x.name, x.phase].append(n)
+        rows = []
+        for numbers in same.values():
+            of = [self.launches[n] for n in numbers]
+            rows.append(
+                replace(
+                    of[0], time=self.track.of(numbers) or of[0].time, share=sum(x.share for x in of), calls=len(of),
+                    flops=sum(x.flops for x in of), nbytes=sum(x.nbytes for x in of),
+                )
+            )  # fmt: skip
+        return sorted(rows, key=lambda x: -x.share)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """The heads of the columns, and the rows as text."""
-        heads = ["share", "us", "calls", "GFLOP/s", "GB/s", "kernel", "phase", "fused", "opts"]
-        whole = self.seconds or 1.0
+        heads = ["share", "us", "half-are", "calls", "GFLOP/s", "GB/s", "kernel", "phase", "fused", "opts"]
         return heads, [
             [
-                f"{100 * x.seconds / whole:.1f}%", f"{x.seconds * 1e6:.1f}", str(x.calls), f"{x.gflops:.1f}",
-                f"{x.gbs:.1f}", x.name, x.phase, x.fused, x.opts,
+                f"{100 * x.share:.1f}%", f"{x.seconds * 1e6:.1f}", f"{x.time.low * 1e6:.1f}-{x.time.high * 1e6:.1f}",
+                str(x.calls), f"{x.gflops:.1f}", f"{x.gbs:.1f}", x.name, x.phase, x.fused, x.opts,
             ]
             for x in self.rows()
         ]  # fmt: skip
@@ -80,15 +101,17 @@ class Profile:
         """One line about all of it."""
         flops, nbytes = sum(x.flops for x in self.launches), sum(x.nbytes for x in self.launches)
         seconds = self.plan_seconds or 1e-12
+        timed, whole = [0 if x is None else x.count for x in (self.times.kernels, self.times.run)]
+        of = f"{timed} runs" + (f" kernel by kernel, {whole} whole" if self.times.beside else "")
         return (
-            f"{len(self.launches)} kernels, {len({x.name for x in self.launches})} distinct: "
-            f"{self.seconds * 1e3:.3f} ms one by one, {self.plan_seconds * 1e3:.3f} ms a run; "
+            f"{len(self.launches)} kernels, {len({x.name for x in self.launches})} distinct: {self.times.kernels} in the "
+            f"kernels, {self.times.run} a run, medians of {of}; "
             f"{flops / seconds / 1e9:.1f} GFLOP/s, {nbytes / seconds / 1e9:.1f} GB/s"
         )
 
     def text(self) -> list[str]:
-        """The table as aligned lines, and the total."""
-        return [*aligned(*self.table(), words=5), self.total()]
+        """The table as aligned lines, the total, and why figures do not agree, if they do not."""
+        return [*aligned(*self.table(), words=6), self.total(), *self.times.reasons()]
 
 
 def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> list[str]:
@@ -115,9 +138,10 @@ def profile(
     inputs: Sequence[Storage],
     values: Mapping[str, int] | None = None,
     heat: float = 0.1,
-    rounds: int = 5,
+    least: float = 0.5,
 ) -> Profile:
-    """Run a plan into memory of its own, for `heat` seconds so that clocks rise, then `rounds` times kernel by kernel.
+    """Run a plan into memory of its own: for `heat` seconds so that clocks rise, then for `least` seconds, measured as
+    `Meter` does it, and until kernels were timed in five runs.
 
     `values` are those of its Variables.
 
@@ -126,22 +150,31 @@ def profile(
     Args:
         inputs: the storages of the inputs.
     """
-    programs = compiled(plan, device)
     step = Launch(plan, inputs, new_outputs(plan, device), values or {})
-    with device.lock, progress.work("timing kernels", rounds) as timing:
-        run = Execution(step, device, programs)
+    meter = Meter(part=0.5)
+    with device.lock, progress.work("timing kernels", _LEAST) as timing:
+        run = Execution(step, device, compiled(plan, device))
         try:
-            together = _repeated(run, device, heat)
-            if together > 1.0:
-                rounds = 1
-            taken = []
-            for _ in range(rounds):
-                taken.append([s for _, s in run.batch.profile()])
-                timing.step()
+            if plan.calls:
+                run.batch.profile()  # DeviceError at once, where that cannot be
+            begun = time.perf_counter()
+            while time.perf_counter() - begun < heat:
+                run.run()
+                device.synchronize()
+            begun = time.perf_counter()
+            while True:
+                meter.run(plan, run)
+                found = meter.tracks[plan].counts
+                timing.at(min(_LEAST, found[0]))
+                spent = time.perf_counter() - begun
+                if (spent > least and min(found) >= _LEAST) or (spent > _MOST_S and min(found)) or not plan.calls:
+                    break
         finally:
             run.close()
+    track = meter.tracks[plan]
+    times = track.times()
     launches = []
-    for call, *seconds in zip(plan.calls, *taken, strict=True):
+    for call, each, share in zip(plan.calls, times.each, times.share, strict=True):
         kernel = call.kernel
         info = kernel_info(kernel.sink)
         launches.append(
@@ -150,28 +183,13 @@ def profile(
                 phase=call.phase,
                 fused=_brief(fused_ops(kernel.sink)),
                 opts=device.compile(kernel.sink).opts,
-                seconds=statistics.median(seconds),
+                time=each,
+                share=share,
                 flops=info.flops,
                 nbytes=info.bytes_read + info.bytes_written,
             )
         )
-    return Profile(tuple(launches), together)
-
-
-def _repeated(run: Execution, device: AnyDevice, least: float) -> float:
-    """Seconds of a run when only the last of many is waited for: at least `least` seconds of them."""
-    run.run()
-    device.synchronize()
-    count = 1
-    while True:
-        start = time.perf_counter()
-        for _ in range(count):
-            run.run()
-        device.synchronize()
-        spent = time.perf_counter() - start
-        if spent >= least:
-            return spent / count
-        count *= 2
+    return Profile(tuple(launches), track, times)
 
 
 def _brief(fused: Sequence[str], most: int = 4) -> str:

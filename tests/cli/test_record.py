@@ -33,7 +33,7 @@ def test_a_script_is_run_and_its_plans_are_listed(
     outcome = run(capsys, "record", str(script), "-o", str(kept), "--trace", str(trace), "--", "--steps", "3")
     assert (outcome.code, outcome.out.splitlines()[0]) == (0, "said ['--steps', '3']")
     assert outcome.out.splitlines()[2].split()[:2] == ["0", "2"]
-    assert "1 plans, 2 runs of them" in outcome.out
+    assert "1 plan, 2 runs of them" in outcome.out
     assert KeptRecording(kept).summary()["plans"][0]["line"] == f"{script}:6"
     assert any(e["ph"] == "X" for e in json.loads(trace.read_text())["traceEvents"])
 

@@ -61,7 +61,7 @@ def test_what_is_recorded_is_what_is_asked_of_the_graph() -> None:
         assert {**kept, "model": ""} == {**value, "model": ""} if name == "graph" else kept == value
 
 
-def test_a_jit_is_recorded_as_at_its_first_call() -> None:
+def test_a_jit_that_was_captured_is_recorded() -> None:
     @jit
     def f(x: Tensor) -> Tensor:
         return (x * 3.0).sum()
@@ -144,3 +144,73 @@ def test_a_trace_lays_the_launches_one_after_another() -> None:
     assert spans[0]["args"]["lines"] == "a.py:3"
     assert [e["args"] for e in found if e["ph"] == "C"] == [{"temporaries and results": b} for b in (4, 8, 2)]
     assert {e["args"]["name"] for e in found if e["name"] == "thread_name"} == {"forward", "backward"}
+
+
+def test_a_recording_runs_nothing_but_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is launched once, and a function under jit is replayed: the program goes on as fast as without."""
+    from anneal.backend.cpu.executor import CpuBatch
+    from anneal.runtime import capture
+
+    launched, replayed = [], []
+    timed, launch = CpuBatch.timed, capture.Capture.launch
+    monkeypatch.setattr(CpuBatch, "timed", lambda self: (launched.append(self), timed(self))[1])
+    monkeypatch.setattr(capture.Capture, "launch", lambda self, a: (replayed.append(self), launch(self, a))[1])
+
+    @jit
+    def f(x: Tensor) -> Tensor:
+        return (x * 3.0).sum()
+
+    x = Tensor([1.0, 2.0], device="cpu").realize()
+    with inspect.recording() as r:
+        assert [f(x).item() for _ in range(6)] == [9.0] * 6
+    assert (len(launched), len(replayed)) == (6, 4)
+    (plan,) = r.plans
+    assert (plan.runs, plan.times["kernels"]["count"] >= 3) == (6, True)  # type: ignore[index]
+    assert plan.times["total"] > 0  # type: ignore[index]
+
+
+def test_a_graph_is_kept_without_the_memory_that_it_read() -> None:
+    import gc
+    import weakref
+
+    with inspect.recording(times=False) as r:
+        x = Tensor([1.0, 2.0], device="cpu").realize()
+        there = weakref.ref(x.uop.arg if x.uop.src == () else x.uop.src[0].arg)
+        (x + 1.0).realize()
+        del x
+        gc.collect()
+        assert there() is None
+    assert r.plans[0].answer("graph")["nodes"]
+
+
+def test_rules_are_heard_of_plans_that_are_new_later() -> None:
+    """They are listened to only for so long as plans are new: nodes are made anew for that in each step."""
+    from anneal.rewrite.trace import listening
+
+    with inspect.recording(times=False) as r:
+        x = Tensor([1.0, 2.0], device="cpu").realize()
+        for _ in range(20):
+            (x * 2.0).realize()
+        assert not listening()
+        r._heard = 0.0
+        for _ in range(20):
+            y = Tensor([1.0, 2.0], device="cpu", requires_grad=True)
+            y.tanh().sum().backward()
+            y.grad.realize()
+        assert not listening()
+    made = [n for n in r.plans[-1].answer("graph")["nodes"] if n.get("rule") or n.get("made")]
+    assert made
+
+
+def test_what_is_told_on_the_way_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    from anneal.inspect import recordings
+
+    monkeypatch.setattr(recordings, "TOLD_S", 0.0)
+    monkeypatch.setattr(recordings, "LOOK_AFTER_S", 0.0)
+    monkeypatch.setattr(recordings, "LOOK_PART", 1e9)
+    told: list[tuple[int, int, bool]] = []
+    with inspect.recording(told=lambda p: told.append((p.number, p.runs, p.looked))):
+        for _ in range(4):
+            (Tensor([1.0, 2.0], device="cpu") + 1.0).realize()
+    assert told[0] == (0, 1, False)
+    assert told[-1] == (0, 4, True)

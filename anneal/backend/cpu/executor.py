@@ -7,6 +7,7 @@ import os
 import platform
 import time
 import warnings
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -15,12 +16,12 @@ import numpy as np
 
 from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.batch import Batch, Call, Program
+from anneal.backend.batch import Batch, Call, Program, Timed
 from anneal.backend.cpu.binding import Binder
 from anneal.backend.cpu.calls import UNFIT, forget_ones
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
-from anneal.backend.cpu.streams import Streams, WorkItem, compose
+from anneal.backend.cpu.streams import Streams, WorkItem, compose, run_timed, shares, spans
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread
 from anneal.backend.device import Device, Limits
@@ -170,6 +171,7 @@ class CpuBatch(Batch[Array]):
         self._bind(calls)
 
     def _bind(self, calls: Sequence[Call[Array]]) -> None:
+        self.names = [p.name for p, _ in calls]
         self._bound = self._device.bind(calls, self._values, not self._on_workers)
         # with whose values they are to run: others may use the same ones meanwhile
         self._partial = [(b, b.key) for b in self._bound if isinstance(b, _PartialBound)]
@@ -204,6 +206,11 @@ class CpuBatch(Batch[Array]):
     def run(self) -> None:
         self._settle()
         self._run()
+        self._check()
+
+    @staticmethod
+    def _check() -> None:
+        """Raise RangeError, or warn, where a result does not fit its dtype."""
         if UNFIT:  # all of the batch has run: what it writes in place is as whole as ever
             unfit = UNFIT[:]
             UNFIT.clear()
@@ -213,7 +220,7 @@ class CpuBatch(Batch[Array]):
                         f"{name}: a result does not fit {dtype}, the dtype that the array API gives it, and wraps "
                         f"around; give dtype=int64 where {name} takes a dtype, or cast what it takes",
                         RuntimeWarning,
-                        stacklevel=2,
+                        stacklevel=3,
                     )
             loud = [x for x in unfit if x[0][2] != WRAPS]
             if not loud:
@@ -244,21 +251,30 @@ class CpuBatch(Batch[Array]):
         worth = sum(item.cost for b in self._bound for wave in b.waves for item in wave)
         if self._on_workers and worth > _SYNCHRONISATION_NS:
             return compose([(b.waves, b.for_worker) for b in self._bound], self._workers.count)
-        return Streams([[step for b in self._bound for step in b.steps]], [])
+        return self._in_a_row()
 
-    def profile(self) -> list[tuple[str, float]]:
-        out = []
-        clock = time.perf_counter
+    def _in_a_row(self) -> Streams:
+        """All of it in one stream."""
+        each = [b.steps for b in self._bound]
+        numbers = [n for n, steps in enumerate(each) for _ in steps]
+        return Streams([list(itertools.chain.from_iterable(each))], [], [numbers])
+
+    def timed(self) -> Timed:
         self._settle()
         with self._threads():
-            for b in self._bound:
-                steps = b.steps
-                start = clock()
-                for f, args in steps:
-                    f(*args)
-                out.append((b.name, clock() - start))
-        UNFIT.clear()
-        return out
+            streams = (self._streams or self._composed()) if self._again else self._in_a_row()
+            self._streams = None
+            ticks = [array("d") for _ in streams.steps]
+            timed: list[list[Step]] = [[(run_timed, found)] for found in zip(streams.steps, ticks, strict=True)]
+            begun = time.perf_counter()
+            self._workers.run(timed, streams.locks)
+            ended = time.perf_counter()
+            if self._again:
+                self._streams = streams
+            self._again = True
+        self._check()
+        count, kernels = len(self._bound), streams.kernels
+        return Timed(ended - begun, lambda: shares(list(map(spans, ticks, kernels)), count, begun, ended))
 
 
 class CpuDevice(Device[Array]):

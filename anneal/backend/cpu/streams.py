@@ -9,14 +9,15 @@ goes to the worker that would be done with it first.
 from __future__ import annotations
 
 import threading
+import time
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.order import Place, Spans, Task, ordered
 
-__all__ = ["Streams", "Unseen", "WorkItem", "compose"]
+__all__ = ["Span", "Streams", "Unseen", "WorkItem", "compose", "run_timed", "shares", "spans"]
 
 # What waiting for another worker costs, in nanoseconds, and what a call costs besides its work.
 _WAIT_NS = 20_000
@@ -79,10 +80,14 @@ Kernel = tuple[Sequence[Wave], Callable[[int], Sequence[Wave]]]
 
 @dataclass
 class Streams:
-    """Steps of each worker, and the locks by which they wait for each other: closed before and after every run."""
+    """Steps of each worker, and the locks by which they wait for each other: closed before and after every run.
+
+    `kernels` has the number of the kernel that each step is of, -1 where it waits or lets others go on.
+    """
 
     steps: list[list[Step]]
     locks: list[threading.Lock]
+    kernels: list[list[int]] = field(default_factory=list)
 
 
 class _Worker:
@@ -90,6 +95,7 @@ class _Worker:
 
     def __init__(self, workers: int) -> None:
         self.items: list[list[Step]] = []
+        self.kernels: list[list[int]] = []  # of the steps of each item
         self.finish: list[int] = []
         # seen[n][k]: how many items of worker k are known to be done when item n is
         self.seen: list[list[int]] = []
@@ -123,13 +129,16 @@ def _touched(place: int, written: bool) -> Callable[[tuple[int, int]], tuple[int
 def compose(kernels: Sequence[Kernel], workers: int) -> Streams:
     """The work items of `kernels` in streams, in an order that has the same results."""
     made = _Composition(kernels, workers)
-    for waves, again in [kernels[n] for n in ordered(made.tasks(kernels), workers, _WAIT_NS)]:
+    for number in ordered(made.tasks(kernels), workers, _WAIT_NS):
+        made.kernel = number
+        waves, again = kernels[number]
         for wave in waves:
             if len(wave) > 1:
                 made.put_side_by_side(wave)
             else:
                 made.put_where_it_ends_first(wave[0], again if len(waves) == 1 else None)
-    return Streams([_flat(worker) for worker in made.workers], made.locks)
+    flat = [_flat(worker) for worker in made.workers]
+    return Streams([steps for steps, _ in flat], made.locks, [numbers for _, numbers in flat])
 
 
 class _Composition:
@@ -138,6 +147,7 @@ class _Composition:
     def __init__(self, kernels: Sequence[Kernel], workers: int) -> None:
         self.workers = [_Worker(workers) for _ in range(workers)]
         self.locks: list[threading.Lock] = []
+        self.kernel = 0  # whose items are added
         self.places = {id(item): item.places() for waves, _ in kernels for wave in waves for item in wave}
 
     def tasks(self, kernels: Sequence[Kernel]) -> list[Task]:
@@ -183,6 +193,7 @@ class _Composition:
         worker.seen.append(list(worker.now))
         worker.finish.append(worker.time)
         worker.items.append(waits + steps)
+        worker.kernels.append([-1] * len(waits) + [self.kernel] * len(steps))
         for lo, hi, written in spans:
             worker.touched.change(lo, hi, _touched(place, written))
 
@@ -202,9 +213,70 @@ class _Composition:
         self.put(item, steps, spans, at, choices[at])
 
 
-def _flat(worker: _Worker) -> list[Step]:
-    steps: list[list[Step]] = []
-    for place, item in enumerate(worker.items):
-        steps.append(item)
-        steps.append([(lock.release, ()) for lock in worker.signals.get(place, ())])
-    return list(chain.from_iterable(steps))
+def _flat(worker: _Worker) -> tuple[list[Step], list[int]]:
+    """The steps of a worker, and the number of each one's kernel."""
+    steps: list[Step] = []
+    kernels: list[int] = []
+    for place, (item, numbers) in enumerate(zip(worker.items, worker.kernels, strict=True)):
+        signals: list[Step] = [(lock.release, ()) for lock in worker.signals.get(place, ())]
+        steps += item
+        steps += signals
+        kernels += numbers
+        kernels += [-1] * len(signals)
+    return steps, kernels
+
+
+Span = tuple[float, float, int]  # when a step began and ended, and the number of its kernel
+
+
+def run_timed(steps: list[Step], ticks: array[float]) -> None:
+    """Run the steps of one worker; `ticks` gets the time before the first, and after each."""
+    clock, note = time.perf_counter, ticks.append
+    note(clock())
+    for f, args in steps:
+        f(*args)
+        note(clock())
+
+
+def spans(ticks: Sequence[float], kernels: Sequence[int]) -> list[Span]:
+    """The steps of one worker that are of kernels, as `run_timed` noted them.
+
+    Args:
+        kernels: the number of the kernel that each step is of, -1 for a wait.
+    """
+    return [(b, e, k) for b, e, k in zip(ticks, ticks[1:], kernels, strict=False) if k >= 0 and e > b]
+
+
+def shares(workers: Sequence[Sequence[Span]], count: int, begun: float, ended: float) -> tuple[list[float], float]:
+    """The seconds of each of `count` kernels in a run, and those in which no worker computed.
+
+    Where several workers compute at once, each has its part of that time; where none does, one is being woken, or waits
+    for a processor, and the time is the next kernel's, or the last one's at the end. The seconds add up to the run's.
+
+    Args:
+        workers: the steps of each.
+        begun: when the run began.
+        ended: when it ended.
+
+    >>> shares([[(0.0, 2.0, 0)], [(1.0, 3.0, 1), (4.0, 5.0, 0)]], 2, 0.0, 5.5)
+    ([4.0, 1.5], 1.5)
+    """
+    seconds = [0.0] * count
+    at, waited, active, kernel = begun, 0.0, 0, 0
+    running: dict[int, int] = {}
+    # all at which something ends (0) or begins (1)
+    for now, begins, kernel in sorted([m for found in workers for b, e, k in found for m in ((b, 1, k), (e, 0, k))]):
+        for k, n in running.items():
+            seconds[k] += (now - at) * n / active
+        if not active:
+            seconds[kernel] += now - at
+            waited += now - at
+        at = now
+        active += 1 if begins else -1
+        running[kernel] = running.get(kernel, 0) + (1 if begins else -1)
+        if not running[kernel]:
+            del running[kernel]
+    if at > begun:
+        seconds[kernel] += ended - at
+        waited += ended - at
+    return seconds, waited

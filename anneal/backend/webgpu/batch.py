@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import wgpu
 
-from anneal.backend.batch import Batch
+from anneal.backend.batch import Batch, Timed
 from anneal.backend.webgpu import native
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.finisher import Promise
@@ -42,6 +42,7 @@ class WebGpuBatch(Batch[Buffer]):
     """
 
     pipeline_depth = _IN_FLIGHT - 1
+    waits = False
 
     def __init__(
         self,
@@ -54,7 +55,8 @@ class WebGpuBatch(Batch[Buffer]):
         values: Mapping[str, int] | None = None,
     ) -> None:
         self._variables = [(names, tuple([(values or {})[n] for n in names])) for names in variables]
-        self.device, self.dispatches, self.names = device, dispatches, names
+        self.device, self.dispatches = device, dispatches
+        self.names: Sequence[str] = names
         self._uses = uses  # the buffers are kept alive for as long as they may be used
         self._calls = calls
         self._users: dict[int, list[int]] = {}  # the dispatches that bind a buffer, by its id
@@ -187,18 +189,18 @@ class WebGpuBatch(Batch[Buffer]):
         with translated(lambda: "while timing kernels"):
             return self._timed([self._handles])[0]
 
-    def profile(self) -> list[tuple[str, float]]:
+    def timed(self) -> Timed:
         """Run every call once in a pass of its own, timed by the GPU's clock."""
         if "timestamp-query" not in self.device.features:
             raise DeviceError(f"{self.device.info.name} has no timestamp queries: kernels cannot be timed one by one")
-        out: list[tuple[str, float]] = []
+        begun = time.perf_counter()
+        out: list[float] = []
         step = _QUERIES // 2
         handles = self.device.queue.handles(self.dispatches)
         with translated(lambda: "while timing kernels"):
             for i in range(0, len(handles), step):
-                seconds = self._timed([[h] for h in handles[i : i + step]])
-                out += zip(self.names[i : i + step], seconds, strict=True)
-        return out
+                out += self._timed([[h] for h in handles[i : i + step]])
+        return Timed(time.perf_counter() - begun, lambda: (out, 0.0))
 
     def _timed(self, passes: Sequence[list[Dispatch]]) -> list[float]:
         """The seconds of each of `passes`, all of them one submission."""

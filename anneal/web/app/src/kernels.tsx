@@ -1,12 +1,12 @@
 // /k/MODEL: the kernels of a model, their text line by line, why neighbours are two, memory and time.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ask, follow, send, useAsked, type Event, type Job, type Kernel, type KernelText, type Kernels, type TextLine, type TimeReport } from "./api";
+import { ask, follow, send, useAsked, type Event, type Job, type Kernel, type KernelText, type Kernels, type TextLine, type TimeReport, type Times } from "./api";
 import { Chart } from "./chart";
 import { big, bytes, count, place, time } from "./format";
 import { modelTools, title } from "./models";
 import { isRecording, kept, link, put, type Route } from "./route";
 import { isSnapshot } from "./snapshot";
-import { Facts, Head, Panel, Phase, Shown, Table, Tabs, UserLine } from "./ui";
+import { Facts, Head, Panel, Phase, Reasons, Shown, Table, Tabs, Took, UserLine } from "./ui";
 import { Wgsl } from "./wgsl";
 
 type About = { model: string; step: boolean; device: string | null; plan: string | null };
@@ -58,6 +58,7 @@ function Whole({ all, route, about }: { all: Kernels; route: Route; about: About
         <label class="field grow"><span>Find</span><input type="search" value={q.get("find") ?? ""} placeholder="module, function or file:line" onInput={(e) => put({ find: e.currentTarget.value || null }, true)} /></label>
         <TimeButton job={job} start={isRecording(route.name) || isSnapshot() ? null : () => start(about)} timed={timed} trace={trace} />
       </div>
+      {timed?.times && <Whence of={timed.times} />}
       {view === "memory" && <MemoryOf all={all} number={number} />}
       {view === "roofline" && <Roofline all={all} timed={timed} number={number} />}
       <div class="kernels">
@@ -84,10 +85,24 @@ function TimeButton(props: { job: Job | null; start: (() => void) | null; timed:
   return (
     <span class="timing">
       {props.start && <button type="button" class="primary" onClick={props.start} disabled={!!busy}>{busy ? (job.state === "queued" ? "waiting for the device" : "measuring") : timed ? "Measure again" : "Measure times"}</button>}
-      {timed && <span class="faint">{time(timed.plan_seconds)} a run on {timed.adapter ?? timed.device}</span>}
+      {timed && timed.plan_seconds !== null && <span class="faint">{time(timed.plan_seconds)} a run on {timed.adapter ?? timed.device}</span>}
       {timed && props.trace && <a class="quiet" href={props.trace} download="anneal-trace.json">trace for Perfetto</a>}
       {job?.state === "failed" && <span class="bad" role="alert">{job.error.split("\n").pop()}</span>}
     </span>
+  );
+}
+
+// What the times are of, and why they do not add up where they do not.
+function Whence({ of }: { of: Times }) {
+  return (
+    <div class="pad whence">
+      <p class="faint">
+        {of.kernels && <>All kernels <Took of={of.kernels} />, in {count(of.kernels.count)} of {count(of.runs)} runs. </>}
+        {of.run && <>A run <Took of={of.run} />. </>}
+        {of.step && of.python && <>Python between runs <Took of={of.python} />; a step <Took of={of.step} />.</>}
+      </p>
+      <Reasons of={of.reasons} />
+    </div>
   );
 }
 
@@ -125,7 +140,7 @@ function One({ all, number, route, about, timed }: { all: Kernels; number: numbe
           <p><span class="gold">fused</span> {k.fused.join(" + ")}</p>
           <Facts rows={[
             ["phase", <Phase phase={k.phase} />], ["FLOP", big(k.flops)], ["bytes", bytes(k.bytes)], ["FLOP a byte", (k.flops / Math.max(1, k.bytes)).toFixed(2)],
-            ...(t ? [["time", `${time(t.seconds)}, ${(t.share * 100).toFixed(1)} %`], ["reached", `${big(t.gflops * 1e9)}FLOP/s, ${big(t.gbs * 1e9)}B/s`]] as [string, string][] : []),
+            ...(t ? [["time", `${time(t.seconds)}${t.low !== undefined && t.high !== undefined ? `, half of its times ${time(t.low)} to ${time(t.high)}` : ""}, ${(t.share * 100).toFixed(1)} %`], ["reached", `${big(t.gflops * 1e9)}FLOP/s, ${big(t.gbs * 1e9)}B/s`]] as [string, string][] : []),
             ...(text.value?.launch ? [["launch", `${count(text.value.launch.workgroups)} × ${text.value.launch.threads} threads`], ["opts", <code class="wrap">{t?.opts ?? text.value.launch.opts ?? "none"}</code>]] as [string, preact.ComponentChildren][] : []),
           ]} />
           <Boundary k={k} n={number} route={route} />

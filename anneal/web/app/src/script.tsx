@@ -1,12 +1,12 @@
 // /s/NAME: every plan that a script runs, as it runs, with what it prints and how it ends; or a recording that was dropped.
 import { useEffect, useState } from "preact/hooks";
-import { follow, get, send, useAsked, type Job } from "./api";
+import { follow, get, send, useAsked, type Job, type Times } from "./api";
 import { count, place, time, when } from "./format";
 import { remembered, title } from "./models";
 import { go, link, type Route } from "./route";
-import { Facts, Head, Live, Panel, Shown, Table, useInterval } from "./ui";
+import { Facts, Head, Live, Panel, Reasons, Shown, Table, Took, useInterval } from "./ui";
 
-interface Plan { number: number; device: string; adapter: string | null; nodes: number; kernels: number; distinct: number; line: string; seconds: number | null; runs: number }
+interface Plan { number: number; device: string; adapter: string | null; nodes: number; kernels: number; distinct: number; line: string; seconds: number | null; runs: number; times?: Times | null; looked?: boolean }
 interface Recording { name: string; anneal: string; python: string; begun: number; ended: number; error: string; left_out: number; plans: Plan[] }
 
 export function ScriptView({ route }: { route: Route }) {
@@ -63,7 +63,7 @@ function Running({ route, id }: { route: Route; id: string }) {
   const [error, setError] = useState("");
   useEffect(() => follow(id, (events) => {
     const fresh = events.filter((e) => e.event === "plan") as unknown as Plan[];
-    if (fresh.length) setPlans((p) => [...p, ...fresh]);
+    if (fresh.length) setPlans((p) => { const now = [...p]; for (const f of fresh) now[f.number] = f; return now; });
     const end = events.find((e) => e.event === "done");
     if (end) setDone(end as unknown as Recording);
   }, setJob), [id]);
@@ -106,20 +106,27 @@ function Exception({ text }: { text: string }) {
 
 function Plans({ plans, name, left, state }: { plans: Plan[]; name: string; left: number; state?: string }) {
   const line = (p: Plan) => { const at = p.line.lastIndexOf(":"); return at < 0 ? "–" : place({ file: p.line.slice(0, at), line: Number(p.line.slice(at + 1)) }); };
+  const to = (p: Plan, view: string, text: string | number, kind = "", label?: string) => p.looked === false ? <>{text}</> : <a class={kind} href={link(view, name, { plan: p.number })} aria-label={label}>{text}</a>;
+  const said = plans.filter((p) => p.runs > 1 && p.times?.reasons.length).sort((a, b) => (b.times!.total ?? 0) - (a.times!.total ?? 0)).slice(0, 5);
   return (
     <Panel title="Plans" aside={state && <span class={`state ${state}`}>{state}</span>}>
       {plans.length ? (
         <Table caption="Plans that were run" rows={plans} most={100} columns={[
-          { head: "plan", cell: (p) => <a class="strong" href={link("v", name, { plan: p.number })}>{p.number}</a>, by: (p) => p.number, figure: true },
+          { head: "plan", cell: (p) => to(p, "v", p.number, "strong"), by: (p) => p.number, figure: true },
           { head: "your line", cell: (p) => line(p), by: (p) => p.line },
           { head: "runs", cell: (p) => count(p.runs), by: (p) => p.runs, figure: true },
-          { head: "a run", cell: (p) => (p.seconds === null ? "–" : time(p.seconds)), by: (p) => p.seconds ?? 0, figure: true },
-          { head: "all runs", cell: (p) => (p.seconds === null ? "–" : time(p.seconds * p.runs)), by: (p) => (p.seconds ?? 0) * p.runs, figure: true },
-          { head: "kernels", cell: (p) => <a href={link("k", name, { plan: p.number })} aria-label={`${p.kernels} kernels of plan ${p.number}`}>{count(p.kernels)}</a>, by: (p) => p.kernels, figure: true },
-          { head: "nodes", cell: (p) => <a href={link("v", name, { plan: p.number })} aria-label={`${p.nodes} nodes of plan ${p.number}`}>{count(p.nodes)}</a>, by: (p) => p.nodes, figure: true },
+          { head: "a run", cell: (p) => (p.times ? <Took of={p.times.run} /> : p.seconds === null ? "–" : time(p.seconds)), by: (p) => p.seconds ?? 0, figure: true },
+          { head: "its kernels", cell: (p) => <Took of={p.times?.kernels} />, by: (p) => p.times?.kernels?.median ?? 0, figure: true },
+          { head: "Python", cell: (p) => <Took of={p.times?.python} />, by: (p) => p.times?.python?.median ?? 0, figure: true },
+          { head: "a step", cell: (p) => <Took of={p.times?.step} />, by: (p) => p.times?.step?.median ?? 0, figure: true },
+          { head: "all runs", cell: (p) => (p.times?.total == null ? "–" : time(p.times.total)), by: (p) => p.times?.total ?? 0, figure: true },
+          { head: "kernels", cell: (p) => to(p, "k", count(p.kernels), "", `${p.kernels} kernels of plan ${p.number}`), by: (p) => p.kernels, figure: true },
+          { head: "nodes", cell: (p) => to(p, "v", count(p.nodes), "", `${p.nodes} nodes of plan ${p.number}`), by: (p) => p.nodes, figure: true },
           { head: "device", cell: (p) => p.adapter ?? p.device },
         ]} />
       ) : <p class="pad faint">{state === "running" ? "It has run nothing yet." : state === "queued" ? "Another job has the device; this one waits." : "It ran no plan."}</p>}
+      {plans.some((p) => p.times) && <p class="pad faint">Times were measured while the program ran: medians, and where half of them are. A step is from one run of a plan to its next, with the Python between them. Plans are looked at when the program has ended, or now and then when it takes long.</p>}
+      {said.map((p) => <div class="pad"><h3>Plan {p.number}, {line(p)}: why its times do not agree</h3><Reasons of={p.times!.reasons} /></div>)}
       {left > 0 && <p class="pad faint">{count(left)} runs of further plans were not kept.</p>}
     </Panel>
   );

@@ -1,21 +1,21 @@
 // /t/MODEL: start a training and watch it; the job is in the address, so a reload goes on watching.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { follow, send, type Event, type Job } from "./api";
+import { follow, send, type Event, type Job, type Times } from "./api";
 import { Chart, Smooth, thinned, type Series } from "./chart";
 import { bytes, count, loss as shown, time } from "./format";
 import { modelTools, refresh, remembered, title } from "./models";
 import { link, put, type Route } from "./route";
 import { file } from "./snapshot";
-import { Facts, Head, Live, Panel, Phase, Table } from "./ui";
+import { Facts, Head, Live, Panel, Phase, Reasons, Table, Took } from "./ui";
 
 export interface Start { model: string; device: string; adapter: string | null; params: number; steps: number; batch: number; seed: number; lr: number; data: string }
 export interface Step { step: number; loss: number; ms: number; lr?: number; norm?: number | null; bytes?: number }
 export interface Done { steps: number; final_loss: number | null; median_ms: number; compile_s: number; kernels: number; sample: string; picture: string | null; stopped: boolean }
 
 export interface Shown { step: number; sample: string; picture: string | null }
-export interface Slow { phase: string; label: string; seconds: number; share: number }
-export interface Watched { job: Job | null; start: Start | null; steps: Step[]; smooth: number[]; samples: Shown[]; slowest: Slow[]; done: Done | null; version: number; calm: number }
-const nothing = (): Watched => ({ job: null, start: null, steps: [], smooth: [], samples: [], slowest: [], done: null, version: 0, calm: 0 });
+export interface Slow { phase: string; label: string; seconds: number; share: number; low?: number; high?: number }
+export interface Watched { job: Job | null; start: Start | null; steps: Step[]; smooth: number[]; samples: Shown[]; slowest: Slow[]; times: Times | null; done: Done | null; version: number; calm: number }
+const nothing = (): Watched => ({ job: null, start: null, steps: [], smooth: [], samples: [], slowest: [], times: null, done: null, version: 0, calm: 0 });
 const GAP_MS = 150; // at least, from one drawing to the next; a run tells of its steps four times a second
 const CALM_MS = 1000; // between two drawings of all but the loss
 
@@ -62,7 +62,7 @@ export function useJob(id: string | null): Watched {
         }
         else if (e.event === "start") state.current.start = e as unknown as Start;
         else if (e.event === "sample") state.current.samples.push(e as unknown as Shown);
-        else if (e.event === "kernels") state.current.slowest = e.slowest as Slow[];
+        else if (e.event === "kernels") { state.current.slowest = e.slowest as Slow[]; state.current.times = (e.times as Times | undefined) ?? null; }
         else if (e.event === "done") state.current.done = e as unknown as Done;
       }
       soon();
@@ -185,8 +185,10 @@ function Slowest({ w }: { w: Watched }) {
       <h3>Slowest kernels of a step</h3>
       <Table caption="Slowest kernels of a step" rows={w.slowest} columns={[
         { head: "kernel", cell: (s) => <a href={link("k", w.job?.model ?? "", { find: s.label })}>{s.label}</a> }, { head: "phase", cell: (s) => <Phase phase={s.phase} /> },
-        { head: "time", cell: (s) => time(s.seconds), by: (s) => s.seconds, figure: true }, { head: "share", cell: (s) => `${(s.share * 100).toFixed(1)} %`, figure: true },
+        { head: "time", cell: (s) => s.low === undefined || s.high === undefined ? time(s.seconds) : <Took of={{ median: s.seconds, low: s.low, high: s.high, count: w.times?.kernels?.count ?? 2 }} />, by: (s) => s.seconds, figure: true }, { head: "share", cell: (s) => `${(s.share * 100).toFixed(1)} %`, figure: true },
       ]} />
+      {w.times?.kernels && <p class="faint">Medians of {count(w.times.kernels.count)} steps. All kernels <Took of={w.times.kernels} />{w.times.step && <> of a step of <Took of={w.times.step} /></>}{w.times.python && <>, Python <Took of={w.times.python} /></>}.</p>}
+      {w.times && <Reasons of={w.times.reasons} />}
     </>
   );
 }

@@ -1,8 +1,8 @@
 // Small parts that the views share.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask, type Asked, type Line, type Refused, type Source, useAsked } from "./api";
-import { file, place } from "./format";
+import { ask, type Asked, type Line, type Refused, type Source, type Spread, useAsked } from "./api";
+import { count, file, place, time } from "./format";
 
 export function Panel(props: { title: string; id?: string; aside?: ComponentChildren; children: ComponentChildren; class?: string }) {
   const id = props.id ?? `p-${props.title.toLowerCase().replace(/[^a-z]+/g, "-")}`;
@@ -243,4 +243,15 @@ export function useInterval(f: () => void, ms: number | null): void {
     const timer = setInterval(() => last.current(), ms);
     return () => clearInterval(timer);
   }, [ms]);
+}
+
+// A measured time: the median, and where half of the times are.
+export function Took({ of }: { of: Spread | null | undefined }) {
+  if (!of) return <>–</>;
+  return <span title={of.count > 1 ? `the median of ${count(of.count)}; half of them are between ${time(of.low)} and ${time(of.high)}` : "measured once"}>{time(of.median)}{of.count > 1 && <span class="faint spread"> {time(of.low)} to {time(of.high)}</span>}</span>;
+}
+
+// Why times that should add up do not.
+export function Reasons({ of }: { of: string[] }) {
+  return of.length ? <ul class="reasons amber">{of.map((reason) => <li>{reason}</li>)}</ul> : null;
 }
