@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from anneal.backend.arrays import Array, dtype_of, numpy_dtype
-from anneal.backend.batch import Batch, Program
+from anneal.backend.batch import Batch, Program, Timed
 from anneal.backend.device import Device, Limits, OpaqueBuffer
 from anneal.backend.registry import (
     HOST,
@@ -39,6 +39,7 @@ __all__ = [
     "Place",
     "Program",
     "Storage",
+    "Timed",
     "device_names",
     "dtype_of",
     "empty_cache",

@@ -284,8 +284,10 @@ class Recording:
         return place
 
     def __str__(self) -> str:
-        heads = ["plan", "runs", "ms a run", "half are", "kernels", "Python", "ms a step", "launches", "nodes", "device",
-                 "line"]  # fmt: skip
+        heads = [
+            *("plan", "runs", "ms a run", "half are", "kernels", "Python", "ms a step", "launches"),
+            *("nodes", "device", "line"),
+        ]
         rows = []
         for p in self.plans:
             t = p.times or {}
@@ -360,13 +362,12 @@ def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]
         return known[root]
 
     made = bare(sink)
-    return made, [
-        dataclasses.replace(
-            e, before=bare(e.before),
-            after=bare(e.after) if isinstance(e.after, UOp) else tuple([None if x is None else bare(x) for x in e.after]),
-        )
-        for e in fired
-    ]  # fmt: skip
+    rules = []
+    for e in fired:
+        several = () if isinstance(e.after, UOp) else tuple([None if x is None else bare(x) for x in e.after])
+        after = bare(e.after) if isinstance(e.after, UOp) else several
+        rules.append(dataclasses.replace(e, before=bare(e.before), after=after))
+    return made, rules
 
 
 def _line(sink: UOp) -> str:

@@ -26,7 +26,7 @@ from anneal.errors import DeviceError
 from anneal.runtime.context import here, nothing
 
 if TYPE_CHECKING:
-    from anneal.backend.batch import Timed
+    from anneal.backend import Timed
     from anneal.runtime.launch import Execution
     from anneal.runtime.steps import Launch
     from anneal.schedule import Plan
@@ -128,8 +128,8 @@ class Times:
         if run is not None and step is not None and differ(step.median, run.median):
             if self.python is None:
                 found.append(
-                    f"a step takes {said(step.median)} and a run {said(run.median)}: the program works while the device "
-                    "does, or waits for it"
+                    f"a step takes {said(step.median)} and a run {said(run.median)}: the program works while the "
+                    "device does, or waits for it"
                 )
             else:
                 rest = [f"Python between the runs {said(self.python.median)}"]
@@ -199,7 +199,12 @@ class _Kept:
 
 
 class Track:
-    """What was measured of one plan so far."""
+    """The times of one plan so far.
+
+    Args:
+        meter: what measures it.
+        launches: the number of its launches.
+    """
 
     __slots__ = (
         "_disturbed", "_every", "_last", "_samples", "_seen", "_steps", "beside", "first", "launches", "meter", "own",
@@ -218,14 +223,24 @@ class Track:
         self._disturbed = -1
 
     def begun(self, now: float, launched: float, disturbed: int) -> None:
-        """A run begins: the one before is a whole step ago."""
+        """Note that a run begins: the one before is a whole step ago.
+
+        Args:
+            now: the time.
+            launched: what all runs of any plan have taken by now.
+            disturbed: how often something has come between that is not the program's.
+        """
         before, was = self._last
         if self._disturbed == disturbed:
             self._steps.add(now - before, launched - was, launched - was - self.took)
         self._last, self._disturbed = (now, launched), disturbed
 
     def sampled(self, timed: Timed) -> None:
-        """The kernels of a run were timed."""
+        """Note a run whose kernels were timed.
+
+        Args:
+            timed: what each of them took.
+        """
         self._seen += 1
         if self._seen % self._every == 0 or self._seen == 1:
             self._samples.append(timed)
@@ -247,7 +262,7 @@ class Track:
         return found[1:] if len(found) > 3 else found
 
     def of(self, launches: Sequence[int]) -> Spread | None:
-        """What some of the launches take together in a run; None where no kernel was timed.
+        """The times that some of the launches take together in a run; None where no kernel was timed.
 
         Args:
             launches: their numbers.
@@ -255,7 +270,7 @@ class Track:
         return Spread.of([sum([x.each[n] for n in launches]) for x in self._later()])
 
     def times(self) -> Times:
-        """What is known by now."""
+        """The times as they are known by now."""
         later = self._later()
         sums = [sum(x.each) for x in later]
         # the runs in the middle: one in which another process came between says nothing of a kernel's part
@@ -309,18 +324,32 @@ class Meter:
     # -- graphs
 
     def knows(self, plan: Plan) -> bool:
-        """Whether its graph was shown."""
+        """Whether a plan's graph was shown.
+
+        Args:
+            plan: the plan.
+        """
         return plan in self._known
 
     def asks_for(self, captured: object, plans: Sequence[Plan]) -> bool:
-        """Whether a captured function has to run as it stands, once: a graph of it was not shown yet."""
+        """Whether a captured function has to run as it stands, once: a graph of it was not shown yet.
+
+        Args:
+            captured: the capture.
+            plans: the plans of its launches.
+        """
         if self._known.issuperset(plans) or id(captured) in self._captures:
             return False
         self._captures.add(id(captured))
         return True
 
     def show(self, sink: UOp, step: Launch) -> None:
-        """The graph of a plan that has just run."""
+        """Show the graph of a plan that has just run, if it is new.
+
+        Args:
+            sink: the graph.
+            step: the launch.
+        """
         if step.plan not in self._known:
             self._known.add(step.plan)
             self.disturb()
@@ -343,9 +372,13 @@ class Meter:
     # -- runs
 
     def chooses(self, plan: Plan, run: Execution) -> str:
-        """How the coming run is measured: by "kernels", each timed; "whole", waited for; or "" as it is.
+        """The way in which the coming run is measured: "kernels", each timed; "whole", waited for; or "", as it is.
 
         Kernels are timed in every run, where that costs next to nothing; else in a plan's first, and in some steps.
+
+        Args:
+            plan: the plan.
+            run: the launch, bound to memory.
         """
         if not (self._kernels and plan.calls):
             return ""
@@ -368,9 +401,10 @@ class Meter:
         return track
 
     def run(self, plan: Plan, run: Execution, swap: Any = None, how: str | None = None) -> None:
-        """Run a launch of `plan`, measured.
+        """Run a launch of a plan, measured.
 
         Args:
+            plan: the plan, as its graph is known.
             run: the launch, bound to memory.
             swap: as `Execution.run` has it; not used where kernels are timed.
             how: what `chooses` said, if it was asked before.

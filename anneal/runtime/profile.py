@@ -62,7 +62,7 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """What all kernels take in one run: the median of what they took together."""
+        """The median of the sums of all kernels in one run."""
         return self.times.kernels.median if self.times.kernels is not None else 0.0
 
     @property
@@ -104,8 +104,8 @@ class Profile:
         timed, whole = [0 if x is None else x.count for x in (self.times.kernels, self.times.run)]
         of = f"{timed} runs" + (f" kernel by kernel, {whole} whole" if self.times.beside else "")
         return (
-            f"{len(self.launches)} kernels, {len({x.name for x in self.launches})} distinct: {self.times.kernels} in the "
-            f"kernels, {self.times.run} a run, medians of {of}; "
+            f"{len(self.launches)} kernels, {len({x.name for x in self.launches})} distinct: {self.times.kernels} in "
+            f"the kernels, {self.times.run} a run, medians of {of}; "
             f"{flops / seconds / 1e9:.1f} GFLOP/s, {nbytes / seconds / 1e9:.1f} GB/s"
         )
 
