@@ -51,8 +51,9 @@ def __dir__() -> list[str]:
 
     front = import_module("anneal.front")
     rooms = (
-        "amp", "array_api", "autograd", "backends", "compiler", "cuda", "distributions", "fft", "func", "linalg", "nn",
-        "optim", "utils",
+        "amp", "array_api", "autograd", "backends", "compiler", "cuda", "distributions", "fft", "func", "linalg",
+        "masked", "nn", "optim", "signal", "special", "utils",
     )  # fmt: skip
-    own = set(globals()) - {"Any", "TYPE_CHECKING", "annotations"}
-    return sorted({*own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})
+    inner = {"doors", "errors", "front", "progress", "settings", "tracebacks"}  # imported by others, no user's names
+    own = set(globals()) - {"Any", "TYPE_CHECKING", "annotations"} - inner
+    return sorted({"check", *own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})

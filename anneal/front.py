@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.ops import __all__ as _OPS
+from anneal.ops.homes import FAMILIES
 from anneal.tensor import DType
 from anneal.tensor import Tensor as Tensor
 from anneal.tensor import dtypes as dtypes
@@ -75,7 +75,10 @@ if TYPE_CHECKING:
     ctc_loss, threshold_ = _nn.functional.ctc_loss, _nn.functional.threshold_
 else:  # a later line of the table counts before an earlier one
     _FILES = {
-        "anneal.ops": tuple(_OPS),
+        "anneal.ops": (
+            "broadcast_shapes", "default_generator", "grad_enabled", "is_tensor",
+            *[name for names in FAMILIES.values() for name in names],
+        ),
         "anneal.linalg.older": (
             "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu",
             "lu_solve", "lu_unpack", "matrix_exp", "pinverse", "qr", "slogdet", "svd", "triangular_solve",
@@ -151,7 +154,7 @@ else:  # a later line of the table counts before an earlier one
         )
 
     def __dir__() -> list[str]:
-        needed = {"TYPE_CHECKING", "annotations", "math", "opened_later"}  # by this file alone
+        needed = {"FAMILIES", "TYPE_CHECKING", "annotations", "math", "opened_later"}  # by this file alone
         return sorted({*globals(), *[name for names in _FILES.values() for name in names]} - needed)
 
 

@@ -41,3 +41,26 @@ def test_every_file_spells_it_right() -> None:
     ]
     assert len(files) > 500
     assert {str(p): names for p in files if (names := list(misspelt(p.read_text(encoding="utf-8"))))} == {}
+
+
+def test_a_prompt_is_offered_what_users_call() -> None:
+    """`dir(an)` has the rooms and every op, and nothing that only our own files call."""
+    import anneal as an
+
+    offered = set(dir(an))
+    assert {"zeros", "Tensor", "jit", "nn", "special", "masked", "signal", "float32", "check"} <= offered
+    inner = {
+        "HELD",
+        "MODES",
+        "array_of",
+        "as_dtype",
+        "axes_of",
+        "checked",
+        "doors",
+        "front",
+        "need_tensor",
+        "said",
+        "whole",
+    }
+    assert not inner & offered
+    assert not [name for name in offered if not hasattr(an, name)]

@@ -6,14 +6,17 @@ ranges, ETags) may save time, but whatever it gets wrong cannot put a wrong file
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import random
 import re
 import shutil
+import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from anneal import files, progress
 from anneal.assets._pins import Asset, by_hand
@@ -35,11 +38,11 @@ TICK = 0.02  # seconds
 
 
 class _Failed(Exception):
-    """An attempt that came to nothing where another may not; `wait` seconds are asked for."""
+    """An attempt that came to nothing where another may not; `wait` seconds are asked for. `offline`: no network."""
 
-    def __init__(self, why: str, wait: float = 0.0) -> None:
+    def __init__(self, why: str, wait: float = 0.0, offline: bool = False) -> None:
         super().__init__(why)
-        self.wait = wait
+        self.wait, self.offline = wait, offline
 
 
 def examine(path: Path) -> tuple[str, os.stat_result]:
@@ -60,6 +63,7 @@ def download(asset: Asset, path: Path) -> os.stat_result:
     part = Path(f"{path}.part")
     _ask_for_room(asset, part)
     failures = longest = 0
+    before = _size(part)
     with progress.work(f"downloading {asset.name}", asset.bytes, "B") as going:
         while True:
             try:
@@ -70,6 +74,12 @@ def download(asset: Asset, path: Path) -> os.stat_result:
                 longest = max(longest, _size(part))
                 failures = 1 if gained >= GAIN else failures + 1
                 why, wait = str(failure), failure.wait
+                if failure.offline and _size(part) == before:  # else the network may come back soon
+                    raise DataError(
+                        f"{asset.name} cannot be downloaded: {urlsplit(asset.url).hostname} cannot be reached\n"
+                        f"connect to a network and run the command again: {asset.bytes / 1e6:,.0f} MB, needed once\n"
+                        f"or put the file of {asset.url} at {path}"
+                    ) from None
             if failures >= ATTEMPTS:
                 raise DataError(
                     f"{asset.name} cannot be downloaded ({why}; {failures} attempts, {_size(part):,} of "
@@ -133,7 +143,7 @@ def _receive(asset: Asset, path: Path, part: Path, start: int, going: progress.W
     except (exceptions.ConnectionError, exceptions.ContentDecodingError, HTTPError) as error:
         if isinstance(_innermost(error), ssl.SSLCertVerificationError):  # the next attempt meets the same certificate
             raise _unavailable(asset, path, _reason(error)) from None
-        raise _Failed(_reason(error)) from None
+        raise _Failed(_reason(error), offline=_offline(error)) from None
     except exceptions.RequestException as error:
         raise _unavailable(asset, path, _reason(error)) from None
     if size < asset.bytes:
@@ -188,6 +198,16 @@ def _innermost(error: Exception) -> Exception:
         if not isinstance(inner, Exception):
             return error
         error = inner
+
+
+def _offline(error: Exception) -> bool:
+    """A host's name that nobody knows, or no way to it."""
+    from urllib3.exceptions import NameResolutionError
+
+    inner = _innermost(error)
+    return isinstance(inner, NameResolutionError | socket.gaierror) or (
+        isinstance(inner, OSError) and inner.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -148,6 +148,12 @@ class Jit(Generic[P, R]):
             bound = instance.__dict__[name] = Jit(self.function.__get__(instance, owner))
         return bound
 
+    def __repr__(self) -> str:
+        if not hasattr(self.function, "__qualname__"):  # a module, or another object that is called
+            return f"jit({self.function!r})"
+        count = sum(c is not None for c in self.captures.values())
+        return f"<jit function {_name_of(self.function)}, {count} capture{'s' if count != 1 else ''}>"
+
     def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
         """The plans that replays run, capture by capture, each with the origins of what it computes, by place."""
         return [found for capture in self.captures.values() if capture is not None for found in capture.plans()]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import requests
@@ -202,6 +202,34 @@ def test_attempts_wait_longer_and_longer(server: Server, asset: Asset, monkeypat
 def test_nobody_listens(asset: Asset) -> None:
     with pytest.raises(DataError, match="Connection refused"):
         fetch(dataclasses.replace(asset, url="http://127.0.0.1:1/file"))
+
+
+@pytest.mark.parametrize("there", [0, 1000])
+def test_without_a_network_it_says_so_at_once(asset: Asset, there: int) -> None:
+    """In three lines, after one attempt; what an earlier command brought stays."""
+    leave(part_of(asset), BODY[:there])
+    with pytest.raises(DataError, match="nowhere.invalid cannot be reached") as error:
+        fetch(dataclasses.replace(asset, url="http://nowhere.invalid/file"))
+    assert len(str(error.value).splitlines()) == 3
+    assert part_of(asset).stat().st_size == there
+
+
+def test_a_network_that_goes_in_the_middle_may_come_back(
+    server: Server, asset: Asset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get, calls = requests.get, []
+
+    def gone(*args: Any, **kwargs: Any) -> requests.Response:
+        calls.append(1)
+        if len(calls) == 2:
+            inner = OSError(errno.ENETUNREACH, "Network is unreachable")
+            raise requests.exceptions.ConnectionError(urllib3.exceptions.ProtocolError("gone", inner))
+        return get(*args, **kwargs)
+
+    monkeypatch.setattr(requests, "get", gone)
+    server.script = [ANSWERS["cut"]]
+    assert fetch(asset).read_bytes() == BODY
+    assert len(calls) == 3
 
 
 def test_a_certificate_that_is_not_trusted_is_not_tried_again(asset: Asset, monkeypatch: pytest.MonkeyPatch) -> None:

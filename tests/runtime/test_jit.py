@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from anneal import nn
 from anneal.errors import JitError
 from anneal.tensor import Tensor, jit
 
@@ -142,3 +145,15 @@ def test_results_that_are_kept_keep_their_values_whatever_is_replaced_meanwhile(
             for got, want in kept:
                 np.testing.assert_array_equal(got.numpy(), want)
     np.testing.assert_array_equal(state.numpy(), total)
+
+
+def test_repr_names_what_is_captured() -> None:
+    def twice(x: Tensor) -> Tensor:
+        return x * 2
+
+    f = jit(twice)
+    assert re.fullmatch(r"<jit function .*twice \(.*test_jit.py:\d+\), 0 captures>", repr(f))
+    f(Tensor([1.0]))
+    f(Tensor([1.0]))
+    assert repr(f).endswith("1 capture>")
+    assert repr(jit(nn.Linear(2, 3))) == "jit(Linear(in_features=2, out_features=3, bias=True))"
