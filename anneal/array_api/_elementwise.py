@@ -5,6 +5,7 @@ One operand may be a Python number, which takes the dtype of the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -114,6 +115,17 @@ def _named(function: Any, name: str, said: str) -> Any:
     return function
 
 
+def _floored(x: Tensor, y: Any) -> Tensor:
+    """The floor of a quotient, by the standard's table of infinities: inf // 2 is inf, 1 // -inf is -0.0."""
+    q: Tensor = ops.floor_divide(x, y)
+    if not q.dtype.is_float:
+        return q
+    far = ops.isinf(x)
+    if isinstance(y, Tensor) or math.isinf(y):
+        far = far | ops.isinf(x._lift("floor_divide", y))
+    return far.where(ops.div(x, y), q)
+
+
 def _of_integers(op: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """An op that leaves integers as they are."""
     return lambda x: op(x) if x.dtype.is_float else x
@@ -170,7 +182,11 @@ bitwise_xor = _two("bitwise_xor", ops.bitwise_xor, "The bits that one of both ha
 copysign = _two("copysign", ops.copysign, "The size of x1 with the sign of x2.")
 divide = _two("divide", ops.div, "x1 / x2, a float.")
 equal = _two("equal", ops.eq, "Whether x1 == x2.")
-floor_divide = _two("floor_divide", ops.floor_divide, "The largest integer that is not above x1 / x2.")
+floor_divide = _two(
+    "floor_divide",
+    _floored,
+    "The largest integer that is not above x1 / x2; of infinities x1 / x2, where `x1 // x2` is Python's.",
+)
 greater = _two("greater", ops.gt, "Whether x1 > x2.")
 greater_equal = _two("greater_equal", ops.ge, "Whether x1 >= x2.")
 hypot = _two("hypot", ops.hypot, "The square root of x1**2 + x2**2, without overflow.")

@@ -145,12 +145,16 @@ def _defined(name: str, first: str, y: Array) -> Array:
         return y[(wide >= 0) & (wide < 8 * np.dtype(first).itemsize)]
     if name in ("floor_divide", "remainder") and kind in "iu":
         return y[y != 0]
+    if name == "floor_divide" and kind == "f":
+        return y[~np.isinf(y)]
     return y[(wide >= 0) & (wide < 8)] if name == "pow" and kind in "iu" else y
 
 
 def elementwise(name: str, first: str) -> Iterator[Call]:
     """Calls of one function whose first operand is of one dtype."""
     x = special(first)
+    if name == "floor_divide" and x.dtype.kind == "f":
+        x = x[~np.isinf(x)]  # NumPy has its own rules there
     if name in UNARY:
         yield Call(name, lambda xp, a: getattr(xp, name)(a), (x,))
         return

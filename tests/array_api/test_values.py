@@ -160,6 +160,25 @@ def test_devices_are_those_that_open(device: str) -> None:
     assert "float64" in info.dtypes(device="cpu")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_floors_of_quotients_of_infinities_are_the_standards(dtype: str) -> None:
+    inf, nan = float("inf"), float("nan")
+    rows = [(inf, 2, inf), (inf, -2, -inf), (-inf, 2, -inf), (-inf, -2, inf), (1, inf, 0.0), (1, -inf, -0.0), (-1, inf, -0.0),
+            (-1, -inf, 0.0), (inf, inf, nan), (inf, -inf, nan), (inf, nan, nan), (nan, inf, nan), (0.0, -inf, -0.0), (inf, 0.0, inf),
+            (7, 2, 3), (-7, 2, -4), (1, 0.0, inf), (0.0, 0.0, nan)]  # fmt: skip
+    x, y, expected = (np.array(column, dtype) for column in zip(*rows, strict=True))
+    a, b = (xp.asarray(v.tolist(), dtype=getattr(xp, dtype)) for v in (x, y))
+    for got in (xp.floor_divide(a, b).numpy(), *[np.array([xp.floor_divide(p, q).item() for p, q in pairs])
+                for pairs in (zip(a, y.tolist(), strict=True), zip(x.tolist(), b, strict=True))]):  # fmt: skip
+        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_array_equal(
+            np.signbit(got), np.signbit(expected) & ~np.isnan(expected) | np.isnan(expected) & np.signbit(got)
+        )
+    np.testing.assert_array_equal(
+        (a // b).numpy()[:7], [nan, nan, nan, nan, 0, -1, -1]
+    )  # torch's, Python's and NumPy's
+
+
 def test_vector_products_broadcast() -> None:
     x, y = xp.asarray([1.0, 0.0, 0.0]), xp.asarray([[0.0, 1.0, 0.0]])
     assert xp.linalg.cross(x, y).tolist() == [[0.0, 0.0, 1.0]]
