@@ -74,15 +74,9 @@ def interpolate(
         need_float("interpolate", "x", x)
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ShapeError(f'interpolate: antialias is for "bilinear" and "bicubic", not {mode!r}')
-    from fractions import Fraction  # brings decimal, which takes 3 ms to import
-
     for i, v in list(enumerate(values))[:: -1 if image else 1]:  # rows first, as bytes are rounded in between
         n = x.shape[2 + i]
-        if size is None:
-            m, step = math.floor(n * v), 1 / Fraction(v).limit_denominator(4096)
-            step = Fraction(n, m) if recompute_scale_factor and m else step
-        else:
-            m, step = int(v), Fraction(n, int(v))
+        m, step = _new_size(n, v, size is None, recompute_scale_factor)
         if not n or not m:
             raise ShapeError(f"interpolate: axis {2 + i} of shape {x.shape} would go from {n} to {m} elements")
         if mode == "area":
@@ -95,6 +89,16 @@ def interpolate(
         elif n != m or step != 1:
             x = _resized(x, 2 + i, m, step, mode, bool(align_corners))
     return x
+
+
+def _new_size(n: int, v: float, scaled: bool, recompute: bool | None) -> tuple[int, Fraction]:
+    """The elements that `n` become by a size or a scale, and how many inputs apart they are."""
+    from fractions import Fraction  # brings decimal, which takes 3 ms to import
+
+    if not scaled:
+        return int(v), Fraction(n, int(v)) if int(v) else Fraction(1)
+    m = math.floor(n * v)
+    return m, Fraction(n, m) if recompute and m else 1 / Fraction(v).limit_denominator(4096)
 
 
 def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: bool) -> Tensor:

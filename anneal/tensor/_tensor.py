@@ -1,7 +1,5 @@
-"""The class `Tensor`: its state, what goes in and out, and the ops as its methods.
-
-The ops are functions of `anneal/ops/`, where their signatures, examples and errors stand; the class names each once.
-That is why this file is long.
+"""The class `Tensor`: its state, what goes in and out, and the ops as its methods: functions of `anneal/ops/`, where
+their signatures, examples and errors stand. The class names each once, so this file is long.
 
 Gradients need no tape: `backward` walks the graph of the loss. What it must know besides is kept here. A *leaf* is a
 tensor on which `requires_grad` was set. Realising a tensor replaces its node by a BUFFER; where a gradient has to go on
@@ -768,7 +766,6 @@ class Tensor(Handle):
     __matmul__ = operators.matmul
     __rmatmul__ = operators.rmatmul
     __imatmul__ = operators.matmul  # a new tensor, as in torch, which has no such method
-
     # -- ops ------------------------------------------------------------------------------------------------------
 
     # element by element
