@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from anneal import linalg
+from anneal.array_api._dtypes import result_type
 from anneal.array_api._manipulation import matmul, matrix_transpose, tensordot, vecdot
 from anneal.array_api._reductions import sum as _sum
 from anneal.tensor import Tensor
@@ -139,7 +140,9 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """X with x1 X = x2; x2 is one vector if it has one axis, else matrices."""
+    """X with x1 X = x2, in the dtype in which both meet; x2 is one vector if it has one axis, else matrices."""
+    kind = result_type(x1, x2)
+    x1, x2 = x1.cast(kind), x2.cast(kind)
     if x2.ndim > 1 and x2.ndim == x1.ndim - 1:
         x2 = x2.unsqueeze(0)  # torch would take it for a vector for each matrix
     return linalg.solve(x1, x2)

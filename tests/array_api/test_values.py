@@ -184,3 +184,11 @@ def test_vector_products_broadcast() -> None:
     assert xp.linalg.cross(x, y).tolist() == [[0.0, 0.0, 1.0]]
     with pytest.raises(ValueError, match="3 elements"):
         xp.linalg.cross(xp.ones((3,)), xp.ones((3, 1)), axis=-1)
+
+
+@pytest.mark.parametrize("pair", [("float32", "float64"), ("float64", "float32")])
+@pytest.mark.parametrize("shape", [(2,), (2, 1), (3, 2, 2), (2, 0)])
+def test_solve_promotes(pair: tuple[str, str], shape: tuple[int, ...]) -> None:
+    x, y = xp.eye(2, dtype=getattr(xp, pair[0])) * 2, xp.ones(shape, dtype=getattr(xp, pair[1]))
+    z = xp.linalg.solve(x, y)
+    assert (z.shape, z.dtype, z.tolist()) == (shape, xp.float64, (y / 2).tolist())
