@@ -22,13 +22,15 @@ import pytest
 
 import anneal as an
 from anneal import settings
+from anneal.backend import get_device
 from anneal.backend.cpu import CpuDevice
+from anneal.backend.pool import BufferPool
 from anneal.runtime import here, late, numbering
 from anneal.schedule import clear_cache
-from anneal.uop import SYMBOLIC, Recent, arena, provenance, toposort
+from anneal.uop import SYMBOLIC, Recent, Weighed, arena, provenance, toposort
 from tests.test_state import CACHE, PACKAGE, STATE
 
-HALVES = "most"  # a `Recent`, which keeps twice as many
+HALVES = "most"  # a `Recent`, which keeps twice as many, or a `Weighed`
 # name -> its bound: HALVES, or the variable that has it
 BOUNDS = {
     "anneal.backend.storage.OPEN['cpu']._programs": "_PROGRAMS",
@@ -38,7 +40,7 @@ BOUNDS = {
     "anneal.rewrite.sums._SUMS": "_SUMS_LIMIT",
     "anneal.rewrite.symbolic._MEMO": "_MEMO_LIMIT",
     "anneal.runtime.late._calls": HALVES,
-    "anneal.runtime.late._runs": "_MAX_RUNS",
+    "anneal.runtime.late._runs": HALVES,
     "anneal.runtime.numbering._carried": "_MAX_LINES",
     "anneal.runtime.numbering._masks": "_MAX_MASKS",
     "anneal.runtime.numbering._moved": HALVES,
@@ -46,7 +48,7 @@ BOUNDS = {
     "anneal.runtime.numbering._tags": HALVES,
     "anneal.schedule.inplace._merged": "_MAX_MERGED",
     "anneal.schedule.passes.range_propagation._kernels": HALVES,
-    "anneal.schedule.plan._plans": "_MAX_PLANS",
+    "anneal.schedule.plan._plans": HALVES,
     "anneal.uop.provenance.KINDS": "_MAX_CODES",
     "anneal.uop.provenance._CODES": "_MAX_CODES",
     "anneal.uop.sizes._CANONICAL": "_LIMIT",
@@ -298,3 +300,46 @@ def test_a_template_larger_than_what_is_kept_is_not_numbered_at_every_call(monke
     assert visited < 5 * nodes
     late.forget()
     assert numbering._most_masks == 64
+
+
+def test_memory_that_waits_for_a_round_goes_with_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a loop over shapes runs again is forgotten, and with it the memory that only its rounds would write."""
+    monkeypatch.setattr(late._runs, "most", 4)
+    device = get_device("cpu")
+    an.empty_cache()
+    before = len(device._look_at_idle())
+    for n in range(300):
+        for _ in range(3):
+            (an.ones(n + 3) * 2 + 1).numpy()
+        assert len(device._idle) <= 2 * device._idle_looked + 65  # others are looked at before there are many
+    assert len(device._look_at_idle()) - before <= 4 * 5  # rounds of each, and scratch
+
+
+def test_a_program_that_uses_little_leaves_little_in_the_pool() -> None:
+    dropped: list[int] = []
+    pool: BufferPool[object] = BufferPool(4000, dropped.append)  # type: ignore[arg-type]
+    for n in range(100):
+        pool.give(n, 100, object(), worth=1500)
+    assert pool.held <= 1500
+    for n in range(100, 200):
+        pool.give(n, 100, object(), worth=10)
+    assert pool.held <= 1000  # a quarter, whatever was in use
+    for n in range(200, 300):
+        pool.give(n, 100, object(), worth=10**6)
+    assert 3000 < pool.held <= 4000
+
+
+def test_heavy_entries_are_fewer() -> None:
+    cache: Weighed[int, int] = Weighed(200, 1000)
+    for n in range(300):
+        cache.keep(n, n + 1, 1)
+    assert (len(cache), cache.weight) == (200, 200)
+    assert cache.find(100) == 101
+    assert cache.find(99) is None
+    for n in range(300, 400):
+        cache.keep(n, n, 100)
+    assert (len(cache), cache.weight) == (64, 6400)
+    cache.keep(399, 0, 10**6)
+    assert (len(cache), cache.weight) == (64, 10**6 + 6300)
+    cache.clear()
+    assert (len(cache), cache.weight, cache.find(399)) == (0, 0, None)

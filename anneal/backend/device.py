@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -32,6 +33,7 @@ _KEPT = 64  # batches of a device
 # Bytes that are kept for later rounds of loops though memory is made for others: two loops that take turns would have
 # each other's let go in every round.
 _IDLE = 64 << 20
+_OF_PEAK = 8  # the pool has at most so many times what was in use at once, if that is more than a quarter of its budget
 Buffer = TypeVar("Buffer")
 # A buffer as code outside of its device sees it: to be handed back to that device, and nothing else.
 OpaqueBuffer = NewType("OpaqueBuffer", object)
@@ -82,7 +84,9 @@ class Device(ABC, Generic[Buffer]):
         # object that the key names by its id; and the keys by the ids of the buffers.
         self._kept: dict[tuple[int, ...], tuple[Batch[Buffer], object]] = {}
         self._keys: dict[int, set[tuple[int, ...]]] = {}
-        self._idle: list[Idle] = []  # memory that later rounds of a loop may write anew
+        # Memory that later rounds of a loop may write anew, which goes with the loop's launch; and its bytes, at most.
+        self._idle: list[weakref.ref[Idle]] = []
+        self._idle_bytes = self._idle_looked = 0
         self._returned: deque[Buffer] = deque()  # freed, and not yet in the pool
         # Held while the pool changes: a finaliser that comes meanwhile, in the same thread, leaves the pool alone. A
         # lock because entering one costs no call of Python.
@@ -107,7 +111,8 @@ class Device(ABC, Generic[Buffer]):
             buffer = self._pooled(kind)
             if (
                 buffer is None
-                and sum([m.nbytes for m in self._idle]) > max(_IDLE, self._in_use // 4)
+                and self._idle_bytes > (most := max(_IDLE, self._in_use // 4))
+                and sum([m.nbytes for m in self._look_at_idle()]) > most
                 and self.end_idle()
             ):
                 buffer = self._pooled(kind)
@@ -154,19 +159,28 @@ class Device(ABC, Generic[Buffer]):
     def keep_idle(self, memory: Idle) -> None:
         """Have memory let go when there is much of it and the pool has none; of very much the first that came go."""
         with self.lock:
-            self._idle = [m for m in self._idle if m.nbytes]
-            self._idle.append(memory)
+            self._idle.append(weakref.ref(memory))
+            self._idle_bytes += memory.nbytes
             most = max(self.pool.budget, self._in_use // 4)
-            while sum([m.nbytes for m in self._idle]) > most:
-                self._idle.pop(0).forget()
+            if self._idle_bytes > most or len(self._idle) > 2 * self._idle_looked + 64:
+                for m in self._look_at_idle():
+                    if self._idle_bytes <= most:
+                        break
+                    self._idle_bytes -= m.nbytes
+                    m.forget()
+
+    def _look_at_idle(self) -> list[Idle]:
+        """What is kept for later rounds and holds memory still, the first that came first."""
+        found = [m for r in self._idle if (m := r()) is not None and m.nbytes]
+        self._idle = [weakref.ref(m) for m in found]
+        self._idle_bytes, self._idle_looked = sum([m.nbytes for m in found]), len(found)
+        return found
 
     def end_idle(self) -> bool:
         """Have memory let go that was kept for a later round; whether there was any."""
-        before, self._idle = self._idle, []
-        for m in before:
-            if not m.let_go():
-                self._idle.append(m)
-        return len(self._idle) < len(before)
+        ended = [m.let_go() for m in self._look_at_idle()]
+        self._look_at_idle()
+        return any(ended)
 
     def check_size(self, size: int, dtype: DType) -> None:
         """Raise DeviceError where memory for so many elements is more than the device can ever have in one piece.
@@ -224,7 +238,7 @@ class Device(ABC, Generic[Buffer]):
                 if (found := self._kind_of(buffer)) is not None:
                     kind, nbytes = found
                     self._in_use -= nbytes
-                    self.pool.give(kind, nbytes, buffer, self._in_use // 4)
+                    self.pool.give(kind, nbytes, buffer, self._in_use // 4, _OF_PEAK * self._peak)
 
     def memory(self) -> MemoryUse:
         """The bytes in use, those kept for later use, and the most that were in use."""

@@ -46,8 +46,15 @@ class BufferPool(Generic[Buffer]):
             del self._free[kind]
         return buffer
 
-    def give(self, kind: Hashable, nbytes: int, buffer: Buffer, budget: int = 0) -> None:
-        """Keep `buffer`; may push others out. `budget` counts where it is larger than the pool's own."""
+    def give(self, kind: Hashable, nbytes: int, buffer: Buffer, budget: int = 0, worth: int | None = None) -> None:
+        """Keep `buffer`; may push others out.
+
+        Args:
+            nbytes: its bytes.
+            budget: the budget, where that is larger than the pool's own.
+            worth: the bytes of which the pool's own is to be no more, if that is more than a quarter of it: a program
+                that uses little at once would fill the pool with sizes that do not come again.
+        """
         # Every entry also costs the host an object, so tiny buffers are not free to keep.
         nbytes += _ENTRY_BYTES
         entry = self._free.pop(kind, None) or (nbytes, [])
@@ -57,7 +64,8 @@ class BufferPool(Generic[Buffer]):
         heapq.heappush(entry[1], (number, buffer))
         self._free[kind] = entry  # reinserted last: most recently used
         self.held += nbytes
-        budget = max(budget, self.budget)
+        own = self.budget if worth is None else min(self.budget, max(worth, self.budget // 4))
+        budget = max(budget, own)
         while self.held > budget and self.held > nbytes:
             oldest = next(iter(self._free))
             size, buffers = self._free[oldest]

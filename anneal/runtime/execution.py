@@ -273,7 +273,7 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
     ((plan, inputs),) = told
     numbers = {id(u.arg): n for n, u in enumerate(numbering.leaves) if u is not None}
     if all(id(s) in numbers for s in inputs):
-        keep_run(_key(name, templates), Run(plan, [numbers[id(s)] for s in inputs], shapes))
+        keep_run(_key(name, templates), Run(plan, [numbers[id(s)] for s in inputs], shapes), templates)
     for t, line in zip(group, lines, strict=True):
         if (storage := storage_of(t.uop)) is not None:
             storage.line = line

@@ -39,12 +39,11 @@ from anneal.runtime.numbering import (
 )
 from anneal.runtime.uses import Given, Unknown
 from anneal.schedule import WITH_PLANS
-from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, arena, kind_of
+from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, Weighed, arena, kind_of, toposort
 
 __all__ = ["PLAIN", "become_late", "call", "composite", "forget", "keep_run", "known_run", "register", "tensor_class"]
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
-_MAX_RUNS = 256
 _MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop
 _VIEWS = (Op.PARAM, Op.RESHAPE)  # templates of memory, and of views of it
 _NEW = "was not called with such arguments before"
@@ -55,7 +54,7 @@ PLAIN = frozenset(
 
 # what a call gave: `_Entry`s; of composites lists of templates
 _calls: Recent[Any, Any] = Recent(_MAX_CALLS, forget_masks)
-_runs: dict[Any, Any] = {}  # launches that late tensors asked for, by their templates; the last that ran is the last
+_runs: Weighed[Any, Any] = Weighed(256, 1 << 17)  # launches that late tensors asked for, by their templates
 _classes: dict[type, None] = {}  # of tensors, the first of which is made of data
 
 
@@ -71,17 +70,12 @@ def tensor_class() -> Any:
 
 def known_run(key: Any) -> Any:
     """The launch that was kept under `key`, or None."""
-    found = _runs.pop(key, None)
-    if found is not None:
-        _runs[key] = found
-    return found
+    return _runs.find(key)
 
 
-def keep_run(key: Any, run: Any) -> None:
-    """Keep a launch like those that will come."""
-    if len(_runs) >= _MAX_RUNS:
-        del _runs[next(iter(_runs))]
-    _runs[key] = run
+def keep_run(key: Any, run: Any, templates: Sequence[UOp]) -> None:
+    """Keep a launch like those that will come, of these templates."""
+    _runs.keep(key, run, len(toposort(templates)))
 
 
 def forget() -> None:

@@ -28,10 +28,10 @@ _PART = 16  # or this part of all
 class Round:
     """The memory of the results of one round: `leaves` show `storages`.
 
-    The device keeps it too, and has it let go when it wants memory that nobody uses.
+    The device knows of it, and has it let go when it wants memory that nobody uses.
     """
 
-    __slots__ = ("_alone", "_held", "_writing", "leaves", "nbytes", "storages")
+    __slots__ = ("__weakref__", "_alone", "_held", "_writing", "leaves", "nbytes", "storages")
 
     def __init__(self, plan: Plan, device: AnyDevice, shapes: Sequence[tuple[Any, ...]]) -> None:
         self.storages = [_reused(s) for s in new_outputs(plan, device)]
@@ -104,10 +104,10 @@ class Round:
 class Scratch:
     """The memory for what a launch computes on the way: all rounds write the same.
 
-    The device keeps it too, and has it let go when it wants memory.
+    The device knows of it, and has it let go when it wants memory.
     """
 
-    __slots__ = ("_device", "_writing", "buffers", "nbytes")
+    __slots__ = ("__weakref__", "_device", "_writing", "buffers", "nbytes")
 
     def __init__(self, device: AnyDevice) -> None:
         self._device = device

@@ -19,7 +19,7 @@ from anneal.schedule.places import Origin, live_order
 from anneal.schedule.records import Plan
 from anneal.schedule.saved import keep, recall
 from anneal.schedule.shared import BUILDING, WITH_PLANS
-from anneal.uop import SYMBOLIC, Op, UOp, arena, const, dtypes, toposort, uncollected
+from anneal.uop import SYMBOLIC, Op, UOp, Weighed, arena, const, dtypes, toposort, uncollected
 from anneal.uop.sizes import mapped, symbolic_arg, unbound
 
 __all__ = [
@@ -32,8 +32,7 @@ __all__ = [
 ]
 
 
-_plans: dict[tuple[UOp, CostModel], Plan] = {}  # the one that was asked for last is the last
-_MAX_PLANS = 256
+_plans: Weighed[tuple[UOp, CostModel], Plan] = Weighed(256, 1 << 17)  # by programs, whose nodes are their weight
 
 
 def clear_cache() -> None:
@@ -106,9 +105,8 @@ def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = N
         try:
             with a.untracked():
                 program, storages = parametrise(sink, values)
-                found = _plans.pop((program, cost_model), None)
+                found = _plans.find((program, cost_model))
                 if found is not None:
-                    _plans[program, cost_model] = found
                     return found, storages[: found.inputs], True
                 plan = recall(program, cost_model)
                 if plan is None:
@@ -119,9 +117,7 @@ def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = N
                     keep(program, cost_model, plan, time.perf_counter() - begun)
         finally:
             a.phase = phase
-        if len(_plans) >= _MAX_PLANS:
-            del _plans[next(iter(_plans))]
-        _plans[program, cost_model] = plan
+        _plans.keep((program, cost_model), plan, len(toposort((program,))))
         return plan, storages[: plan.inputs], False
 
 

@@ -15,7 +15,7 @@ from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
 from anneal.uop.ops import ALL, ALU, BINARY, COMPARE, FITS, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, WRAPS, Op
 from anneal.uop.printer import render
 from anneal.uop.provenance import KINDS, WITH_CODES, Provenance, kind_of, line_of, users_line
-from anneal.uop.recent import Recent
+from anneal.uop.recent import Recent, Weighed
 
 __all__ = [
     "ALL",
@@ -37,6 +37,7 @@ __all__ = [
     "Provenance",
     "Recent",
     "UOp",
+    "Weighed",
     "alu",
     "arena",
     "by_name",

@@ -297,8 +297,8 @@ class Arena(Builder):
 
     A node below which there is a BUFFER is held weakly: it goes, and memory with it, when its last user does. Of the
     others those that nothing outside the arena reaches are dropped in bulk by `sweep`, which `add` calls whenever the
-    arena has doubled since the last one: they are most nodes of a compiler, and a weak reference would cost as much as
-    the node.
+    arena has grown by half since the last one: they are most nodes of a compiler, and a weak reference would cost as
+    much as the node.
     """
 
     __slots__ = ("_dead", "_limit", "_lock", "_saved", "live", "nodes")
@@ -478,7 +478,7 @@ class Arena(Builder):
                         nodes[key] = u
                 del key
             self.live = len(nodes)
-            self._limit = max(self._FLOOR, 2 * self.live)
+            self._limit = max(self._FLOOR, self.live + self.live // 2)
             return before - self.live
 
     def watermark(self) -> UOp:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["Recent"]
+__all__ = ["Recent", "Weighed"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+_LEAST = 64  # entries that stay, however heavy
 
 
 class Recent(dict[K, V | None]):
@@ -62,3 +63,45 @@ class Recent(dict[K, V | None]):
         """Forget all entries."""
         super().clear()
         self.older = {}
+
+
+class Weighed(dict[K, V]):
+    """A dict whose entries have weights: those that were longest unused go first, once there are more than `most` of
+    them, or than 64 that weigh more than `heavy` together. Use `find` and `keep`.
+
+    >>> plans = Weighed(3, 1000)
+    >>> for n in range(5):
+    ...     plans.keep(n, str(n), weight=1)
+    ...     _ = plans.find(0)
+    >>> list(plans)
+    [3, 4, 0]
+    """
+
+    __slots__ = ("_weights", "heavy", "most", "weight")
+
+    def __init__(self, most: int, heavy: int) -> None:
+        super().__init__()
+        self.most, self.heavy, self.weight = most, heavy, 0
+        self._weights: dict[K, int] = {}
+
+    def find(self, key: K) -> V | None:
+        """The entry of a key, which is the one used last then, or None."""
+        found = self.pop(key, None)
+        if found is not None:
+            self[key] = found
+        return found
+
+    def keep(self, key: K, value: V, weight: int) -> None:
+        """Put an entry there; may push others out."""
+        self.weight += weight - self._weights.pop(key, 0)
+        self[key], self._weights[key] = value, weight
+        while len(self) > self.most or (self.weight > self.heavy and len(self) > _LEAST):
+            old = next(iter(self))
+            del self[old]
+            self.weight -= self._weights.pop(old)
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        super().clear()
+        self._weights.clear()
+        self.weight = 0

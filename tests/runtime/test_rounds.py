@@ -195,12 +195,12 @@ def test_a_round_is_let_go_before_memory_is_made(monkeypatch: pytest.MonkeyPatch
     device = get_device("cpu")
     gc.collect()
     device.empty_cache()
-    before = set(device._idle)
+    before = set(device._look_at_idle())
     size = (
         1000 + device._in_use // 4
     )  # what waits is taken where it is much beside what is used, by tests before this one
     for n in range(5):
         (Tensor(data(n, size)) * 3).realize()
-    assert set(device._idle) - before
+    assert set(device._look_at_idle()) - before
     (Tensor(data(0, size + 6777)) * 3).realize()
-    assert not set(device._idle) - before
+    assert not set(device._look_at_idle()) - before

@@ -41,8 +41,8 @@ _POOL_BYTES = 1 << 30
 # Memory that was dropped goes back to the driver when the GPU is done with it; so much of it may wait for that.
 _LET_GO_BYTES = 2 << 30
 _FENCE = 16  # buffers that a fence binds
-_GROUPS_KEPT = 4096
-_PROGRAMS_KEPT = 4096
+_GROUPS_KEPT = 2048
+_PROGRAMS_KEPT = 2048
 Buffers = Sequence[Buffer] | Mapping[int, Buffer]
 
 
