@@ -6,11 +6,13 @@
 from anneal.autograd import function as function
 from anneal.autograd import functional as functional
 from anneal.autograd.gradcheck import gradcheck, gradgradcheck
+from anneal.autograd.variable import Variable
 from anneal.tensor.autograd import backward, enable_grad, grad, inference_mode, no_grad, set_grad_enabled
 from anneal.transforms import Function, custom_jvp, custom_vjp
 
 __all__ = [
     "Function",
+    "Variable",
     "backward",
     "custom_jvp",
     "custom_vjp",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from anneal.errors import DTypeError, GradientError
+from anneal.errors import GradientError
 from anneal.ops import said
 from anneal.runtime import here
 from anneal.tensor import Tensor
@@ -14,16 +15,27 @@ from anneal.transforms import RemovableHandle, attached, wants_gradient
 if TYPE_CHECKING:
     from anneal.nn._module import Module
 
-__all__ = ["EVERYWHERE", "Hooked", "Hooks", "RemovableHandle", "called", "called_first", "hook_everywhere", "hook_on"]
+__all__ = [
+    "ALWAYS",
+    "EVERYWHERE",
+    "Hooked",
+    "Hooks",
+    "RemovableHandle",
+    "called",
+    "called_first",
+    "hook_everywhere",
+    "hook_on",
+]
 
 
 class Hooks:
-    """The hooks of one module by their numbers: the function, and whether it takes the keyword arguments too. Those of
-    `pulled_first` and `pulled` get gradients of its results, and those with the gradients of its arguments."""
+    """The hooks of one module by their numbers: the function, and whether it takes the keyword arguments too (of those
+    in `after` 2 more where it is called after an error, too). Those of `pulled_first` and `pulled` get gradients of its
+    results, and those with the gradients of its arguments."""
 
     def __init__(self) -> None:
         self.before: dict[int, tuple[Callable[..., Any], bool]] = {}
-        self.after: dict[int, tuple[Callable[..., Any], bool]] = {}
+        self.after: dict[int, tuple[Callable[..., Any], int]] = {}
         self.pulled_first: dict[int, tuple[Callable[..., Any], bool]] = {}
         self.pulled: dict[int, tuple[Callable[..., Any], bool]] = {}
 
@@ -34,20 +46,21 @@ class Hooks:
 
 EVERYWHERE = Hooks()  # of all modules; they come before a module's own
 _NONE = Hooks()
+ALWAYS = 2
 
 
 def hook_on(
-    module: Module, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool = False
+    module: Module, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: int = False
 ) -> RemovableHandle:
     """Put a hook on a module: `when` is an attribute of `Hooks`."""
     hooks = module._hooks
     if hooks is None:
         hooks = vars(module)["_hooks"] = Hooks()
-    named: dict[int, tuple[Callable[..., Any], bool]] = getattr(hooks, when)
+    named: dict[int, tuple[Callable[..., Any], int]] = getattr(hooks, when)
     return RemovableHandle(named, (hook, with_kwargs), prepend)
 
 
-def hook_everywhere(when: str, hook: Callable[..., Any], with_kwargs: bool = False) -> RemovableHandle:
+def hook_everywhere(when: str, hook: Callable[..., Any], with_kwargs: int = False) -> RemovableHandle:
     """Put a hook on all modules."""
     return RemovableHandle(getattr(EVERYWHERE, when), (hook, with_kwargs))
 
@@ -67,6 +80,29 @@ def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if hooks is None and not EVERYWHERE.any():
         return module.forward(*args, **kwargs)
     hooks = hooks or _NONE
+    left = [*EVERYWHERE.after.values(), *hooks.after.values()]
+    try:
+        return _called(module, hooks, left, args, kwargs)
+    except Exception:
+        for hook, whole in left:
+            if whole & ALWAYS:
+                try:
+                    hook(module, args, kwargs, None) if whole & 1 else hook(module, args, None)
+                except Exception as e:  # the first error is the one to see
+                    warnings.warn(
+                        f"a forward hook with always_call=True raised {e!r} after another error", stacklevel=2
+                    )
+        raise
+
+
+def _called(
+    module: Module,
+    hooks: Hooks,
+    left: list[tuple[Callable[..., Any], int]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """`called` with hooks; of those after, `left` keeps the ones that were not called."""
     for hook, whole in [*EVERYWHERE.before.values(), *hooks.before.values()]:
         if whole:
             changed = hook(module, args, kwargs)
@@ -83,8 +119,9 @@ def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         back = _Backward(module, first, last + [h for h, _ in hooks.pulled.values()])
         args = back.begin(args)
     result = module.forward(*args, **kwargs)
-    for hook, whole in [*EVERYWHERE.after.values(), *hooks.after.values()]:
-        changed = hook(module, args, kwargs, result) if whole else hook(module, args, result)
+    while left:
+        after, how = left.pop(0)
+        changed = after(module, args, kwargs, result) if how & 1 else after(module, args, result)
         if changed is not None:
             result = changed
     return result if back is None else back.end(result)
@@ -192,7 +229,8 @@ class Hooked:
         module's.
 
         With `with_kwargs` it is `hook(module, args, kwargs, result)`; `prepend` puts it before the others. The handle's
-        `remove()` takes it away. Raises DTypeError for `always_call`: after an error no hook is called.
+        `remove()` takes it away. With `always_call` it is called after an error in `forward` or in a hook, too, with
+        None for the result.
 
         >>> from anneal import nn
         >>> layer = nn.ReLU()
@@ -200,9 +238,7 @@ class Hooked:
         >>> y = layer(Tensor.ones(2, 3))
         (2, 3) (2, 3)
         """
-        if always_call:
-            raise DTypeError("register_forward_hook: always_call=True is not there: no hook is called after an error")
-        return hook_on(cast(Any, self), "after", hook, prepend, with_kwargs)
+        return hook_on(cast(Any, self), "after", hook, prepend, with_kwargs | ALWAYS * always_call)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from anneal.runtime import storage_of
-from anneal.uop import Op
+from anneal.runtime import here, storage_of
+from anneal.uop import Op, UOp
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
-__all__ = ["GradFn", "grad_fn"]
+__all__ = ["AccumulateGrad", "GradFn", "grad_fn"]
 
 # Our functions -> torch's, where that is not their own name.
 _NAMES = {
@@ -22,29 +22,121 @@ _NAMES = {
 
 
 class GradFn:
-    """The function that a tensor was computed by, for programs that ask whether there is one, and its name.
+    """The function that a tensor was computed by, for programs that ask whether there is one, its name, and what it
+    was given.
 
-    The name follows torch's manner; it is the node's, and equal nodes have the name of the first.
+    The name follows torch's manner; it is the node's, and equal nodes have the name of the first. Several calls of one
+    function in one line that follow each other are shown as one.
+
+    Args:
+        u: the node.
+        graph: what is known of its graph, once somebody asks for `next_functions`.
     """
 
-    __slots__ = ("_name",)
-    next_functions: tuple[Any, ...] = ()
+    __slots__ = ("_graph", "_name", "_node")
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, u: UOp, graph: _Graph | None = None) -> None:
+        self._node, self._graph = u, graph
+        self._name = _name_of(u)
 
     def name(self) -> str:
         """The name: "MulBackward0"."""
         return self._name
 
+    @property
+    def next_functions(self) -> tuple[tuple[GradFn | AccumulateGrad, int], ...]:
+        """The functions that made the arguments through which gradients flow, and the leaves, each with a 0."""
+        graph = self._graph = self._graph or _Graph(self._node)
+        return tuple([(f, 0) for f in graph.below(self._node)])
+
     def __repr__(self) -> str:
         return f"<{self._name}>"
 
 
-def grad_fn(x: Tensor) -> GradFn | None:
-    """The function that this tensor was computed by, None for a leaf; it has a name, and `next_functions` is empty."""
-    from anneal.transforms import derivative_of
+class AccumulateGrad:
+    """The end of a graph of gradients: a leaf, `variable`, whose `grad` they go to.
 
+    Args:
+        variable: the leaf.
+    """
+
+    __slots__ = ("variable",)
+    next_functions: tuple[Any, ...] = ()
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+
+    def name(self) -> str:
+        """The name, as torch has it."""
+        return "torch::autograd::AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return "<AccumulateGrad>"
+
+
+class _Graph:
+    """The leaves below a node, and the nodes that depend on them."""
+
+    def __init__(self, root: UOp) -> None:
+        self.leaves: dict[UOp, Any] = {}
+        for t in here.context.tensors.live_leaves():
+            for u in (t.uop, t._alias):
+                if u is not None:
+                    self.leaves[_flat(u)] = t
+        self.wants: set[UOp] = set(self.leaves)
+        stack = [(root, False)]
+        seen: set[UOp] = set()
+        while stack:
+            u, ready = stack.pop()
+            if ready:
+                if any(s in self.wants for s in _sources(u)):
+                    self.wants.add(u)
+            elif u not in seen and u.op is not Op.DETACH:
+                seen.add(u)
+                if u not in self.leaves:
+                    stack.append((u, True))
+                    stack += [(s, False) for s in _sources(u)]
+
+    def below(self, u: UOp) -> list[GradFn | AccumulateGrad]:
+        """What stands before the call that made `u`."""
+        found: dict[UOp, GradFn | AccumulateGrad] = {}
+        stack = list(reversed(_sources(u)))
+        seen: set[UOp] = set()
+        while stack:
+            s = stack.pop()
+            if s in seen or s not in self.wants:
+                continue
+            seen.add(s)
+            if s in self.leaves:
+                found[s] = AccumulateGrad(self.leaves[s])
+            elif _call_of(s) == _call_of(u) or _call_of(s)[0] is None:
+                stack += reversed(_sources(s))
+            else:
+                found[s] = GradFn(s, self)
+        return list(found.values())
+
+
+def _flat(u: UOp) -> UOp:
+    """The memory that a node shows in some shape, or the node: a reshape of a reshape is one."""
+    below = u
+    while below.op is Op.RESHAPE:
+        below = below.src[0]
+    return below if below.op is Op.BUFFER else u
+
+
+def _sources(u: UOp) -> tuple[UOp, ...]:
+    """What a node was made of, also where it is in memory by now."""
+    storage = storage_of(u)
+    return u.src if storage is None or storage.origin is None else (storage.origin,)
+
+
+def _call_of(u: UOp) -> tuple[Any, ...]:
+    """The function of a node, and the line that called it."""
+    return u.provenance[4], u.provenance[1:4]
+
+
+def grad_fn(x: Tensor) -> GradFn | None:
+    """The function that this tensor was computed by, None for a leaf; it has a name and `next_functions`."""
     if x.is_leaf or not x.requires_grad:
         return None
     u = x.uop
@@ -53,10 +145,16 @@ def grad_fn(x: Tensor) -> GradFn | None:
         u = storage.origin
     while u.op is Op.CONTIGUOUS and u.provenance[4] is None:
         u = u.src[0]
+    return GradFn(u)
+
+
+def _name_of(u: UOp) -> str:
+    from anneal.transforms import derivative_of
+
     known = derivative_of(u)
     if known is not None and known.hooks is None and not known.name.startswith("a backward hook"):
-        return GradFn(f"{known.name.split('.')[-1]}Backward")
+        return f"{known.name.split('.')[-1]}Backward"
     code = u.provenance[4]
     name = u.op.name.lower() if code is None else code.co_name
     said = _NAMES.get(name.rstrip("_")) or "".join(word.capitalize() for word in name.split("_"))
-    return GradFn(f"{said}Backward0")
+    return f"{said}Backward0"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from anneal.errors import DTypeError
-from anneal.ops import DTypeLike, as_dtype, checked
+from anneal.errors import DeviceError, DTypeError, GradientError
+from anneal.ops import DTypeLike, as_dtype, checked, grad_enabled
 from anneal.uop import DType, Op, UOp, dtypes
 
 if TYPE_CHECKING:
@@ -144,6 +144,53 @@ def get_device(x: Tensor) -> int:
     -1
     """
     return -1
+
+
+def data_ptr(x: Tensor) -> int:
+    """A number that tells which elements begin the tensor, no address: equal for tensors that share their values and
+    begin with the same one, 0 for a tensor without elements. It holds while a tensor that shares the values lives.
+
+    >>> from anneal.tensor import Tensor
+    >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> x[0].data_ptr() == x.data_ptr(), x[1].data_ptr() == x.data_ptr(), x.clone().data_ptr() == x.data_ptr()
+    (True, False, False)
+    """
+    link: Any = x._base
+    if not x.numel():
+        return 0
+    if link is None or not link.recipe.is_view:
+        return id(x) << 40
+    return (id(link.root) << 40) + int(link.recipe.layout[1]) * x.dtype.itemsize
+
+
+@checked
+def set_(x: Tensor, source: Tensor) -> Tensor:
+    """The tensor itself, which is a view of all of `source` from now on, in that one's shape: `x.data = source`.
+
+    Raises GradientError for a leaf that requires a gradient outside no_grad, and where gradients of `source` would be
+    recorded, DTypeError for another dtype, DeviceError for another device.
+
+    Args:
+        source: a tensor, no storage.
+
+    >>> from anneal.tensor import Tensor
+    >>> x, y = Tensor([0.0]), Tensor([1.0, 2.0])
+    >>> x.set_(y)[0] = 7.0; y
+    Tensor([7., 2.], dtype=float32)
+    """
+    if x.requires_grad and x.is_leaf and grad_enabled():
+        raise GradientError("set_: a leaf that requires a gradient cannot be changed in place; use no_grad()")
+    if source.requires_grad and grad_enabled():
+        raise GradientError("set_: no gradient flows to the source; write x.set_(source.detach()), or no_grad()")
+    if source.dtype is not x.dtype:
+        raise DTypeError(
+            f"set_: a tensor of {x.dtype.name} becomes no view of one of {source.dtype.name}: write "
+            f"x.set_(source.to(x.dtype)), or x.data = source"
+        )
+    if source.device != x.device:
+        raise DeviceError(f"set_: a tensor on {x.device} becomes no view of one on {source.device}: move that by .to()")
+    x.data = source
+    return x
 
 
 @checked

@@ -283,6 +283,7 @@ class Tensor(Handle):
     get_device = older.get_device
     pin_memory = share_memory_ = to_dense = older.itself
     detach_ = older.detach_
+    data_ptr, set_ = older.data_ptr, older.set_
     type = older.type
     layout = "strided"
     itemsize, nbytes, is_cpu, real = map(property, (older.itemsize, older.nbytes, older.is_cpu, older.real))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -79,7 +80,9 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
     """The gradient of a sum of `outputs` with respect to each of `inputs`: leaves, or tensors on the way from them.
@@ -88,7 +91,9 @@ def grad(
         outputs: of one element each, or with `grad_outputs` of any shape: what each is weighted with.
         retain_graph: of no account: a graph stays as long as somebody has its tensors.
         create_graph: whether gradients flow through the results.
+        only_inputs: of no account, and a warning if False.
         allow_unused: an input that no output depends on gives None, and is no error. materialize_grads: gives zeros.
+        is_grads_batched: an error if True.
 
     Nothing is added to `.grad`. Raises GradientError for outputs that no gradient flows from, or an input that none
     depends on; ShapeError for weights of another number or shape.
@@ -98,6 +103,10 @@ def grad(
     >>> slope, grad(slope.sum(), x)
     (Tensor([ 3., 12.], dtype=float32, requires_grad=True), (Tensor([ 6., 12.], dtype=float32),))
     """
+    if not only_inputs:
+        warnings.warn("autograd.grad: only_inputs changes nothing; backward() adds to every leaf", stacklevel=2)
+    if is_grads_batched:
+        raise GradientError("autograd.grad: is_grads_batched is not there; vmap the function that vjp gives")
     results, targets = _list(outputs), _list(inputs)
     if not grad_enabled():
         raise GradientError("autograd.grad: called inside no_grad(); move the call out of the block")

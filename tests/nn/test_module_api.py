@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from anneal import nn
-from anneal.errors import DataError, DeviceError, DTypeError
+from anneal.errors import DataError, DeviceError, DTypeError, UserError
 from anneal.tensor import Tensor, jit
 
 torch = pytest.importorskip("torch")
@@ -176,3 +176,28 @@ def test_what_is_wrong_is_said(case: str) -> None:
     kind, text, call = WRONG[case]
     with pytest.raises(kind, match=text):
         call()
+
+
+def test_a_hook_is_called_after_an_error() -> None:
+    class Wrong(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise ValueError("no")
+
+    seen: list[Any] = []
+    wrong = Wrong()
+    wrong.register_forward_hook(lambda module, args, result: seen.append("never"))
+    wrong.register_forward_hook(lambda *given: seen.append(given[1:]), always_call=True, with_kwargs=True)
+    wrong.register_forward_hook(lambda module, args, result: 1 / 0, always_call=True)
+    with (
+        pytest.warns(UserWarning, match="always_call=True raised ZeroDivisionError"),
+        pytest.raises(ValueError, match="no"),
+    ):
+        wrong(2)
+    assert seen == [((2,), {}, None)]
+    layer = nn.ReLU()
+    layer.register_forward_hook(lambda module, args, result: seen.append(result), always_call=True)
+    layer(Tensor([1.0]))
+    assert len(seen) == 2
+    with pytest.raises(UserError):
+        layer("x")
+    assert seen[2:] == [None]

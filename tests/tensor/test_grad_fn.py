@@ -37,11 +37,79 @@ F = an.nn.functional
 def test_the_name_of_a_function(make: Callable[[Any], Any], name: str) -> None:
     x = an.ones(2, 2, requires_grad=True)
     for y in (make(x), make(x)):
-        assert (y.grad_fn.name(), repr(y.grad_fn), y.grad_fn.next_functions) == (name, f"<{name}>", ())
+        assert (y.grad_fn.name(), repr(y.grad_fn), y.grad_fn.next_functions[0][1]) == (name, f"<{name}>", 0)
         y.tolist()
         assert y.grad_fn.name() == name
         assert y.detach().grad_fn is None
     assert x.grad_fn is None
+
+
+def names(f: Any) -> Any:
+    return f.name(), [names(g) for g, _ in f.next_functions]
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_the_functions_before_a_function(computed: bool) -> None:
+    one, two = an.nn.Linear(2, 3), an.nn.Linear(3, 1)
+    hidden = one(an.ones(1, 2)).relu()
+    if computed:
+        hidden.tolist()
+    loss = F.mse_loss(two(hidden), an.zeros(1, 1))
+    leaf = ("torch::autograd::AccumulateGrad", [])
+    first = ("AddmmBackward0", [leaf, leaf])
+    assert names(loss.grad_fn) == ("MseLossBackward0", [("AddmmBackward0", [("ReluBackward0", [first]), leaf, leaf])])
+    step = loss.grad_fn.next_functions[0][0].next_functions[0][0].next_functions[0][0]
+    assert {id(f.variable) for f, _ in step.next_functions} == {id(one.weight), id(one.bias)}
+    assert repr(step.next_functions[0][0]) == "<AccumulateGrad>"
+
+
+def test_a_variable_is_a_leaf_of_the_same_values() -> None:
+    Variable = an.autograd.Variable
+    x = an.ones(2, requires_grad=True)
+    v, w = Variable(x * 2, requires_grad=True), Variable(x)
+    assert (v.is_leaf, v.requires_grad, w.requires_grad) == (True, True, False)
+    assert isinstance(x, Variable)
+    assert not isinstance(2, Variable)
+    assert w.data_ptr() == x.data_ptr()
+    assert Variable().shape == (0,)
+    with pytest.warns(UserWarning, match="volatile has no effect"):
+        assert Variable(x, volatile=True).tolist() == [1.0, 1.0]
+    with pytest.raises(TypeError, match="the data is a tensor, not int"):
+        Variable(3)
+    with pytest.warns(UserWarning, match="only_inputs"):
+        assert an.autograd.grad(v.sum(), v, only_inputs=False)[0].tolist() == [1.0, 1.0]
+
+
+def test_data_ptr_tells_who_shares_values() -> None:
+    x = an.arange(6.0).reshape(2, 3) + 0
+    same = [x.view(-1), x.detach(), x.data, x[0], x.T, x[:, :2]]
+    assert {t.data_ptr() for t in same} == {x.data_ptr()}
+    assert x[1].data_ptr() == x.view(-1)[3:].data_ptr() == x.data_ptr() + 12
+    others = [x.clone(), x + 0, x[[0, 1]], x.T.reshape(-1)]
+    assert len({t.data_ptr() for t in [x, *others]}) == 5
+    assert x[:0].data_ptr() == 0
+    p = an.nn.Parameter(x)
+    p.data = x[1]
+    assert p.data_ptr() == x[1].data_ptr()
+
+
+def test_set_shows_the_source() -> None:
+    x, p = an.arange(3.0) + 0, an.nn.Parameter(an.zeros(2, 2))
+    with pytest.raises(GradientError, match="a leaf that requires a gradient"):
+        p.set_(x)
+    with an.no_grad():
+        assert p.set_(x) is p
+        assert p.data_ptr() == x.data_ptr()
+    x[0] = 9
+    assert p.tolist() == [9.0, 1.0, 2.0]
+    assert p.requires_grad
+    (p * x).sum().backward()
+    assert p.grad is not None
+    assert p.grad.tolist() == [9.0, 1.0, 2.0]
+    with pytest.raises(TypeError, match="becomes no view of one of int32"):
+        x.set_(an.arange(3))
+    with pytest.raises(GradientError, match="no gradient flows to the source"):
+        x.set_(p * 2)
 
 
 def test_a_function_of_the_users_has_its_name() -> None:

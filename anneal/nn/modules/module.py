@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anneal import nn
-from anneal.nn._hooks import RemovableHandle, hook_everywhere
+from anneal.nn._hooks import ALWAYS, RemovableHandle, hook_everywhere
 
 __all__ = [
     "register_module_forward_hook",
@@ -41,11 +41,9 @@ def register_module_forward_hook(
     Args:
         hook: `hook(module, args, result)`.
         with_kwargs: whether it is `hook(module, args, kwargs, result)`.
-        always_call: False, as there.
+        always_call: whether it is called after an error, too.
     """
-    if always_call:
-        nn.ReLU().register_forward_hook(hook, always_call=True)  # which says that it is not there
-    return hook_everywhere("after", hook, with_kwargs)
+    return hook_everywhere("after", hook, with_kwargs | ALWAYS * always_call)
 
 
 def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
