@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, cast
+from typing import Any
 
 from anneal.errors import DTypeError
 from anneal.tensor import Tensor
@@ -37,5 +37,5 @@ class Variable(metaclass=_IsTensor):
             data = Tensor([])
         if not isinstance(data, Tensor):
             raise DTypeError(f"Variable: the data is a tensor, not {type(data).__name__}: write tensor(data)")
-        x = cast(Tensor, data).detach()
+        x = data.detach()
         return x.requires_grad_() if requires_grad else x

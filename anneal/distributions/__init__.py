@@ -7,7 +7,7 @@
 
 import sys
 
-from anneal.distributions import constraints
+from anneal.distributions import constraints, transforms
 from anneal.distributions._base import Distribution
 from anneal.distributions._continuous import (
     Beta,
@@ -38,16 +38,36 @@ from anneal.distributions._discrete import (
 from anneal.distributions._kl import kl_divergence, register_kl
 from anneal.distributions._several import Dirichlet, Independent, MixtureSameFamily, MultivariateNormal
 from anneal.distributions._tails import Pareto, Weibull
+from anneal.distributions._transformed import TransformedDistribution
+from anneal.distributions.transforms import (
+    AbsTransform,
+    AffineTransform,
+    ComposeTransform,
+    ExpTransform,
+    IndependentTransform,
+    PowerTransform,
+    ReshapeTransform,
+    SigmoidTransform,
+    SoftmaxTransform,
+    SoftplusTransform,
+    TanhTransform,
+    Transform,
+    identity_transform,
+)
 
 __all__ = [
+    "AbsTransform",
+    "AffineTransform",
     "Bernoulli",
     "Beta",
     "Binomial",
     "Categorical",
     "Cauchy",
     "Chi2",
+    "ComposeTransform",
     "Dirichlet",
     "Distribution",
+    "ExpTransform",
     "Exponential",
     "Gamma",
     "Geometric",
@@ -55,6 +75,7 @@ __all__ = [
     "HalfCauchy",
     "HalfNormal",
     "Independent",
+    "IndependentTransform",
     "Laplace",
     "LogNormal",
     "MixtureSameFamily",
@@ -66,12 +87,22 @@ __all__ = [
     "OneHotCategoricalStraightThrough",
     "Pareto",
     "Poisson",
+    "PowerTransform",
+    "ReshapeTransform",
+    "SigmoidTransform",
+    "SoftmaxTransform",
+    "SoftplusTransform",
     "StudentT",
+    "TanhTransform",
+    "Transform",
+    "TransformedDistribution",
     "Uniform",
     "Weibull",
     "constraints",
+    "identity_transform",
     "kl_divergence",
     "register_kl",
+    "transforms",
 ]
 
 # torch's files of this room
@@ -86,7 +117,7 @@ _FILES = (
         "normal",
         "one_hot_categorical",
     ),
-    *("pareto", "poisson", "studentT", "uniform", "weibull"),
+    *("pareto", "poisson", "studentT", "transformed_distribution", "uniform", "weibull"),
 )
 sys.modules.update({f"{__name__}.{file}": sys.modules[__name__] for file in _FILES})
 

@@ -33,6 +33,7 @@ from anneal.distributions._discrete import (
 )
 from anneal.distributions._several import Dirichlet, Independent, MultivariateNormal
 from anneal.distributions._tails import Pareto
+from anneal.distributions._transformed import TransformedDistribution
 from anneal.errors import MissingMethodError, ShapeError
 from anneal.linalg import solve_triangular
 from anneal.tensor import Tensor
@@ -228,3 +229,12 @@ _SAME: dict[type, Callable[[Any, Any], Tensor]] = {
 _TABLE.update({(kind, kind): function for kind, function in _SAME.items()})
 # Classes that take formulas of others and are no special case of them.
 _OWN = (HalfCauchy, LogNormal, Multinomial, OneHotCategorical)
+
+
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise MissingMethodError("kl_divergence: none is known of distributions that went through different transforms")
+    found = kl_divergence(p.base_dist, q.base_dist)
+    more = len(p.event_shape) - len(p.base_dist.event_shape)
+    return found.sum(tuple(range(-more, 0))) if more > 0 else found

@@ -13,6 +13,7 @@ __all__ = [
     "greater_than",
     "greater_than_eq",
     "half_open_interval",
+    "independent",
     "integer_interval",
     "interval",
     "lower_cholesky",
@@ -81,6 +82,23 @@ def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
     """Integers from `lower_bound` to `upper_bound`, with both."""
     name = f"IntegerInterval(lower_bound={lower_bound}, upper_bound={upper_bound})"
     return Constraint(name, lambda x: _whole(x) & (x >= lower_bound) & (x <= upper_bound), is_discrete=True)
+
+
+def independent(base_constraint: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
+    """Arrays of which each element is in a set: so many more last axes make one.
+
+    Args:
+        base_constraint: that set. reinterpreted_batch_ndims: how many axes.
+    """
+    base, n = base_constraint, reinterpreted_batch_ndims
+    if n <= 0:
+        return base
+
+    def test(x: Tensor) -> Tensor:
+        found = base.check(x)
+        return found.reshape(*found.shape[: found.ndim - n], -1).all(-1)
+
+    return Constraint(f"IndependentConstraint({base}, {n})", test, base.event_dim + n, base.is_discrete)
 
 
 def _lower(x: Tensor) -> Tensor:

@@ -147,8 +147,8 @@ def get_device(x: Tensor) -> int:
 
 
 def data_ptr(x: Tensor) -> int:
-    """A number that tells which elements begin the tensor, no address: equal for tensors that share their values and
-    begin with the same one, 0 for a tensor without elements. It holds while a tensor that shares the values lives.
+    """A number that tells with which element the tensor x begins, no address: equal for tensors that share their values
+    and begin with the same one, 0 for a tensor without elements. It holds while a tensor that shares the values lives.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -162,6 +162,44 @@ def others(m: Any) -> dict[str, Any]:
     }
 
 
+def transformed(m: Any) -> dict[str, Any]:
+    d, t = m.distributions, m.distributions.transforms
+    base = d.Normal(m.tensor([0.2, -1.0]), m.tensor([1.0, 0.5]))
+    x = m.tensor([0.3, 0.8])
+    scale = m.tensor([2.0, -0.5])
+    made = {
+        "tanh": ([t.TanhTransform()], x),
+        "sigmoid": ([t.AffineTransform(0.5, 2.0), t.SigmoidTransform()], x),
+        "exp": (t.ExpTransform(), x),
+        "affine": ([t.AffineTransform(m.tensor([1.0, 2.0]), scale)], x),
+        "affine of events": ([t.AffineTransform(1.0, scale, event_dim=1), t.ExpTransform()], x),
+        "wider": ([t.AffineTransform(m.zeros(3, 1), 2.0)], x),
+        "softplus": ([t.SoftplusTransform()], x),
+        "inverse": ([t.ExpTransform(), t.TanhTransform().inv.inv, t.PowerTransform(2.0)], x),
+        "compose": (t.ComposeTransform([t.SigmoidTransform(), t.PowerTransform(m.tensor([0.5, 2.0]))]), x),
+        "reshape": ([t.ReshapeTransform((2,), (2, 1)), t.ExpTransform()], m.tensor([[0.3], [0.8]])),
+        "independent": ([t.IndependentTransform(t.ExpTransform(), 1)], x),
+        "nothing": ([], x),
+    }
+    out: dict[str, Any] = {}
+    for name, (transforms, value) in made.items():
+        whole = d.TransformedDistribution(base, transforms)
+        found = [list(whole.batch_shape), list(whole.event_shape), numbers(whole.log_prob(value))]
+        if not whole.event_shape:
+            p = m.tensor([0.1, 0.7])
+            found += [numbers(whole.cdf(value)), numbers(whole.icdf(p))]
+        found += [list(whole.sample((4,)).shape), list(whole.expand((5, *whole.batch_shape)).rsample().shape)]
+        out[name] = found
+    exp, more = t.ExpTransform(), d.Normal(0.0, 2.0)
+    whole = d.TransformedDistribution(d.Independent(base, 1), [exp])
+    out["vectors"] = [numbers(whole.log_prob(x)), list(whole.event_shape)]
+    a, b = d.TransformedDistribution(base, [exp]), d.TransformedDistribution(more, [t.ExpTransform()])
+    out["divergence"] = numbers(d.kl_divergence(a, b))
+    out["equal"] = [t.AffineTransform(1.0, 2.0) == t.AffineTransform(1.0, 2.0), exp == t.TanhTransform(), exp == exp]
+    out["constraints"] = [d.constraints.independent(d.constraints.positive, 1).check(x).tolist(), exp.inv(x).tolist()]
+    return out
+
+
 def refused(m: Any, row: Row) -> bool:
     kind, given, values = row
     try:
@@ -182,6 +220,7 @@ if __name__ == "__main__":
         "facts": {name: facts(torch, row) for name, row in ROWS.items()},
         "divergences": {kind: divergence(torch, kind) for kind in PAIRS},
         "others": others(torch),
+        "transformed": transformed(torch),
         "refused": {name: refused(torch, row) for name, row in WRONG.items()},
     }
     TABLE.write_text(json.dumps(table).replace('}, "', '},\n"') + "\n")

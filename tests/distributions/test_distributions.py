@@ -13,7 +13,7 @@ import anneal
 import anneal.distributions as d
 from anneal.errors import GradientError, MissingMethodError
 from anneal.tensor import Tensor, jit, manual_seed
-from tests.distributions.rows import PAIRS, ROWS, TABLE, WRONG, divergence, facts, made, others, refused
+from tests.distributions.rows import PAIRS, ROWS, TABLE, WRONG, divergence, facts, made, others, refused, transformed
 from tests.tiers import thinned
 
 LOADED: dict[str, Any] = json.loads(TABLE.read_text())
@@ -45,6 +45,26 @@ def test_a_divergence_is_torchs(kind: str) -> None:
 
 def test_distributions_made_of_others_are_torchs(device: str) -> None:
     same(others(anneal), LOADED["others"], "others")
+
+
+def test_transformed_distributions_are_torchs(device: str) -> None:
+    mine = transformed(anneal)
+    for name, torchs in LOADED["transformed"].items():
+        for a, b in zip(mine[name], torchs, strict=True):
+            same(a, b, name)
+
+
+def test_gradients_flow_through_transforms() -> None:
+    loc = Tensor(0.5, requires_grad=True)
+    policy = d.TransformedDistribution(d.Normal(loc, 1.0), [d.TanhTransform(cache_size=1)])
+    manual_seed(3)
+    action = policy.rsample((6,))
+    (action.sum() + policy.log_prob(action).sum()).backward()
+    assert loc.grad is not None
+    want = ((1 - action * action) + 2 * action).sum()  # of tanh, and of -log(1 - tanh^2)
+    assert loc.grad.item() == pytest.approx(want.item(), rel=1e-3)
+    with pytest.raises(ValueError, match="transforms are Transforms"):
+        d.TransformedDistribution(d.Normal(0.0, 1.0), [2])
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -249,6 +249,7 @@ METHODS: dict[str, Row] = {
     "new_full": row(X, (2,), 1.0),
     "new_empty": row(X, 2),
     "new_empty_strided": row(X, (2,), (1,)),
+    "set_": row(X, X),
     "is_same_size": row(X, X),
     "polygamma": row(X, 1),
     "mvlgamma": row(T((3,), "float32", [2.0, 3.0, 4.0]), 2),

@@ -322,7 +322,7 @@ WITHOUT = {
     "tri tril_indices triu_indices uniform zeros zeros_like",
     PYTHON: "assign backward detach dim element_size item manual_seed ndimension nelement no_grad numel numpy realize stride "
     "get_device is_complex is_conj is_inference is_neg is_nonzero is_pinned is_same_size is_shared is_signed "
-    "detach_ pin_memory share_memory_ to_dense type register_hook register_post_accumulate_grad_hook retain_grad "
+    "data_ptr set_ detach_ pin_memory share_memory_ to_dense type register_hook register_post_accumulate_grad_hook retain_grad "
     "requires_grad_ rows to to_device cpu tolist type_as zero_grad take_running_updates float",
     INTEGERS: "bincount bitwise_and bitwise_invert bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor gcd lcm",
 }

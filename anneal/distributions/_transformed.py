@@ -1,0 +1,119 @@
+"""Distributions of transformed values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+from anneal.distributions import constraints as c
+from anneal.distributions._base import Distribution
+from anneal.distributions._several import Independent
+from anneal.distributions.transforms import ComposeTransform, Transform, summed
+from anneal.errors import SettingError, ShapeError
+from anneal.tensor import Tensor, no_grad
+
+__all__ = ["TransformedDistribution"]
+
+
+class TransformedDistribution(Distribution):
+    """The distribution of draws of another that went through transforms.
+
+    Args:
+        base_distribution: that distribution. transforms: one, or several in order. validate_args: as of
+            `Distribution`.
+
+    Raises SettingError for what is no transform, ShapeError where the base has too few axes for the first one.
+
+    >>> from anneal.distributions import Normal
+    >>> from anneal.distributions.transforms import ExpTransform
+    >>> d = TransformedDistribution(Normal(0.0, 1.0), [ExpTransform()], validate_args=None)
+    >>> d.cdf(1.0).item(), round(d.log_prob(2.0).item(), 4)
+    (0.5, -1.8523)
+    """
+
+    def __init__(
+        self,
+        base_distribution: Distribution,
+        transforms: Transform | Iterable[Transform],
+        validate_args: bool | None = None,
+    ) -> None:
+        self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        if not all(isinstance(t, Transform) for t in self.transforms):
+            raise SettingError(f"TransformedDistribution: transforms are Transforms, not {self.transforms!r}")
+        base, whole = base_distribution, ComposeTransform(self.transforms)
+        shape = (*base.batch_shape, *base.event_shape)
+        needed = whole.domain.event_dim
+        if len(shape) < needed:
+            raise ShapeError(
+                f"TransformedDistribution: the base has the shape {shape}, and the transforms take {needed} axes or "
+                "more: base.expand() gives it others"
+            )
+        forward = whole.forward_shape(shape)
+        larger = whole.inverse_shape(forward)
+        if larger != shape:
+            base = base.expand(larger[: len(larger) - len(base.event_shape)])
+        more = needed - len(base.event_shape)
+        if more > 0:
+            base = Independent(base, more)
+        self.base_dist = base
+        events = whole.codomain.event_dim + max(len(base.event_shape) - needed, 0)
+        cut = len(forward) - events
+        super().__init__(forward[:cut], forward[cut:], validate_args)
+        self.has_rsample = base.has_rsample  # type: ignore[misc]
+        last = self.transforms[-1].codomain if self.transforms else base.support
+        self.support = c.independent(last, len(self._event_shape) - last.event_dim) if last is not None else None
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        with no_grad():
+            x = self.base_dist.sample(sample_shape)
+            for t in self.transforms:
+                x = t(x)
+            return x.detach()
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        x = self.base_dist.rsample(sample_shape)
+        for t in self.transforms:
+            x = t(x)
+        return x
+
+    def log_prob(self, value: Any) -> Tensor:
+        y = self._check_value(value)
+        n = len(self._event_shape)
+        total: Any = 0.0
+        for t in reversed(self.transforms):
+            x = t.inv(y)
+            n += t.domain.event_dim - t.codomain.event_dim
+            total = total - summed(t.log_abs_det_jacobian(x, y), n - t.domain.event_dim)
+            y = x
+        found: Tensor = total + summed(self.base_dist.log_prob(y), n - len(self.base_dist.event_shape))
+        return found
+
+    def _turned(self, p: Tensor) -> Tensor:
+        """1 - p where the transforms turn numbers round."""
+        sign: Any = 1
+        for t in self.transforms:
+            sign = sign * t.sign
+        return p if isinstance(sign, int) and sign == 1 else sign * (p - 0.5) + 0.5
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        for t in reversed(self.transforms):
+            x = t.inv(x)
+        return self._turned(self.base_dist.cdf(x))
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        x = self.base_dist.icdf(self._turned(p))
+        for t in self.transforms:
+            x = t(x)
+        return x
+
+    def expand(self, batch_shape: Iterable[int]) -> Self:
+        shape = (*batch_shape, *self._event_shape)
+        for t in reversed(self.transforms):
+            shape = t.inverse_shape(shape)
+        base = self.base_dist.expand(shape[: len(shape) - len(self.base_dist.event_shape)])
+        found = type(self).__new__(type(self))
+        TransformedDistribution.__init__(found, base, self.transforms, self._checks)
+        return found
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.base_dist!r}, {self.transforms!r})"
