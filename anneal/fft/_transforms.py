@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.fft._host import complex_to_complex, complex_to_real, real_to_complex
 from anneal.ops import axis_of, checked
 from anneal.tensor import Tensor, dtypes
@@ -63,10 +63,9 @@ def _back(y: Tensor, x: Tensor) -> Tensor:
 def _of_pairs(x: Tensor) -> int:
     """The axes of the complex tensor that the pairs of x stand for."""
     if x.ndim < 2 or x.shape[-1] != 2:
-        raise ShapeError(
+        raise PositionError(
             f"fft: takes pairs of real and imaginary parts, a last axis of 2, not shape {x.shape}; pairs(x) makes "
-            "them of "
-            "real numbers, and rfft takes those"
+            "them of real numbers, and rfft takes those"
         )
     return x.ndim - 1
 
@@ -139,7 +138,7 @@ def _c2c(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor
 def _r2c(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
     """The half of the transform, of the last of the axes; its conjugate if `inverse`."""
     if not x.ndim:
-        raise ShapeError("fft: a tensor of shape () has no axis to transform")
+        raise PositionError("fft: a tensor of shape () has no axis to transform")
     dims, sizes = _axes(dim, s, x.ndim)
     r = _floats(x)
     for axis, n in zip(dims, sizes, strict=True):

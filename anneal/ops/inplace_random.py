@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import checked, is_tensor
 from anneal.ops.inplace import changed, need_changeable
-from anneal.ops.random import Generator, normal, rand, randint
+from anneal.ops.random import Generator, bernoulli, normal, rand, randint
 from anneal.uop import dtypes
 
 if TYPE_CHECKING:
@@ -148,8 +148,9 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
     need_changeable(x, "bernoulli_")
     if not is_tensor(p) and not (isinstance(p, (int, float)) and 0 <= p <= 1):
         raise ShapeError(f"bernoulli_: p lies in 0 to 1, not {p!r}")
-    drawn = rand(*x.shape, device=x.device, generator=generator) < (p.detach() if is_tensor(p) else p)
-    return changed(x, "bernoulli_", drawn.cast(x.dtype))
+    if is_tensor(p):
+        return changed(x, "bernoulli_", bernoulli(p.expand(x.shape), generator=generator).cast(x.dtype))
+    return changed(x, "bernoulli_", (rand(*x.shape, device=x.device, generator=generator) < p).cast(x.dtype))
 
 
 @checked

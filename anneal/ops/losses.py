@@ -186,6 +186,8 @@ def cross_entropy(
     z = x - expand(top, x.shape)
     normaliser = alu(Op.LOG, (reduce_axis(alu(Op.EXP, (z,)), Op.ADD, (axis,)),))
     if t.dtype.is_float:
+        if ignore_index is not None and ignore_index >= 0:
+            raise ShapeError(f"{name}: ignore_index {ignore_index} names a class, and the target has probabilities")
         if target.shape != input.shape:
             raise ShapeError(f"{name}: probabilities have the input's shape {input.shape}, not {target.shape}")
         t = t.cast(x.dtype)

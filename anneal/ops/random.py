@@ -338,7 +338,11 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
             raise ShapeError(f"bernoulli: p lies in 0 to 1, not {p}")
         return (rand(*shape, device=device, generator=generator) < p).float()
     chances: Tensor = need_tensor("bernoulli", "p, unless it is a number,", p)
-    return (rand(*chances.shape, device=chances.device, generator=generator) < chances).cast(chances.dtype)
+    chances = chances.detach()
+    drawn = (rand(*chances.shape, device=chances.device, generator=generator) < chances).uop.cast(dtypes.int32)
+    right = ((chances >= 0) & (chances <= 1)).uop
+    drawn = refused("bernoulli", chances.device, drawn, right, "p lies in 0 to 1; these do not")
+    return chances._new_plain(drawn.cast(chances.dtype))
 
 
 @checked

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import ArgumentError, ShapeError
 from anneal.ops import DTypeLike, as_dtype, checked, i0e
 from anneal.tensor import Tensor
 
@@ -35,7 +35,7 @@ def _places(name: str, M: int, sym: bool, dtype: DTypeLike | None, device: str |
         raise ShapeError(f"{name}: a window has 0 elements or more, not {M}")
     kind = as_dtype("float32" if dtype is None else dtype)
     if not kind.is_float:
-        raise DTypeError(f"{name}: a window is made of floats, not {kind.name}")
+        raise ArgumentError(f"{name}: a window is made of floats, not {kind.name}")
     wide = kind if kind.bits >= 32 else as_dtype("float32")
     return Tensor.arange(M, device=device).cast(wide), float(max(1, M - 1 if sym else M))
 

@@ -108,6 +108,8 @@ CALLS = [
     "F.smooth_l1_loss(X, X, beta=-1)", "F.instance_norm(an.ones(1, 2, 1))", "an.native_layer_norm(X, (), None, None, 1e-5)",
     "an.native_layer_norm(X, (3,), None, None, 1e-5)", "an.cov(X[0], fweights=an.ones(4))", "X.mean(dtype=an.int64)", "an.flipud(an.tensor(1.0))",
     "an.roll(an.tensor(1.0), 0, 0)", "an.multinomial(an.zeros(3), 2).tolist()",
+    "an.bernoulli(an.tensor([0.5, 1.5])).tolist()", "an.bernoulli(an.tensor([0.5, an.nan])).tolist()", "F.cross_entropy(an.ones(2, 3), an.ones(2, 3), ignore_index=0)",
+    "an.fft.rfft(an.tensor(1.0))", "an.fft.fft(an.tensor(1.0))", "an.signal.windows.hann(3, dtype=an.int64)",
     "X.unfold(0, 3, 1)", "X.unfold(0, -1, 1)", "X.unfold(0, 1, 0)", "X.unfold(3, 1, 1)", "an.meshgrid(an.ones(2), indexing='no')",
     "F.scaled_dot_product_attention(X, X, X, attn_mask=an.ones(2, 3, 3), is_causal=True)", "F.cross_entropy(an.ones(2, 3), an.ones(2, 3), reduction='no')",
     "F.nll_loss(an.ones(2, 3), an.tensor([0, 1]), reduction='no')", "F.conv2d(an.ones(1, 1, 6, 7), an.ones(6, 1, 3, 3), dilation=3)",
