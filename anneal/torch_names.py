@@ -120,6 +120,7 @@ def randint(
     return _randint(low, high, size, **options)
 
 
+@checked
 def normal(
     mean: Any = 0.0,
     std: Any = 1.0,

@@ -396,36 +396,44 @@ def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor
 # -- like another -----------------------------------------------------------------------------------------------------
 
 
-def _alike(x: Tensor, value: Number, dtype: DTypeLike | None, requires_grad: bool | None) -> Tensor:
+def _alike(x: Tensor, value: Number, dtype: DTypeLike | None, requires_grad: bool | None, device: str | None) -> Tensor:
     kind = x.uop.dtype if dtype is None else as_dtype(dtype)
-    return x._made._fresh(broadcast(fitting("full_like", kind, value), x.shape), x.device, requires_grad)
+    return x._made._fresh(broadcast(fitting("full_like", kind, value), x.shape), device or x.device, requires_grad)
 
 
 @checked
-def zeros_like(x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Tensor:
+def zeros_like(
+    x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None, device: str | None = None
+) -> Tensor:
     """Zeros of this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros_like(Tensor([1, 2]))
     Tensor([0, 0], dtype=int32)
     """
-    return _alike(x, 0, dtype, requires_grad)
+    return _alike(x, 0, dtype, requires_grad, device)
 
 
 @checked
-def ones_like(x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Tensor:
+def ones_like(
+    x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None, device: str | None = None
+) -> Tensor:
     """Ones of this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.5, 2.5]).ones_like()
     Tensor([1., 1.], dtype=float32)
     """
-    return _alike(x, 1, dtype, requires_grad)
+    return _alike(x, 1, dtype, requires_grad, device)
 
 
 @checked
 def full_like(
-    x: Tensor, fill_value: Number, dtype: DTypeLike | None = None, requires_grad: bool | None = None
+    x: Tensor,
+    fill_value: Number,
+    dtype: DTypeLike | None = None,
+    requires_grad: bool | None = None,
+    device: str | None = None,
 ) -> Tensor:
     """One value everywhere, in this tensor's shape, dtype and device.
 
@@ -433,18 +441,20 @@ def full_like(
     >>> Tensor([1, 2]).full_like(7)
     Tensor([7, 7], dtype=int32)
     """
-    return _alike(x, fill_value, dtype, requires_grad)
+    return _alike(x, fill_value, dtype, requires_grad, device)
 
 
 @checked
-def empty_like(x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Tensor:
+def empty_like(
+    x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None, device: str | None = None
+) -> Tensor:
     """Another name of `zeros_like`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).empty_like().dtype
     dtypes.int32
     """
-    return _alike(x, 0, dtype, requires_grad)
+    return _alike(x, 0, dtype, requires_grad, device)
 
 
 def _sizes(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
@@ -502,8 +512,9 @@ def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
 
 
 @checked
-def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Any, ...]:
-    """Vectors as grids over their product; indexing "ij" keeps their order, "xy" exchanges the first two.
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
+    """Vectors, one by one or in a list, as grids over their product; indexing "ij" keeps their order, "xy" exchanges
+    the first two.
 
     >>> from anneal.tensor import Tensor
     >>> [t.shape for t in meshgrid(Tensor.arange(2), Tensor.arange(3))]
@@ -511,6 +522,8 @@ def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Any, ...]:
     """
     if indexing not in ("ij", "xy"):
         raise ShapeError(f'meshgrid: indexing is "ij" or "xy", not {indexing!r}')
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tuple(tensors[0])
     for t in tensors:
         need_tensor("meshgrid", "each argument", t)
         if t.ndim > 1:

@@ -36,8 +36,10 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
 
 @checked
 @in_single()
-def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
+def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The p-norm distances between the rows of (..., m, d) and of (..., n, d): (..., m, n).
+
+    torch's `compute_mode` says how, not what: any is computed by differences.
 
     >>> from anneal.tensor import Tensor
     >>> cdist(Tensor([[0.0, 0.0]]), Tensor([[3.0, 4.0], [0.0, 1.0]]))

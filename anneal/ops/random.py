@@ -462,25 +462,29 @@ def host_uniform(shape: tuple[int, ...], bound: float, dtype: DType = dtypes.flo
 
 
 @checked
-def rand_like(x: Tensor, dtype: DTypeLike | None = None) -> Tensor:
+def rand_like(
+    x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool = False, device: str | None = None
+) -> Tensor:
     """`rand` in this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).rand_like().shape
     (2,)
     """
-    return rand(*x.shape, dtype=_random_dtype(x, dtype), device=x.device)
+    return rand(*x.shape, dtype=_random_dtype(x, dtype), device=device or x.device, requires_grad=requires_grad)
 
 
 @checked
-def randn_like(x: Tensor, dtype: DTypeLike | None = None) -> Tensor:
+def randn_like(
+    x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool = False, device: str | None = None
+) -> Tensor:
     """`randn` in this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).randn_like().shape
     (2,)
     """
-    return randn(*x.shape, dtype=_random_dtype(x, dtype), device=x.device)
+    return randn(*x.shape, dtype=_random_dtype(x, dtype), device=device or x.device, requires_grad=requires_grad)
 
 
 def _random_dtype(x: Tensor, dtype: DTypeLike | None) -> DType:

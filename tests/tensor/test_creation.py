@@ -104,7 +104,20 @@ def test_random_tensors_have_the_asked_shape() -> None:
     assert sorted(Tensor.randperm(10).tolist()) == list(range(10))
 
 
+@pytest.mark.parametrize("name", ["zeros", "ones", "full", "empty", "rand", "randn"])
+def test_the_like_of_another_take_a_device_and_want_gradients(name: str) -> None:
+    x = Tensor([1.0, 2.0])
+    out = getattr(Tensor, f"{name}_like")(x, *([3.0] if name == "full" else []), device="cpu", requires_grad=True)
+    assert out.shape == (2,)
+    assert out.device == "cpu"
+    assert out.requires_grad
+    with pytest.raises(DeviceError, match="nowhere"):
+        getattr(x, f"{name}_like")(*([3.0] if name == "full" else []), device="nowhere").realize()
+
+
 def test_meshgrid() -> None:
+    a, b = Tensor([1, 2, 3]), Tensor([4, 5])
+    assert [t.tolist() for t in meshgrid([a, b])] == [t.tolist() for t in meshgrid(a, b)]
     for indexing in ("ij", "xy"):
         ours = meshgrid(Tensor.arange(2), Tensor.arange(3), indexing=indexing)
         theirs = np.meshgrid(np.arange(2), np.arange(3), indexing=indexing)  # type: ignore[call-overload]

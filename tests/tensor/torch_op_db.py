@@ -6,7 +6,6 @@ gradients.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import anneal
-from anneal import meshgrid, nn
+from anneal import nn
 from anneal.errors import UserError
 from anneal.nn import functional
 from anneal.tensor import DType, Tensor
@@ -34,11 +33,6 @@ IN_PLACE = {name: f"{name}_" for name in ("cauchy", "exponential", "geometric", 
 OF_PAIRS = tuple([f"fft.{kind}fft{axes}" for kind in ("", "i", "ir", "h") for axes in ("", "2", "n")])
 # Vectors have LAPACK's signs or their opposites: what torch's own tests look at (`output_process_fn_grad`) is compared.
 SIGNS = {"linalg.eigh", "linalg.svd", "svd"}
-# Arguments that we do not have, by the values that ask for what we do all the same.
-WITHOUT: dict[str, tuple[Any, ...]] = {
-    "return_indices": (False, True),  # the values come first
-    "stable": (True, False),
-}
 
 
 class Outcome(NamedTuple):
@@ -92,16 +86,13 @@ def _ours(x: Any, torch: Any, leaves: list[tuple[Tensor, Any]] | None) -> Any:
         return t
     if isinstance(x, torch.nn.PairwiseDistance):
         return nn.PairwiseDistance(x.norm, x.eps, x.keepdim)
-    if isinstance(x, torch.dtype):
-        return str(x).partition(".")[2]
+    if isinstance(x, (torch.dtype, torch.layout, torch.memory_format)):
+        return getattr(anneal, str(x).partition(".")[2])
     if isinstance(x, torch.Size):
         return tuple(x)
     if isinstance(x, (list, tuple)):
         return type(x)([_ours(y, torch, leaves) for y in x])
     return x
-
-
-_DROPPED = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
 
 
 def _flat(x: Any, torch: Any) -> list[Any]:
@@ -148,20 +139,7 @@ def outcomes(op: Any, torch: Any, ours: Callable[..., Any] | None = None) -> Ite
         leaves: list[tuple[Tensor, Any]] = []
         first = _ours(sample.input, torch, leaves)
         function, args = ours, [_ours(a, torch, leaves) for a in sample.args]
-        options = {n: _ours(a, torch, leaves) for n, a in sample.kwargs.items() if n not in _DROPPED}
-        known = inspect.signature(ours).parameters
-        values_alone = "return_indices" not in known and (
-            options.get("return_indices") is True or (op.name.find("adaptive_max_pool") >= 0 and args[1:] == [True])
-        )
-        for name, fine in WITHOUT.items():
-            if name in options and name not in known and any(options[name] is f or options[name] == f for f in fine):
-                del options[name]
-        if op.name == "cdist":
-            args = [a for a in args if not isinstance(a, str)]  # how, not what
-        if op.name.find("adaptive_max_pool") >= 0 and "return_indices" not in known:
-            args = args[:1]
-        if op.name == "flip" and "dims" in options:
-            args = [options.pop("dims")]
+        options = {n: _ours(a, torch, leaves) for n, a in sample.kwargs.items()}
         if op.name.endswith("_") and not op.name.endswith("__"):
             first = first.clone()
         if op.name == "as_strided" and sample.input.untyped_storage().nbytes() > sample.input.nbytes:
@@ -176,14 +154,10 @@ def outcomes(op: Any, torch: Any, ours: Callable[..., Any] | None = None) -> Ite
             first, args[0] = args[0], first  # op_db turns them round
         if op.name in ("einsum",):
             first, args = args[0], list(first)
-        if ours is meshgrid and isinstance(first, (list, tuple)):
-            first, args = first[0], [*first[1:], *args]
         try:
             got = function(first, *args, **options)
             if op.name in SIGNS:
                 got, expected = sample.output_process_fn_grad(got), sample.output_process_fn_grad(expected)
-            if values_alone:
-                expected = expected[0]
             if op.variant_test_name == "grad_oriented":  # of linalg.lstsq: the first two results alone
                 got = got[: len(expected)]
             drawn = op.name in DRAWN or bool(options.get("dropout_p"))
