@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.ops.homes import FAMILIES
+from anneal.ops import FAMILIES
 from anneal.tensor import DType
 from anneal.tensor import Tensor as Tensor
 from anneal.tensor import dtypes as dtypes

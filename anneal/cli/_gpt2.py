@@ -87,7 +87,7 @@ def sample(options: Options) -> int:
         check_writable(options.record)
     if not (0 < options.temperature < float("inf")):
         raise SettingError(
-            f"--temperature {options.temperature:g} is not a number above 0; --greedy takes the likeliest"
+            f"--temperature {options.temperature:g} is not a number above 0; --greedy takes the most likely token"
         )
     with settings.override(**choose_device(options.device, options.adapter)):
         from anneal.backend import get_device

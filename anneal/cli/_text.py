@@ -94,7 +94,7 @@ def speak(options: Options) -> int:
         raise suggest("model that speaks", options.model, SPEAKING)
     if not 0 < options.temperature < float("inf"):
         raise SettingError(
-            f"--temperature {options.temperature:g} is not a number above 0; --greedy takes the likeliest"
+            f"--temperature {options.temperature:g} is not a number above 0; --greedy takes the most likely character"
         )
     if options.record is not None:
         if options.record.suffix != ".zip":

@@ -133,7 +133,7 @@ class _Backward:
     def __init__(self, module: Module, first: list[Callable[..., Any]], last: list[Callable[..., Any]]) -> None:
         self.module, self.first, self.last = module, first, last
         self.inputs = 0  # arguments of the call
-        self.begun = False  # whether one of them wants a gradient
+        self.begun = False  # whether one of them requires a gradient
         self.came: tuple[Any, ...] | None = None  # the results' gradients, until those of the arguments come
 
     def begin(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -263,8 +263,8 @@ class Hooked:
         that it gives replaces `grad_input`.
 
         Both are tuples with an entry for each positional argument, and each result: a tensor or None. Where no argument
-        wants a gradient all of `grad_input` is None. The hook is called when a graph of gradients is built, so of what
-        `jit` captures only then. Raises GradientError, in `backward`, for a wrong number or shape.
+        requires a gradient all of `grad_input` is None. The hook is called when a graph of gradients is built: under
+        `jit`, when it captures. Raises GradientError, in `backward`, for a wrong number or shape.
 
         Args:
             hook: the function.

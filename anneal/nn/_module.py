@@ -570,7 +570,7 @@ def _named(module: Module, what: str, target: str, found: Mapping[str, Tensor]) 
 
 
 def _load(t: Tensor, value: Tensor | npt.NDArray[Any]) -> None:
-    if not isinstance(value, (Tensor, np.ndarray)) and hasattr(value, "detach"):  # torch's, which may want a gradient
+    if not isinstance(value, (Tensor, np.ndarray)) and hasattr(value, "detach"):  # torch's, may require a gradient
         value = value.detach().cpu()
     if isinstance(value, Tensor) and value.device == t.device:
         t.assign(value.detach())

@@ -29,6 +29,7 @@ from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.homes import FAMILIES
 
 __all__ = [
+    "FAMILIES",
     "HELD",
     "MODES",
     "Array",

@@ -275,7 +275,7 @@ class Handle:
                 v._base = View(heir, v._base.recipe, v._base.step)
 
     def _is_plain(self) -> bool:
-        """Whether it is as an op gives it: nothing is known of it but its node, and whether it wants a gradient."""
+        """Whether it is as an op gives it: nothing is known of it but its node, and whether it requires a gradient."""
         return self._grad is None and self._alias is None and not self._spent and self._leaf is not self._wants
 
     if not TYPE_CHECKING:
@@ -310,7 +310,7 @@ class Handle:
         raise NotImplementedError
 
 
-_node_of = vars(Handle)["uop"].__get__  # of one that has a node: it asks nobody
+_node_of = vars(Handle)["uop"].__get__  # of one that has a node, without a look at anything else
 
 
 def _is_lazy(t: Handle) -> bool:

@@ -335,7 +335,7 @@ class Numbering:
         if not _carried:
             return []
         plain = [t for r, line in self.plain if line in _carried and _graph_of(t := r()) is not None and t is not None]
-        # the graph of one that wants a gradient is wanted as it is
+        # one that requires a gradient keeps its graph as it is
         found = [t for r in self.tensors if (t := r()) is not None and not t._wants]
         live = [(t, t.late) for t in found]
         kept = [t for t, late in live if late is not None and late.line in _carried and late.numbering is self]

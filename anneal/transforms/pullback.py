@@ -1,7 +1,7 @@
 """Reverse mode over the graph itself: one walk from the result to the targets, adding up what each node's rule gives.
 
 There is no tape. The rules are algebra (`gradient.upat`); the cotangents they give are ordinary nodes beside the
-forward ones, so the scheduler may fuse across the seam. A cotangent of shape `()` stands for the same number
+forward ones, so the scheduler may fuse forward and backward work. A cotangent of shape `()` stands for the same number
 everywhere: the seed of a scalar loss stays one constant until something needs its shape.
 """
 

@@ -71,7 +71,7 @@ class Trace:
     # -- the call -------------------------------------------------------------------------------------------------
 
     def variables(self, argument: Any, where: str) -> Any:
-        """`argument` with its float leaves replaced by stand-ins of the same values, which want a gradient."""
+        """`argument` with its float leaves replaced by stand-ins of the same values, which require gradients."""
         return rebuild(
             argument,
             iter([self._variable(v, p) for p, v in zip(paths_of(argument, where), flatten(argument), strict=True)]),

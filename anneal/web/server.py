@@ -462,7 +462,7 @@ async def _run_kernel(request: Request) -> Response:
 
 
 async def _again(request: Request) -> Response:
-    """Resurrect a run: the same model with the same options; with `weights` from those that it ended with."""
+    """Re-run: the same model with the same options; with `weights` from those that it ended with."""
     studio = _studio(request)
     found = await run_in_threadpool(_studio(request).runs.one, request.path_params["id"])
     options = ((found or {}).get("config") or {}).get("options")

@@ -141,7 +141,7 @@ def test_ctrl_c_keeps_what_was_said(folder: Path, tmp_path: Path) -> None:
     manual_seed(1)
     model = nn.GPT(vocab_size=257, block_size=4096, n_layer=2, n_head=2, n_embd=64)
     table = model.wte.weight.numpy()
-    table[256] = 0.0  # <|endoftext|> is never among the 40 likeliest: the text goes on until it is stopped
+    table[256] = 0.0  # <|endoftext|> is never among the 40 most likely: the text goes on until it is stopped
     model.wte.weight.assign(table)
     write_checkpoint(model, big)
     for name in ("vocab.json", "merges.txt"):
@@ -203,7 +203,9 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Pa
         assert text in outcome.err
         assert "Traceback" not in outcome.err
 
-    check(2, "--temperature 0 is not a number above 0; --greedy takes the likeliest", folder, "--temperature", "0")
+    check(
+        2, "--temperature 0 is not a number above 0; --greedy takes the most likely token", folder, "--temperature", "0"
+    )
     check(2, "--top-k", folder, "--top-k", "-1")
     check(2, "--max-tokens", folder, "--max-tokens", "0")
     check(

@@ -33,14 +33,14 @@ def gpt2_sample(
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", metavar="N", min=1, max=MOST, help="Tokens to add at most.")
     ] = 100,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most likely token.")] = False,
     temperature: Annotated[
         float, typer.Option("--temperature", metavar="X", help="Below 1 tamer, above 1 wilder.")
     ] = 1.0,
     top_k: Annotated[
         int,
         typer.Option(
-            "--top-k", metavar="N", min=0, max=MOST, help="Choose among so many of the likeliest tokens; 0: among all."
+            "--top-k", metavar="N", min=0, max=MOST, help="Sample from the N most likely tokens; 0: from all."
         ),
     ] = 40,
     seed: Annotated[
@@ -62,7 +62,7 @@ def gpt2_sample(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a text. The first time GPT-2 small is downloaded, 548 MB. Ctrl-C stops and keeps what was said."""
+    """Continue a text. Downloads GPT-2 small the first time, 548 MB. Ctrl-C stops and keeps the text so far."""
     from anneal.cli._gpt2 import Options
     from anneal.cli._gpt2 import sample as run
 

@@ -21,9 +21,7 @@ def kernels(
     model: Traceable,
     step: Annotated[bool, typer.Option("--step", help="The whole training step instead of the forward pass.")] = False,
     batch: Batch = None,
-    time: Annotated[
-        bool, typer.Option("--time", help="Run the kernels and show what each takes, the dearest first.")
-    ] = False,
+    time: Annotated[bool, typer.Option("--time", help="Run the kernels and show their times, slowest first.")] = False,
     device: Annotated[
         Device | None,
         typer.Option(

@@ -42,10 +42,10 @@ def run_llama2c(
         ),
     ] = None,
     temperature: Annotated[
-        float, typer.Option("--temperature", metavar="X", min=0, help="0 takes the likeliest token.")
+        float, typer.Option("--temperature", metavar="X", min=0, help="0 takes the most likely token.")
     ] = 1.0,
     top_p: Annotated[
-        float, typer.Option("--top-p", metavar="X", help="Choose among the likeliest that have this much.")
+        float, typer.Option("--top-p", metavar="X", help="Sample from the likely tokens that add up to X.")
     ] = 0.9,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Another seed, another text.")
@@ -78,9 +78,9 @@ def run_text(
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, max=MOST, help="Characters to add.")] = 200,
     temperature: Annotated[float, typer.Option("--temperature", help="Below 1 tamer, above 1 wilder.")] = 1.0,
     top_k: Annotated[
-        int, typer.Option("--top-k", min=0, max=MOST, help="Choose among so many of the likeliest; 0: among all.")
+        int, typer.Option("--top-k", min=0, max=MOST, help="Sample from the N most likely; 0: from all.")
     ] = 0,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest.")] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most likely character.")] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Another seed, another text.")] = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
@@ -90,7 +90,7 @@ def run_text(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a text, character by character, by a model of examples/ that was trained. Ctrl-C stops."""
+    """Continue a text, character by character, with a trained model of examples/. Ctrl-C stops."""
     from anneal.cli._text import Options, speak
 
     options = Options(

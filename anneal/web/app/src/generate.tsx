@@ -58,11 +58,11 @@ export function GenerateView({ route }: { route: Route }) {
             {small && <label class="field wide"><span>Weights</span><select name="weights">{learnt.map(([v, text]) => <option value={v}>{text}</option>)}<option value="">none: it has not learnt anything</option></select></label>}
             <label class="field"><span>Tokens</span><input name="max_tokens" type="number" min="1" max="1024" defaultValue="40" /></label>
             <label class="field"><span>Temperature</span><input name="temperature" type="number" min="0.05" step="0.05" defaultValue="1" /></label>
-            <label class="field"><span>Among the likeliest</span><input name="top_k" type="number" min="0" defaultValue="40" /></label>
+            <label class="field"><span>Top-k</span><input name="top_k" type="number" min="0" defaultValue="40" /></label>
             <label class="field"><span>Seed</span><input name="seed" type="number" min="0" defaultValue="0" /></label>
             <label class="field"><span>Device</span><select name="device"><option value="auto">auto</option><option value="cpu">cpu</option><option value="webgpu">webgpu</option></select></label>
-            <label class="check"><input type="checkbox" name="greedy" /><span>always the likeliest</span></label>
-            <button type="submit" class="primary" disabled={!!live}>Go on</button>
+            <label class="check"><input type="checkbox" name="greedy" /><span>Greedy</span></label>
+            <button type="submit" class="primary" disabled={!!live}>Generate</button>
             {live && <button type="button" onClick={() => send("POST", `/api/jobs/${id}/stop`).catch((x: Error) => setError(x.message))}>Stop</button>}
           </form>
           {error && <p class="bad pad" role="alert">{error}</p>}

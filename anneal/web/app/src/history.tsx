@@ -93,8 +93,8 @@ function Both({ a, b }: { a: Bundle; b: Bundle | null }) {
           {b && <Differences a={a} b={b} />}
           {!b && (
             <div class="buttons">
-              <button type="button" class="primary" onClick={() => again(false)}>Resurrect: run it again</button>
-              {a.weights && <button type="button" onClick={() => again(true)}>Go on from its weights</button>}
+              <button type="button" class="primary" onClick={() => again(false)}>Re-run</button>
+              {a.weights && <button type="button" onClick={() => again(true)}>Continue from its weights</button>}
               <a class="button" href={link("t", a.model, { steps: a.steps ?? null, batch: a.batch ?? null, lr: a.lr ?? null, seed: a.seed ?? null })}>With other options</a>
               <a class="button" href={link("v", a.model)}>Its graph</a>
             </div>

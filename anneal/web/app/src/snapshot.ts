@@ -1,4 +1,4 @@
-// A page of one view has the answers that it shows in itself (anneal/web/snapshots.py), and asks nobody.
+// A page of one view is self-contained: it holds the answers that it shows (anneal/web/snapshots.py).
 interface Kept { view: string; made: number; answers: Record<string, unknown>; files: Record<string, string> }
 
 let kept: Kept | null = null;
