@@ -26,7 +26,7 @@ from anneal.ops.arguments import (
 from anneal.ops.axes import Shape, axes_of, axis_of, broadcast_shapes, int_args, one_of
 from anneal.ops.data import HELD, Array, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
 from anneal.ops.grad_mode import grad_enabled, no_grad
-from anneal.ops.homes import FAMILIES
+from anneal.ops.homes import FAMILIES as FAMILIES
 
 __all__ = [
     "FAMILIES",
