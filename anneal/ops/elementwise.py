@@ -180,7 +180,7 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
         a, b = b, a
     u = elementwise(Op.DIV, (a, b), shape)
     below = (x if swap else o).uop
-    if below.op in _EXPONENTIAL and (x.requires_grad or o.requires_grad):
+    if below.op in _EXPONENTIAL and (x._wants or o._wants):
         u = _over_exp(u, a, below)
     return x._new(u, o)
 
@@ -248,7 +248,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
     if a.dtype.is_float:
         rest = alu(Op.MOD, (_size(a), _size(b)))
         out = x._new(broadcast(where_node(_has_sign(a), alu(Op.NEG, (rest,)), rest), shape), o)
-        if not out.requires_grad:
+        if not out._wants:
             return out
         times = alu(Op.TRUNC, (elementwise(Op.DIV, (a, b), shape),))
         same = elementwise(Op.SUB, (a, alu(Op.MUL, (UOp(Op.DETACH, a.dtype, (times,)), broadcast(b, shape)))), shape)
@@ -306,7 +306,7 @@ def one_over(x: Tensor) -> Tensor:
     """1 / x."""
     below = real_node(x)
     u = alu(Op.RECIP, (below,))
-    if below.op in _EXPONENTIAL and x.requires_grad:
+    if below.op in _EXPONENTIAL and x._wants:
         u = _over_exp(u, const(u.dtype, 1), below)
     return x._new(u)
 
@@ -400,7 +400,7 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
     if min is None and max is None:
         raise DTypeError("clamp: give min, max, or both")
     out = clipped(x, min, max)
-    if not out.requires_grad:
+    if not out._wants:
         return out
     if not isinstance(min, (*_SCALARS, type(None))) or not isinstance(max, (*_SCALARS, type(None))):
         out = x if min is None else halved(binary(x, "clamp", Op.MAX, min))
@@ -430,7 +430,7 @@ def clipped(x: Tensor, min: Operand | None, max: Operand | None) -> Tensor:
 def halved(out: Tensor) -> Tensor:
     """The larger or smaller of two with half of the gradient for each at a tie, also where one is a constant."""
     u = out.uop
-    if not out.requires_grad or u.op not in (Op.MAX, Op.MIN) or not u.src[1].is_const:
+    if not out._wants or u.op not in (Op.MAX, Op.MIN) or not u.src[1].is_const:
         return out
     a, c = u.src
     beyond = alu(Op.LT, (a, c) if u.op is Op.MAX else (c, a))
@@ -442,7 +442,7 @@ def by_slopes(out: Tensor, *pairs: tuple[Tensor, Tensor]) -> Tensor:
     """`out` with a gradient of its own: a slope for each of the tensors that it was computed from."""
     total = None
     for x, slope in pairs:
-        if x.requires_grad:
+        if x._wants:
             u, s = (broadcast(t.uop.cast(out.uop.dtype), out.uop.shape) for t in (x, slope))
             part = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, u, s), ("slope", ()))
             total = part if total is None else total + part
@@ -481,7 +481,7 @@ def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:
         p, ua, ub = (broadcast(u, shape) if u.shape else u for u in (p, ua, ub))
     u = elementwise(Op.WHERE, (p, ua, ub), shape)
     for kept, left, t in ((ua, ub, tb), (ub, ua, ta)):
-        if u is kept and u is not left and t.requires_grad:
+        if u is kept and u is not left and t._wants:
             # a constant condition leaves an operand out; its gradient is zero all the same
             u = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, left), ("chosen", ()))
     return x._new(u, ta, tb)
@@ -492,7 +492,7 @@ def beside(u: UOp, *left: Tensor) -> UOp:
     missing.
     """
     for t in left:
-        if t.requires_grad:
+        if t._wants:
             u = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, t.uop), ("beside", ()))
     return u
 

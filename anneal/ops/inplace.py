@@ -33,7 +33,7 @@ def _kind(dtype: DType) -> int:
 
 def need_changeable(x: Tensor, name: str) -> None:
     """Raise GradientError for a leaf whose gradient is wanted and which somebody may have computed with."""
-    if x.requires_grad and x.is_leaf and grad_enabled():
+    if x._wants and x._leaf and grad_enabled():
         raise GradientError(
             f"{name}: a leaf that requires a gradient cannot be changed in place; use .clone() first, or no_grad()"
         )
@@ -58,13 +58,13 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
     if x._base is not None and x._is_part():
         _change_root(x, name, u, new)
         return x
-    if grad_enabled() or not x.requires_grad:
-        if new.requires_grad and is_realized(u):
+    if grad_enabled() or not x._wants:
+        if new._wants and is_realized(u):
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))  # a leaf's memory: its gradient goes on through a node of its own
-        here.context.tensors.flags += x._wants is not new.requires_grad
-        x._wants, x._leaf, x._spent = new.requires_grad, new.is_leaf, False
+        here.context.tensors.flags += x._wants is not new._wants
+        x._wants, x._leaf, x._spent = new._wants, new._leaf, False
         x._take(u)
-    elif x.is_leaf:
+    elif x._leaf:
         x.assign(x._new_plain(u))
     else:
         # values that nobody records: the gradient goes to what the tensor was computed from, as it did before
@@ -78,7 +78,7 @@ def _change_root(x: Tensor, name: str, u: UOp, new: Tensor) -> None:
     assert link is not None
     root: Any = link.root
     whole = link.recipe.written(name, root.uop, u)
-    if link.recipe.detached or (x.is_leaf and x.requires_grad):
+    if link.recipe.detached or (x._leaf and x._wants):
         with no_grad():
             changed(root, name, root._new_plain(whole))
     else:

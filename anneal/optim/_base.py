@@ -329,7 +329,8 @@ class Optimizer:
     def _apply(self, results: Sequence[Tensor]) -> None:
         """Update the parameters by their gradients, and compute."""
         # what a parameter is a part of changes too
-        parts = any(t._base is not None and t._is_part() for group in self.param_groups for t in group["params"])
+        linked = [t for group in self.param_groups for t in group["params"] if t._base is not None]
+        parts = any(t._is_part() for t in linked)
         numbering = numbering_of() if self._follows() and not parts else None
         found = None if numbering is None else self._known(numbering)
         # Nothing asks for a gradient through what is computed here: memory shall not keep the graph of the step.
@@ -392,7 +393,7 @@ class Optimizer:
             places = {id(t): n for n, t in enumerate(inputs)}
             made.update(self._updated())
             known = [
-                t for t, u in made.items() if id(t) in places and t.device == inputs[0].device and u.op not in _VIEWS
+                t for t, u in made.items() if id(t) in places and t._device == inputs[0]._device and u.op not in _VIEWS
             ]
             if len(known) < len(made):
                 return None

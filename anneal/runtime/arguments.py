@@ -47,7 +47,7 @@ def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> 
                 realize([value])
                 shape = value.uop.shape
             shape = mapped(shape, lambda n: unbound(n, bound))
-        return ("T", shape, value.uop.dtype, value.device)
+        return ("T", shape, value.uop.dtype, value._device)
     if isinstance(value, (list, tuple)):
         return (type(value).__name__, *[flatten(v, tensors, bound) for v in value])
     if isinstance(value, dict):

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from io import IOBase
+from operator import is_
 from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -94,7 +95,7 @@ class Guards:
             now = getattr(owner, name, _MISSING)
             if now is not value and not _equal(now, value):
                 return True
-        return any(contents.changed() for contents in self._contents)
+        return any([contents.changed() for contents in self._contents])  # noqa: C419  # a generator takes longer
 
     def failure(self) -> Failure | None:
         """The first thing that is another now; None if all is as it was."""
@@ -357,14 +358,10 @@ class _Items(_Contents):
 class _Objects(_Items):
     """Of a list, by what stands there, whatever that is equal to."""
 
-    __slots__ = ("_ids",)
-
-    def __init__(self, value: Any, before: list[Any]) -> None:
-        super().__init__(value, before)
-        self._ids = list(map(id, before))
+    __slots__ = ()
 
     def changed(self) -> bool:
-        return list(map(id, self._value)) != self._ids
+        return len(self._value) != len(self._before) or not all(map(is_, self._value, self._before))
 
 
 class Draws:

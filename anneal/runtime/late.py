@@ -52,6 +52,8 @@ PLAIN = frozenset(
     (bool, int, str, type(None), DType, Place, type(Ellipsis))
 )  # classes whose values a key has as they are
 
+_ARENA = arena()  # another one is in force only where ops run at once
+
 # what a call gave: `_Entry`s; of composites lists of templates
 _calls: Recent[Any, Any] = Recent(_MAX_CALLS, forget_masks)
 _runs: Weighed[Any, Any] = Weighed(256, 1 << 17)  # launches that late tensors asked for, by their templates
@@ -96,6 +98,7 @@ WITH_CODES.append(forget)
 class _Entry:
     """What a call gave: tensors of these templates, by the classmethod that makes them, or one of its arguments."""
 
+    one: tuple[Any, ...] | None  # the result of a call that gives a new tensor, and changes nothing
     results: list[tuple[Any, ...]]  # (class, template, requires_grad), or (number of an argument,)
     many: Any  # None for one result; else what makes the nest of tuples and lists of them
     line: tuple[CodeType | None, int]
@@ -187,10 +190,12 @@ def call(
     if at_once(state):
         return _plainly(run, args, options) if refused is None else run(*args, **options)
     f, code, named = _place()
-    n = numbering_of((code, f.f_lasti), state)
-    if n is None:
-        return _plainly(run, args, options) if refused is None else run(*args, **options)
-    at = arena()._here
+    n = state["numbering"]()
+    if n is None or n.nbytes > n.limit:
+        n = numbering_of((code, f.f_lasti), state)
+        if n is None:
+            return _plainly(run, args, options) if refused is None else run(*args, **options)
+    at = _ARENA._here
     key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, state["grad"], state["wraps"]]
     tensors: list[Handle] = []
     ok = True
@@ -218,7 +223,7 @@ def call(
         key += (tensors[0]._leaf, tensors[0]._spent)
     whole = tuple(key)
     entry = _calls[whole]
-    if entry is None or (entry.checks and not _hold(n, entry)) or not _alone(entry, tensors):
+    if entry is None or (entry.checks and not _hold(n, entry)) or (entry.changed and not _alone(entry, tensors)):
         begun = time.perf_counter()
         result, why = _learn(n, whole, tensors, run, args, options, (f.f_code, f.f_lineno), refused is not None)
         n.missed(begun, f"{function.__name__} {why}")
@@ -237,20 +242,36 @@ def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
 
 def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[..., Any]) -> Any:
     """The results of a known call, late; arguments that it changes are changed."""
-    device, out = tensors[0]._device, []
-    new: list[ref[Handle]] = []
+    device = tensors[0]._device
+    if entry.one is not None:
+        cls, template, wants = entry.one
+        t = cls._late(Late(n, template, entry.line), device, wants)
+        r = ref(t)
+        n.tensors.append(r)
+        if entry.given is not None:
+            if len(tensors) == 1:
+                x = tensors[0]
+                (n.log or n.begin_log()).append((run, entry.given, None if x._leaf else ref(x), r))
+            else:
+                refs = [None if x._leaf else ref(x) for x in tensors]
+                (n.log or n.begin_log()).append((run, entry.given, *refs, r))
+        if entry.steps is not None:
+            t._part_of(tensors[0], entry.steps[0])
+        return t
+    out = []
     for made in entry.results:
         if len(made) == 1:
             out.append(tensors[made[0]])
             continue
         cls, template, wants = made
         t = cls._late(Late(n, template, entry.line), device, wants)
-        r = ref(t)
-        n.tensors.append(r)
-        new.append(r)
+        n.tensors.append(ref(t))
         out.append(t)
     if entry.given is not None:
-        n.log.calls.append((run, entry.given, tuple(map(ref, tensors)), new))
+        new = [t for t, made in zip(out, entry.results, strict=True) if len(made) > 1]
+        new += [tensors[i] for i, _, flags in entry.changed if flags is not None]
+        refs = [None if x._leaf else ref(x) for x in tensors]
+        (n.log or n.begin_log()).append((run, entry.given, *refs, *map(ref, new)))
     if entry.steps is not None:
         for t, step in zip(out, entry.steps, strict=True):
             if step is not None:
@@ -258,7 +279,6 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[...
     for i, template, flags in entry.changed:
         t = tensors[i]
         if flags is not None:
-            new.append(ref(t))
             if is_computed_late(t) or not is_realized(t.uop):
                 outdate_captures("a lazy tensor was assigned")
             here.context.tensors.flags += t._wants is not flags[0]
@@ -364,12 +384,13 @@ def _tried(
     new = [(t, made[1]) for t, made in zip(results, found, strict=True) if len(made) > 1]
     new += [(tensors[i], template) for i, template, flags in changed if flags is not None]
     said = None
-    if any(t.requires_grad for t, _ in new):
+    if any(t._wants for t, _ in new):
         mine = [i for i, _, flags in changed if flags is not None]
         said = Given(args, options, tensors, [n.learn(u) for u in given], [len(made) > 1 for made in found], mine)
-        n.log.calls.append((run, said, tuple(map(ref, tensors)), [ref(t) for t, _ in new]))
+        (n.log or n.begin_log()).append((run, said, *map(ref, tensors), *[ref(t) for t, _ in new]))
     _make_room()
-    _calls[key] = _Entry(found, many, line, changed, looks, said, steps if any(steps) else None)
+    one = found[0] if many is None and len(found[0]) > 1 and not changed else None
+    _calls[key] = _Entry(one, found, many, line, changed, looks, said, steps if any(steps) else None)
     for t, template in new:
         n.nodes[template] = t.uop
         become_late(t, Late(n, template, line))

@@ -80,37 +80,22 @@ def _carry(lines: Iterable[Line]) -> None:
     _carried.update(lines)
 
 
-class Log:
-    """The calls of tensors that a gradient flows through that were made while a numbering was in force (`uses.py`). It
-    holds no tensor and no memory.
-
-    Args:
-        n: the numbering.
+class Log(list[tuple[Any, ...]]):
+    """The calls of tensors that a gradient flows through that were made while a numbering was in force (`uses.py`), and
+    that one's leaves. It holds no tensor and no memory.
     """
 
-    __slots__ = ("_leaves", "_numbering", "calls")
+    __slots__ = ("leaves",)
 
-    def __init__(self, n: Numbering) -> None:
-        self._numbering = weakref.ref(n)
-        self._leaves: list[weakref.ref[UOp] | None] = []  # those that the numbering let go
-        self.calls: list[tuple[Any, Any, tuple[weakref.ref[Handle], ...], list[weakref.ref[Handle]]]] = []
-
-    def outlive(self, leaves: list[UOp | None]) -> None:
-        """The numbering is about to let these leaves go."""
-        if self.calls:
-            before = [*self._leaves, *[None] * (len(leaves) - len(self._leaves))]
-            rows = zip(leaves, before, strict=True)
-            self._leaves = [r if u is None else weakref.ref(u) for u, r in rows]
+    leaves: list[weakref.ref[UOp] | None]
 
     def node(self, template: UOp) -> UOp:
         """The node of a template. Raises LookupError where its memory went."""
         return _filled(template, self._leaf, {}) if mask_of(template) else template
 
     def _leaf(self, hole: UOp) -> UOp:
-        i, n = hole.arg[0], self._numbering()
-        leaf: UOp | None = None if n is None else n.leaves[i]
-        if leaf is None and i < len(self._leaves) and (r := self._leaves[i]) is not None:
-            leaf = r()
+        r = self.leaves[hole.arg[0]]
+        leaf: UOp | None = None if r is None else r()
         if leaf is None:
             raise LookupError(hole)
         return leaf
@@ -154,8 +139,7 @@ class Numbering:
         self.known: dict[UOp, UOp] = {}
         self.nodes: dict[UOp, UOp] = {}
         self.tensors: list[weakref.ref[Handle]] = []
-        self.log = Log(self)
-        here.logs.append(self.log)
+        self.log: Log | None = None  # from the first call on of a tensor that a gradient flows through
         self.plain: list[tuple[weakref.ref[Handle], Line]] = []  # that were late here
         self.misses, self.spent, self.why = (
             0,
@@ -167,9 +151,6 @@ class Numbering:
         self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
         self.origins = False  # whether a gradient goes on through some memory, or is a function's of Python
 
-    def __del__(self) -> None:
-        self.log.outlive(self.leaves)
-
     def missed(self, begun: float, why: str) -> None:
         """A call was made, for this reason.
 
@@ -180,6 +161,15 @@ class Numbering:
         self.misses += 1
         self.spent += time.perf_counter() - begun
         self.why = self.why or why
+
+    def begin_log(self) -> Log:
+        """The log, which was not begun, or is empty still."""
+        log = self.log
+        if log is None:
+            log = self.log = Log()
+            log.leaves = [u if u is None else weakref.ref(u) for u in self.leaves]
+            here.logs.append(log)
+        return log
 
     def hole(self, u: UOp) -> UOp:
         """The template of a BUFFER.
@@ -206,6 +196,8 @@ class Numbering:
             if storage.origin is not None or storage.derivative is not None:
                 self.origins = True
             self.leaves.append(flat)
+            if self.log is not None:
+                self.log.leaves.append(weakref.ref(flat))
             self.nbytes += storage.size * storage.dtype.itemsize
             self.known[flat] = hole
         if u is flat:
@@ -317,7 +309,6 @@ class Numbering:
             self._keep_graphs()
             self.retired = True
             needed, _ = self._needed()
-            self.log.outlive(self.leaves)
             self.leaves = [u if needed >> n & 1 else None for n, u in enumerate(self.leaves)]
             self.known, self.nodes, self.tensors = {}, {}, []
             _outlived.extend([(weakref.ref(u), line) for r, line in self.plain if (u := _graph_of(r())) is not None])
@@ -355,7 +346,6 @@ class Numbering:
         """Keep the memory that late tensors need, and no other."""
         with _expanding:
             self._keep_graphs()
-            self.log.outlive(self.leaves)
             needed, self.tensors = self._needed()
             self.known.clear()
             self.nodes.clear()
@@ -412,7 +402,7 @@ class Late:
                     raise
                 return t.uop  # another thread has computed it
             t.uop, t.late = u, None
-            if t.requires_grad and self.template in self.numbering.used:
+            if t._wants and self.template in self.numbering.used:
                 t._used = SEEN
             if self.numbering.retired:
                 _carry((self.line,))

@@ -2,8 +2,9 @@
 
 Two tensors of one expression are one node, and folding looks through nodes; so a graph does not say which tensor an op
 was called with. Who puts something between a tensor and its uses (`transforms/hooks.py`) has the calls with it made
-again. An entry of `Log.calls` is (function, what it was given, references to its tensors, and to its new
-ones). A tensor has one reference, which is there as long as the entry: its id tells tensors apart.
+again. An entry of a `Log` has the function, what it was given, and references to its tensors, then to its new ones
+(`_parts`); None may stand for a leaf, which no call makes. A tensor has one reference, which is there as long as the
+entry: its id tells tensors apart.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Given:
     ) -> None:
         self.args, self.options = _emptied(args), {k: _emptied(v) for k, v in options.items()}
         rows = zip(tensors, templates, strict=True)
-        self.tensors = [(template, type(t), t.requires_grad, t.device) for t, template in rows]
+        self.tensors = [(template, type(t), t._wants, t._device) for t, template in rows]
         self.results, self.changed, self.grad = results, changed, here.grad
 
     def made_again(self, log: Log, run: Callable[..., Any], given: Sequence[Handle | None]) -> list[Any]:
@@ -69,7 +70,7 @@ class Unknown:
 
     def __init__(self, n: Numbering, args: Any) -> None:
         self.n, self.became = n, []  # type: ignore[var-annotated]  # tensors that the call gave other values
-        self.tensors = [t for t in _flat(args) if isinstance(t, Handle) and t.requires_grad]
+        self.tensors = [t for t in _flat(args) if isinstance(t, Handle) and t._wants]
         self.nodes = [t.uop for t in self.tensors]
         self.used = [t._used or SEEN for t in self.tensors]
 
@@ -79,7 +80,7 @@ class Unknown:
             t._used = used
         if not noted:
             return
-        made = [t for t in (*_flat(result), *self.became) if isinstance(t, Handle) and t.requires_grad]
+        made = [t for t in (*_flat(result), *self.became) if isinstance(t, Handle) and t._wants]
         if made:
             _note(self.n, self.tensors, self.nodes, made)
 
@@ -96,7 +97,14 @@ def note_call(tensors: Sequence[Handle], nodes: Sequence[UOp], made: Sequence[Ha
 
 def _note(n: Numbering, tensors: Sequence[Handle], nodes: Sequence[UOp], made: Sequence[Handle]) -> None:
     given = list(map(n.learn, nodes)), [n.learn(t.uop) for t in made]
-    n.log.calls.append((None, given, tuple(map(weakref.ref, tensors)), list(map(weakref.ref, made))))
+    (n.log or n.begin_log()).append((None, given, *map(weakref.ref, tensors), *map(weakref.ref, made)))
+
+
+def _parts(call: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...], tuple[Any, ...]]:
+    """An entry of a log: its function, what that was given, references to its tensors and to its new ones."""
+    run, given, *refs = call
+    n = 1 if isinstance(given, weakref.ref) else len(given.tensors if isinstance(given, Given) else given[0])
+    return run, given, tuple(refs[:n]), tuple(refs[n:])
 
 
 class Calls:
@@ -112,7 +120,7 @@ class Calls:
         self._place = -1
         self.used = False  # whether there is a call with it
         for log in here.logs:
-            for i, (_, _, refs, made) in enumerate(log.calls):
+            for i, (_, _, refs, made) in enumerate(map(_parts, log)):
                 self.used |= any(r is mine for r in refs)
                 if any(r is mine for r in made):
                     self._logs, self._place, self.used = [], i + 1, False
@@ -123,7 +131,7 @@ class Calls:
 
     def begin_with(self, y: UOp, again: Callable[[Any], Handle]) -> None:
         """The first of them is one that gives the tensor another node, `y` or that of what `again` makes of it."""
-        self._logs[0].calls.insert(self._place, (again, weakref.ref(y), (self._mine,), [self._mine]))
+        self._logs[0].insert(self._place, (again, weakref.ref(y), self._mine, self._mine))
         if self.used:
             _made_again(self._logs)
 
@@ -140,7 +148,7 @@ def _made_again(logs: Iterable[Log]) -> None:
     here.defers, here.became = False, None
     try:
         for log in logs:
-            for run, given, refs, made in log.calls:
+            for run, given, refs, made in map(_parts, log):
                 results: list[Any] = []
                 tensors = [new.get(id(r)) for r in refs]
                 if isinstance(given, weakref.ref):
@@ -148,7 +156,7 @@ def _made_again(logs: Iterable[Log]) -> None:
                     if tensors[0] is not None:
                         results = [run(tensors[0])]
                     elif x is not None and u is not None:
-                        results = [_stand_in(type(x), u, True, x.device)]
+                        results = [_stand_in(type(x), u, True, x._device)]
                 elif tensors.count(None) < len(tensors):
                     known = isinstance(given, Given)
                     results = given.made_again(log, run, tensors) if known else _replaced(log, tensors, *given)
@@ -165,7 +173,7 @@ def _made_again(logs: Iterable[Log]) -> None:
         here.grad, here.defers, here.became = grad, defers, became
     for r, t in done.values():
         old = r()
-        if old is None or old._spent or not old.requires_grad:
+        if old is None or old._spent or not old._wants:
             continue
         storage = storage_of(old.uop)
         if storage is None:
@@ -188,7 +196,7 @@ def _replaced(log: Log, tensors: list[Any], given: list[UOp], made: list[UOp]) -
                 "a hook, or retain_grad, comes after a use of the tensor that does not show in the graph: register it "
                 "before the tensor is used"
             )
-        out.append(_stand_in(type(like), node, True, like.device))
+        out.append(_stand_in(type(like), node, True, like._device))
     return out
 
 

@@ -77,8 +77,9 @@ def backward(
     # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up
     # with it
     effects = here.effects
+    device = result._device
     with BUILDING, releasing(retain):
-        live = [t for t in (leaves() if inputs is None else _list(inputs)) if t.device == result.device]
+        live = [t for t in (leaves() if inputs is None else _list(inputs)) if t._device == device]
         # nothing was made of one that is late and was given to no op
         live = [t for t in live if t.late is None or t.late.is_used() or t is result]
         nodes = _nodes_of(live)
@@ -190,7 +191,7 @@ def _known(
         if template is not None:
             late, grad = Late(numbering, template, line), t._grad
             if grad is None or grad._wants or grad._is_part():
-                t._grad = grad = t._made._late(late, t.device, False)
+                t._grad = grad = t._made._late(late, t._device, False)
                 numbering.tensors.append(weakref.ref(grad))
             else:
                 become_late(grad, late)
@@ -227,7 +228,7 @@ def _check(result: Tensor) -> None:
             "backward: called a second time on the same result, which would add every gradient twice; "
             "use backward(retain_graph=True) the first time if that is meant, or compute the result again"
         )
-    if not result.requires_grad:
+    if not result._wants:
         raise GradientError(
             f"backward: {_text(result)} depends on no tensor with requires_grad=True; set it on the tensors whose "
             "gradient "

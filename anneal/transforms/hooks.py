@@ -126,7 +126,7 @@ def register_hook(x: Tensor, hook: Any) -> RemovableHandle:
     Tensor([18., 36.], dtype=float32)
     """
     _check("register_hook", x, hook)
-    if x.is_leaf:
+    if x._leaf:
         return RemovableHandle(_of_leaf(x).before, hook)
     return RemovableHandle(_of_result(x).before, hook)
 
@@ -144,7 +144,7 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Any) -> RemovableHandle:
     grad [2.0]
     """
     _check("register_post_accumulate_grad_hook", x, hook)
-    if not x.is_leaf:
+    if not x._leaf:
         raise GradientError("register_post_accumulate_grad_hook: only a leaf accumulates; use register_hook")
     return RemovableHandle(_of_leaf(x).after, hook)
 
@@ -162,7 +162,7 @@ def retain_grad(x: Tensor) -> None:
     Tensor([ 6., 12.], dtype=float32)
     """
     _check("retain_grad", x, print)
-    if x.is_leaf:
+    if x._leaf:
         return
     hooks = _of_result(x)
     if hooks.after:
@@ -180,7 +180,7 @@ def retain_grad(x: Tensor) -> None:
 
 def hooks_of(x: Tensor) -> Hooks | None:
     """The hooks of a tensor as it is."""
-    if x.is_leaf:
+    if x._leaf:
         return x._hooks if id(x) in here.context.tensors.hooked else None
     if x.late is not None:
         return None
@@ -201,12 +201,12 @@ def retains_grad(x: Tensor) -> bool:
     Args:
         x: the tensor.
     """
-    hooks = None if x.is_leaf else hooks_of(x)
+    hooks = None if x._leaf else hooks_of(x)
     return hooks is not None and bool(hooks.after)
 
 
 def _check(name: str, x: Tensor, hook: Any) -> None:
-    if not x.requires_grad:
+    if not x._wants:
         raise GradientError(f"{name}: a tensor of shape {x.shape} requires no gradient, and none will come")
     if not callable(hook):
         raise GradientError(f"{name}: the hook is a function, not {said(hook)}")

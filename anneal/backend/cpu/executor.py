@@ -8,8 +8,8 @@ import platform
 import time
 import warnings
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -197,11 +197,9 @@ class CpuBatch(Batch[Array]):
         if self._partial and self._composed_of != (made := [b.made for b, _ in self._partial]):
             self._streams, self._composed_of = None, made
 
-    @contextmanager
-    def _threads(self) -> Iterator[None]:
+    def _threads(self) -> AbstractContextManager[None]:
         """Threads are this batch's workers, or BLAS's own."""
-        with numpy_settings(), one_blas_thread() if self._on_workers else nullcontext():
-            yield
+        return numpy_settings(one_blas_thread() if self._on_workers else None)
 
     def run(self) -> None:
         self._settle()

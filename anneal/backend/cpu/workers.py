@@ -11,7 +11,7 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ __all__ = ["Workers", "blas_obeys", "numpy_settings", "one_blas_thread"]
 # NumPy walks what is broadcast or strided in chunks of this many elements. With its own 8192 a row added to a matrix
 # takes half again as long.
 _CHUNK = 2048
+# whether a block of np.errstate keeps chunks as they were set in it
+_APART = np.__version__.startswith("1.")
 # More threads than this only queue for the interpreter lock.
 _MOST = 4
 
@@ -114,15 +116,29 @@ def _open(locks: Sequence[threading.Lock]) -> None:
                 lock.release()
 
 
-@contextlib.contextmanager
-def numpy_settings() -> Iterator[None]:
-    """How this thread's NumPy computes inside the block: without warnings, in chunks of a size that suits rows."""
-    with np.errstate(all="ignore"):
-        before = np.setbufsize(_CHUNK)
-        try:
-            yield
-        finally:
-            np.setbufsize(before)
+class numpy_settings(contextlib.AbstractContextManager[None]):
+    """How this thread's NumPy computes inside the block: without warnings, in chunks of a size that suits rows.
+
+    Args:
+        inner: another block's manager, inside of this.
+    """
+
+    def __init__(self, inner: contextlib.AbstractContextManager[None] | None = None) -> None:
+        self._inner = inner
+
+    def __enter__(self) -> None:
+        self._errors = np.errstate(all="ignore")
+        self._errors.__enter__()
+        self._before = np.setbufsize(_CHUNK)
+        if self._inner is not None:
+            self._inner.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        if self._inner is not None:
+            self._inner.__exit__(None, None, None)
+        if _APART:
+            np.setbufsize(self._before)
+        self._errors.__exit__(None, None, None)
 
 
 def _cores() -> int:
@@ -165,16 +181,14 @@ def blas_obeys() -> bool:
     return _BLAS[0].set is not None
 
 
-@contextlib.contextmanager
-def one_blas_thread() -> Iterator[None]:
+class one_blas_thread(contextlib.AbstractContextManager[None]):
     """BLAS on one thread inside the block, as before afterwards; does nothing when BLAS cannot be told."""
-    if not blas_obeys():
-        yield
-        return
-    blas = _BLAS[0]
-    before = blas.get()
-    blas.set(1)
-    try:
-        yield
-    finally:
-        blas.set(before)
+
+    def __enter__(self) -> None:
+        if blas_obeys():
+            self._before = _BLAS[0].get()
+            _BLAS[0].set(1)
+
+    def __exit__(self, *_: object) -> None:
+        if blas_obeys():
+            _BLAS[0].set(self._before)
