@@ -4,12 +4,14 @@ journey from a dropped model to a run that is resurrected. Screenshots are left 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -244,6 +246,38 @@ def test_a_model_of_nan_does_not_agree(page: Any, studio: tuple[str, Path], tmp_
     assert "Its inputs: v" in said
     assert page.inner_text(".state.failed") == "nan in a result"
     assert page.locator("text=nothing differs").count() == 0
+
+
+def test_times_are_shown_as_they_were_measured(page: Any, studio: tuple[str, Path], tmp_path: Path) -> None:
+    """Medians with their spread, the sum of all runs and no product, and why times do not agree."""
+    from anneal import inspect
+    from anneal.tensor import Tensor
+
+    with inspect.recording("loop") as r:
+        (Tensor([1.0, 2.0], device="cpu") + 1.0).realize()
+    summary = r.plans[0].summary()
+    ms = {"run": 2, "kernels": 1, "timed": 2, "python": 3, "step": 5, "others": 0, "idle": 0}
+    spreads = {k: {"median": v / 1e3, "low": v / 2e3, "high": v / 5e2, "count": 19} for k, v in ms.items()}
+    why = "of a step of 5.00 ms a run is 2.00 ms, Python between the runs 3.00 ms"
+    summary["runs"], summary["seconds"] = 20, 0.002
+    summary["times"] = {**summary["times"], **spreads, "runs": 20, "total": 0.05, "reasons": [why]}
+    with zipfile.ZipFile(r.save(tmp_path / "r.zip")) as old, zipfile.ZipFile(tmp_path / "loop.zip", "w") as new:
+        for name in old.namelist():
+            changed = name == "recording.json"
+            new.writestr(name, json.dumps({**r.summary(), "plans": [summary]}) if changed else old.read(name))
+    page.goto(studio[0] + "/")
+    page.wait_for_selector("input[type=file]", state="attached")
+    data = {"name": "loop.zip", "mimeType": "", "buffer": (tmp_path / "loop.zip").read_bytes()}
+    page.set_input_files("input[type=file]", files=[data])
+    page.wait_for_selector("a:has-text('The plans that were recorded')")
+    page.click("a:has-text('The plans that were recorded')")
+    page.wait_for_selector("table")
+    said = page.inner_text("main")
+    for part in ("2.00 ms 1.00 ms to 4.00 ms", "5.00 ms 2.50 ms to 10.00 ms", "50.00 ms", why):
+        assert part in said
+    assert "40.00 ms" not in said, "20 runs of the median"
+    page.click("tbody a.strong")
+    page.wait_for_selector("svg g.box")
 
 
 def steps(page: Any) -> int:
