@@ -12,7 +12,7 @@ import pytest
 from anneal import nn, optim
 from anneal.backend import Batch, get_device
 from anneal.backend.batch import Timed
-from anneal.backend.cpu.streams import run_timed, shares, spans
+from anneal.backend.cpu.streams import Streams, run_timed, shares, spans
 from anneal.runtime import Spread, Times, jit, metered
 from anneal.runtime.meter import Meter
 from anneal.tensor import Tensor
@@ -115,12 +115,14 @@ def test_the_seconds_of_kernels_add_up_to_those_of_the_run() -> None:
         assert waited >= 1 + min(b for each in found for b, _, _ in each)
 
 
-def test_a_clock_stands_beside_each_step() -> None:
+def test_a_clock_is_looked_at_after_the_steps_of_each_kernel() -> None:
     from array import array
 
     ticks, ran = array("d"), []
-    run_timed([(ran.append, (n,)) for n in range(3)], ticks)
-    assert (ran, len(ticks)) == ([0, 1, 2], 4)
+    steps = [(ran.append, (n,)) for n in range(6)]
+    ((rows, kernels),) = Streams([steps], [], [[0, 0, -1, 1, 1, 0]]).parts()
+    run_timed(rows, ticks)
+    assert (ran, kernels, len(ticks)) == ([0, 1, 2, 3, 4, 5], [0, -1, 1, 0], 5)
     assert list(ticks) == sorted(ticks)
 
 

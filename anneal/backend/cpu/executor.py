@@ -262,8 +262,9 @@ class CpuBatch(Batch[Array]):
         with self._threads():
             streams = (self._streams or self._composed()) if self._again else self._in_a_row()
             self._streams = None
-            ticks = [array("d") for _ in streams.steps]
-            timed: list[list[Step]] = [[(run_timed, found)] for found in zip(streams.steps, ticks, strict=True)]
+            parts = streams.parts()
+            ticks = [array("d") for _ in parts]
+            timed: list[list[Step]] = [[(run_timed, (rows, t))] for (rows, _), t in zip(parts, ticks, strict=True)]
             begun = time.perf_counter()
             self._workers.run(timed, streams.locks)
             ended = time.perf_counter()
@@ -271,7 +272,7 @@ class CpuBatch(Batch[Array]):
                 self._streams = streams
             self._again = True
         self._check()
-        count, kernels = len(self._bound), streams.kernels
+        count, kernels = len(self._bound), [numbers for _, numbers in parts]
         return Timed(ended - begun, lambda: shares(list(map(spans, ticks, kernels)), count, begun, ended))
 
 

@@ -88,6 +88,21 @@ class Streams:
     steps: list[list[Step]]
     locks: list[threading.Lock]
     kernels: list[list[int]] = field(default_factory=list)
+    _parts: list[tuple[list[list[Step]], list[int]]] = field(default_factory=list)
+
+    def parts(self) -> list[tuple[list[list[Step]], list[int]]]:
+        """For each worker the steps in a row that are of one kernel, and the number of each such row's kernel."""
+        if not self._parts:
+            for steps, kernels in zip(self.steps, self.kernels, strict=True):
+                rows: list[list[Step]] = []
+                numbers: list[int] = []
+                for step, kernel in zip(steps, kernels, strict=True):
+                    if numbers[-1:] != [kernel]:
+                        rows.append([])
+                        numbers.append(kernel)
+                    rows[-1].append(step)
+                self._parts.append((rows, numbers))
+        return self._parts
 
 
 class _Worker:
@@ -226,23 +241,24 @@ def _flat(worker: _Worker) -> tuple[list[Step], list[int]]:
     return steps, kernels
 
 
-Span = tuple[float, float, int]  # when a step began and ended, and the number of its kernel
+Span = tuple[float, float, int]  # when a row of steps began and ended, and the number of its kernel
 
 
-def run_timed(steps: list[Step], ticks: array[float]) -> None:
-    """Run the steps of one worker; `ticks` gets the time before the first, and after each."""
+def run_timed(rows: list[list[Step]], ticks: array[float]) -> None:
+    """Run rows of steps, each of one kernel; `ticks` gets the time before the first, and after each."""
     clock, note = time.perf_counter, ticks.append
     note(clock())
-    for f, args in steps:
-        f(*args)
+    for steps in rows:
+        for f, args in steps:
+            f(*args)
         note(clock())
 
 
 def spans(ticks: Sequence[float], kernels: Sequence[int]) -> list[Span]:
-    """The steps of one worker that are of kernels, as `run_timed` noted them.
+    """The rows of one worker that are of kernels, as `run_timed` noted them.
 
     Args:
-        kernels: the number of the kernel that each step is of, -1 for a wait.
+        kernels: the number of the kernel that each row is of, -1 for a wait.
     """
     return [(b, e, k) for b, e, k in zip(ticks, ticks[1:], kernels, strict=False) if k >= 0 and e > b]
 
