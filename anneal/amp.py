@@ -8,8 +8,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import ContextDecorator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from anneal.doors import same_under
 from anneal.errors import DTypeError, SettingError
 from anneal.ops import DTypeLike, as_dtype
 from anneal.optim import Optimizer
@@ -240,3 +241,7 @@ class GradScaler:
         self._scale, self._growth = float(state_dict["scale"]), state_dict["growth_factor"]
         self._backoff, self._interval = state_dict["backoff_factor"], state_dict["growth_interval"]
         self._good = state_dict["_growth_tracker"]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = same_under(__name__, "autocast_mode grad_scaler")

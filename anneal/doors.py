@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["MethodsLater", "opened_later", "statics_later"]
+__all__ = ["MethodsLater", "opened_later", "same_under", "statics_later"]
 
 
 def opened_later(
@@ -30,6 +30,19 @@ def opened_later(
         found = getattr(import_module(file if "." in file else f"{package}.{file}"), name)
         setattr(sys.modules[package], name, found)
         return found
+
+    return later
+
+
+def same_under(package: str, files: str) -> Callable[[str], Any]:
+    """Let `package` itself be found under the names of torch's files in it; gives the package's `__getattr__`."""
+    room, names = sys.modules[package], files.split()
+    sys.modules.update({f"{package}.{name}": room for name in names})
+
+    def later(name: str) -> Any:
+        if name in names:
+            return room
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return later
 

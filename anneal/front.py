@@ -109,7 +109,7 @@ else:  # a later line of the table counts before an earlier one
         ),
         "anneal.torch_names": (
             "as_tensor", "asarray", "broadcast_shapes", "constant_pad_nd", "clone", "detach", "empty_permuted",
-            "empty_strided", "fix", "from_dlpack", "ger", "grid_sampler_2d", "grid_sampler_3d", "is_floating_point",
+            "empty_strided", "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine", "fix",
             "is_grad_enabled", "load", "native_group_norm", "native_layer_norm", "norm", "normal", "numel", "randint",
             "randint_like", "save", "scalar_tensor", "tensor",
         ),

@@ -17,7 +17,7 @@ from anneal.ops import normal as _normal
 from anneal.ops import outer as _outer
 from anneal.ops import randint as _randint
 from anneal.ops import trunc as _trunc
-from anneal.tensor import Tensor, io
+from anneal.tensor import Tensor, io, no_grad
 
 __all__ = [
     "as_tensor",
@@ -28,6 +28,8 @@ __all__ = [
     "detach",
     "empty_permuted",
     "empty_strided",
+    "fake_quantize_per_channel_affine",
+    "fake_quantize_per_tensor_affine",
     "fix",
     "from_dlpack",
     "ger",
@@ -308,6 +310,45 @@ def _moments(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tens
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     x = x if weight is None else x * weight
     return x if bias is None else x + bias
+
+
+@checked
+def fake_quantize_per_tensor_affine(
+    input: Tensor, scale: Tensor | float, zero_point: Tensor | int, quant_min: int, quant_max: int
+) -> Tensor:
+    """The floats that integers of `quant_min` to `quant_max` stand for, each the nearest to an element; the gradient is
+    1 where an element is within their range, else 0.
+
+    Args:
+        input: floats. scale: what one step is. zero_point: the integer that stands for 0.
+
+    Raises ShapeError for bounds in the wrong order.
+
+    >>> fake_quantize_per_tensor_affine(tensor([0.26, -3.0, 9.0]), 0.5, 0, -4, 3)
+    Tensor([ 0.5, -2. ,  1.5], dtype=float32)
+    """
+    if quant_min > quant_max:
+        raise ShapeError(f"fake_quantize: quant_min is at most quant_max, not {quant_min} and {quant_max}")
+    with no_grad():
+        at = (input * (1.0 / scale)).round() + zero_point
+        within = (at >= quant_min) & (at <= quant_max)
+        value = (at.clamp(quant_min, quant_max) - zero_point) * scale
+    passed = within.where(input, 0.0)
+    return value + (passed - passed.detach())
+
+
+def fake_quantize_per_channel_affine(
+    input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+) -> Tensor:
+    """`fake_quantize_per_tensor_affine` with a `scale` and a `zero_point` for each place along `axis`.
+
+    >>> fake_quantize_per_channel_affine(tensor([[0.3], [0.3]]), tensor([0.5, 0.1]), tensor([0, 0]), 0, -4, 3)
+    Tensor([[0.5],
+            [0.3]], dtype=float32)
+    """
+    shape = [1] * input.ndim
+    shape[axis] = input.shape[axis]
+    return fake_quantize_per_tensor_affine(input, scale.reshape(shape), zero_point.reshape(shape), quant_min, quant_max)
 
 
 @checked

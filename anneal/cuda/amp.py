@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anneal import amp
+from anneal.doors import same_under
 from anneal.ops import DTypeLike
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
@@ -40,3 +41,7 @@ def custom_fwd(fwd: Any = None, **options: Any) -> Any:
 def custom_bwd(bwd: Any) -> Any:
     """The function `bwd` itself: nothing is cast for it."""
     return bwd
+
+
+if not TYPE_CHECKING:
+    __getattr__ = same_under(__name__, "autocast_mode common grad_scaler")

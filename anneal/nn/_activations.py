@@ -141,9 +141,6 @@ class ELU(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.elu(x, self.alpha, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}"
-
 
 class CELU(Module):
     """x above 0, alpha * (exp(x / alpha) - 1) below.
@@ -159,9 +156,6 @@ class CELU(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.celu(x, self.alpha, self.inplace)
-
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}"
 
 
 class LeakyReLU(Module):
@@ -179,9 +173,6 @@ class LeakyReLU(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.leaky_relu(x, self.negative_slope, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"negative_slope={self.negative_slope}"
-
 
 class RReLU(Module):
     """x above 0, below it x times a slope drawn from [lower, upper) in training, else times their mean.
@@ -197,9 +188,6 @@ class RReLU(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.rrelu(x, self.lower, self.upper, self.training, self.inplace)
-
-    def extra_repr(self) -> str:
-        return f"lower={self.lower}, upper={self.upper}"
 
 
 class Hardtanh(Module):
@@ -217,9 +205,6 @@ class Hardtanh(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.hardtanh(x, self.min_val, self.max_val, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"min_val={self.min_val}, max_val={self.max_val}"
-
 
 class ReLU6(Hardtanh):
     """x in [0, 6], of any shape.
@@ -231,9 +216,6 @@ class ReLU6(Hardtanh):
     @checked
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(0.0, 6.0, inplace)
-
-    def extra_repr(self) -> str:
-        return ""
 
 
 class Threshold(Module):
@@ -251,9 +233,6 @@ class Threshold(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.threshold(x, self.threshold, self.value, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"threshold={self.threshold}, value={self.value}"
-
 
 class Softplus(Module):
     """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold.
@@ -269,9 +248,6 @@ class Softplus(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.softplus(x, self.beta, self.threshold)
-
-    def extra_repr(self) -> str:
-        return f"beta={self.beta}, threshold={self.threshold}"
 
 
 class Softshrink(Module):
@@ -289,9 +265,6 @@ class Softshrink(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.softshrink(x, self.lambd)
 
-    def extra_repr(self) -> str:
-        return f"lambd={self.lambd}"
-
 
 class Hardshrink(Module):
     """x, and 0 within lambd of 0.
@@ -307,9 +280,6 @@ class Hardshrink(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.hardshrink(x, self.lambd)
-
-    def extra_repr(self) -> str:
-        return f"lambd={self.lambd}"
 
 
 class Tanhshrink(Module):
@@ -391,9 +361,6 @@ class GELU(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.gelu(x, self.approximate)
 
-    def extra_repr(self) -> str:
-        return f"approximate={self.approximate}"
-
 
 class GLU(Module):
     """The first half of an axis times the sigmoid of the second.
@@ -409,9 +376,6 @@ class GLU(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.glu(x, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
 
 
 class PReLU(Resettable):
@@ -441,9 +405,6 @@ class PReLU(Resettable):
     def forward(self, x: Tensor) -> Tensor:
         return F.prelu(x, self.weight)
 
-    def extra_repr(self) -> str:
-        return f"num_parameters={self.weight.numel()}"
-
 
 class Softmax(Module):
     """Positive numbers along an axis that add up to 1. Without an axis: torch's guess, axis 0 of up to one, three; else
@@ -461,9 +422,6 @@ class Softmax(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.softmax(x, dim=_axis(self.dim, x))
 
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
 
 class LogSoftmax(Module):
     """The logarithm of `Softmax`. Without an axis: torch's guess, axis 0 of up to one, three; else 1.
@@ -480,9 +438,6 @@ class LogSoftmax(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.log_softmax(x, dim=_axis(self.dim, x))
 
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
 
 class Softmin(Module):
     """`Softmax` of -x. Without an axis: torch's guess, axis 0 of up to one, three; else 1.
@@ -498,9 +453,6 @@ class Softmin(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.softmin(x, dim=_axis(self.dim, x))
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
 
 
 class Softmax2d(Module):

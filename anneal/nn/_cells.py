@@ -60,9 +60,6 @@ class _Cell(Resettable):
         n = self.hidden_size
         return [x[:, k * n : (k + 1) * n] for k in range(self.gates)]
 
-    def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}"
-
 
 class RNNCell(_Cell):
     """Elman's step, `tanh(W_ih x + b_ih + W_hh h + b_hh)`: (batch, in) and a state (batch, hidden) to the next state.

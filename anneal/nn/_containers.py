@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any, Generic, Self, SupportsIndex, TypeVar, overload
 
 from anneal.errors import DTypeError, PositionError
@@ -138,6 +139,14 @@ class ModuleList(_Row[M]):
     def _checked(self, value: M) -> M:
         return _module("ModuleList", value)
 
+    def _rows_shown(self) -> list[str]:
+        rows, at = [], 0
+        for text, same in groupby([repr(m) for m in self]):
+            n = len(list(same))
+            rows.append(f"({at}): {text}" if n == 1 else f"({at}-{at + n - 1}): {n} x {text}")
+            at += n
+        return rows
+
 
 class Sequential(_Row[Callable[[Tensor], Tensor]]):
     """Modules applied one after the other; each may also be a function of a tensor. One dict gives them names.
@@ -186,6 +195,16 @@ class ParameterList(_Row[Tensor]):
 
     def _checked(self, value: Tensor) -> Tensor:
         return _parameter(value)
+
+    def _rows_shown(self) -> list[str]:
+        return [f"  ({i}): {_kind(value)}" for i, value in enumerate(self)]
+
+
+def _kind(value: Any) -> str:
+    """A line for a parameter in a printed row: its dtype and sizes."""
+    if not isinstance(value, Tensor):
+        return f"Object of type: {type(value).__name__}"
+    return f"Parameter containing: [{value.dtype.name} of size {'x'.join(map(str, value.shape))}]"
 
 
 def _parameter(value: Any) -> Tensor:
@@ -324,3 +343,6 @@ class ParameterDict(_Named[Tensor]):
 
     def _checked(self, value: Tensor) -> Tensor:
         return _parameter(value)
+
+    def _rows_shown(self) -> list[str]:
+        return [f"  ({name}): {_kind(value)}" for name, value in self.items()]

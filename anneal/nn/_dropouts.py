@@ -25,9 +25,6 @@ class _Dropout(Module):
             raise ShapeError(f"{type(self).__name__}: p is a probability between 0 and 1, not {p}")
         self.p, self.inplace = p, inplace
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
-
 
 class Dropout(_Dropout):
     """Zeros each element with probability `p` in training, and scales the others by 1 / (1 - p) to keep the mean.

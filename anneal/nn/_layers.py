@@ -47,9 +47,6 @@ class Linear(Resettable):
     def forward(self, x: Tensor) -> Tensor:
         return plain.linear(x, self.weight, self.bias)
 
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-
 
 class Identity(Module):
     """The module that returns x itself, to leave out a layer; its arguments are of no account.
@@ -124,10 +121,6 @@ class Embedding(Resettable):
         held = self.max_norm, self.norm_type, self.scale_grad_by_freq
         return plain.embedding(index, self.weight, self.padding_idx, *held)
 
-    def extra_repr(self) -> str:
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
-
 
 def _check_table(name: str, rows: int, padding_idx: int | None) -> None:
     if padding_idx is not None and not -rows <= padding_idx < rows:
@@ -181,9 +174,6 @@ class EmbeddingBag(Resettable):
             padding_idx=self.padding_idx,
         )
 
-    def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
-
 
 class Bilinear(Resettable):
     """For each output o, `a @ weight[o] @ b`, plus a bias: (..., in1), (..., in2) to (..., out).
@@ -211,10 +201,6 @@ class Bilinear(Resettable):
     @checked
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         return plain.bilinear(input1, input2, self.weight, self.bias)
-
-    def extra_repr(self) -> str:
-        shown = f"in1_features={self.in1_features}, in2_features={self.in2_features}"
-        return f"{shown}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 class CosineSimilarity(Module):

@@ -13,6 +13,7 @@ from anneal.errors import DataError, DTypeError, MissingMethodError
 from anneal.nn._hooks import Hooked, Hooks, called, called_first
 from anneal.nn._moving import Moved
 from anneal.nn._parameter import Buffer, Parameter
+from anneal.nn._shown import settings_shown
 from anneal.nn._whole_calls import whole_call
 from anneal.ops import DTypeLike, explain_class, said
 from anneal.runtime import forbid_in_capture, here, outdate_captures
@@ -45,11 +46,16 @@ class LoadedKeys(NamedTuple):
 
     >>> from anneal import nn
     >>> nn.ReLU().load_state_dict({})
-    LoadedKeys(missing_keys=[], unexpected_keys=[])
+    <All keys matched successfully>
     """
 
     missing_keys: list[str]
     unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return f"LoadedKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
 class _Tensors(list[Tensor]):
@@ -508,14 +514,22 @@ class Module(Hooked, Moved):
 
     def extra_repr(self) -> str:
         """The arguments that a printed module shows."""
-        return ""
+        return settings_shown(self)
+
+    def _get_name(self) -> str:
+        name = type(self).__name__
+        return f"Parametrized{name}" if "parametrizations" in vars(self) else name
+
+    def _rows_shown(self) -> list[str]:
+        """The lines of a printed module between its brackets, but for its settings."""
+        return [f"({name}): {child!r}" for name, child in self._below()]
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__}({self.extra_repr()}"]
-        children = list(self._below())
-        for name, child in children:
-            lines.append(f"  ({name}): " + repr(child).replace("\n", "\n  "))
-        return "\n".join([*lines, ")"]) if children else lines[0] + ")"
+        settings, rows = self.extra_repr(), self._rows_shown()
+        if not rows and "\n" not in settings:
+            return f"{self._get_name()}({settings})"
+        lines = [*settings.split("\n"), *rows] if settings else rows
+        return "\n".join([f"{self._get_name()}(", *["  " + line.replace("\n", "\n  ") for line in lines], ")"])
 
 
 class Resettable(Module):

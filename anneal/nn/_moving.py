@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from anneal.backend import device_names, is_foreign
-from anneal.errors import DTypeError
+from anneal.errors import DataError, DTypeError
 from anneal.ops import DTypeLike, as_dtype
 from anneal.runtime import outdate_captures, realize, resolve_device
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, host_call
 from anneal.uop import Op, UOp, dtypes
 
 __all__ = ["Moved"]
@@ -34,7 +34,8 @@ class Moved:
         objects; returns the module.
 
         `non_blocking` and `memory_format` are of no account: nothing waits here before a value is read, and the
-        compiler chooses the layout.
+        compiler chooses the layout. On "meta" tensors forget their values and keep shapes, dtypes and their device: a
+        module to be called with others' parameters, by `functional_call`. Computing one raises DataError.
 
         Raises DTypeError for a dtype that is no float, DeviceError for a device that is not there.
 
@@ -43,12 +44,21 @@ class Moved:
         dtypes.bfloat16
         """
         for a in args:
-            if isinstance(a, str) and (a in device_names() or is_foreign(a)):
+            if isinstance(a, str) and (a in device_names() or is_foreign(a) or a == "meta"):
                 device = a
             elif isinstance(a, Tensor):
                 device, dtype = a.device, a.dtype
             elif a is not None and a not in (True, False):  # torch's third is non_blocking
                 dtype = a
+        if device == "meta":
+            for name, *_, t in self._tensors(private=True):
+                if t.numel():
+                    device, no_values = t.device, _no_values(name)
+                    t._leave()
+                    t.grad = None
+                    t._assign(host_call(no_values, (t.shape, t.dtype), Tensor.zeros(1, device=device)).uop)
+            outdate_captures("a module moved to another device or dtype")
+            return self
         device = None if device is None else resolve_device(device)
         kind = None if dtype is None else as_dtype(dtype)
         if kind is not None and not kind.is_float:
@@ -110,3 +120,10 @@ class Moved:
     def cuda(self, device: Any = None) -> Self:
         """Raise DeviceError, which says the device to write instead: there is no CUDA."""
         return self.to("cuda")
+
+
+def _no_values(name: str) -> Callable[..., Any]:
+    def no_values(_: Any) -> Any:
+        raise DataError(f"{name}: the module was moved to 'meta': its tensors have shapes and no values")
+
+    return no_values

@@ -30,6 +30,10 @@ __all__ = [
 Activation = str | Callable[[Tensor], Tensor]
 
 
+class NonDynamicallyQuantizableLinear(Linear):
+    """`Linear` under the name that torch prints inside attention."""
+
+
 class MultiheadAttention(Module):
     """Attention with `num_heads` heads: queries (l, batch, embed_dim), keys and values (s, batch, ...).
 
@@ -79,7 +83,7 @@ class MultiheadAttention(Module):
         self.in_proj_bias: Tensor | None = init.constant((3 * embed_dim,), 0.0) if bias else None
         self.bias_k: Tensor | None = init.xavier_normal((1, 1, embed_dim)) if add_bias_kv else None
         self.bias_v: Tensor | None = init.xavier_normal((1, 1, embed_dim)) if add_bias_kv else None
-        self.out_proj = Linear(embed_dim, embed_dim, bias)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias)
         if bias:
             self.out_proj.bias = init.constant((embed_dim,), 0.0)
         self._place(device, dtype)
@@ -129,9 +133,6 @@ class MultiheadAttention(Module):
             is_causal=is_causal,
         )
         return (out.transpose(0, 1) if turned else out), weights
-
-    def extra_repr(self) -> str:
-        return f"{self.embed_dim}, {self.num_heads}, batch_first={self.batch_first}"
 
 
 def _activation(name: str, given: Activation) -> Callable[[Tensor], Tensor]:

@@ -63,9 +63,6 @@ class LayerNorm(Resettable):
     def forward(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
-    def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}"
-
 
 class RMSNorm(Resettable):
     """Root-mean-square normalisation over the last axes, with a weight: x over the root of its mean square.
@@ -97,9 +94,6 @@ class RMSNorm(Resettable):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}"
 
 
 class GroupNorm(Resettable):
@@ -134,9 +128,6 @@ class GroupNorm(Resettable):
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             raise ShapeError(f"GroupNorm: x has shape (batch, {self.num_channels}, ...), not {x.shape}")
         return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
 
 
 class _ChannelNorm(Resettable):
@@ -196,9 +187,6 @@ class _BatchNorm(_ChannelNorm):
         if self.momentum is None and batch and self.num_batches_tracked is not None:
             momentum = 1.0 / self.num_batches_tracked.float()  # the mean of all batches so far
         return F.batch_norm(x, mean, var, self.weight, self.bias, batch, momentum, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
 class BatchNorm1d(_BatchNorm):
@@ -298,9 +286,6 @@ class _InstanceNorm(_ChannelNorm):
         mean.assign(mean * (1 - m) + x.mean(axis=axes).mean(axis=0) * m)
         var.assign(var * (1 - m) + x.var(axis=axes).mean(axis=0) * m)
 
-    def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
-
 
 class InstanceNorm1d(_InstanceNorm):
     """Normalisation of each channel of each example over (batch, channels, length) or (channels, length).
@@ -348,9 +333,6 @@ class LocalResponseNorm(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
-
-    def extra_repr(self) -> str:
-        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
 class CrossMapLRN2d(LocalResponseNorm):

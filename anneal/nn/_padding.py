@@ -53,9 +53,6 @@ class _Pad(Module):
             )
         return F.pad(x, self.padding, self.mode, self.value)
 
-    def extra_repr(self) -> str:
-        return f"padding={self.padding}"
-
 
 class _ConstantPad(_Pad):
     @checked

@@ -64,9 +64,6 @@ class _MaxPool(Module):
         pool = (plain.max_pool1d, plain.max_pool2d, plain.max_pool3d)[self.axes - 1]
         return pool(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
 
 class _AvgPool(Module):
     axes: ClassVar[int]
@@ -91,9 +88,6 @@ class _AvgPool(Module):
         padding, include = self.padding, self.count_include_pad
         return pool(x, self.kernel_size, self.stride, padding, self.ceil_mode, include, self.divisor_override)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
 
 class _AdaptiveMaxPool(Module):
     axes: ClassVar[int]
@@ -114,9 +108,6 @@ class _AdaptiveMaxPool(Module):
         return (plain.adaptive_max_pool1d, plain.adaptive_max_pool2d, plain.adaptive_max_pool3d)[self.axes - 1](
             x, self.output_size
         )
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
 
 class _FractionalMaxPool(Module):
@@ -142,9 +133,6 @@ class _FractionalMaxPool(Module):
         pair = pool(x, self.kernel_size, self.output_size, self.output_ratio, True, self._random_samples)
         return pair if self.return_indices else pair.values  # type: ignore[return-value]
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, output_size={self.output_size}, output_ratio={self.output_ratio}"
-
 
 class _LPPool(Module):
     axes: ClassVar[int]
@@ -159,10 +147,6 @@ class _LPPool(Module):
     def forward(self, x: Tensor) -> Tensor:
         pool = (F.lp_pool1d, F.lp_pool2d, F.lp_pool3d)[self.axes - 1]
         return pool(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
-
-    def extra_repr(self) -> str:
-        sizes = f"kernel_size={self.kernel_size}, stride={self.stride}"
-        return f"norm_type={self.norm_type}, {sizes}, ceil_mode={self.ceil_mode}"
 
 
 class MaxPool1d(_MaxPool):
@@ -203,11 +187,6 @@ class AvgPool1d(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.avg_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, ceil_mode={self.ceil_mode}"
-        )
-
 
 class MaxUnpool1d(Module):
     """Values back where `MaxPool1d(return_indices=True)` found them, and zeros elsewhere.
@@ -226,9 +205,6 @@ class MaxUnpool1d(Module):
     def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         return F.max_unpool1d(x, indices, self.kernel_size, self.stride, self.padding, output_size)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
 
 class AdaptiveAvgPool1d(Module):
     """Means of as many windows as `output_size` says, over the last axis.
@@ -244,9 +220,6 @@ class AdaptiveAvgPool1d(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.adaptive_avg_pool1d(x, self.output_size)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
@@ -322,9 +295,6 @@ class MaxUnpool2d(Module):
     def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         return F.max_unpool2d(x, indices, self.kernel_size, self.stride, self.padding, output_size)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
 
 class AdaptiveAvgPool2d(Module):
     """Means of as many windows as `output_size` says, over the last two axes.
@@ -340,9 +310,6 @@ class AdaptiveAvgPool2d(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.adaptive_avg_pool2d(x, self.output_size)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
@@ -417,9 +384,6 @@ class MaxUnpool3d(Module):
     def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         return F.max_unpool3d(x, indices, self.kernel_size, self.stride, self.padding, output_size)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
 
 class AdaptiveAvgPool3d(Module):
     """Means of as many windows as `output_size` says, over the last three axes.
@@ -435,9 +399,6 @@ class AdaptiveAvgPool3d(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.adaptive_avg_pool3d(x, self.output_size)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):

@@ -46,6 +46,7 @@ class _Recurrent(Resettable):
         if hidden_size < 1:
             raise ShapeError(f"{type(self).__name__}: hidden_size is at least 1, not {hidden_size}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.mode, self.proj_size = type(self).__name__, 0
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         bound, rows = 1 / math.sqrt(hidden_size), self.gates * hidden_size
         for layer in range(num_layers):
@@ -145,11 +146,19 @@ class _Recurrent(Resettable):
             return x.squeeze(1), [e.squeeze(1) for e in ends]
         return (x.transpose(0, 1) if self.batch_first else x), ends
 
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The parameters of each layer and direction: weights, then biases.
+
+        >>> [len(own) for own in LSTM(3, 4, num_layers=2).all_weights]
+        [4, 4]
+        """
+        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
+        suffixes = [s for layer in range(self.num_layers) for s in self._suffixes(layer)]
+        return [[getattr(self, f"{kind}{suffix}") for kind in kinds] for suffix in suffixes]
+
     def flatten_parameters(self) -> None:
         """Nothing: torch's call for one of its libraries."""
-
-    def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"
 
 
 class RNN(_Recurrent):

@@ -41,9 +41,6 @@ class Flatten(Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.flatten(self.start_dim, self.end_dim)
 
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
-
 
 class Unflatten(Module):
     """One axis becomes several.
@@ -60,9 +57,6 @@ class Unflatten(Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.unflatten(self.dim, self.unflattened_size)
 
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
-
 
 class Unfold(Module):
     """The windows of (batch, channels, h, w) as columns: (batch, channels * kh * kw, windows).
@@ -78,9 +72,6 @@ class Unfold(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
 
 
 class Fold(Module):
@@ -106,12 +97,6 @@ class Fold(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
-    def extra_repr(self) -> str:
-        return (
-            f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation}, "
-            f"padding={self.padding}"
-        )
-
 
 class PixelShuffle(Module):
     """Channels become pixels: (batch, c * r * r, h, w) to (batch, c, h * r, w * r).
@@ -127,9 +112,6 @@ class PixelShuffle(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.pixel_shuffle(x, self.upscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
 
 
 class PixelUnshuffle(Module):
@@ -147,9 +129,6 @@ class PixelUnshuffle(Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.pixel_unshuffle(x, self.downscale_factor)
 
-    def extra_repr(self) -> str:
-        return f"downscale_factor={self.downscale_factor}"
-
 
 class ChannelShuffle(Module):
     """The channels of (batch, channels, ...) dealt from `groups` groups in turn.
@@ -165,9 +144,6 @@ class ChannelShuffle(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.channel_shuffle(x, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"
 
 
 class Upsample(Module):
@@ -202,10 +178,6 @@ class Upsample(Module):
             factors = [factor] * (x.ndim - 2) if isinstance(factor, (int, float)) else list(factor)
             size, factor = [int(n * f) for n, f in zip(x.shape[2:], factors, strict=True)], None
         return F.interpolate(x, size, factor, self.mode, self.align_corners)
-
-    def extra_repr(self) -> str:
-        shown = f"size={self.size}" if self.size is not None else f"scale_factor={self.scale_factor}"
-        return f"{shown}, mode={self.mode!r}"
 
 
 class UpsamplingNearest2d(Upsample):

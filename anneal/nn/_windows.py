@@ -77,9 +77,6 @@ class _Conv(Resettable):
             pairs = [(n, n) for n in per_axis(name, "padding", self.padding, self.axes, 0)]
         return [n for pair in reversed(pairs) for n in pair]
 
-    def extra_repr(self) -> str:
-        return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-
 
 class Conv1d(_Conv):
     """1-D convolution: (batch, in_channels, n) to (batch, out_channels, on); arguments as for `Conv2d`.
@@ -172,9 +169,6 @@ class _ConvTranspose(Resettable):
                 raise ShapeError(f"{name}: output_size {tuple(output_size)}: an axis gives {least} to {least + s - 1}")
             more.append(w - least)
         return more
-
-    def extra_repr(self) -> str:
-        return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
 
 
 class ConvTranspose1d(_ConvTranspose):

@@ -3,6 +3,9 @@
 `step()` computes losses, gradients, parameters and moments at once.
 """
 
+from typing import TYPE_CHECKING
+
+from anneal.doors import same_under
 from anneal.optim import lr_scheduler, swa_utils
 from anneal.optim._adam import SGD, Adam, AdamW
 from anneal.optim._base import Optimizer, ParameterGroup, clip_grad_norm_, clip_grad_value_
@@ -46,3 +49,9 @@ __all__ = [
     "lr_scheduler",
     "swa_utils",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = same_under(
+        __name__,
+        "adadelta adafactor adagrad adam adamax adamw asgd lbfgs nadam optimizer radam rmsprop rprop sgd sparse_adam",
+    )

@@ -207,6 +207,13 @@ class Optimizer:
         for g in groups:
             self.add_param_group(g)
 
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            settings = sorted((k, v) for k, v in group.items() if k != "params")
+            lines += [""] * (i > 0) + [f"Parameter Group {i}", *[f"    {k}: {v}" for k, v in settings]]
+        return "\n".join([*lines, ")"])
+
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
         """Train further parameters: `param_group` is `{"params": tensors, "lr": ..., ...}`; absent settings are the
         defaults.

@@ -93,7 +93,7 @@ def grad(
         create_graph: whether gradients flow through the results.
         only_inputs: of no account, and a warning if False.
         allow_unused: an input that no output depends on gives None, and is no error. materialize_grads: gives zeros.
-        is_grads_batched: an error if True.
+        is_grads_batched: `grad_outputs` have a first axis more: the results of each, stacked.
 
     Nothing is added to `.grad`. Raises GradientError for outputs that no gradient flows from, or an input that none
     depends on; ShapeError for weights of another number or shape.
@@ -105,9 +105,22 @@ def grad(
     """
     if not only_inputs:
         warnings.warn("autograd.grad: only_inputs changes nothing; backward() adds to every leaf", stacklevel=2)
-    if is_grads_batched:
-        raise GradientError("autograd.grad: is_grads_batched is not there; vmap the function that vjp gives")
     results, targets = _list(outputs), _list(inputs)
+    if is_grads_batched:
+        weights = _list(grad_outputs)
+        each = [
+            grad(results, targets, [w[i] for w in weights], True, create_graph, True, allow_unused, False, True)
+            for i in range(weights[0].shape[0])
+        ]
+        unused: Sequence[Any] = [None] * len(targets)
+        if not materialize_grads:
+            unused = grad(results, targets, [w[0] for w in weights], True, create_graph, True, allow_unused)
+        return tuple(
+            [
+                None if u is None and not materialize_grads else Tensor.stack(list(gs), dim=0)
+                for gs, u in zip(zip(*each, strict=True), unused, strict=True)
+            ]
+        )
     if not grad_enabled():
         raise GradientError("autograd.grad: called inside no_grad(); move the call out of the block")
     for t in [*results, *targets]:

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from anneal.doors import same_under
 from anneal.errors import ShapeError
 from anneal.nn.utils import parametrizations, parametrize, prune, rnn
 from anneal.nn.utils._older import (
@@ -63,3 +65,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     for p in given:
         p.assign(vec[at : at + p.numel()].reshape(*p.shape).detach())
         at += p.numel()
+
+
+if not TYPE_CHECKING:  # a function's file is found by import alone: the attribute is the function
+    __getattr__ = same_under(__name__, "clip_grad convert_parameters fusion init spectral_norm weight_norm")

@@ -1,0 +1,42 @@
+"""torch's older names beside gradients."""
+
+from __future__ import annotations
+
+import warnings
+
+__all__ = ["detect_anomaly", "set_detect_anomaly"]
+
+
+class set_detect_anomaly:
+    """torch's search for the first nan of a backward pass, a call or a block; here it warns that nothing is searched.
+
+    Args:
+        mode: whether it is wanted. check_nan: of no account.
+
+    >>> with set_detect_anomaly(False):
+    ...     total = 2.0
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        if mode:
+            warnings.warn(
+                "detect_anomaly: nothing is searched here; `anneal check script.py` names the op of the first nan",
+                stacklevel=2,
+            )
+
+    def __enter__(self) -> None:
+        """Nothing."""
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing."""
+
+
+class detect_anomaly(set_detect_anomaly):
+    """`set_detect_anomaly(True)` as a block.
+
+    Args:
+        check_nan: of no account.
+    """
+
+    def __init__(self, check_nan: bool = True) -> None:
+        super().__init__(True, check_nan)
