@@ -81,7 +81,8 @@ else:  # a later line of the table counts before an earlier one
         ),
         "anneal.linalg.older": (
             "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu",
-            "lu_solve", "lu_unpack", "matrix_exp", "pinverse", "qr", "slogdet", "svd", "triangular_solve",
+            "lu_solve", "lu_unpack", "matrix_exp", "pca_lowrank", "pinverse", "qr", "slogdet", "svd",
+            "svd_lowrank", "triangular_solve",
         ),
         "anneal.tensor": (
             "Generator", "MemoryReport", "MinMax", "ValuesIndices", "Variable", "default_device", "empty_cache",
@@ -110,6 +111,7 @@ else:  # a later line of the table counts before an earlier one
         "anneal.torch_names": (
             "as_tensor", "asarray", "broadcast_shapes", "constant_pad_nd", "clone", "detach", "empty_permuted",
             "empty_strided", "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine", "fix",
+            "from_dlpack", "ger", "grid_sampler_2d", "grid_sampler_3d", "is_floating_point",
             "is_grad_enabled", "load", "native_group_norm", "native_layer_norm", "norm", "normal", "numel", "randint",
             "randint_like", "save", "scalar_tensor", "tensor",
         ),

@@ -342,6 +342,9 @@ def fake_quantize_per_channel_affine(
 ) -> Tensor:
     """`fake_quantize_per_tensor_affine` with a `scale` and a `zero_point` for each place along `axis`.
 
+    Args:
+        input, quant_min, quant_max: as there.
+
     >>> fake_quantize_per_channel_affine(tensor([[0.3], [0.3]]), tensor([0.5, 0.1]), tensor([0, 0]), 0, -4, 3)
     Tensor([[0.5],
             [0.3]], dtype=float32)

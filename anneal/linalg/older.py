@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anneal.errors import ShapeError
 from anneal.linalg._host import Array, called, float_op, matrices, one_batch, squares
 from anneal.linalg._lu import lu_factor_ex, lu_unpack
 from anneal.linalg._lu import lu_solve as _lu_solve
@@ -30,10 +31,12 @@ __all__ = [
     "lu_solve",
     "lu_unpack",
     "matrix_exp",
+    "pca_lowrank",
     "pinverse",
     "qr",
     "slogdet",
     "svd",
+    "svd_lowrank",
     "triangular_solve",
 ]
 
@@ -101,6 +104,42 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
     """
     u, s, vh = _svd(input, not some or not compute_uv)
     return SVD(u, s, vh.mT) if compute_uv else SVD(u.detach().zeros_like(), s, vh.detach().mT.zeros_like())
+
+
+def svd_lowrank(A: Tensor, q: int | None = 6, niter: int = 2, M: Tensor | None = None) -> SVD:
+    """The `q` largest singular values of A, or of A - M, and their vectors. On the host.
+
+    All are computed: torch's come from random directions in `niter` rounds, and are near these.
+
+    Args:
+        niter: of no account. M: a matrix that is taken off.
+
+    Raises ShapeError for a q that is more than the smaller size.
+
+    >>> svd_lowrank(Tensor([[0.0, 2.0], [1.0, 0.0]]), q=1).S
+    Tensor([2.], dtype=float32)
+    """
+    matrices("svd_lowrank", A)
+    q, most = 6 if q is None else q, min(A.shape[-2:])
+    if not 0 <= q <= most:
+        raise ShapeError(f"svd_lowrank: q is at most {most}, the smaller size of shape {A.shape}, not {q}")
+    u, s, v = svd(A if M is None else A - M)
+    return SVD(u[..., :q], s[..., :q], v[..., :q])
+
+
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
+    """`svd_lowrank` of A less the mean of its rows: principal components are the columns of V.
+
+    Args:
+        q: how many; None: 6, or the smaller size. center: whether the mean is taken off. niter: of no account.
+
+    >>> pca_lowrank(Tensor([[1.0, 1.0], [3.0, 3.0]]), q=1).V.abs().round(4)
+    Tensor([[0.7071],
+            [0.7071]], dtype=float32)
+    """
+    matrices("pca_lowrank", A)
+    q = min(6, *A.shape[-2:]) if q is None else q
+    return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
 
 
 @float_op

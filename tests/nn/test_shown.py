@@ -278,6 +278,43 @@ def test_printed_optimisers_show_their_groups() -> None:
     assert second.endswith("\n)")
 
 
+def test_low_rank_decompositions_are_the_first_of_all() -> None:
+    x = anneal.arange(12.0).reshape(4, 3).sin()
+    u, s, v = anneal.svd_lowrank(x, q=2)
+    assert [t.shape for t in (u, s, v)] == [(4, 2), (2,), (3, 2)]
+    assert anneal.allclose(s, anneal.linalg.svdvals(x)[:2])
+    centred = x - x.mean(0)
+    u, s, v = anneal.pca_lowrank(x)
+    assert anneal.allclose(u @ anneal.diag(s) @ v.T, centred, atol=1e-5)
+
+
+class Counted(anneal.optim.Optimizer):
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 0.5})
+
+    @anneal.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            state["step"] = state.get("step", 0) + 1
+            state["row"] = p.grad.sum(0) / state["step"]
+            p.sub_(state["row"] * self.param_groups[0]["lr"])
+
+
+def test_the_state_of_an_optimiser_with_its_own_step_is_loaded_as_it_was() -> None:
+    """A count stays a number, and a state may have another shape than its parameter."""
+    w = anneal.nn.Parameter(anneal.ones(2, 3))
+    optimiser = Counted([w])
+    (w * 2).sum().backward()
+    optimiser.step()
+    fresh = Counted([w])
+    fresh.load_state_dict(optimiser.state_dict())
+    assert fresh.state[w]["step"] == 1
+    fresh.step()
+    assert (fresh.state[w]["step"], fresh.state[w]["row"].tolist()) == (2, [2.0] * 3)
+    assert w.tolist() == [[-2.0] * 3] * 2
+
+
 if __name__ == "__main__":
     import torch
 
