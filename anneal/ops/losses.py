@@ -13,31 +13,17 @@ from anneal.ops.indexing import check_places
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, reduce_axis, reshape
 from anneal.ops.precision import in_single
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
 __all__: list[str] = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cosine_embedding_loss",
-    "cross_entropy",
-    "gaussian_nll_loss",
-    "hinge_embedding_loss",
-    "huber_loss",
-    "kl_div",
-    "l1_loss",
-    "margin_ranking_loss",
-    "mse_loss",
-    "multi_margin_loss",
-    "multilabel_soft_margin_loss",
-    "nll_loss",
-    "poisson_nll_loss",
-    "smooth_l1_loss",
-    "soft_margin_loss",
-    "triplet_margin_loss",
-]
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
+    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss",
+    "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss", "smooth_l1_loss",
+    "soft_margin_loss", "triplet_margin_loss",
+]  # fmt: skip
 
 _INT32 = dtypes.int32
 
@@ -118,16 +104,13 @@ def _pick(x: UOp, hits: UOp, axis: int) -> UOp:
 def _weighted(
     name: str, losses: UOp, hits: UOp, target: UOp, weight: Tensor | None, ignore_index: int | None, axis: int
 ) -> tuple[UOp, UOp | None]:
-    """Losses (class axis kept) times their class's weight, ignored ones zero; and what a mean divides by, if not a
-    count.
-    """
+    """Losses (class axis kept) times their class's weight, ignored ones 0; and what a mean divides by, if no count."""
     shape = hits.shape
     share: UOp | None = None
     if weight is not None:
         if weight.shape != (shape[axis],):
             raise ShapeError(f"{name}: weight has shape {weight.shape}, but there are {shape[axis]} classes")
-        w = reshape(weight.uop.cast(losses.dtype), tuple([n if i == axis else 1 for i, n in enumerate(shape)]))
-        share = _pick(expand(w, shape), hits, axis)
+        share = _pick(_by_class(weight, losses.dtype, shape, axis), hits, axis)
         losses = losses * share
     # An unsigned target cannot hold a negative ignore_index.
     low, high = target.vmin, target.vmax
@@ -194,8 +177,7 @@ def cross_entropy(
         if label_smoothing:
             t = t * (1 - label_smoothing) + label_smoothing / classes
         if weight is not None:
-            view = tuple([n if i == axis else 1 for i, n in enumerate(x.shape)])
-            t = t * broadcast(reshape(weight.uop.cast(x.dtype), view), x.shape)
+            t = t * _by_class(weight, x.dtype, x.shape, axis)
         losses = reduce_axis(t * (expand(normaliser, x.shape) - z), Op.ADD, (axis,))
         out = _class_loss(name, input, losses, None, axis, "none" if reduction == "mean" else reduction, target, weight)
         return out.sum() / max(1, out.numel()) if reduction == "mean" else out
@@ -206,12 +188,16 @@ def cross_entropy(
     if label_smoothing:
         spread = expand(normaliser, x.shape) - z
         if weight is not None:
-            view = tuple([n if i == axis else 1 for i, n in enumerate(x.shape)])
-            spread = spread * expand(reshape(weight.uop.cast(x.dtype), view), x.shape)
+            spread = spread * _by_class(weight, x.dtype, x.shape, axis)
         smooth = reduce_axis(spread, Op.ADD, (axis,)) * (1.0 / classes)
         smooth, _ = _weighted(name, smooth, hits, t, None, ignore_index, axis)
         losses = losses * (1 - label_smoothing) + smooth * label_smoothing
     return _class_loss(name, input, losses, share, axis, reduction, weight)
+
+
+def _by_class(weight: Tensor, dtype: DType, shape: tuple[Any, ...], axis: int) -> UOp:
+    sizes = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
+    return broadcast(reshape(weight.uop.cast(dtype), sizes), shape)
 
 
 @checked

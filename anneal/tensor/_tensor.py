@@ -278,8 +278,7 @@ class Tensor(Handle):
     )
     is_cuda = is_sparse = is_sparse_csr = is_quantized = is_meta = is_mps = is_xpu = is_nested = is_mkldnn = False
     is_signed = older.is_signed
-    is_nonzero = older.is_nonzero
-    is_same_size = older.is_same_size
+    is_nonzero, is_same_size = older.is_nonzero, older.is_same_size
     get_device = older.get_device
     pin_memory = share_memory_ = to_dense = older.itself
     detach_ = older.detach_

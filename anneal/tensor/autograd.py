@@ -107,30 +107,8 @@ def grad(
         warnings.warn("autograd.grad: only_inputs changes nothing; backward() adds to every leaf", stacklevel=2)
     results, targets = _list(outputs), _list(inputs)
     if is_grads_batched:
-        weights = _list(grad_outputs)
-        each = [
-            grad(results, targets, [w[i] for w in weights], True, create_graph, True, allow_unused, False, True)
-            for i in range(weights[0].shape[0])
-        ]
-        unused: Sequence[Any] = [None] * len(targets)
-        if not materialize_grads:
-            unused = grad(results, targets, [w[0] for w in weights], True, create_graph, True, allow_unused)
-        return tuple(
-            [
-                None if u is None and not materialize_grads else Tensor.stack(list(gs), dim=0)
-                for gs, u in zip(zip(*each, strict=True), unused, strict=True)
-            ]
-        )
-    if not grad_enabled():
-        raise GradientError("autograd.grad: called inside no_grad(); move the call out of the block")
-    for t in [*results, *targets]:
-        if not isinstance(t, Tensor):
-            raise GradientError(f"autograd.grad: takes tensors, not {type(t).__name__}; grad(f)(x) is of functions")
-        if not t.requires_grad:
-            raise GradientError(
-                f"autograd.grad: a tensor of shape {t.shape} does not require a gradient: set requires_grad=True on "
-                "what it is computed from before"
-            )
+        return _batched(results, targets, _list(grad_outputs), create_graph, allow_unused, materialize_grads)
+    _check_graph(results, targets)
     seeds = _seeds(results, grad_outputs)
     found: list[UOp | None] = [None] * len(targets)
     # What stands on the way to another input has its gradient by itself.
@@ -155,6 +133,34 @@ def grad(
             for t, g in zip(targets, found, strict=True)
         ]
     )
+
+
+def _batched(
+    results: list[Tensor], targets: list[Tensor], weights: list[Any], create: bool, unused: bool | None, zeros: bool
+) -> tuple[Any, ...]:
+    """Gradients for each row of the weights, stacked."""
+    each = [
+        grad(results, targets, [w[i] for w in weights], True, create, True, unused, False, True)
+        for i in range(weights[0].shape[0])
+    ]
+    met: Sequence[Any] = [True] * len(targets)
+    if not zeros:
+        met = grad(results, targets, [w[0] for w in weights], True, create, True, unused)
+    rows = zip(zip(*each, strict=True), met, strict=True)
+    return tuple([None if m is None else Tensor.stack(list(gs), dim=0) for gs, m in rows])
+
+
+def _check_graph(results: Sequence[Any], targets: Sequence[Any]) -> None:
+    if not grad_enabled():
+        raise GradientError("autograd.grad: called inside no_grad(); move the call out of the block")
+    for t in [*results, *targets]:
+        if not isinstance(t, Tensor):
+            raise GradientError(f"autograd.grad: takes tensors, not {type(t).__name__}; grad(f)(x) is of functions")
+        if not t.requires_grad:
+            raise GradientError(
+                f"autograd.grad: a tensor of shape {t.shape} does not require a gradient: set requires_grad=True on "
+                "what it is computed from before"
+            )
 
 
 def backward(
