@@ -183,8 +183,7 @@ def call(
     """`run(*args, **options)`, or late tensors with the same values.
 
     `function` is what it is known by, and is a function of its arguments alone; `run` may look at them first. With
-    `changes` it gives its first argument other values, by what that is. `refused` is of calls of many ops, and is told
-    that this one cannot be remembered.
+    `changes` it gives its first argument other values. `refused` is called where a call of many ops is not remembered.
     """
     state = vars(here)  # of this thread: it is looked for once
     if at_once(state):
