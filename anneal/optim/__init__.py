@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from anneal.doors import same_under
 from anneal.optim import lr_scheduler, swa_utils
 from anneal.optim._adam import SGD, Adam, AdamW
-from anneal.optim._base import Optimizer, ParameterGroup, clip_grad_norm_, clip_grad_value_
+from anneal.optim._base import Optimizer, ParameterGroup
+from anneal.optim._clip import clip_grad_norm_, clip_grad_value_
 from anneal.optim._formulas import (
     ASGD,
     Adadelta,

@@ -1,4 +1,4 @@
-"""Optimisers with torch's formulas, and gradient clipping.
+"""Optimisers with torch's formulas.
 
 `step()` writes the update into the graph of the gradients and computes everything at once: losses, parameters, moments.
 Per parameter the update is one elementwise expression, so it fuses with the gradient that feeds it. What changes from
@@ -25,9 +25,9 @@ from anneal.optim._states import Saved, States, check_settings, kept_state, stat
 from anneal.runtime import Numbering, composite, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import regraded, take_results
-from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
+from anneal.uop import DType, Op, UOp, alu, arena, dtypes
 
-__all__ = ["Optimizer", "ParameterGroup", "clip_grad_norm_", "clip_grad_value_"]
+__all__ = ["Optimizer", "ParameterGroup", "update_phase"]
 
 # What trains: tensors, or groups of them with settings of their own.
 Parameters = Iterable[Tensor | Mapping[str, Any]]
@@ -39,7 +39,7 @@ _VIEWS = (Op.BUFFER, Op.RESHAPE)  # of memory: what they show is not computed
 
 
 @contextmanager
-def _update_phase() -> Iterator[None]:
+def update_phase() -> Iterator[None]:
     """Nodes made within the block belong to the optimiser."""
     a = arena()
     before, a.phase = a.phase, "update"
@@ -359,7 +359,7 @@ class Optimizer:
     def _updated(self) -> dict[Tensor, UOp]:
         """The new nodes of parameters and state."""
         done: dict[Tensor, UOp] = {}
-        with _update_phase():
+        with update_phase():
             for group in self.param_groups:
                 active = [t for t in group["params"] if t.grad is not None]
                 if active:
@@ -536,74 +536,3 @@ class Optimizer:
             mine[name] = kept_state(np.zeros(1, np.float32), group.rate.device)
         kept: Tensor = mine[name]
         return kept
-
-
-def clip_grad_norm_(
-    params: Iterable[Tensor],
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
-) -> Tensor:
-    """Scale all gradients so that their joint norm is at most `max_norm`; returns the norm before, shape ().
-
-    `params` are the tensors whose gradients these are; `foreach` is of no account. `norm_type` is the norm's p,
-    math.inf for the largest element. `error_if_nonfinite` reads the norm, and raises GradientError where it is no
-    number. Raises SettingError for a negative max_norm.
-
-    >>> w = Tensor([3.0, 4.0], requires_grad=True)
-    >>> (w * w * 0.5).sum().backward()
-    >>> clip_grad_norm_([w], 1.0).item(), w.grad.numpy().round(3).tolist()
-    (5.0, [0.6000000238418579, 0.800000011920929])
-    """
-    if not max_norm >= 0:
-        raise SettingError(f"clip_grad_norm_: max_norm may not be negative: {max_norm}")
-    tensors = [params] if isinstance(params, Tensor) else list(params)
-    grads = [t.grad for t in tensors if t.grad is not None]
-    if not grads:
-        return Tensor(0.0)
-    with _update_phase():
-        norm = _joint_norm(grads, norm_type)
-        scale = alu(Op.MIN, (const(_F32, max_norm) / (norm + 1e-6), const(_F32, 1)))
-        for t in tensors:
-            if t.grad is not None:
-                t.grad = regraded(t, t.grad.uop * scale.cast(t.grad.uop.dtype))
-    total = grads[0]._new_plain(norm)
-    if error_if_nonfinite and not math.isfinite(float(total.item())):
-        raise GradientError(f"clip_grad_norm_: the norm of the gradients is {total.item()}")
-    return total
-
-
-def _joint_norm(grads: list[Tensor], p: float) -> UOp:
-    """The p-norm of all elements of several tensors."""
-    op = Op.MAX if p == math.inf else Op.ADD
-    total: UOp | None = None
-    for g in grads:
-        u = g.uop.cast(_F32)
-        # The gradient itself feeds both the norm and the update: it has to be in memory anyway.
-        each = u * u if p == 2 else g.detach().float().abs().uop if p == math.inf else (g.float().abs() ** p).uop
-        part = reshape(UOp(Op.REDUCE_AXIS, _F32, (each,), (op, tuple(range(len(u.shape))))) if u.shape else each, ())
-        total = part if total is None else alu(op, (total, part))
-    assert total is not None
-    if p == math.inf:
-        return total
-    return alu(Op.SQRT, (total,)) if p == 2 else (grads[0]._new_plain(total) ** (1 / p)).uop
-
-
-def clip_grad_value_(params: Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
-    """Move every element of all gradients into [-clip_value, clip_value].
-
-    `params` are the tensors whose gradients these are; `foreach` is of no account. Raises SettingError for a negative
-    clip_value.
-
-    >>> w = Tensor([3.0, 0.5], requires_grad=True)
-    >>> (w * w * 0.5).sum().backward()
-    >>> clip_grad_value_([w], 1.0); w.grad
-    Tensor([1. , 0.5], dtype=float32)
-    """
-    if not clip_value >= 0:
-        raise SettingError(f"clip_grad_value_: clip_value may not be negative: {clip_value}")
-    with _update_phase():
-        for t in [params] if isinstance(params, Tensor) else list(params):
-            if t.grad is not None:
-                t.grad = regraded(t, t.grad.detach().clamp(-clip_value, clip_value).uop)
