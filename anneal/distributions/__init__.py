@@ -7,7 +7,7 @@
 
 import sys
 
-from anneal.distributions import constraints, transforms
+from anneal.distributions import _relaxed, constraints, transforms
 from anneal.distributions._base import Distribution
 from anneal.distributions._continuous import (
     Beta,
@@ -19,7 +19,6 @@ from anneal.distributions._continuous import (
     HalfCauchy,
     HalfNormal,
     Laplace,
-    LogNormal,
     Normal,
     StudentT,
     Uniform,
@@ -36,20 +35,35 @@ from anneal.distributions._discrete import (
     Poisson,
 )
 from anneal.distributions._kl import kl_divergence, register_kl
-from anneal.distributions._several import Dirichlet, Independent, MixtureSameFamily, MultivariateNormal
+from anneal.distributions._relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
+from anneal.distributions._several import (
+    Dirichlet,
+    Independent,
+    LowRankMultivariateNormal,
+    MixtureSameFamily,
+    MultivariateNormal,
+)
 from anneal.distributions._tails import Pareto, Weibull
-from anneal.distributions._transformed import TransformedDistribution
+from anneal.distributions._transformed import LogNormal, TransformedDistribution
+from anneal.distributions.constraint_registry import biject_to, transform_to
 from anneal.distributions.transforms import (
     AbsTransform,
     AffineTransform,
+    CatTransform,
     ComposeTransform,
+    CorrCholeskyTransform,
+    CumulativeDistributionTransform,
     ExpTransform,
     IndependentTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
     PowerTransform,
     ReshapeTransform,
     SigmoidTransform,
     SoftmaxTransform,
     SoftplusTransform,
+    StackTransform,
+    StickBreakingTransform,
     TanhTransform,
     Transform,
     identity_transform,
@@ -61,10 +75,13 @@ __all__ = [
     "Bernoulli",
     "Beta",
     "Binomial",
+    "CatTransform",
     "Categorical",
     "Cauchy",
     "Chi2",
     "ComposeTransform",
+    "CorrCholeskyTransform",
+    "CumulativeDistributionTransform",
     "Dirichlet",
     "Distribution",
     "ExpTransform",
@@ -78,6 +95,8 @@ __all__ = [
     "IndependentTransform",
     "Laplace",
     "LogNormal",
+    "LowRankMultivariateNormal",
+    "LowerCholeskyTransform",
     "MixtureSameFamily",
     "Multinomial",
     "MultivariateNormal",
@@ -87,21 +106,28 @@ __all__ = [
     "OneHotCategoricalStraightThrough",
     "Pareto",
     "Poisson",
+    "PositiveDefiniteTransform",
     "PowerTransform",
+    "RelaxedBernoulli",
+    "RelaxedOneHotCategorical",
     "ReshapeTransform",
     "SigmoidTransform",
     "SoftmaxTransform",
     "SoftplusTransform",
+    "StackTransform",
+    "StickBreakingTransform",
     "StudentT",
     "TanhTransform",
     "Transform",
     "TransformedDistribution",
     "Uniform",
     "Weibull",
+    "biject_to",
     "constraints",
     "identity_transform",
     "kl_divergence",
     "register_kl",
+    "transform_to",
     "transforms",
 ]
 
@@ -109,6 +135,7 @@ __all__ = [
 _FILES = (
     *("bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "dirichlet", "distribution", "exponential"),
     *("gamma", "geometric", "gumbel", "half_cauchy", "half_normal", "independent", "kl", "laplace", "log_normal"),
+    "lowrank_multivariate_normal",
     *(
         "mixture_same_family",
         "multinomial",
@@ -119,10 +146,12 @@ _FILES = (
     ),
     *("pareto", "poisson", "studentT", "transformed_distribution", "uniform", "weibull"),
 )
-sys.modules.update({f"{__name__}.{file}": sys.modules[__name__] for file in _FILES})
+_PATHS = dict.fromkeys(_FILES, sys.modules[__name__])
+_PATHS.update(relaxed_bernoulli=_relaxed, relaxed_categorical=_relaxed)
+sys.modules.update({f"{__name__}.{file}": module for file, module in _PATHS.items()})
 
 
 def __getattr__(name: str) -> object:
-    if name in _FILES:
-        return sys.modules[__name__]
+    if name in _PATHS:
+        return _PATHS[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,7 +20,6 @@ __all__ = [
     "HalfCauchy",
     "HalfNormal",
     "Laplace",
-    "LogNormal",
     "Normal",
     "StudentT",
     "Uniform",
@@ -99,44 +98,6 @@ class Normal(_LocScale):
     @property
     def variance(self) -> Tensor:
         return self.scale**2
-
-
-class LogNormal(Normal):
-    """The distribution of exp(x), x being normal of mean `loc` and deviation `scale`; `validate_args` as of `Normal`.
-
-    >>> LogNormal(0.0, 1.0, validate_args=None).cdf(1.0).item()
-    0.5
-    """
-
-    support = c.positive
-
-    def _draw(self, shape: Shape) -> Tensor:
-        return super()._draw(shape).exp()
-
-    def _log(self, x: Tensor) -> Tensor:
-        return super()._log(x.log()) - x.log()
-
-    def _cdf(self, x: Tensor) -> Tensor:
-        return super()._cdf(x.log())
-
-    def _icdf(self, p: Tensor) -> Tensor:
-        return super()._icdf(p).exp()
-
-    def entropy(self) -> Tensor:
-        return super().entropy() + self.loc
-
-    @property
-    def mean(self) -> Tensor:
-        return (self.loc + self.scale**2 / 2).exp()
-
-    @property
-    def mode(self) -> Tensor:
-        return (self.loc - self.scale**2).exp()
-
-    @property
-    def variance(self) -> Tensor:
-        square = self.scale**2
-        return square.expm1() * (2 * self.loc + square).exp()
 
 
 class Laplace(_LocScale):

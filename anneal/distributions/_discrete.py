@@ -26,11 +26,10 @@ __all__ = [
     "Poisson",
 ]
 
-_EPS = {dtypes.float64: 2.0**-52, dtypes.float32: 2.0**-23, dtypes.float16: 2.0**-10, dtypes.bfloat16: 2.0**-7}
 
-
-def _clamped(p: Tensor) -> Tensor:
-    eps = _EPS[p.dtype]
+def clamped(p: Tensor) -> Tensor:
+    """Probabilities kept off 0 and 1."""
+    eps = 2.0 ** (1 - p.dtype.digits)
     return p.clamp(eps, 1 - eps)
 
 
@@ -63,7 +62,7 @@ class _Chances(Distribution):
         return vars(self)[name]
 
     def _to_logits(self, probs: Tensor) -> Tensor:
-        p = _clamped(probs)
+        p = clamped(probs)
         return p.log() - (-p).log1p()
 
     def _to_probs(self, logits: Tensor) -> Tensor:
@@ -307,9 +306,7 @@ class Categorical(_Chances):
     """
 
     arg_constraints: ClassVar[dict[str, c.Constraint]] = {
-        "probs": c.Constraint(
-            "IndependentConstraint(GreaterThanEq(lower_bound=0.0), 1)", lambda x: (x >= 0).all(-1), 1
-        ),
+        "probs": c.independent(c.nonnegative, 1),
         "logits": c.real_vector,
     }
     has_enumerate_support: ClassVar[bool] = True
@@ -324,7 +321,7 @@ class Categorical(_Chances):
         self.support = c.integer_interval(0, self._count - 1)
 
     def _to_logits(self, probs: Tensor) -> Tensor:
-        return _clamped(probs).log()
+        return clamped(probs).log()
 
     def _to_probs(self, logits: Tensor) -> Tensor:
         return logits.softmax(-1)
@@ -438,9 +435,7 @@ class Multinomial(Categorical):
         self.total_count = total_count
         super().__init__(probs, logits, validate_args)
         self._event_shape = (self._count,)
-        self.support = c.Constraint(
-            f"Multinomial(upper_bound={total_count})", lambda x: (x >= 0).all(-1) & (x.sum(-1) == total_count), 1, True
-        )
+        self.support = c.multinomial(total_count)
 
     def _settings(self) -> dict[str, Any]:
         return {"total_count": self.total_count}

@@ -17,7 +17,6 @@ from anneal.distributions._continuous import (
     HalfCauchy,
     HalfNormal,
     Laplace,
-    LogNormal,
     Normal,
     Uniform,
 )
@@ -218,7 +217,6 @@ _SAME: dict[type, Callable[[Any, Any], Tensor]] = {
     HalfNormal: _half_normal,
     Independent: _independent,
     Laplace: _laplace,
-    LogNormal: _normal,
     MultivariateNormal: _vectors,
     Normal: _normal,
     OneHotCategorical: _categorical,
@@ -228,7 +226,7 @@ _SAME: dict[type, Callable[[Any, Any], Tensor]] = {
 }
 _TABLE.update({(kind, kind): function for kind, function in _SAME.items()})
 # Classes that take formulas of others and are no special case of them.
-_OWN = (HalfCauchy, LogNormal, Multinomial, OneHotCategorical)
+_OWN = (HalfCauchy, Multinomial, OneHotCategorical)
 
 
 @register_kl(TransformedDistribution, TransformedDistribution)

@@ -14,7 +14,7 @@ from anneal.errors import SettingError, ShapeError
 from anneal.linalg import cholesky, inv, solve_triangular
 from anneal.tensor import Tensor
 
-__all__ = ["Dirichlet", "Independent", "MixtureSameFamily", "MultivariateNormal"]
+__all__ = ["Dirichlet", "Independent", "LowRankMultivariateNormal", "MixtureSameFamily", "MultivariateNormal"]
 
 
 class Dirichlet(Distribution):
@@ -28,9 +28,7 @@ class Dirichlet(Distribution):
 
     has_rsample: ClassVar[bool] = True
     _flows: ClassVar[bool] = False
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
-        "concentration": c.Constraint("IndependentConstraint(GreaterThan(0.0), 1)", lambda x: (x > 0).all(-1), 1)
-    }
+    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"concentration": c.independent(c.positive, 1)}
     support = c.simplex
     concentration: Tensor
 
@@ -154,6 +152,89 @@ class MultivariateNormal(Distribution):
         return (self.scale_tril**2).sum(-1)
 
 
+class LowRankMultivariateNormal(Distribution):
+    """Normal vectors about `loc` with the covariance F @ F.T plus a diagonal; `validate_args` as of `Distribution`.
+
+    Args:
+        cov_factor: F, a row for each number and a column for each common cause. cov_diag: that diagonal.
+
+    >>> d = LowRankMultivariateNormal(Tensor.zeros(2), Tensor([[1.0], [0.0]]), Tensor.ones(2), validate_args=None)
+    >>> d.variance.tolist()
+    [2.0, 1.0]
+    """
+
+    has_rsample: ClassVar[bool] = True
+    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
+        "loc": c.real_vector,
+        "cov_factor": c.independent(c.real, 2),
+        "cov_diag": c.independent(c.positive, 1),
+    }
+    support = c.real_vector
+    loc: Tensor
+    cov_factor: Tensor
+    cov_diag: Tensor
+
+    def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None) -> None:
+        self._hold(validate_args, loc=loc, cov_factor=cov_factor, cov_diag=cov_diag)
+        n = self.loc.shape[-1]
+        if self.cov_factor.shape[-2] != n or self.cov_diag.shape[-1] != n:
+            raise ShapeError(
+                f"LowRankMultivariateNormal: {n} numbers take a cov_factor of {n} rows and a cov_diag of {n} numbers, "
+                f"not of shapes {self.cov_factor.shape} and {self.cov_diag.shape}"
+            )
+        self._event_shape = (n,)
+        self._scaled = self.cov_factor / self.cov_diag.unsqueeze(-1)
+        common = self.cov_factor.mT @ self._scaled
+        self._small = cholesky(common + Tensor.eye(common.shape[-1], dtype=common.dtype, device=common.device))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    mode = mean
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.cov_factor**2).sum(-1) + self.cov_diag
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """The covariance."""
+        return self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
+
+    @property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of the covariance."""
+        half = solve_triangular(self._small, self._scaled.mT, upper=False)
+        return (1.0 / self.cov_diag).diag_embed() - half.mT @ half
+
+    @property
+    def scale_tril(self) -> Tensor:
+        """The lower triangle L with the covariance L @ L.T."""
+        return cholesky(self.covariance_matrix)
+
+    def _draw(self, shape: Shape) -> Tensor:
+        common = self._normal((*shape[:-1], self.cov_factor.shape[-1])).unsqueeze(-1)
+        return self.loc + (self.cov_factor @ common).squeeze(-1) + self.cov_diag.sqrt() * self._normal(shape)
+
+    def _half_log_det(self) -> Tensor:
+        found: Tensor = self._small.diagonal(0, -2, -1).log().sum(-1) + 0.5 * self.cov_diag.log().sum(-1)
+        return found
+
+    def _log(self, x: Tensor) -> Tensor:
+        n, z = self.loc.shape[-1], x - self.loc
+        k = self._small.shape[-1]
+        common = (z.unsqueeze(-2) @ self._scaled).mT
+        lower = self._small.expand(*z.shape[:-1], k, k)
+        distance = (z**2 / self.cov_diag).sum(-1) - (solve_triangular(lower, common, upper=False) ** 2).sum((-2, -1))
+        found: Tensor = -0.5 * (n * math.log(2 * math.pi) + distance) - self._half_log_det()
+        return found
+
+    def entropy(self) -> Tensor:
+        found: Tensor = self._half_log_det() + 0.5 * self.loc.shape[-1] * (1.0 + math.log(2 * math.pi))
+        return found
+
+
 class Independent(Distribution):
     """A distribution whose last batch axes are taken for parts of one event.
 
@@ -177,7 +258,8 @@ class Independent(Distribution):
         super().__init__(batch[:cut], (*batch[cut:], *base_distribution.event_shape), validate_args)
         self.base_dist, self.reinterpreted_batch_ndims = base_distribution, n
         self.has_rsample = base_distribution.has_rsample  # type: ignore[misc]
-        self.support = base_distribution.support
+        support = base_distribution.support
+        self.support = None if support is None else c.over(support, n)
 
     def _sum(self, x: Tensor) -> Tensor:
         n = self.reinterpreted_batch_ndims

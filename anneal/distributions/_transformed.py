@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from anneal.distributions import constraints as c
 from anneal.distributions._base import Distribution
+from anneal.distributions._continuous import Normal
 from anneal.distributions._several import Independent
-from anneal.distributions.transforms import ComposeTransform, Transform, summed
+from anneal.distributions._transform import summed
+from anneal.distributions.transforms import ComposeTransform, ExpTransform, Transform
 from anneal.errors import SettingError, ShapeError
 from anneal.tensor import Tensor, no_grad
 
-__all__ = ["TransformedDistribution"]
+__all__ = ["LogNormal", "TransformedDistribution"]
 
 
 class TransformedDistribution(Distribution):
@@ -30,6 +32,8 @@ class TransformedDistribution(Distribution):
     >>> d.cdf(1.0).item(), round(d.log_prob(2.0).item(), 4)
     (0.5, -1.8523)
     """
+
+    _of_base: ClassVar[tuple[str, ...]] = ()  # the names of parameters that the base has
 
     def __init__(
         self,
@@ -61,7 +65,15 @@ class TransformedDistribution(Distribution):
         super().__init__(forward[:cut], forward[cut:], validate_args)
         self.has_rsample = base.has_rsample  # type: ignore[misc]
         last = self.transforms[-1].codomain if self.transforms else base.support
-        self.support = c.independent(last, len(self._event_shape) - last.event_dim) if last is not None else None
+        self.support = c.over(last, len(self._event_shape) - last.event_dim) if last is not None else None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._of_base:
+            return getattr(self.base_dist, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _tensor(self, value: Any) -> Tensor:
+        return self.base_dist._tensor(value)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with no_grad():
@@ -117,3 +129,39 @@ class TransformedDistribution(Distribution):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_dist!r}, {self.transforms!r})"
+
+
+class LogNormal(TransformedDistribution):
+    """The distribution of exp(x), x being normal of mean `loc` and deviation `scale`; `validate_args` as of `Normal`.
+
+    >>> LogNormal(0.0, 1.0, validate_args=None).cdf(1.0).item()
+    0.5
+    """
+
+    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"loc": c.real, "scale": c.positive}
+    support = c.positive
+    has_rsample: ClassVar[bool] = True
+    _of_base = ("loc", "scale")
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
+        super().__init__(Normal(loc, scale, validate_args), ExpTransform(), validate_args)
+
+    def entropy(self) -> Tensor:
+        found: Tensor = self.base_dist.entropy() + self.loc
+        return found
+
+    @property
+    def mean(self) -> Tensor:
+        found: Tensor = (self.loc + self.scale**2 / 2).exp()
+        return found
+
+    @property
+    def mode(self) -> Tensor:
+        found: Tensor = (self.loc - self.scale**2).exp()
+        return found
+
+    @property
+    def variance(self) -> Tensor:
+        square = self.scale**2
+        found: Tensor = square.expm1() * (2 * self.loc + square).exp()
+        return found

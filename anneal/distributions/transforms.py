@@ -2,214 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+import operator
+from collections.abc import Sequence
+from typing import Any
 
 from anneal.distributions import constraints as c
-from anneal.errors import MissingMethodError, ShapeError
-from anneal.tensor import Tensor
+from anneal.distributions._transform import ComposeTransform, Shape, Transform, identity_transform, summed, tensor_of
+from anneal.errors import SettingError, ShapeError
+from anneal.linalg import cholesky
+from anneal.tensor import Tensor, dtypes
 
 __all__ = [
     "AbsTransform",
     "AffineTransform",
+    "CatTransform",
     "ComposeTransform",
+    "CorrCholeskyTransform",
+    "CumulativeDistributionTransform",
     "ExpTransform",
     "IndependentTransform",
+    "LowerCholeskyTransform",
+    "PositiveDefiniteTransform",
     "PowerTransform",
     "ReshapeTransform",
     "SigmoidTransform",
     "SoftmaxTransform",
     "SoftplusTransform",
+    "StackTransform",
+    "StickBreakingTransform",
     "TanhTransform",
     "Transform",
     "identity_transform",
 ]
-
-Shape = tuple[int, ...]
-
-
-def summed(x: Tensor, axes: int) -> Tensor:
-    """The sum over so many last axes."""
-    return x.sum(tuple(range(-axes, 0))) if axes > 0 else x
-
-
-def _tensor(x: Any) -> Any:
-    return x if isinstance(x, Tensor) else Tensor(x)
-
-
-class Transform:
-    """Base of transforms: subclasses have `domain`, `codomain`, `bijective`, `sign`, `_call`, `_inverse` and
-    `log_abs_det_jacobian`.
-
-    Args:
-        cache_size: of no account: an inverse is computed whenever it is asked for.
-
-    >>> ExpTransform()(0.0).item(), ExpTransform().inv(1.0).item()
-    (1.0, 0.0)
-    """
-
-    bijective: bool = False
-    sign: Any = None
-    domain: Any = c.real
-    codomain: Any = c.real
-    _same: ClassVar[tuple[str, ...]] = ()  # attributes that equal transforms have equal
-
-    def __init__(self, cache_size: int = 0) -> None:
-        self.cache_size = cache_size
-
-    @property
-    def event_dim(self) -> int:
-        """The number of last axes that are transformed together."""
-        return int(max(self.domain.event_dim, self.codomain.event_dim))
-
-    @property
-    def inv(self) -> Transform:
-        """The inverse."""
-        return _Inverse(self)
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        """The transform itself, whatever the `cache_size`."""
-        return self
-
-    def __call__(self, x: Any) -> Any:
-        """The transform of `x`."""
-        return self._call(_tensor(x))
-
-    def _call(self, x: Tensor) -> Tensor:
-        raise MissingMethodError(f"{type(self).__name__} defines no _call(x): define it")
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        raise MissingMethodError(f"{type(self).__name__} has no inverse: define _inverse(y)")
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of the factor by which volumes grow at `x`, of which `y` is the transform."""
-        raise MissingMethodError(f"{type(self).__name__} defines no log_abs_det_jacobian(x, y): define it")
-
-    def forward_shape(self, shape: Sequence[int]) -> Shape:
-        """The shape of the transform of a tensor of this `shape`."""
-        return tuple(shape)
-
-    def inverse_shape(self, shape: Sequence[int]) -> Shape:
-        """The shape of what has a transform of this `shape`."""
-        return tuple(shape)
-
-    def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other) or not (self._same or self is other):
-            return self is other
-        return all(_equal(getattr(self, name), getattr(other, name)) for name in self._same if name)
-
-    __hash__ = object.__hash__
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return a is b or bool((_tensor(a) == _tensor(b)).all().item())
-    return bool(a == b)
-
-
-class _Inverse(Transform):
-    """The inverse of a transform."""
-
-    _same = ("inv",)
-
-    def __init__(self, of: Transform) -> None:
-        super().__init__()
-        self._of, self.bijective, self.sign = of, of.bijective, of.sign
-        self.domain, self.codomain = of.codomain, of.domain
-
-    @property
-    def inv(self) -> Transform:
-        return self._of
-
-    def _call(self, x: Tensor) -> Tensor:
-        return self._of._inverse(x)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return self._of._call(y)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return -self._of.log_abs_det_jacobian(y, x)
-
-    def forward_shape(self, shape: Sequence[int]) -> Shape:
-        return self._of.inverse_shape(shape)
-
-    def inverse_shape(self, shape: Sequence[int]) -> Shape:
-        return self._of.forward_shape(shape)
-
-    def __repr__(self) -> str:
-        return f"{self._of!r}.inv"
-
-
-class ComposeTransform(Transform):
-    """Transforms one after another.
-
-    Args:
-        parts: the transforms, the first of which comes first. cache_size: of no account.
-
-    >>> ComposeTransform([AffineTransform(1.0, 2.0), ExpTransform()])(-0.5).item()
-    1.0
-    """
-
-    _same = ("parts",)
-
-    def __init__(self, parts: Iterable[Transform], cache_size: int = 0) -> None:
-        super().__init__(cache_size)
-        self.parts = list(parts)
-        self.bijective = all(p.bijective for p in self.parts)
-        if all(p.sign is not None for p in self.parts):
-            self.sign = math.prod([p.sign for p in self.parts]) if self.parts else 1
-        if not self.parts:
-            return
-        n = self.parts[-1].codomain.event_dim
-        for p in reversed(self.parts):
-            n = max(n + p.domain.event_dim - p.codomain.event_dim, p.domain.event_dim)
-        self.domain = c.independent(self.parts[0].domain, n - self.parts[0].domain.event_dim)
-        n = self.parts[0].domain.event_dim
-        for p in self.parts:
-            n = max(n + p.codomain.event_dim - p.domain.event_dim, p.codomain.event_dim)
-        self.codomain = c.independent(self.parts[-1].codomain, n - self.parts[-1].codomain.event_dim)
-
-    def _call(self, x: Tensor) -> Tensor:
-        for p in self.parts:
-            x = p(x)
-        return x
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        for p in reversed(self.parts):
-            y = p.inv(y)
-        return y
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        n, total = self.domain.event_dim, x.zeros_like() if not self.parts else None
-        for p in self.parts:
-            after = p(x)
-            term = summed(p.log_abs_det_jacobian(x, after), n - p.domain.event_dim)
-            total = term if total is None else total + term
-            n += p.codomain.event_dim - p.domain.event_dim
-            x = after
-        assert total is not None
-        return total
-
-    def forward_shape(self, shape: Sequence[int]) -> Shape:
-        for p in self.parts:
-            shape = p.forward_shape(shape)
-        return tuple(shape)
-
-    def inverse_shape(self, shape: Sequence[int]) -> Shape:
-        for p in reversed(self.parts):
-            shape = p.inverse_shape(shape)
-        return tuple(shape)
-
-    def __repr__(self) -> str:
-        return f"ComposeTransform({self.parts!r})"
-
-
-identity_transform = ComposeTransform([])
-identity_transform.bijective = True
 
 
 class AffineTransform(Transform):
@@ -229,7 +55,7 @@ class AffineTransform(Transform):
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.loc, self.scale, self._events = loc, scale, event_dim
-        self.domain = self.codomain = c.independent(c.real, event_dim)
+        self.domain = self.codomain = c.over(c.real, event_dim)
         self.sign = scale.sign() if isinstance(scale, Tensor) else (scale > 0) - (scale < 0)
 
     def _call(self, x: Tensor) -> Tensor:
@@ -346,7 +172,7 @@ class PowerTransform(Transform):
 
     def __init__(self, exponent: Any, cache_size: int = 0) -> None:
         super().__init__(cache_size)
-        self.exponent = _tensor(exponent)
+        self.exponent = tensor_of(exponent)
         self.sign = self.exponent.sign()
 
     def _call(self, x: Tensor) -> Tensor:
@@ -415,8 +241,8 @@ class IndependentTransform(Transform):
         super().__init__(cache_size)
         self.base_transform, self.reinterpreted_batch_ndims = base_transform, reinterpreted_batch_ndims
         self.bijective, self.sign = base_transform.bijective, base_transform.sign
-        self.domain = c.independent(base_transform.domain, reinterpreted_batch_ndims)
-        self.codomain = c.independent(base_transform.codomain, reinterpreted_batch_ndims)
+        self.domain = c.over(base_transform.domain, reinterpreted_batch_ndims)
+        self.codomain = c.over(base_transform.codomain, reinterpreted_batch_ndims)
 
     def _call(self, x: Tensor) -> Tensor:
         return self.base_transform._call(x)
@@ -453,7 +279,7 @@ class ReshapeTransform(Transform):
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
         if math.prod(self.in_shape) != math.prod(self.out_shape):
             raise ShapeError(f"ReshapeTransform: {self.in_shape} and {self.out_shape} have other numbers of elements")
-        self.domain, self.codomain = (c.independent(c.real, len(s)) for s in (self.in_shape, self.out_shape))
+        self.domain, self.codomain = (c.over(c.real, len(s)) for s in (self.in_shape, self.out_shape))
 
     def _call(self, x: Tensor) -> Tensor:
         return x.reshape(self.forward_shape(x.shape))
@@ -477,10 +303,245 @@ class ReshapeTransform(Transform):
         return (*shape[:cut], *new)
 
 
+class StickBreakingTransform(Transform):
+    """Shares that add up to 1, each a sigmoid of what those before it leave, so that there is one more of them than of
+    numbers; `cache_size` as of `Transform`.
+
+    >>> StickBreakingTransform()([0.0, 0.0]).round(decimals=4).tolist()
+    [0.33329999446868896, 0.33329999446868896, 0.33329999446868896]
+    """
+
+    bijective, domain, codomain, _same = True, c.real_vector, c.simplex, ("",)
+
+    def _call(self, x: Tensor) -> Tensor:
+        z = _inside((x - _left(x)).sigmoid())
+        return _padded(z, 0, 1) * _padded((1 - z).cumprod(-1), 1, 0)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        first = y[..., :-1]
+        rest = (1 - first.cumsum(-1)).clamp(min=2.0**y.dtype.least)
+        return first.log() - rest.log() + _left(first)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        x = x - _left(x)
+        found: Tensor = (x.logsigmoid() - x + y[..., :-1].log()).sum(-1)
+        return found
+
+    def forward_shape(self, shape: Sequence[int]) -> Shape:
+        return (*_ends(self, shape, 1)[:-1], shape[-1] + 1)
+
+    def inverse_shape(self, shape: Sequence[int]) -> Shape:
+        return (*_ends(self, shape, 1)[:-1], shape[-1] - 1)
+
+
+class LowerCholeskyTransform(Transform):
+    """Lower triangles with positive diagonals, of square matrices; `cache_size` as of `Transform`.
+
+    >>> LowerCholeskyTransform()([[0.0, 5.0], [2.0, 0.0]]).tolist()
+    [[1.0, 0.0], [2.0, 1.0]]
+    """
+
+    domain, codomain, _same = c.independent(c.real, 2), c.lower_cholesky, ("",)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.tril(-1) + x.diagonal(0, -2, -1).exp().diag_embed()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.tril(-1) + y.diagonal(0, -2, -1).log().diag_embed()
+
+
+class PositiveDefiniteTransform(LowerCholeskyTransform):
+    """Positive definite matrices: products of `LowerCholeskyTransform`'s with their transposes; `cache_size` as of
+    `Transform`.
+
+    >>> PositiveDefiniteTransform()([[0.0, 5.0], [2.0, 0.0]]).tolist()
+    [[1.0, 2.0], [2.0, 5.0]]
+    """
+
+    codomain = c.positive_definite
+
+    def _call(self, x: Tensor) -> Tensor:
+        lower = super()._call(x)
+        return lower @ lower.mT
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return super()._inverse(cholesky(y))
+
+
+class CorrCholeskyTransform(Transform):
+    """Cholesky factors of D x D correlation matrices, of vectors of D * (D - 1) / 2 numbers; `cache_size` as of
+    `Transform`.
+
+    >>> CorrCholeskyTransform()([0.0]).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    bijective, domain, codomain = True, c.real_vector, c.corr_cholesky
+
+    def _call(self, x: Tensor) -> Tensor:
+        n = self.forward_shape(x.shape)[-1]
+        eps = 2.0 ** (1 - x.dtype.digits)
+        places = [i * (i - 1) // 2 + j if j < i else x.shape[-1] for i in range(n) for j in range(n)]
+        whole = _padded(x.tanh().clamp(min=eps - 1, max=1 - eps), 0, 1, 0.0)
+        r = whole.index_select(-1, Tensor(places, device=x.device)).reshape(*x.shape[:-1], n, n)
+        rest = (1 - r**2).sqrt().cumprod(-1)
+        return (r + Tensor.eye(n, dtype=x.dtype, device=x.device)) * _padded(rest[..., :-1], 1, 0)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        rest = _padded((1 - (y * y).cumsum(-1))[..., :-1], 1, 0)
+        t = _below(y, 1) / _below(rest, 1).sqrt()
+        return (t.log1p() - (-t).log1p()) / 2
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        rest = _below(1 - (y * y).cumsum(-1), 2)
+        found: Tensor = 0.5 * rest.log().sum(-1) - 2 * (x + _softplus(-2 * x) - math.log(2.0)).sum(-1)
+        return found
+
+    def forward_shape(self, shape: Sequence[int]) -> Shape:
+        count = _ends(self, shape, 1)[-1]
+        n = round((0.25 + 2 * count) ** 0.5 + 0.5)
+        if n * (n - 1) // 2 != count:
+            raise ShapeError(f"CorrCholeskyTransform: {count} numbers fill no triangle; D * (D - 1) / 2 do")
+        return (*shape[:-1], n, n)
+
+    def inverse_shape(self, shape: Sequence[int]) -> Shape:
+        n, m = _ends(self, shape, 2)[-2:]
+        if n != m:
+            raise ShapeError(f"CorrCholeskyTransform: matrices are square, not of shape {tuple(shape)}")
+        return (*shape[:-2], n * (n - 1) // 2)
+
+
+class StackTransform(Transform):
+    """Transforms of the places along an axis, each by its own.
+
+    Args:
+        tseq: the transforms. dim: that axis. cache_size: of no account.
+
+    Raises SettingError for what is no transform, ShapeError for a tensor of another number of places.
+
+    >>> StackTransform([ExpTransform(), identity_transform], dim=0)([0.0, 0.0]).tolist()
+    [1.0, 0.0]
+    """
+
+    lengths: Sequence[int] = ()
+
+    def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.transforms = self.members = list(tseq)
+        if not all(isinstance(t, Transform) for t in self.transforms):
+            raise SettingError(f"{type(self).__name__}: tseq is of Transforms, not {self.transforms!r}")
+        self.dim, self.bijective = dim, all(t.bijective for t in self.transforms)
+        self.domain = self._set([t.domain for t in self.transforms])
+        self.codomain = self._set([t.codomain for t in self.transforms])
+
+    def _set(self, several: list[c.Constraint]) -> c.Constraint:
+        return c.stack(several, self.dim)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return c.joined([t(part) for t, part in zip(self.transforms, c.parts(self, x), strict=True)], self)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return c.joined([t.inv(part) for t, part in zip(self.transforms, c.parts(self, y), strict=True)], self)
+
+    def _terms(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        each = zip(self.transforms, c.parts(self, x), c.parts(self, y), strict=True)
+        return [t.log_abs_det_jacobian(a, b) for t, a, b in each]
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return Tensor.stack(self._terms(x, y), self.dim)
+
+
+class CatTransform(StackTransform):
+    """Transforms of stretches along an axis, each by its own.
+
+    Args:
+        tseq: the transforms. dim: that axis. lengths: how long each stretch is, 1 where it is not given. cache_size: of
+            no account.
+
+    Raises SettingError for what is no transform and for another number of lengths, ShapeError for a tensor of another
+    length.
+
+    >>> CatTransform([ExpTransform(), identity_transform], dim=0, lengths=[1, 2])([0.0, 0.0, 3.0]).tolist()
+    [1.0, 0.0, 3.0]
+    """
+
+    def __init__(
+        self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0
+    ) -> None:
+        self.lengths = c.each_length(tseq, lengths)
+        super().__init__(tseq, dim, cache_size)
+
+    @property
+    def length(self) -> int:
+        """The length of all stretches."""
+        return sum(self.lengths)
+
+    def _set(self, several: list[c.Constraint]) -> c.Constraint:
+        return c.cat(several, self.dim, self.lengths)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        several = zip(self._terms(x, y), self.transforms, strict=True)
+        terms = [summed(term, self.event_dim - t.event_dim) for term, t in several]
+        dim = (self.dim - x.ndim if self.dim >= 0 else self.dim) + self.event_dim
+        return Tensor.cat(terms, dim) if dim < 0 else functools.reduce(operator.add, terms)
+
+
+class CumulativeDistributionTransform(Transform):
+    """The probability of what is not above x.
+
+    Args:
+        distribution: whose probability it is. cache_size: of no account.
+
+    >>> from anneal.distributions import Normal
+    >>> CumulativeDistributionTransform(Normal(0.0, 1.0))(0.0).item()
+    0.5
+    """
+
+    bijective, sign, codomain = True, 1, c.unit_interval
+
+    def __init__(self, distribution: Any, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.distribution, self.domain = distribution, distribution.support
+
+    def _call(self, x: Tensor) -> Tensor:
+        found: Tensor = self.distribution.cdf(x)
+        return found
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        found: Tensor = self.distribution.icdf(y)
+        return found
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
+        found: Tensor = self.distribution.log_prob(x)
+        return found
+
+
 def _softplus(x: Tensor) -> Tensor:
     found: Tensor = x.clamp(min=0.0) + (-x.abs()).exp().log1p()
     return found
 
 
 def _inside(x: Tensor) -> Tensor:
-    return x.clamp(min=1.1754943508222875e-38, max=1.0 - 1.1920928955078125e-07)
+    return x.clamp(min=2.0**x.dtype.least, max=1.0 - 2.0 ** (1 - x.dtype.digits))
+
+
+def _padded(x: Tensor, before: int, after: int, value: float = 1.0) -> Tensor:
+    return x.pad((before, after), value=value)
+
+
+def _left(x: Tensor) -> Tensor:
+    """The logarithms of how many numbers are left, this one among them."""
+    return Tensor.arange(x.shape[-1], 0, -1, dtype=x.dtype, device=x.device).log()
+
+
+def _below(x: Tensor, diagonal: int) -> Tensor:
+    """The elements of matrices on a lower diagonal and below it, row by row."""
+    n = x.shape[-1]
+    places = [i * n + j for i in range(n) for j in range(i - diagonal + 1)]
+    return x.reshape(*x.shape[:-2], n * n).index_select(-1, Tensor(places, dtype=dtypes.int32, device=x.device))
+
+
+def _ends(of: Transform, shape: Sequence[int], axes: int) -> Shape:
+    if len(shape) < axes:
+        raise ShapeError(f"{type(of).__name__}: takes tensors of {axes} axes or more, not shape {tuple(shape)}")
+    return tuple(shape)

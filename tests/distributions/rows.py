@@ -57,10 +57,29 @@ ROWS: dict[str, Row] = {
         [[0.5, -1.0], [0.0, 2.0]],
     ),
     "MultivariateNormal, batch": ("MultivariateNormal", {"loc": [0.0, 1.0], "scale_tril": TRIL}, [[0.5, -1.0]]),
+    "LowRankMultivariateNormal": (
+        "LowRankMultivariateNormal",
+        {
+            "loc": [0.0, 1.0, 2.0],
+            "cov_factor": [[1.0, 0.2], [0.5, -1.0], [0.2, 0.0]],
+            "cov_diag": [[0.3, 1.0, 2.0]] * 2,
+        },
+        [[0.5, -1.0, 2.5]],
+    ),
     "MultivariateNormal, precision": (
         "MultivariateNormal",
         {"loc": [0.0, 1.0], "precision_matrix": PRECISION},
         [[0.5, -1.0]],
+    ),
+}
+# Of no known moments.
+RELAXED: dict[str, Row] = {
+    "RelaxedBernoulli": ("RelaxedBernoulli", {"temperature": [0.7], "probs": [0.3, 0.5, 0.9]}, [0.4, 0.01, 0.8]),
+    "RelaxedBernoulli of logits": ("RelaxedBernoulli", {"temperature": [2.0], "logits": [-1.0, 3.0]}, [0.4, 0.01]),
+    "RelaxedOneHotCategorical": (
+        "RelaxedOneHotCategorical",
+        {"temperature": [0.7], "probs": [[0.2, 0.3, 0.5]]},
+        [[0.2, 0.5, 0.3], [0.9, 0.05, 0.05]],
     ),
 }
 PAIRS = {
@@ -96,6 +115,8 @@ WRONG: dict[str, Row] = {
     "no such place": ("Categorical", {"probs": [1.0, 2.0]}, [2.0]),
     "a negative time": ("Exponential", {"rate": 1.0}, [-1.0]),
     "no shares": ("Dirichlet", {"concentration": [1.0, 2.0]}, [[0.5, 0.6]]),
+    "fewer than all": ("Multinomial", {"total_count": 4, "probs": [0.2, 0.8]}, [[1.0, 1.0]]),
+    "more than all": ("Multinomial", {"total_count": 4, "probs": [0.2, 0.8]}, [[4.0, 1.0]]),
     "right": ("Normal", {"loc": 0.0, "scale": 1.0}, [2.0]),
 }
 
@@ -200,6 +221,61 @@ def transformed(m: Any) -> dict[str, Any]:
     return out
 
 
+def maps(m: Any) -> dict[str, Any]:
+    """Both registries, and transforms that none of them gives."""
+    d, c, t = m.distributions, m.distributions.constraints, m.distributions.transforms
+    row, square = [0.3, -1.2, 0.8], [[0.5, 9.0, 9.0], [-1.0, 0.2, 9.0], [2.0, 0.3, -0.4]]
+    six = [[0.3, -1.2, 0.8, 0.1, 2.0, -0.5], [0.0, 9.0, -20.0, 1.0, 0.5, 0.4]]
+    sets = {
+        "real": (c.real, row),
+        "positive": (c.positive, row),
+        "not below": (c.greater_than_eq(m.tensor([1.0, 2.0, 3.0])), row),
+        "below": (c.less_than(2.0), row),
+        "unit": (c.unit_interval, row),
+        "between": (c.half_open_interval(-1.0, 3.0), row),
+        "between tensors": (c.interval(m.tensor([-1.0, 0.0, 1.0]), m.tensor(4.0)), row),
+        "shares": (c.simplex, six),
+        "vectors": (c.independent(c.unit_interval, 1), six),
+        "lower": (c.lower_cholesky, square),
+        "definite": (c.positive_definite, [square, square]),
+        "correlations": (c.corr_cholesky, six),
+        "one correlation": (c.corr_cholesky, [0.4]),
+        "cat": (c.cat([c.positive, c.real, c.interval(0.0, 2.0)], -1, [3, 1, 2]), six),
+        "cat of vectors": (c.cat([c.independent(c.positive, 1), c.real_vector], -1, [4, 2]), six),
+        "cat of rows": (c.cat([c.positive, c.real], 0), six),
+        "stack": (c.stack([c.positive, c.unit_interval], 0), six),
+        "parameter": (d.Normal.arg_constraints["scale"], row),
+        "support": (d.Independent(d.LogNormal(m.zeros(2, 3), 1.0), 1).support, row),
+        "none": (c.boolean, row),
+    }
+    made = {}
+    for registry in ("biject_to", "transform_to"):
+        for name, (of, x) in sets.items():
+            try:
+                made[f"{registry} {name}"] = (getattr(d, registry)(of), x, of)
+            except NotImplementedError:
+                made[f"{registry} {name}"] = (None, x, of)
+    cdf = t.CumulativeDistributionTransform(d.Normal(0.5, 2.0))
+    made["cdf"] = (cdf, row, c.unit_interval)
+    whole = t.CatTransform([t.ExpTransform(), t.StackTransform([cdf, t.identity_transform], -1)], -1, [4, 2])
+    made["within"] = (whole, six, c.real)
+    out: dict[str, Any] = {}
+    for name, (transform, given, of) in made.items():
+        if transform is None:
+            out[name] = None
+            continue
+        x = m.tensor(given, requires_grad=True)
+        y = transform(x)
+        (y * y).sum().backward()
+        found: list[Any] = [numbers(y), numbers(transform.inv(y)), numbers(x.grad), bool(of.check(y).all().item())]
+        found += [list(transform.forward_shape(tuple(x.shape))), list(transform.inverse_shape(tuple(y.shape)))]
+        found += [transform.domain.event_dim, transform.codomain.event_dim]
+        if transform.bijective:
+            found.append(numbers(transform.log_abs_det_jacobian(x, y)))
+        out[name] = found
+    return out
+
+
 def refused(m: Any, row: Row) -> bool:
     kind, given, values = row
     try:
@@ -217,10 +293,11 @@ if __name__ == "__main__":
 
     table = {
         "torch": torch.__version__,
-        "facts": {name: facts(torch, row) for name, row in ROWS.items()},
+        "facts": {name: facts(torch, row) for name, row in {**ROWS, **RELAXED}.items()},
         "divergences": {kind: divergence(torch, kind) for kind in PAIRS},
         "others": others(torch),
         "transformed": transformed(torch),
+        "maps": maps(torch),
         "refused": {name: refused(torch, row) for name, row in WRONG.items()},
     }
     TABLE.write_text(json.dumps(table).replace('}, "', '},\n"') + "\n")

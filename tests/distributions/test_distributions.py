@@ -13,7 +13,20 @@ import anneal
 import anneal.distributions as d
 from anneal.errors import GradientError, MissingMethodError
 from anneal.tensor import Tensor, jit, manual_seed
-from tests.distributions.rows import PAIRS, ROWS, TABLE, WRONG, divergence, facts, made, others, refused, transformed
+from tests.distributions.rows import (
+    PAIRS,
+    RELAXED,
+    ROWS,
+    TABLE,
+    WRONG,
+    divergence,
+    facts,
+    made,
+    maps,
+    others,
+    refused,
+    transformed,
+)
 from tests.tiers import thinned
 
 LOADED: dict[str, Any] = json.loads(TABLE.read_text())
@@ -33,9 +46,9 @@ def same(mine: Any, torchs: Any, what: str) -> None:
                 same(a, b, f"{what} {n}")
 
 
-@pytest.mark.parametrize("name", thinned(ROWS, test=3, ci=2))
+@pytest.mark.parametrize("name", thinned([*ROWS, *RELAXED], test=3, ci=2))
 def test_what_is_known_is_torchs(name: str, device: str) -> None:
-    same(facts(anneal, ROWS[name]), LOADED["facts"][name], name)
+    same(facts(anneal, {**ROWS, **RELAXED}[name]), LOADED["facts"][name], name)
 
 
 @pytest.mark.parametrize("kind", PAIRS)
@@ -52,6 +65,66 @@ def test_transformed_distributions_are_torchs(device: str) -> None:
     for name, torchs in LOADED["transformed"].items():
         for a, b in zip(mine[name], torchs, strict=True):
             same(a, b, name)
+
+
+def test_transforms_to_constraints_are_torchs(device: str) -> None:
+    mine = maps(anneal)
+    assert mine.keys() == LOADED["maps"].keys()
+    for name, torchs in LOADED["maps"].items():
+        assert (mine[name] is None) is (torchs is None), name
+        for n, (a, b) in enumerate(zip(mine[name] or (), torchs or (), strict=True)):
+            same(a, b, f"{name} {n}")
+
+
+def test_constraints_of_ones_own_are_registered() -> None:
+    class Even(d.constraints.Constraint):
+        def check(self, value: Tensor) -> Tensor:
+            return value % 2 == 0
+
+    registry = d.constraint_registry.ConstraintRegistry()
+
+    @registry.register(Even)
+    def twice(of: Even) -> d.Transform:
+        return d.AffineTransform(0.0, 2.0)
+
+    assert registry(Even())(3.0).item() == 6.0
+    registry.register(d.constraints.positive, lambda of: d.SoftplusTransform())
+    assert registry(d.constraints.greater_than(5.0)) == d.SoftplusTransform()  # of a class, as torch has it
+    with pytest.raises(NotImplementedError, match=r"no transform to Real\(\) is registered"):
+        registry(d.constraints.real)
+    with pytest.raises(TypeError, match="takes a Constraint or a class of them"):
+        registry.register(2, twice)
+
+
+def test_a_log_normal_is_a_transformed_normal() -> None:
+    one = d.LogNormal(Tensor([0.5, 1.0]), 2.0)
+    assert isinstance(one, d.TransformedDistribution)
+    assert not isinstance(one, d.Normal)
+    assert isinstance(one.base_dist, d.Normal)
+    assert one.transforms == [d.ExpTransform()]
+    assert type(one.expand((3, 2))) is d.LogNormal
+    assert one.expand((3, 2)).loc.shape == (3, 2)
+    plain = d.TransformedDistribution(d.Normal(0.0, 1.0), d.ExpTransform())
+    assert d.kl_divergence(d.LogNormal(1.0, 1.0), plain).item() == 0.5
+
+
+@pytest.mark.parametrize("name", RELAXED)
+def test_relaxed_draws_have_the_chances(name: str) -> None:
+    manual_seed(3)
+    parameters = {k: v for k, v in RELAXED[name][1].items() if k != "temperature"}
+    one = made(anneal, RELAXED[name][0], RELAXED[name][1])
+    x = one.sample((4000,))
+    assert one.support.check(x).float().mean().item() > 0.99
+    hard = (x > 0.5).float() if "Bernoulli" in name else (x == x.amax(-1, keepdim=True)).float()
+    np.testing.assert_allclose(hard.mean(0).numpy(), one.probs.numpy(), atol=0.03)
+    for p in (Tensor(v, requires_grad=True) for v in parameters.values()):
+        made(anneal, RELAXED[name][0], {**RELAXED[name][1], next(iter(parameters)): p}).rsample().sum().backward()
+        assert p.grad is not None
+
+
+def test_a_sigmoid_is_kept_off_one_by_its_dtype() -> None:
+    for dtype, eps in ((anneal.float64, 2.0**-52), (anneal.float32, 2.0**-23)):
+        assert d.SigmoidTransform()(Tensor(40.0, dtype=dtype)).item() == 1 - eps
 
 
 def test_gradients_flow_through_transforms() -> None:
