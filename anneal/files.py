@@ -41,24 +41,33 @@ _KINDS = {
 }
 
 
-def replace(path: StrPath, write: Callable[[IO[bytes]], Any]) -> None:
+def replace(path: StrPath, write: Callable[[IO[bytes]], Any], *, cached: bool = False) -> None:
     """Put what `write` writes into the file it is given in the place of the file at `path`, or there anew.
 
     The rights of a file that is replaced are kept. Raises OSError if it cannot be done, and what `write` raises; then
     the old file is as it was.
+
+    Args:
+        path: the file.
+        write: a function of an open file.
+        cached: it is one of many that can be made again, whose folder somebody else sweeps, and that is looked at for
+            damage when it is read: it is not waited for until it is on disk.
     """
     place, before = _place(path)
-    sweep(place.parent)
+    if not cached:
+        sweep(place.parent)
     with _unfinished(place, before) as (f, temporary):
         write(f)
         f.flush()
-        os.fsync(f.fileno())
+        if not cached:
+            os.fsync(f.fileno())
         if before is not None:
             os.chmod(temporary, stat.S_IMODE(before.st_mode) & 0o777)
         if fcntl is None:
             f.close()
         os.replace(temporary, place)
-        sync_folder(place.parent)
+        if not cached:
+            sync_folder(place.parent)
 
 
 def check_replaceable(path: StrPath) -> None:

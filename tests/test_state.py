@@ -47,7 +47,6 @@ STATE = {
     "anneal.backend.registry._KNOWN": TABLE,
     "anneal.backend.registry._LEFT_BEHIND": DEVICES,
     "anneal.cache.store._told": STREAMS,
-    "anneal.cache.store._written": STREAMS,
     "anneal.cli._dashboard._open": STREAMS,
     "anneal.cli._output._going_on": STREAMS,
     "anneal.cli._output._holder": STREAMS,

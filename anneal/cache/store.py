@@ -34,7 +34,7 @@ LIMIT = 256 << 20  # bytes of all entries together
 LARGEST = 32 << 20  # bytes of one value as JSON; GPT-2's training step, 300 kernels, takes 2 MB
 _MAGIC = b"anneal\x00\x01"
 _HEAD = 8 + 16 + 16 + 16 + 2
-_written = LIMIT  # bytes since the limit was last looked at: the first save looks
+_COUNT = "written"  # a file of one byte for each KiB that processes wrote since one looked at the limit
 _told: set[str] = set()
 
 
@@ -138,7 +138,6 @@ def _hash(text: bytes) -> bytes:
 
 def save(kind: str, key: bytes | None, value: Any, label: str) -> bool:
     """Keep `value` (what JSON can say) under `key`; `label` tells people what it is. False if it was not kept."""
-    global _written
     where = folder() if settings.current().cache else None
     version = code_version()
     if where is None or key is None or version is None or not unchanged():
@@ -151,15 +150,23 @@ def save(kind: str, key: bytes | None, value: Any, label: str) -> bool:
     packed = _MAGIC + hashlib.blake2b(rest, digest_size=16).digest() + rest
     try:
         (where / kind).mkdir(parents=True, exist_ok=True)
-        files.replace(where / kind / key.hex(), lambda f: f.write(packed))
+        files.replace(where / kind / key.hex(), lambda f: f.write(packed), cached=True)
+        if _counted(where, len(packed)) > LIMIT >> 14:  # a sixteenth of the limit, in KiB
+            os.truncate(where / _COUNT, 0)
+            prune(where, max_bytes=LIMIT)
     except OSError as e:
         _say(f"nothing is kept in {where}: {e.strerror or e}")
         return False
-    _written += len(packed)
-    if _written > LIMIT // 16:
-        prune(where, max_bytes=LIMIT)
-        _written = 0
     return True
+
+
+def _counted(where: Path, size: int) -> int:
+    """The KiB that processes wrote since one of them looked at the limit, with these `size` bytes: a look reads the
+    facts of every entry, and there are tens of thousands. Where nothing was counted yet it is time to look."""
+    first = not (where / _COUNT).exists()
+    with open(where / _COUNT, "ab") as f:
+        f.write(bytes((size >> 10) + 1))
+        return LIMIT if first else f.tell()
 
 
 def _files(where: Path) -> Iterator[tuple[str, os.DirEntry[str], os.stat_result]]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from anneal import settings
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, get_device
@@ -43,20 +44,26 @@ def around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str, la
     and needs no more calls: a loss, say, beside the gradients that participants exchange. Raises ShapeError for a size
     that two calls find to be two numbers, or that is needed to find it.
     """
-    depth, waves = _waves(lazy)
-    if not waves:
-        return launched(uops, lazy, device_name)
+    # a replay makes its calls itself, and who watches is shown all of them
+    kept = None if SYMBOLIC.seen or here.recordings or here.observers or here.watchers else _kept
     computed = _Computed()
+    depth, waves = _waves(lazy, kept, computed.nodes)
+    if not waves and not computed.nodes:
+        return launched(uops, lazy, device_name)
+    roots = set(lazy)
+    # what is kept is shown to nobody
+    shown = {s for u in computed.nodes.values() if (s := storage_of(u)) is not None}
     for n, wave in enumerate(waves):
         sources = [[computed.over(s) for s in src] for _, src in wave]
-        ready = {u: computed.over(u) for u in lazy if depth[u] == n}
+        ready = {u: computed.over(u) for u in lazy if depth.get(u, 0) == n}
         flat = list(dict.fromkeys([s for src in (*sources, ready.values()) for s in src]))
         leaves = dict(zip(flat, launched(flat, [s for s in flat if not is_realized(s)], device_name), strict=True))
         computed.nodes.update({u: leaves[s] for u, s in ready.items()})
         for ((function, _), nodes), src in zip(wave.items(), sources, strict=True):
             computed.call(function, nodes, [leaves[s] for s in src], device_name)
+            if kept is not None and not isinstance(function, Exchange):
+                kept.update({u: computed.nodes[u] for u in nodes if u.weak and u not in roots})
     final = {u: computed.over(u) for u in lazy}
-    shown: set[Storage] = set()
     for n, (old, u) in enumerate(final.items()):
         # each has memory of its own, as everything that is realized: a jit may update one of them in place
         s = storage_of(u)
@@ -66,6 +73,11 @@ def around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str, la
             shown.add(s)
     wanted = [final.get(u, u) for u in uops]
     return launched(wanted, [u for u in dict.fromkeys(wanted) if not is_realized(u)], device_name)
+
+
+# Results of calls that graphs go on reading, by their nodes: a value that is read in every round of a loop is computed
+# from the loop's beginning each time, and the calls in it are made once.
+_kept: WeakKeyDictionary[UOp, UOp] = WeakKeyDictionary()
 
 
 class _Computed:
@@ -143,9 +155,21 @@ def _note(shape: tuple[Any, ...], values: Values) -> None:
 # -- the order of calls -------------------------------------------------------------------------------------------
 
 
-def _waves(lazy: Sequence[UOp]) -> tuple[dict[UOp, int], list[Wave]]:
-    """The calls below `lazy` in the order in which they can be made, and after how many of them each node can be."""
-    order = toposort(lazy)
+def _waves(
+    lazy: Sequence[UOp], kept: Mapping[UOp, UOp] | None, known: dict[UOp, UOp]
+) -> tuple[dict[UOp, int], list[Wave]]:
+    """The calls below `lazy` in the order in which they can be made, and after how many of them each node can be.
+
+    Results that are `kept` need none, and are noted in `known` as the leaves that they are.
+    """
+
+    def is_kept(u: UOp) -> bool:
+        leaf = kept.get(u) if kept and u.op is Op.HOST_CALL else None
+        if leaf is not None:
+            known[u] = leaf
+        return leaf is not None
+
+    order = toposort(lazy, until=is_kept)
     givers: dict[str, list[UOp]] = {}  # by the name of a Variable: the calls that find it
     for u in order if SYMBOLIC.seen else ():
         if u.op is Op.HOST_CALL:
@@ -155,7 +179,7 @@ def _waves(lazy: Sequence[UOp]) -> tuple[dict[UOp, int], list[Wave]]:
     depth: dict[UOp, int] = {}
     waves: list[Wave] = []
     for u, below in needs.items():
-        depth[u] = at = max([depth[s] for s in below], default=0)
+        depth[u] = at = max([depth.get(s, 0) for s in below], default=0)
         if u.op is Op.HOST_CALL:
             depth[u] = at + 1
             if at == len(waves):

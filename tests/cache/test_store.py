@@ -137,7 +137,7 @@ def test_a_disk_that_does_not_take_it_is_no_error(
     if trouble == "a file in its place":
         place.write_text("")
     elif trouble == "no space":
-        monkeypatch.setattr(os, "fsync", fail)
+        monkeypatch.setattr(os, "open", fail)
     elif trouble == "vanished":
         monkeypatch.setattr(Path, "mkdir", fail)
     else:
@@ -181,12 +181,36 @@ def test_over_the_limit_the_longest_unused_go(place: Path, monkeypatch: pytest.M
     assert cache.load("things", cache.disk_key(0)) is not None  # used: the newest now
     size = paths[0].stat().st_size
     monkeypatch.setattr(store, "LIMIT", 4 * size + size // 2)
-    monkeypatch.setattr(store, "_written", 1 << 40)
     last = saved(place, "last", value=os.urandom(500).hex())[1]
     left = {e.path for e in cache.entries(place)}
     assert {last, paths[0]} <= left
     assert sum(p.stat().st_size for p in left) <= store.LIMIT
     assert left == {last, paths[0], paths[7], paths[6]}
+
+
+def test_saving_costs_the_same_beside_any_number_of_entries(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at the limit reads the facts of all entries, a sweep the folder: one for 16 MiB, whoever wrote them."""
+    saved(place, "first")  # it looks: nobody has counted here
+    looks: list[str] = []
+    scan, remove = os.scandir, store.prune
+
+    def scandir(path: Any) -> Any:
+        if str(path).startswith(str(place)):
+            looks.append("scan")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(store, "prune", lambda *a, **k: looks.append("prune") or remove(*a, **k))
+    for n in range(20):
+        saved(place, n)
+    assert looks == []
+    with open(place / store._COUNT, "ab") as f:  # what other processes wrote meanwhile
+        f.write(bytes(16 << 10))
+    saved(place, "over")
+    assert looks.count("prune") == 1
+    looks.clear()
+    saved(place, "next")
+    assert looks == []
 
 
 def test_prune_by_age_leaves_what_is_not_its_own(place: Path) -> None:

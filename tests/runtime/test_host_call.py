@@ -272,3 +272,37 @@ def test_what_cannot_be_is_said(call: Callable[[Tensor], Any], error: type[Excep
 def test_inputs_are_on_one_device(webgpu: str) -> None:
     with pytest.raises(DeviceError, match="one tensor is on"):
         host_call(np.add, ((1,), F32), vector(1, device="cpu"), vector(1, device=webgpu))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_loop_that_reads_makes_each_call_once(device: str, grad: bool) -> None:
+    """Each read is computed from the loop's beginning, where the rounds before are lazy: their calls are not made
+    again, and what a tensor shows is memory of its own."""
+    calls = []
+
+    def halved(a: Any) -> Any:
+        calls.append(a)
+        return a / 2
+
+    def gradient(_: Any, __: Any, given: Any) -> Any:
+        return [given[0] / 2]
+
+    start = Tensor([8.0, 4.0], device=device, requires_grad=grad)
+    x, read, middle = start, [], []
+    for _ in range(6):
+        h = host_call(halved, ((2,), "float32"), x, gradient=gradient)
+        x = h + 1
+        middle.append(h)
+        read.append((x * 3).sum().item())
+    assert len(calls) == 6
+    assert read == [24.0, 18.0, 15.0, 13.5, 12.75, 12.375]
+    shown = [h.tolist() for h in middle]  # results of calls that were kept for others
+    middle[0] += 100
+    assert middle[0].tolist() == [104.0, 102.0]
+    assert shown[1] == middle[1].tolist() == [2.5, 1.5]
+    assert len(calls) == 6
+    if grad:
+        x.sum().backward()
+        assert start.grad is not None
+        assert start.grad.tolist() == [1 / 64, 1 / 64]
+    assert len(calls) == 6
