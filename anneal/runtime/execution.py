@@ -38,6 +38,9 @@ from anneal.uop.sizes import Values
 __all__ = ["memory", "plan_of", "realize", "realize_new", "realize_uops", "tracing", "upload", "values"]
 
 
+_LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
+
+
 def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
     """Compute `uops` together on one device; each comes back as a buffer leaf of the same shape."""
     lazy = [u for u in dict.fromkeys(uops) if not is_realized(u)]
@@ -188,10 +191,22 @@ def _with_others(
 
 def _grows(t: Handle) -> bool:
     """Whether a tensor that a loop assigns in each round, and left lazy, would have another graph in each: it reads
-    memory, or counts."""
+    memory, or counts, or is made of many nodes, as what a loop began with a constant and went on with."""
     late = t.late
     u = t._looks
-    return (bool(mask_of(late.template)) if late is not None else u.weak) or (u.dtype.is_int and u.size == 1)
+    if (bool(mask_of(late.template)) if late is not None else u.weak) or (u.dtype.is_int and u.size == 1):
+        return True
+    return _is_long(u if late is None else late.template)
+
+
+def _is_long(u: UOp) -> bool:
+    """Whether more than some nodes are below one."""
+    seen, stack = {u}, [u]
+    while stack and len(seen) <= _LONG:
+        new = [s for s in stack.pop().src if s not in seen]
+        seen.update(new)
+        stack += new
+    return len(seen) > _LONG
 
 
 def realize_new(

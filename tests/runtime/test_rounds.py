@@ -204,3 +204,18 @@ def test_a_round_is_let_go_before_memory_is_made(monkeypatch: pytest.MonkeyPatch
     assert set(device._look_at_idle()) - before
     (Tensor(data(0, size + 6777)) * 3).realize()
     assert not set(device._look_at_idle()) - before
+
+
+def test_a_loop_that_begins_with_a_constant_goes_on_from_memory() -> None:
+    """t-SNE's search writes into parts of `ones(n)` and reads another value: what is assigned has no memory below, and
+    its graph would be longer in each round, with a plan of its own."""
+    sizes = []
+    for count in (20, 60):
+        beta = Tensor.ones(4, device="cpu")
+        x = Tensor([1.0, 2.0, 3.0], device="cpu")
+        before = here.context.plans_made
+        for n in range(count):
+            beta[1] = beta[1] * 1.25 if n % 2 else beta[1] / 1.25
+            assert (x * beta[1]).sum().item() == pytest.approx(6.0 if n % 2 else 4.8, rel=1e-4)
+        sizes.append(here.context.plans_made - before)
+    assert sizes[1] <= sizes[0] <= 16
