@@ -158,7 +158,7 @@ def replay(file: Path, *, as_json: bool) -> None:
         with opened(file) as f:
             raw = f.read()
     except OSError as e:
-        raise DataError(f"{file}: cannot be read: {e.strerror or e}") from None
+        raise DataError(f"{file} cannot be read: {e.strerror or e}") from None
     found = replayed(raw, str(file), settings.current().device)
     if as_json:
         json_report(_finite(asdict(found)))

@@ -60,7 +60,7 @@ def readable(context: typer.Context, value: Any) -> Any:
             try:
                 opened(x).close()
             except OSError as e:
-                raise DataError(f"{x}: cannot be read: {e.strerror or e}") from None
+                raise DataError(f"{x} cannot be read: {e.strerror or e}") from None
     return value
 
 

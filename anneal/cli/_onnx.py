@@ -234,7 +234,7 @@ def _read(file: str) -> Any:
         with opened(file) as f:
             return np.load(f, allow_pickle=False)
     except OSError as e:
-        raise DataError(f"{file}: cannot be read: {e.strerror or e}") from None
+        raise DataError(f"{file} cannot be read: {e.strerror or e}") from None
     except (ValueError, EOFError) as e:
         raise DataError(f"{file}: is no .npy file of numbers: {e}") from None
 

@@ -48,7 +48,7 @@ def parsed(
             with opened(path) as f:
                 data = f.read()
         except OSError as e:
-            raise OnnxError(f"{what}: cannot be read: {e.strerror or e}") from None
+            raise OnnxError(f"{what} cannot be read: {e.strerror or e}") from None
         folder = path.resolve().parent
     proto = ModelProto()
     small, large = (data, {}) if whole else without_large(data)

@@ -421,6 +421,7 @@ def test_every_number_of_every_flag(
     from tests.cli.helpers import run
 
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").touch()  # llama2c's model: one that is not there is refused first
     for part in ("_graph.graph", "_kernels.kernels", "_run.resnet9", "_gpt2.places"):
         __import__(f"anneal.cli.{part.split('.')[0]}")
         monkeypatch.setattr(f"anneal.cli.{part}", nothing)

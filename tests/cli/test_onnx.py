@@ -330,7 +330,7 @@ def test_what_is_no_file_is_refused_before_anything_is_imported(file: str, tmp_p
     done = subprocess.run(
         [sys.executable, "-c", text], input=json.dumps(lines), capture_output=True, text=True, timeout=120, check=True
     )
-    wanted = [f"error: {tmp_path / name}: cannot be read: {NO_FILES[name]}\ncode 4" for name, _ in rows]
+    wanted = [f"error: {tmp_path / name} cannot be read: {NO_FILES[name]}\ncode 4" for name, _ in rows]
     assert done.stderr.splitlines() == "\n".join(wanted).splitlines()
     assert done.stdout == "\n"
 
