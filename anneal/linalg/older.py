@@ -106,6 +106,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
     return SVD(u, s, vh.mT) if compute_uv else SVD(u.detach().zeros_like(), s, vh.detach().mT.zeros_like())
 
 
+@float_op
 def svd_lowrank(A: Tensor, q: int | None = 6, niter: int = 2, M: Tensor | None = None) -> SVD:
     """The `q` largest singular values of A, or of A - M, and their vectors. On the host.
 
@@ -127,6 +128,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int = 2, M: Tensor | None =
     return SVD(u[..., :q], s[..., :q], v[..., :q])
 
 
+@float_op
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
     """`svd_lowrank` of A less the mean of its rows: principal components are the columns of V.
 
