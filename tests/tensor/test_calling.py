@@ -129,6 +129,7 @@ LOUD = (
     "hard is True or False",
     "target is a tensor",
     "hardtanh_: the result is float32",
+    "hardtanh_: min_val may not be above",  # torch refuses it of hardtanh alone
     "elu_: takes from",
 )
 RANDOM = ("rand", "normal", "empty", "multinomial", "bernoulli", "dropout", "gumbel")
