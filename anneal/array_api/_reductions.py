@@ -144,6 +144,7 @@ def cumulative_prod(
     return x.cast(kind).cumulative_prod(at, include_initial=include_initial).cast(kind)
 
 
+@standards
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from anneal import linalg
-from anneal.array_api._dtypes import result_type
+from anneal.array_api._dtypes import result_type, standards
 from anneal.array_api._manipulation import matmul, matrix_transpose, tensordot, vecdot
 from anneal.array_api._reductions import sum as _sum
 from anneal.tensor import Tensor
@@ -72,6 +72,7 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     return linalg.cholesky(x, upper=upper)
 
 
+@standards
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The vector products of vectors of three numbers along an axis, counted from the end; the other axes broadcast."""
     ndim = max(x1.ndim, x2.ndim)
@@ -119,6 +120,7 @@ def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
     return linalg.matrix_rank(x, rtol=rtol)
 
 
+@standards
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Every product of an element of one vector and one of the other."""
     return linalg.outer(x1, x2)

@@ -307,7 +307,12 @@ def choices(x: Array) -> Iterator[Call]:
             yield Call("matmul", lambda xp, p, q: xp.matmul(p, xp.matrix_transpose(q)), (x, y))
             yield Call("tensordot", lambda xp, p, q: xp.tensordot(p, q, axes=((0,), (0,))), (x, y))
         if x.ndim == 1:
-            yield Call("matmul", lambda xp, p, q: p @ q, (x, y))
+            yield Call("matmul", lambda xp, p, q: xp.matmul(p, q), (x, y))
+            if np.result_type(x, y).itemsize != 4 or 4 in (
+                x.itemsize,
+                y.itemsize,
+            ):  # the operator is int64 for the others
+                yield Call("@", lambda xp, p, q: p @ q, (x, y))
             yield Call("outer", lambda xp, p, q: xp.linalg.outer(p, q), (x, y))
 
 

@@ -120,7 +120,7 @@ WRAPPED: list[tuple[str, Any, str, Any]] = [
 ]
 
 
-def _read(made: Any) -> tuple[str, Any]:
+def read_of(made: Any) -> tuple[str, Any]:
     x = made()
     return x.dtype.name, x.tolist()
 
@@ -130,7 +130,7 @@ def test_integers_that_do_not_fit_the_standards_dtypes_warn(row: tuple[str, Any,
     """The standard gives a sum the dtype of its array or the default one, whatever the values."""
     _, made, dtype, expected = row
     with pytest.warns(RuntimeWarning, match="wraps around"):
-        read = _read(made)
+        read = read_of(made)
     assert read == (dtype, expected)
 
 

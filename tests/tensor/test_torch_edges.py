@@ -28,11 +28,16 @@ RESULTS: dict[str, tuple[Callable[[], Any], str, Any]] = {
     "vecdot": (lambda: xp.vecdot(xp.ones((3, 2)), xp.ones(2)), "float32", [2.0] * 3),
     "vecdot of a broadcast axis": (lambda: an.linalg.vecdot(an.ones(3, 2), an.ones(1, 1)), "float32", [2.0] * 3),
     "vecdot along a new axis": (lambda: an.linalg.vecdot(an.ones(2, 1, 3), an.ones(1, 3), dim=0), "float32", [[2.0] * 3]),
-    "xp.sum": (lambda: xp.sum(xp.arange(100000)), "int64", 4999950000),
-    "xp.vecdot of integers": (lambda: xp.vecdot(xp.arange(100000), xp.arange(100000)), "int64", 333328333350000),
+    "sum": (lambda: xp.arange(100000).sum(), "int64", 4999950000),
+    "vecdot of integers": (lambda: an.linalg.vecdot(xp.arange(100000), xp.arange(100000)), "int64", 333328333350000),
     # counted from the end from the middle on, in steps that are rounded
     "linspace": (lambda: an.linspace(0.1, 0.7, 7)[2:6], "float32", [0.29999998211860657, 0.4000000059604645, 0.5, 0.6000000238418579]),
     "linspace of one": (lambda: an.linspace(3, 10, 1), "float32", [3.0]),
+}  # fmt: skip
+# the array API's functions have its standard's dtypes: what these do not hold wraps around, and warns
+WRAPPED: dict[str, tuple[Callable[[], Any], str, Any]] = {
+    "xp.sum": (lambda: xp.sum(xp.arange(100000)), "int32", 4999950000 - 2**32),
+    "xp.vecdot of integers": (lambda: xp.vecdot(xp.arange(100000), xp.arange(100000)), "int32", 333328333350000 % 2**32),
 }  # fmt: skip
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
     "pad of uint8": (lambda: an.nn.functional.pad(Tensor([1], dtype="uint8"), (1, 1), value=300), DTypeError),
@@ -49,10 +54,23 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
 }
 
 
+def _read(made: Callable[[], Any]) -> tuple[str, Any]:
+    x = made()
+    return x.dtype.name, x.tolist()
+
+
 @pytest.mark.parametrize("name", RESULTS)
 def test_results(name: str) -> None:
     made, dtype, values = RESULTS[name]
-    assert (made().dtype.name, made().tolist()) == (dtype, values)
+    assert _read(made) == (dtype, values)
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_what_wraps_warns(name: str) -> None:
+    made, dtype, values = WRAPPED[name]
+    with pytest.warns(RuntimeWarning, match="wraps around"):
+        read = _read(made)
+    assert read == (dtype, values)
 
 
 @pytest.mark.parametrize("name", REFUSED)
