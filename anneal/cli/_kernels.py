@@ -76,7 +76,8 @@ def kernels(
         _print_table(shown)
     distinct = len({k.name for _, k in shown})
     data(
-        f"{len(shown)} kernels, {distinct} distinct; {sum(k.flops for _, k in shown):,} flops, "
+        f"{len(shown)} kernel{'s' if len(shown) != 1 else ''}, {distinct} distinct; "
+        f"{sum(k.flops for _, k in shown):,} flops, "
         f"{sum(k.bytes for _, k in shown):,} bytes"
     )
 

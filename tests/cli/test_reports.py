@@ -198,7 +198,7 @@ def test_one_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(run(capsys, "kernels", "mlp", "--wgsl", whole[1]["name"], "--json").out)["kernels"] == [whole[1]]
     text = run(capsys, "kernels", "mlp", "--kernel", "1").out
     assert text.startswith(f"// ==== kernel 1/{len(whole)} {whole[1]['name']} ")
-    assert text.splitlines()[-1].startswith("1 kernels, 1 distinct")
+    assert text.splitlines()[-1].startswith("1 kernel, 1 distinct")
 
 
 def test_lines_of_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 // Figures and names as people read them.
 export const count = (n: number): string => n.toLocaleString("en-US");
+export const counted = (n: number, noun: string): string => `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 
 export function bytes(n: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

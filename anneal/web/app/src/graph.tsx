@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ask, useAsked, type Graph, type GraphNode, type PassGraph, type PassNode, type PassSummary } from "./api";
 import { Canvas } from "./canvas";
-import { count, place, shape } from "./format";
+import { count, counted, place, shape } from "./format";
 import { ready } from "./layout";
 import { ancestors, grouped, paths, visible, type Box, type Item } from "./groups";
 import { current, kept, link, put, type Route } from "./route";
@@ -29,7 +29,7 @@ export function GraphView({ route }: { route: Route }) {
 
 function summary(g: Graph): string {
   const forward = g.nodes.filter((n) => n.phase === "forward").length;
-  return `${count(g.nodes.length)} nodes, ${count(forward)} of them forward; ${count(g.kernels.length)} kernels.`;
+  return `${counted(g.nodes.length, "node")}, ${count(forward)} of them forward; ${counted(g.kernels.length, "kernel")}.`;
 }
 
 type About = { model: string; step: boolean; device: string | null; plan: string | null };

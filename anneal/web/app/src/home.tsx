@@ -1,7 +1,7 @@
 // /: the device, the models, what runs and ran, and a place to drop files.
 import { useEffect, useState } from "preact/hooks";
 import { ask, follow, get, send, useAsked, type Job, type Run, type Session, type Upload } from "./api";
-import { bytes, count, loss, shape, when } from "./format";
+import { bytes, count, counted, loss, shape, when } from "./format";
 import { refresh } from "./models";
 import { link, put, type Route } from "./route";
 import { Facts, Failed, Head, Panel, Shown, Table, useInterval } from "./ui";
@@ -195,7 +195,7 @@ function RunResult({ id }: { id: string }) {
   return (
     <div role="status">
       <ul class="plain mono">{Object.entries(report.outputs).map(([n, v]) => <li>{n}: {v}</li>)}</ul>
-      <p class="faint">{report.times ? `${(report.times.median * 1e3).toFixed(2)} ms, the median of ${report.times.runs} runs, ` : ""}on {report.device}; inputs were random</p>
+      <p class="faint">{report.times ? `${(report.times.median * 1e3).toFixed(2)} ms, the median of ${counted(report.times.runs, "run")}, ` : ""}on {report.device}; inputs were random</p>
     </div>
   );
 }
@@ -220,7 +220,7 @@ function TensorsCard({ u }: { u: Upload }) {
     <Shown asked={found} what="reading the file">
       {(t) => (
         <div class="about">
-          <p>{count(t.tensors.length)} tensors, {bytes(t.tensors.reduce((a, x) => a + x.bytes, 0))}</p>
+          <p>{counted(t.tensors.length, "tensor")}, {bytes(t.tensors.reduce((a, x) => a + x.bytes, 0))}</p>
           <Table caption={`Tensors of ${u.name}`} rows={t.tensors} most={40} columns={[
             { head: "name", cell: (x) => x.name, by: (x) => x.name, class: "mono" }, { head: "dtype", cell: (x) => x.dtype }, { head: "shape", cell: (x) => shape(x.shape) },
             { head: "bytes", cell: (x) => bytes(x.bytes), by: (x) => x.bytes, figure: true },

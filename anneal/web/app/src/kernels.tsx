@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ask, follow, send, useAsked, type Event, type Job, type Kernel, type KernelText, type Kernels, type TextLine, type TimeReport, type Times } from "./api";
 import { Chart } from "./chart";
-import { big, bytes, count, place, time } from "./format";
+import { big, bytes, count, counted, place, time } from "./format";
 import { modelTools, title } from "./models";
 import { isRecording, kept, link, put, type Route } from "./route";
 import { isSnapshot } from "./snapshot";
@@ -28,7 +28,7 @@ export function KernelsView({ route }: { route: Route }) {
 function totals(k: Kernels): string {
   const names = new Set(k.kernels.map((x) => x.name));
   const sum = (f: (x: Kernel) => number) => k.kernels.reduce((a, x) => a + f(x), 0);
-  return `${count(k.kernels.length)} kernels, ${names.size} distinct; ${big(sum((x) => x.flops))}FLOP and ${bytes(sum((x) => x.bytes))} a run.`;
+  return `${counted(k.kernels.length, "kernel")}, ${names.size} distinct; ${big(sum((x) => x.flops))}FLOP and ${bytes(sum((x) => x.bytes))} a run.`;
 }
 
 function Whole({ all, route, about }: { all: Kernels; route: Route; about: About }) {
@@ -97,7 +97,7 @@ function Whence({ of }: { of: Times }) {
   return (
     <div class="pad whence">
       <p class="faint">
-        {of.kernels && <>All kernels <Took of={of.kernels} />, in {count(of.kernels.count)} of {count(of.runs)} runs. </>}
+        {of.kernels && <>All kernels <Took of={of.kernels} />, in {count(of.kernels.count)} of {counted(of.runs, "run")}. </>}
         {of.run && <>A run <Took of={of.run} />. </>}
         {of.step && of.python && <>Python between runs <Took of={of.python} />; a step <Took of={of.step} />.</>}
       </p>
@@ -278,7 +278,7 @@ function Roofline({ all, timed, number }: { all: Kernels; timed: TimeReport | nu
   const knee = roof / band;
   return (
     <Panel title="Roofline" aside={<span class="faint">the roofs are the best that any kernel of this run reached</span>}>
-      <svg class="roofline" viewBox={`0 0 ${W} ${H}`} role="img" aria-label={`${points.length} kernels by FLOP a byte and GFLOP/s. Best: ${roof.toFixed(1)} GFLOP/s and ${band.toFixed(1)} GB/s. The list of kernels has the figures.`}>
+      <svg class="roofline" viewBox={`0 0 ${W} ${H}`} role="img" aria-label={`${counted(points.length, "kernel")} by FLOP a byte and GFLOP/s. Best: ${roof.toFixed(1)} GFLOP/s and ${band.toFixed(1)} GB/s. The list of kernels has the figures.`}>
         <path class="roof" d={`M${px(10 ** x0)} ${py(Math.max(10 ** y0, 10 ** x0 * band))} L${px(knee)} ${py(roof)} L${px(10 ** x1)} ${py(roof)}`} />
         {Array.from({ length: x1 - x0 + 1 }, (_, i) => <text class="tick" x={px(10 ** (x0 + i))} y={H - 14} text-anchor="middle">{10 ** (x0 + i)}</text>)}
         {Array.from({ length: y1 - y0 + 1 }, (_, i) => <text class="tick" x={L - 8} y={py(10 ** (y0 + i)) + 4} text-anchor="end">{10 ** (y0 + i)}</text>)}

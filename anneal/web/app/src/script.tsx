@@ -1,7 +1,7 @@
 // /s/NAME: every plan that a script runs, as it runs, with what it prints and how it ends; or a recording that was dropped.
 import { useEffect, useState } from "preact/hooks";
 import { follow, get, send, useAsked, type Job, type Times } from "./api";
-import { count, place, time, when } from "./format";
+import { count, counted, place, time, when } from "./format";
 import { remembered, title } from "./models";
 import { go, link, type Route } from "./route";
 import { Facts, Head, Live, Panel, Reasons, Shown, Table, Took, useInterval } from "./ui";
@@ -46,7 +46,7 @@ function Dropped({ route }: { route: Route }) {
     <Shown asked={found} what="reading the recording">
       {(r) => (
         <>
-          <Head title={r.name || title(route.name)} sub={`${count(r.plans.length)} plans, recorded ${when(r.begun)} by anneal ${r.anneal} in ${time(r.ended - r.begun)}.`} />
+          <Head title={r.name || title(route.name)} sub={`${counted(r.plans.length, "plan")}, recorded ${when(r.begun)} by anneal ${r.anneal} in ${time(r.ended - r.begun)}.`} />
           {r.error && <Exception text={r.error} />}
           <Plans plans={r.plans} name={route.name} left={r.left_out} />
         </>
@@ -83,7 +83,7 @@ function Running({ route, id }: { route: Route; id: string }) {
         </div>
       </Head>
       {error && <p class="bad" role="alert">{error}</p>}
-      <Live text={job ? `The script is ${job.state}, ${plans.length} plans.` : ""} />
+      <Live text={job ? `The script is ${job.state}, ${counted(plans.length, "plan")}.` : ""} />
       {done?.error ? <Exception text={done.error} /> : job?.error && <Exception text={job.error} />}
       <Plans plans={done?.plans ?? plans} name={route.name} left={done?.left_out ?? 0} state={job?.state} />
       <div class="two">
@@ -120,14 +120,14 @@ function Plans({ plans, name, left, state }: { plans: Plan[]; name: string; left
           { head: "Python", cell: (p) => <Took of={p.times?.python} />, by: (p) => p.times?.python?.median ?? 0, figure: true },
           { head: "a step", cell: (p) => <Took of={p.times?.step} />, by: (p) => p.times?.step?.median ?? 0, figure: true },
           { head: "all runs", cell: (p) => (p.times?.total == null ? "–" : time(p.times.total)), by: (p) => p.times?.total ?? 0, figure: true },
-          { head: "kernels", cell: (p) => to(p, "k", count(p.kernels), "", `${p.kernels} kernels of plan ${p.number}`), by: (p) => p.kernels, figure: true },
+          { head: "kernels", cell: (p) => to(p, "k", count(p.kernels), "", `${counted(p.kernels, "kernel")} of plan ${p.number}`), by: (p) => p.kernels, figure: true },
           { head: "nodes", cell: (p) => to(p, "v", count(p.nodes), "", `${p.nodes} nodes of plan ${p.number}`), by: (p) => p.nodes, figure: true },
           { head: "device", cell: (p) => p.adapter ?? p.device },
         ]} />
       ) : <p class="pad faint">{state === "running" ? "It has run nothing yet." : state === "queued" ? "Another job has the device; this one waits." : "It ran no plan."}</p>}
       {plans.some((p) => p.times) && <p class="pad faint">Times were measured while the program ran: medians, and where half of them are. A step is from one run of a plan to its next, with the Python between them. Plans are looked at when the program has ended, or now and then when it takes long.</p>}
       {said.map((p) => <div class="pad"><h3>Plan {p.number}, {line(p)}: why its times do not agree</h3><Reasons of={p.times!.reasons} /></div>)}
-      {left > 0 && <p class="pad faint">{count(left)} runs of further plans were not kept.</p>}
+      {left > 0 && <p class="pad faint">{counted(left, "run")} of further plans {left === 1 ? "was" : "were"} not kept.</p>}
     </Panel>
   );
 }
