@@ -41,7 +41,7 @@ def test_a_training_is_told_step_by_step_and_kept(client: Client) -> None:
     ended = over(client, job)
     assert ended["state"] == "done", ended
     told = events(client, job)
-    assert [e["event"] for e in told] == ["start", "step", "step", "kernels", "step", "done"]
+    assert [e["event"] for e in told] == ["start", "step", "step", "step", "kernels", "done"]  # times: of all steps
     assert {"lr", "norm", "bytes"} <= set(told[1])
     (run,) = client.get("/api/runs").json()
     assert (run["id"], run["steps_done"], run["status"]) == (ended["run"], 3, "done")
