@@ -73,10 +73,10 @@ class _Tensors(list[Tensor]):
 class Module(Hooked, Moved):
     """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
 
-    A `Parameter`, and a plain tensor with `requires_grad`, is a parameter, any other tensor a buffer (saved, not
-    trained); lists, tuples and dicts of modules are walked too. Plain tensors whose name starts with an underscore are
-    private, unless they are registered: neither saved nor found, though they move with their module. Names are torch's:
-    `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the result of the class's `forward`.
+    A `Parameter`, and a leaf with `requires_grad`, is a parameter, any other tensor a buffer (saved, not trained), but
+    what a call computed and left there is neither; lists, tuples and dicts of modules are walked too. Plain tensors
+    whose name starts with an underscore are private, unless they are registered: neither saved nor found, though they
+    move with their module. Names are torch's: `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the result of the class's `forward`.
 
     >>> from anneal.nn import Parameter
     >>> class Twice(Module):
@@ -286,7 +286,7 @@ class Module(Hooked, Moved):
 
     def _is_parameter(self, value: Tensor) -> bool:
         """Whether a tensor of this module's own counts as one that trains: also while it is frozen."""
-        if isinstance(value, Parameter) or value.requires_grad:
+        if isinstance(value, Parameter) or (value.requires_grad and value.is_leaf):
             return True
         return any(value is t for t in vars(self).get("_frozen", ()))
 
@@ -296,6 +296,8 @@ class Module(Hooked, Moved):
         """
         for prefix, module in self.named_modules(remove_duplicate=False) if recurse else [("", self)]:
             mine = [(name, value) for name, value in vars(module).items() if isinstance(value, Tensor)]
+            # what a forward call left, a loss say, is neither trained nor saved
+            mine = [m for m in mine if isinstance(m[1], Parameter) or not m[1].requires_grad or m[1].is_leaf]
             buffers = [name for name, value in mine if not module._is_parameter(value)]
             for name, value in sorted(mine, key=lambda pair: pair[0] in buffers) if buffers else mine:
                 known = private or not name.startswith("_") or isinstance(value, (Parameter, Buffer))

@@ -195,3 +195,22 @@ if __name__ == "__main__":
                 mine[f"{attribute}=None"] = outcome(torch, name, attribute, None)
     text = json.dumps({"torch": torch.__version__, "results": results}, indent=0)
     TABLE.write_text(text.replace("[\n", "[").replace("\n]", "]").replace(",\n", ", ").replace("}, ", "},\n") + "\n")
+
+
+def test_a_result_that_a_call_leaves_is_neither_parameter_nor_saved() -> None:
+    """A loss that a layer keeps for later (the style transfer of the tutorials): the module freezes and is saved."""
+
+    class Keeps(anneal.nn.Module):
+        def __init__(self) -> None:
+            self.layer = anneal.nn.Linear(2, 2)
+
+        def forward(self, x: anneal.Tensor) -> anneal.Tensor:
+            y = self.layer(x)
+            self.loss = (y * y).sum()
+            return y
+
+    model = Keeps()
+    model(anneal.Tensor([[1.0, 2.0]]))
+    assert [name for name, _ in model.named_parameters()] == ["layer.weight", "layer.bias"]
+    assert list(model.state_dict()) == ["layer.weight", "layer.bias"]
+    assert not any(p.requires_grad for p in model.requires_grad_(False).parameters())
