@@ -76,7 +76,8 @@ class Module(Hooked, Moved):
     A `Parameter`, and a leaf with `requires_grad`, is a parameter, any other tensor a buffer (saved, not trained), but
     what a call computed and left there is neither; lists, tuples and dicts of modules are walked too. Plain tensors
     whose name starts with an underscore are private, unless they are registered: neither saved nor found, though they
-    move with their module. Names are torch's: `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the result of the class's `forward`.
+    move with their module. Names are torch's: `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the
+    result of the class's `forward`.
 
     >>> from anneal.nn import Parameter
     >>> class Twice(Module):
