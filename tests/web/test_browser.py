@@ -57,8 +57,8 @@ VIEWS = {
 def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """The address of a studio in a process of its own, and the folder that it runs in."""
     where = tmp_path_factory.mktemp("studio")
-    with _started(where, ":0") as (url, _):
-        yield url, where
+    with _started(where, ":0") as (address, _):
+        yield address.partition("/?")[0], where
 
 
 @contextmanager
@@ -67,9 +67,9 @@ def _started(where: Path, address: str) -> Iterator[tuple[str, subprocess.Popen[
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     with subprocess.Popen(command, cwd=where, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
-        url = process.stdout.readline().split()[-1].rstrip("/")
+        address = process.stdout.readline().split()[-1]
         try:
-            yield url, process
+            yield address, process
         finally:
             process.terminate()
             process.wait(10)
@@ -86,13 +86,16 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A page of 1280 by 800, dark; an error in its console fails the test."""
-    yield from _page(browser, color_scheme="dark")
+def page(browser: Any, studio: tuple[str, Path]) -> Iterator[Any]:
+    """A page of 1280 by 800, dark, that the studio lets in; an error in its console fails the test."""
+    yield from _page(browser, studio, color_scheme="dark")
 
 
-def _page(browser: Any, **options: Any) -> Iterator[Any]:
+def _page(browser: Any, studio: tuple[str, Path], **options: Any) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+    url, where = studio
+    token = (where / "runs" / ".studio" / "token").read_text()
+    context.add_cookies([{"name": f"anneal_token_{url.rpartition(':')[2]}", "value": token, "url": url}])
     context.set_default_timeout(30_000)
     found = context.new_page()
     wrong: list[str] = []
@@ -119,7 +122,7 @@ def test_every_view_in_every_theme_and_at_every_width(browser: Any, studio: tupl
     script = AXE.read_text(encoding="utf-8") if AXE.exists() else ""
     broken: dict[str, list[str]] = {}
     wide = []
-    for page in _page(browser, bypass_csp=True, reduced_motion="reduce"):
+    for page in _page(browser, studio, bypass_csp=True, reduced_motion="reduce"):
         page.goto(studio[0] + "/")
         page.evaluate(script)
         for name, (path, there) in VIEWS.items():
@@ -149,6 +152,26 @@ def test_every_view_in_every_theme_and_at_every_width(browser: Any, studio: tupl
     assert wide == []
     if not script:
         pytest.skip("needs axe-core: `npm ci` in anneal/web/app, as .ci/run does")
+
+
+def test_the_printed_address_opens_one_browser(browser: Any, page: Any, tmp_path: Path) -> None:
+    with _started(tmp_path, ":0") as (address, _):
+        url = address.partition("/?")[0]
+        page.goto(url + "/d")
+        page.wait_for_selector("[role=alert]:has-text('open the whole address that `anneal web` printed')")
+        page.goto(address)
+        page.wait_for_selector(".models")
+        assert page.url == url + "/"
+        page.reload()
+        page.wait_for_selector(".models")
+        tab = page.context.new_page()
+        tab.goto(address)
+        tab.wait_for_selector(".models")
+        other = browser.new_context().new_page()
+        other.goto(address)
+        other.wait_for_selector("[role=alert]:has-text('this browser is not let in')")
+        assert other.locator(".models").count() == 0
+        other.context.close()
 
 
 def test_the_address_restores_the_view(page: Any, studio: tuple[str, Path]) -> None:
@@ -385,7 +408,9 @@ def test_the_journey_by_keys_alone(page: Any, studio: tuple[str, Path], tmp_path
 
 
 def test_a_page_goes_on_when_the_server_starts_again(page: Any, tmp_path: Path) -> None:
-    with _started(tmp_path, ":0") as (url, process):
+    with _started(tmp_path, ":0") as (address, process):
+        page.goto(address)
+        url = address.partition("/?")[0]
         page.goto(url + "/t/mlp?steps=100000&bundle=0")
         page.select_option("select[name=device]", "cpu")
         page.click("form button.primary")
@@ -395,7 +420,7 @@ def test_a_page_goes_on_when_the_server_starts_again(page: Any, tmp_path: Path) 
     before = steps(page)
     with _started(tmp_path, url.rpartition(":")[2]):
         until(lambda: steps(page) > before + 5)
-        page.click("button:has-text('Stop')")  # with the token of the server before
+        page.click("button:has-text('Stop')")
         page.wait_for_selector("h3:has-text('What it learnt')")
         assert page.locator("main .bad").count() == 0
 
