@@ -206,19 +206,18 @@ async def _session(request: Request) -> Response:
 
 
 def _json(value: Any, request: Request, status: int = 200) -> Response:
-    return _text(json.dumps(value, separators=(",", ":")).encode(), request, status)
-
-
-def _text(text: bytes, request: Request, status: int = 200) -> Response:
-    return _sent(text, gzip.compress(text, 1) if len(text) > 2000 else None, request, status)
+    return _sent(json.dumps(value, separators=(",", ":")).encode(), None, request, status)
 
 
 def _sent(text: bytes, packed: bytes | None, request: Request, status: int = 200) -> Response:
-    """JSON, as it is or packed by gzip, as the browser takes it."""
+    """JSON, as it is or packed by gzip, as the browser takes it; files that were dropped go by their senders' names."""
+    named = _studio(request).uploads.named(text)
+    if named is not text or packed is None:
+        packed = gzip.compress(named, 1) if len(named) > 2000 else None
     headers = {"content-type": "application/json", "vary": "accept-encoding"}
     if packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
         return Response(packed, status, {**headers, "content-encoding": "gzip"})
-    return Response(text, status, headers)
+    return Response(named, status, headers)
 
 
 # -- questions ---------------------------------------------------------------------------------------------------------
@@ -381,7 +380,7 @@ async def _events(request: Request) -> Response:
             async for piece in stream(
                 studio.jobs.place(job) / "events.jsonl", begin, lambda: _told(job), whole=job.kind in DOCUMENTS
             ):
-                yield piece
+                yield studio.uploads.named(piece)
         finally:
             studio.streams -= 1
 
@@ -412,7 +411,7 @@ async def _job_lines(request: Request) -> Response:
     if job is None:
         return _error(404, "there is no such job")
     place = _studio(request).jobs.place(job) / "events.jsonl"
-    return _text(b"[%s]" % await run_in_threadpool(told, place, job.kind in DOCUMENTS), request)
+    return _sent(b"[%s]" % await run_in_threadpool(told, place, job.kind in DOCUMENTS), None, request)
 
 
 async def _snapshot(request: Request) -> Response:
@@ -433,7 +432,8 @@ async def _job_trace(request: Request) -> Response:
     if path is None or not path.is_file():
         return _error(404, "there is no trace; measure the times first")
     headers = {"content-disposition": 'attachment; filename="anneal-trace.json"'}
-    return Response(path.read_bytes(), media_type="application/json", headers=headers)
+    text = _studio(request).uploads.named(path.read_bytes())
+    return Response(text, media_type="application/json", headers=headers)
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------

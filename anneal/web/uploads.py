@@ -21,6 +21,8 @@ KINDS = ("onnx", "safetensors", "gguf", "npy", "npz", "zip")
 LARGEST = 4 << 30  # bytes of one file
 ALL = 16 << 30  # and of all of them
 _ID = re.compile(rf"[0-9a-f]{{32}}\.(?:{'|'.join(KINDS)})")
+# The suffix of a file's name here, found by the dot: a text of megabytes is searched in milliseconds.
+_SUFFIX = re.compile("|".join([rf"\.{k}(?<=[0-9a-f]{{32}}\.{k})" for k in KINDS]).encode())
 
 
 class Refused(Exception):
@@ -101,6 +103,29 @@ class Uploads:
                 continue
         return found
 
+    def named(self, text: bytes) -> bytes:
+        """JSON in which every file of this folder is called as its sender called it. An id stays what it is."""
+        out, at = bytearray(), 0
+        for found in _SUFFIX.finditer(text):
+            begin = found.start() - 32
+            if text.endswith(b"upload.", at, begin):
+                continue
+            stored = text[begin : found.end()].decode()
+            for folder in {self.folder, self.folder.resolve()}:
+                place = _inside(f"{folder}{os.sep}")
+                if text.endswith(place, at, begin):
+                    begin -= len(place)
+                    break
+            out += text[at:begin] + _inside(self._name(stored))
+            at = found.end()
+        return bytes(out + text[at:]) if at else text
+
+    def _name(self, stored: str) -> str:
+        try:
+            return str(json.loads((self.folder / f"{stored}.json").read_text(encoding="utf-8"))["name"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "a file that was dropped"
+
     def path(self, id: str) -> Path | None:
         """The file behind an id, if there is one."""
         stored = id.removeprefix("upload.")
@@ -133,6 +158,11 @@ def packed_kind(place: Path) -> str:
         422,
         "this .zip file is neither a run (anneal train --bundle, zipped) nor a recording (anneal record -o FILE.zip)",
     )
+
+
+def _inside(text: str) -> bytes:
+    """A text as it is inside a string of JSON."""
+    return json.dumps(text)[1:-1].encode()
 
 
 def _plain(name: str) -> str:
