@@ -222,6 +222,11 @@ class Jobs:
         path = None if found is None else self.place(found) / "weights.safetensors"
         return path if path is not None and path.is_file() else None
 
+    def script(self, id: str) -> list[str]:
+        """The script that a job recorded, and its arguments; nothing of another job."""
+        found = self._all.get(id)
+        return [] if found is None or found.kind != "script" else [found.about["script"], *found.about["arguments"]]
+
     def said(self, job: Job, most: int = 1 << 18) -> str:
         """The end of what the command said on stderr."""
         try:

@@ -79,7 +79,7 @@ class Studio:
     def __post_init__(self) -> None:
         own = self.where / "runs" / ".studio"
         self.jobs = Jobs(own / "jobs", self.where)
-        self.uploads = Uploads(own / "uploads")
+        self.uploads = Uploads(own / "uploads", scripts=not self.key.always)  # others run no program of theirs
         self.runs = Runs(self.where / "runs", self.uploads)
         self.inspector = Inspector(str((own / "uploads").resolve()), str((own / "jobs").resolve()))
 
@@ -322,7 +322,8 @@ async def _body(request: Request) -> dict[str, Any]:
 
 async def _new_job(request: Request) -> Response:
     try:
-        made = command(await _body(request), _studio(request).uploads, _studio(request).jobs.weights)
+        studio = _studio(request)
+        made = command(await _body(request), studio.uploads, studio.jobs.weights, studio.jobs.script)
     except Wrong as error:
         return _error(400, str(error))
     return _queued(request, made)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 __all__ = ["KINDS", "Refused", "Upload", "Uploads"]
 
-KINDS = ("onnx", "safetensors", "gguf", "npy", "npz", "zip")
+KINDS = ("onnx", "safetensors", "gguf", "npy", "npz", "zip", "py")
 LARGEST = 4 << 30  # bytes of one file
 ALL = 16 << 30  # and of all of them
 _ID = re.compile(rf"[0-9a-f]{{32}}\.(?:{'|'.join(KINDS)})")
@@ -46,16 +46,17 @@ class Upload:
 
 
 class Uploads:
-    """The files in a folder, which is made when the first one comes."""
+    """The files in a folder, which is made when the first one comes. Without `scripts` no program is among them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, scripts: bool = True) -> None:
         self.folder = folder
+        self.kinds = tuple([k for k in KINDS if scripts or k != "py"])
 
     async def take(self, name: str, body: AsyncIterator[bytes]) -> Upload:
         """Keep a file that comes in pieces. Raises Refused for another kind of file, or one that is too large."""
         stem, _, kind = name.lower().rpartition(".")
-        if not stem or kind not in KINDS:
-            raise Refused(415, f"files of these kinds are taken: {', '.join('.' + k for k in KINDS)}")
+        if not stem or kind not in self.kinds:
+            raise Refused(415, f"files of these kinds are taken: {', '.join('.' + k for k in self.kinds)}")
         room = ALL - sum(u.bytes for u in self.all())
         self.folder.mkdir(parents=True, exist_ok=True)
         place = self.folder / f".{secrets.token_hex(8)}"

@@ -263,12 +263,32 @@ def test_a_model_of_nan_does_not_agree(page: Any, studio: tuple[str, Path], tmp_
     page.click(".about .links a:has-text('Check')")
     page.select_option("select[name=device]", "cpu")
     page.click("form button.primary")
-    page.wait_for_selector("p.bad:has-text('The first nan appears in kernel 0')")
+    page.wait_for_selector("pre.bad:has-text('the first nan appears in kernel 0')")
     said = page.inner_text("[role=status]")
-    assert "LOG is nan at [0, 0] of" in said
-    assert "Its inputs: v" in said
+    assert "LOG is nan at [0, 0]" in said
+    assert "which come from v" in said
     assert page.inner_text(".state.failed") == "nan in a result"
     assert page.locator("text=nothing differs").count() == 0
+
+
+def test_a_script_is_checked_from_the_page(page: Any, studio: tuple[str, Path]) -> None:
+    script = """
+from anneal.tensor import Tensor
+(Tensor([1.0, 2.0]) + 1.0).realize()
+(Tensor([1.0, -2.0]).log() * 3.0).realize()
+print("ended")
+"""
+    page.goto(studio[0] + "/c/mlp")
+    page.wait_for_selector("input[type=file]", state="attached")
+    page.set_input_files("input[type=file]", files=[{"name": "my net.py", "mimeType": "", "buffer": script.encode()}])
+    page.wait_for_selector("h1:has-text('Check my net.py')")
+    assert page.locator("input[name=step]").count() == 0
+    page.select_option("select[name=device]", "cpu")
+    page.click("form button.primary")
+    page.wait_for_selector("pre.found:has-text('LOG is nan at [1], from my net.py:4')")
+    assert page.inner_text("pre.output").strip().startswith("ended")
+    assert page.locator("tbody tr").count() == 2
+    assert "my net.py:3" in page.inner_text("tbody")
 
 
 def test_times_are_shown_as_they_were_measured(page: Any, studio: tuple[str, Path], tmp_path: Path) -> None:
