@@ -55,6 +55,7 @@ class Progress:
     losses: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     kernels: int = 0
+    kernels_unwatched: int | None = None  # of a step that keeps no norm of its gradients, if this one does
     uops_forward: int = 0
     uops_backward: int = 0
     before: int = 0  # steps that earlier processes did
@@ -163,7 +164,8 @@ class JsonLines:
         self.line(
             event="done", steps=progress.count, final_loss=progress.final_loss, final_loss_steps=progress.final_steps,
             median_ms=round(progress.median_ms, 3), compile_s=round(progress.compile_s, 3), kernels=progress.kernels,
-            uops_forward=progress.uops_forward, uops_backward=progress.uops_backward, sample=sample,
+            kernels_unwatched=progress.kernels_unwatched, uops_forward=progress.uops_forward,
+            uops_backward=progress.uops_backward, sample=sample,
             picture=str(picture.path) if picture else None, stopped=stopped,
         )  # fmt: skip
 

@@ -213,15 +213,19 @@ def _steps(
 
 def _describe(options: Options, training: Any, progress: Progress, bundle: Bundle | None) -> None:
     """Count the nodes of a step, and keep what a bundle has of it."""
+    from anneal.backend import get_device
     from anneal.inspect import step_graph
+    from anneal.schedule import graph, plan_for
 
+    device, norm = get_device(settings.current().device), getattr(training, "gradient_norm", None)
     with work("tracing a step"):
         traced = step_graph(options.model, training)
+        if options.vitals and norm is not None:
+            rest = graph([u for u in traced.outputs if u is not norm.uop])
+            progress.kernels_unwatched = len(plan_for(rest, device.cost_model)[0].calls)
     progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
     if bundle is not None:
-        from anneal.backend import get_device
-
-        bundle.describe(traced, get_device(settings.current().device))
+        bundle.describe(traced, device)
 
 
 def _picture(options: Options) -> Path | None:

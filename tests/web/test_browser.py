@@ -365,6 +365,33 @@ def test_the_journey(page: Any, studio: tuple[str, Path], tmp_path: Path) -> Non
     until(lambda: len(list((where / "runs").glob("[!.]*/manifest.json"))) == 3)
 
 
+def test_a_run_has_one_loss_and_says_what_watching_changes(page: Any, studio: tuple[str, Path]) -> None:
+    """Of the training, of the history and of the first page: the mean of the last steps, and the kernels."""
+    page.goto(studio[0] + "/t/mlp?steps=70")
+    page.select_option("select[name=device]", "cpu")
+    page.click("form button.primary")
+    page.click("a:has-text('In the history')")
+    page.go_back()
+    page.wait_for_selector("dt:has-text('kernels a step')")
+    loss = page.inner_text(".facts div:has(> dt:text-is('loss')) dd")
+    assert re.fullmatch(r"\d\.\d{4}, mean of the last 50 steps", loss)
+    fused = page.inner_text("p:has-text('kernels are fused')")
+    said = re.fullmatch(
+        r"Watching keeps the gradients for their norm, so fewer kernels are fused: (\d+) instead of (\d+)\.", fused
+    )
+    assert said is not None
+    assert said[1] == page.inner_text(".facts div:has(> dt:text-is('kernels a step')) dd")
+    page.click("dt:text-is('kernels a step') + dd a")
+    page.wait_for_selector(f".sub:has-text('{said[2]} kernels')")
+    page.go_back()
+    page.click("a:has-text('In the history')")
+    page.wait_for_selector(f"p:text-is('{fused}')")
+    assert page.inner_text(".facts div:has(> dt:text-is('loss')) dd") == loss
+    assert page.locator("tr.selected td", has_text=loss[:6]).count() == 1
+    page.goto(studio[0] + "/")
+    page.wait_for_selector(f"section:has-text('Recent runs') td:text-is('{loss[:6]}')")
+
+
 def tabbed(page: Any, found: str, most: int = 120) -> None:
     """Press Tab until what has the focus matches a selector."""
     for _ in range(most):

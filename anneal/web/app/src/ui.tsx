@@ -245,6 +245,13 @@ export function useInterval(f: () => void, ms: number | null): void {
   }, [ms]);
 }
 
+// A run that is watched has a norm of its gradients, which other plans do not have.
+export function Watching({ done }: { done: { kernels?: number; kernels_unwatched?: number | null } | undefined | null }) {
+  const [now, alone] = [done?.kernels, done?.kernels_unwatched];
+  if (now === undefined || alone === undefined || alone === null || now === alone) return null;
+  return <p class="faint">Watching keeps the gradients for their norm, so {now > alone ? "fewer" : "other"} kernels are fused: {count(now)} instead of {count(alone)}.</p>;
+}
+
 // A measured time: the median, and where half of the times are.
 export function Took({ of }: { of: Spread | null | undefined }) {
   if (!of) return <>–</>;
