@@ -198,6 +198,25 @@ export function Facts(props: { rows: [string, ComponentChildren][] }) {
 
 export const Phase = (props: { phase: string }) => <span class={`phase ${props.phase}`}>{props.phase}</span>;
 
+// A long line of code goes on below, four characters further in than it begins.
+export const hung = (text: string) => ({ "--in": `${/^\s*/.exec(text)![0].length}` });
+
+export function Lines({ text, line }: { text: string; line?: (text: string) => ComponentChildren }) {
+  return <>{text.split("\n").map((l) => <span class="hung" style={hung(l)}>{line ? line(l) : l}{"\n"}</span>)}</>;
+}
+
+// What all of these lines begin with, if it is blank, is left out.
+export function dedented(lines: string[]): string[] {
+  const margins = lines.filter((l) => l.trim()).map((l) => /^[ \t]*/.exec(l)![0]);
+  const first = margins[0] ?? "";
+  let n = first.length;
+  for (const m of margins) while (!m.startsWith(first.slice(0, n))) n--;
+  return lines.map((l) => l.slice(Math.min(n, l.length - l.trimStart().length)));
+}
+
+// A name that may go on in the next line after a dot or an underscore.
+export const Name = ({ text }: { text: string }) => <>{text.split(/(?<=[_.:/])(?=\w)/).map((part, i) => <>{i > 0 && <wbr />}{part}</>)}</>;
+
 // The user's line with the lines around it.
 export function UserLine(props: { line: Line; model: string; step: boolean }) {
   const key = `${props.line.file}:${props.line.line}:${props.model}`;
@@ -209,13 +228,12 @@ export function UserLine(props: { line: Line; model: string; step: boolean }) {
       </figcaption>
       {found.value ? (
         <pre tabIndex={0} aria-label={`${file(props.line.file)} around line ${props.line.line}`}>
-          {found.value.lines.map((text, i) => {
+          {dedented(found.value.lines).map((text, i) => {
             const number = found.value!.first + i;
             return (
               <span class={number === found.value!.line ? "line here" : "line"}>
                 <span class="number" aria-hidden="true">{number}</span>
-                {text || " "}
-                {"\n"}
+                <span class="hung" style={hung(text)}>{text || " "}{"\n"}</span>
               </span>
             );
           })}
