@@ -28,7 +28,7 @@ from anneal.web.events import MOST_STREAMS, stream, told
 from anneal.web.guard import Guard, Key
 from anneal.web.jobs import Busy, Job, Jobs
 from anneal.web.runs import Runs
-from anneal.web.uploads import Refused, Uploads
+from anneal.web.uploads import Refused, Uploads, plain
 
 __all__ = ["Studio", "application"]
 
@@ -270,15 +270,16 @@ async def _doctor(request: Request) -> Response:
 
 
 async def _upload(request: Request) -> Response:
+    name = unquote(request.headers.get("x-file-name", ""))
+    called = f"{plain(name)}: " if name else ""
     try:
-        name = unquote(request.headers.get("x-file-name", ""))
         found = await _studio(request).uploads.take(name, request.stream())
     except Refused as error:
-        return _error(error.status, str(error))
+        return _error(error.status, f"{called}{error}")
     except ClientDisconnect:
-        return _error(400, "the file was cut short")
+        return _error(400, f"{called}the file was cut short")
     except OSError as error:
-        return _error(507, f"the file cannot be kept: {error.strerror}")
+        return _error(507, f"{called}the file cannot be kept: {error.strerror}")
     return _json(asdict(found), request, 201)
 
 

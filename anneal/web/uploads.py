@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["KINDS", "Refused", "Upload", "Uploads"]
+__all__ = ["KINDS", "Refused", "Upload", "Uploads", "plain"]
 
 KINDS = ("onnx", "safetensors", "gguf", "npy", "npz", "zip", "py")
 LARGEST = 4 << 30  # bytes of one file
@@ -80,7 +80,7 @@ class Uploads:
             os.replace(place, self.folder / stored)
         finally:
             place.unlink(missing_ok=True)
-        found = Upload(f"upload.{stored}", _plain(name), kind, size)
+        found = Upload(f"upload.{stored}", plain(name), kind, size)
         (self.folder / f"{stored}.json").write_text(json.dumps(asdict(found)), encoding="utf-8")
         return found
 
@@ -166,7 +166,7 @@ def _inside(text: str) -> bytes:
     return json.dumps(text)[1:-1].encode()
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A name to show: its last part, without what commands a terminal."""
     last = re.split(r"[\\/]", name)[-1]
     return "".join([c if c.isprintable() else "\ufffd" for c in last])[:200]

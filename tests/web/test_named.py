@@ -68,6 +68,16 @@ def test_jobs_call_a_file_as_its_sender_did(client: Client, tmp_path: Path, name
     told(client, "/api/jobs")
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("a b.exe", b"x"), ("a b.zip", b"PK"), ("a b.npy", b""), ("..%2Fa b.zip", broken_recording()[:30])],
+)
+def test_what_is_not_taken_is_named(client: Client, name: str, data: bytes) -> None:
+    answer = client.post("/api/uploads", content=data, headers={"x-file-name": name})
+    assert answer.status_code >= 400
+    assert answer.json()["error"].startswith(f"a b.{name[-3:]}: ")
+
+
 def test_a_text_of_other_hashes_is_left_as_it_is(client: Client) -> None:
     uploads = client.studio.uploads  # type: ignore[attr-defined]
     stored = "0123456789abcdef" * 2
