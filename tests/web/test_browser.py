@@ -53,12 +53,15 @@ VIEWS = {
 }
 
 
+STUDIOS: dict[str, tuple[str, str]] = {}  # those that are there: the address that was printed, and the token
+
+
 @pytest.fixture(scope="module")
 def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """The address of a studio in a process of its own, and the folder that it runs in."""
     where = tmp_path_factory.mktemp("studio")
-    with _started(where, ":0") as (address, _):
-        yield address.partition("/?")[0], where
+    with _started(where, ":0") as (url, _):
+        yield url, where
 
 
 @contextmanager
@@ -67,10 +70,13 @@ def _started(where: Path, address: str) -> Iterator[tuple[str, subprocess.Popen[
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     with subprocess.Popen(command, cwd=where, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
-        address = process.stdout.readline().split()[-1]
+        printed = process.stdout.readline().split()[-1]
+        url = printed.partition("/?")[0]
+        STUDIOS[url] = printed, (where / "runs" / ".studio" / "token").read_text()
         try:
-            yield address, process
+            yield url, process
         finally:
+            del STUDIOS[url]
             process.terminate()
             process.wait(10)
 
@@ -86,16 +92,16 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(browser: Any, studio: tuple[str, Path]) -> Iterator[Any]:
-    """A page of 1280 by 800, dark, that the studio lets in; an error in its console fails the test."""
-    yield from _page(browser, studio, color_scheme="dark")
+def page(browser: Any) -> Iterator[Any]:
+    """A page of 1280 by 800, dark; an error in its console fails the test."""
+    yield from _page(browser, color_scheme="dark")
 
 
-def _page(browser: Any, studio: tuple[str, Path], **options: Any) -> Iterator[Any]:
+def _page(browser: Any, **options: Any) -> Iterator[Any]:
+    """A page that the studios let in which are there already."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
-    url, where = studio
-    token = (where / "runs" / ".studio" / "token").read_text()
-    context.add_cookies([{"name": f"anneal_token_{url.rpartition(':')[2]}", "value": token, "url": url}])
+    for url, (_, token) in STUDIOS.items():
+        context.add_cookies([{"name": f"anneal_token_{url.rpartition(':')[2]}", "value": token, "url": url}])
     context.set_default_timeout(30_000)
     found = context.new_page()
     wrong: list[str] = []
@@ -125,7 +131,7 @@ def test_every_view_in_every_theme_and_at_every_width(browser: Any, studio: tupl
     script = AXE.read_text(encoding="utf-8") if AXE.exists() else ""
     broken: dict[str, list[str]] = {}
     wide = []
-    for page in _page(browser, studio, bypass_csp=True, reduced_motion="reduce"):
+    for page in _page(browser, bypass_csp=True, reduced_motion="reduce"):
         page.goto(studio[0] + "/")
         page.evaluate(script)
         for name, (path, there) in VIEWS.items():
@@ -159,8 +165,8 @@ def test_every_view_in_every_theme_and_at_every_width(browser: Any, studio: tupl
 
 
 def test_the_printed_address_opens_one_browser(browser: Any, page: Any, tmp_path: Path) -> None:
-    with _started(tmp_path, ":0") as (address, _):
-        url = address.partition("/?")[0]
+    with _started(tmp_path, ":0") as (url, _):
+        address = STUDIOS[url][0]
         page.goto(url + "/d")
         page.wait_for_selector("[role=alert]:has-text('open the whole address that `anneal web` printed')")
         page.goto(address)
@@ -409,7 +415,7 @@ def test_a_run_has_one_loss_and_says_what_watching_changes(page: Any, studio: tu
     page.click("a:has-text('In the history')")
     page.wait_for_selector(f"p:text-is('{fused}')")
     assert page.inner_text(".facts div:has(> dt:text-is('loss')) dd") == loss
-    assert page.locator("tr.selected td", has_text=loss[:6]).count() == 1
+    page.wait_for_selector(f"tr.selected td:text-is('{loss[:6]}')")
     page.goto(studio[0] + "/")
     page.wait_for_selector(f"section:has-text('Recent runs') td:text-is('{loss[:6]}')")
 
@@ -477,9 +483,8 @@ def test_the_journey_by_keys_alone(page: Any, studio: tuple[str, Path], tmp_path
 
 
 def test_a_page_goes_on_when_the_server_starts_again(page: Any, tmp_path: Path) -> None:
-    with _started(tmp_path, ":0") as (address, process):
-        page.goto(address)
-        url = address.partition("/?")[0]
+    with _started(tmp_path, ":0") as (url, process):
+        page.goto(STUDIOS[url][0])
         page.goto(url + "/t/mlp?steps=100000&bundle=0")
         page.select_option("select[name=device]", "cpu")
         page.click("form button.primary")
