@@ -206,7 +206,11 @@ async def _session(request: Request) -> Response:
 
 
 def _json(value: Any, request: Request, status: int = 200) -> Response:
-    return _sent(json.dumps(value, separators=(",", ":")).encode(), None, request, status)
+    return _text(json.dumps(value, separators=(",", ":")).encode(), request, status)
+
+
+def _text(text: bytes, request: Request, status: int = 200) -> Response:
+    return _sent(text, None, request, status)
 
 
 def _sent(text: bytes, packed: bytes | None, request: Request, status: int = 200) -> Response:
@@ -413,7 +417,7 @@ async def _job_lines(request: Request) -> Response:
     if job is None:
         return _error(404, "there is no such job")
     place = _studio(request).jobs.place(job) / "events.jsonl"
-    return _sent(b"[%s]" % await run_in_threadpool(told, place, job.kind in DOCUMENTS), None, request)
+    return _text(b"[%s]" % await run_in_threadpool(told, place, job.kind in DOCUMENTS), request)
 
 
 async def _snapshot(request: Request) -> Response:
