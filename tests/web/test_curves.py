@@ -201,6 +201,7 @@ def test_ticks_of_a_logarithmic_axis() -> None:
         ((0.1, 10, 50, 22), [0.1, 1, 10]),  # no room for 2 and 5
         ((1e-6, 10, 10, 22), [1e-6, 1e-3, 1]),  # nor for each power of ten
         ((2, 3, 1000, 22), [2, 2.2, 2.4, 2.6, 2.8, 3]),  # less than a decade
+        ((0.38, 4.5, 56, 22), [2, 4]),  # one power of ten
         ((1, 10000, 250, 50), [a * 10**b for b in range(4) for a in (1, 2, 5)] + [10000]),
     ]
     script = "console.log(JSON.stringify(told.map((t) => curves.logTicks(...t))))"

@@ -36,7 +36,7 @@ export function Chart(props: Props) {
     const powers = (long: (u: uPlot) => number, space: number): Partial<uPlot.Axis> => ({ splits: (u, _, low, high) => logTicks(low, high, long(u) / devicePixelRatio / Math.log10(high / low), space), filter: (_, ticks) => ticks });
     const options: uPlot.Options = {
       width: host.clientWidth || 300, height: props.height ?? 180, legend: { show: false }, cursor: { points: { size: 6 }, y: false, ...(props.sync ? { sync: { key: props.sync } } : {}) },
-      scales: { x: { time: false, distr: props.logX ? 3 : 1 }, y: { distr: props.log ? 3 : 1 } },
+      scales: { x: { time: false, ...(props.logX ? { distr: 3, range: (_: uPlot, low: number, high: number) => around(low, high, 0) } : {}) }, y: props.log ? { distr: 3, range: (_, low, high) => around(low, high, 0.03) } : {} },
       axes: [{ ...axis, ...(props.logX ? { ...powers((u) => u.bbox.width, 50), values: (_: uPlot, ticks: number[]) => ticks.map((t) => t.toLocaleString("en-US")) } : {}) }, { ...axis, ...(props.log ? powers((u) => u.bbox.height, 22) : {}), size: 62, values: (_, ticks) => ticks.map((t) => (t === null ? "" : format(t))) }],
       series: [{}, ...props.series.map((s) => ({
         label: s.label, stroke: style(s.colour), width: s.width ?? (s.faint ? 1 : 2), alpha: s.faint ? 0.45 : 1, points: { show: s.dots ?? false, size: 7, fill: style(s.colour) },
@@ -95,6 +95,13 @@ export function Chart(props: Props) {
       )}
     </figure>
   );
+}
+
+// What a logarithmic axis shows of values: them, and a part of their length more at either end.
+function around(low: number | null, high: number | null, part: number): [number, number] {
+  if (low === null || high === null || !(low > 0)) return [1, 10];
+  const by = low === high ? 1.1 : (high / low) ** part;
+  return [low / by, high * by];
 }
 
 const data = (p: Props): uPlot.AlignedData => [p.x, ...p.series.map((s) => s.values)] as uPlot.AlignedData;

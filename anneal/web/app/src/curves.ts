@@ -77,7 +77,7 @@ export function logTicks(low: number, high: number, decade: number, space: numbe
     return found;
   };
   const found = Math.log10(2) * decade >= space ? within([1, 2, 5]) : within([1], Math.max(1, Math.ceil(space / decade)));
-  return found.length > 2 || high / low > 10 ? found : roundTicks(low, high, Math.max(2, (Math.log10(high / low) * decade) / space));
+  return found.length > 2 || (found.length === 2 && high / low > 10) ? found : roundTicks(low, high, Math.max(2, (Math.log10(high / low) * decade) / space));
 }
 
 // Round numbers (1, 2 or 5 times a power of ten apart), at most so many.

@@ -28,8 +28,12 @@ function useCurves(runs: string[], log: boolean): { answer: Answer | null; error
   useEffect(() => {
     if (!answer) return;
     let over = false;
+    let waits = false;
     const soon = paced(() => { if (!over) setVersion((n) => n + 1); });
-    const anew = () => { if (!over) setAgain((n) => n + 1); };
+    const anew = () => { // once: a question that is asked while another waits would take its place
+      if (!over && !waits) setAgain((n) => n + 1);
+      waits = true;
+    };
     const stops = answer.runs.filter((r) => r.live && r.status !== "queued").map((r) => follow(r.id.slice(4), (events) => {
       for (const e of events) {
         if (e.event === "start") anew();
