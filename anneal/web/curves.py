@@ -147,9 +147,9 @@ class Curves:
     def of(self, ids: list[str], log: bool) -> bytes:
         """The answer's JSON: how slots are steps (`stride`, `head`), and the runs that there are.
 
-        A run: id, model, begun, status, live, at (the byte of its events where the page goes on), below (losses that
-        are not above 0), lost (how many were no finite number, the first one's step and value), the settings that
-        differ among the runs, and the curves `loss` and `validation`.
+        A run: id, model, begun, status, live, at (the byte of its events where the page goes on), end (the last step
+        and its loss), below (losses that are not above 0), lost (how many were no finite number, the first one's step
+        and value), the settings that differ among the runs, and the curves `loss` and `validation`.
         """
         found = [source for name in dict.fromkeys(ids) if (source := self._source(name)) is not None]
         last = max([source.last() for source in found], default=0)
@@ -161,6 +161,7 @@ class Curves:
         for source, facts in zip(found, about, strict=True):
             at, (loss, validation) = source.curves()
             facts["settings"] = {k: facts["settings"].get(k) for k in differing}
+            facts["end"] = [loss.steps[-1], loss.values[-1]] if loss.steps else None
             facts["below"] = sum(v <= 0 for v in loss.values) if min(loss.values, default=1) <= 0 else 0
             facts["lost"] = _lost(loss, str(facts.pop("error") or ""))
             text = json.dumps({**facts, "at": at}, separators=(",", ":"))
@@ -168,6 +169,11 @@ class Curves:
         missing = sorted({*ids} - {a["id"] for a in about})
         head = {"stride": grid.stride, "head": grid.head, "most": most, "settings": differing, "missing": missing}
         return f'{json.dumps(head)[:-1]},"runs":[{",".join(told)}]}}'.encode()
+
+    def at(self, ids: list[str], step: int) -> dict[str, float]:
+        """The finite losses of the step, by run; the slots of many runs have no step by itself."""
+        found = {name: source.at(step) for name in dict.fromkeys(ids) if (source := self._source(name)) is not None}
+        return {name: loss for name, loss in found.items() if loss is not None and math.isfinite(loss)}
 
     def _source(self, id: str) -> Kept | Told | None:
         name = id
@@ -207,6 +213,14 @@ class Kept:
             "settings": _settings(m, *said),
         }  # fmt: skip
 
+    def at(self, step: int) -> float | None:
+        """The loss of a step."""
+        text, said = self.place.read("loss.csv") or b"", b"\n%d," % step
+        begin = text.find(said)
+        return (
+            None if begin < 0 else _number(text[begin + len(said) :][:40].partition(b",")[0].decode("ascii", "replace"))
+        )
+
     def curves(self) -> tuple[int, tuple[Curve, Curve]]:
         return 0, _of_table(self.place.read("loss.csv") or b"")
 
@@ -234,6 +248,13 @@ class Told:
             "id": f"job.{job.id}", "model": job.model, "begun": job.created, "status": job.state, "error": job.error,
             "live": not job.over, "settings": _settings(start, job.about),
         }  # fmt: skip
+
+    def at(self, step: int) -> float | None:
+        """The loss of a step."""
+        text = self._events()
+        begin = text.find(b'"step": %d,' % step)
+        line = text[text.rfind(b"\n", 0, begin) + 1 : text.find(b"\n", begin)] if begin >= 0 else b""
+        return next((float(e["loss"]) for e in _events_of([line]) if e["event"] == "step" and e["step"] == step), None)
 
     def curves(self) -> tuple[int, tuple[Curve, Curve]]:
         loss, validation = Curve(), Curve()

@@ -447,10 +447,15 @@ async def _runs(request: Request) -> Response:
 
 
 async def _curves(request: Request) -> Response:
-    """The losses of the runs that `runs` names, with a blank between two; `x=log` as a logarithmic axis needs them."""
+    """The losses of the runs that `runs` names, with a blank between two: those of a `step`, or curves; `x=log` as a
+    logarithmic axis needs them.
+    """
     ids, curves = request.query_params.get("runs", "").split(), Curves(_studio(request).runs, _studio(request).jobs)
     if not 0 < len(ids) <= MOST_RUNS:
         return _error(400, f"from 1 to {MOST_RUNS} runs can be compared")
+    step = request.query_params.get("step", "")
+    if step.isascii() and step.isdigit() and len(step) < 16:
+        return _json({"losses": await run_in_threadpool(curves.at, ids, int(step))}, request)
     return _text(await run_in_threadpool(curves.of, ids, request.query_params.get("x") == "log"), request)
 
 

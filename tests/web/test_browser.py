@@ -120,16 +120,16 @@ WIDTHS = (320, 1280, 3840)
 
 
 def test_every_view_in_every_theme_and_at_every_width(browser: Any, studio: tuple[str, Path], tmp_path: Path) -> None:
-    look_at(browser, studio[0], VIEWS, tmp_path)
+    look_at(browser, studio, VIEWS, tmp_path)
 
 
-def look_at(browser: Any, url: str, views: dict[str, tuple[str, str]], folder: Path) -> None:
+def look_at(browser: Any, studio: tuple[str, Path], views: dict[str, tuple[str, str]], folder: Path) -> None:
     """No rule of axe is broken, nothing is wider than the screen, and nothing moves for those who want that."""
     script = AXE.read_text(encoding="utf-8") if AXE.exists() else ""
     broken: dict[str, list[str]] = {}
     wide = []
     for page in _page(browser, bypass_csp=True, reduced_motion="reduce"):
-        page.goto(url + "/")
+        page.goto(studio[0] + "/")
         page.evaluate(script)
         for name, (path, there) in views.items():
             page.evaluate(

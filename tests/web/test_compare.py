@@ -31,19 +31,26 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a studio with runs of 40 and 20 steps: the first one diverged, the second one fell below 0."""
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The address and the folder of a studio with runs of 40 and 20 steps: the first one diverged, the second one fell
+    below 0, and the last one has 40,000 steps.
+    """
     where = tmp_path_factory.mktemp("compare")
     for n, name in enumerate(NAMES):
         keep(where / "runs" / name, n)
     with _started(where, ":0") as (found, _):
-        yield found
+        yield found, where
+
+
+@pytest.fixture(scope="module")
+def url(studio: tuple[str, Path]) -> str:
+    return studio[0]
 
 
 def keep(place: Path, n: int) -> None:
     place.mkdir(parents=True)
-    steps = 20 if n % 3 == 2 else 40
-    losses = [0.5 - s / 40 if n == 1 else (1 + n) * math.exp(-s / 10) for s in range(1, steps + 1)]
+    steps = 40_000 if n == COUNT - 1 else 20 if n % 3 == 2 else 40
+    losses = [0.5 - s / 40 if n == 1 else (1 + n) * math.exp(-s / (steps / 4)) for s in range(1, steps + 1)]
     validated = ",val_loss" if n == 2 else ""
     rows = [f"{s},{x},1{f',{2 * x}' if validated else ''}\n" for s, x in enumerate(losses, 1)]
     (place / "loss.csv").write_text(f"step,loss,ms{validated}\n" + "".join(rows))
@@ -55,12 +62,14 @@ def keep(place: Path, n: int) -> None:
 
 
 @pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
+def page(browser: Any, studio: tuple[str, Path]) -> Iterator[Any]:
     yield from _page(browser, color_scheme="dark", timezone_id="UTC")
 
 
-def test_they_are_accessible_in_every_theme_and_at_every_width(browser: Any, url: str, tmp_path: Path) -> None:
-    look_at(browser, url, VIEWS, tmp_path)
+def test_they_are_accessible_in_every_theme_and_at_every_width(
+    browser: Any, studio: tuple[str, Path], tmp_path: Path
+) -> None:
+    look_at(browser, studio, VIEWS, tmp_path)
 
 
 def heads(page: Any) -> list[str]:
@@ -102,12 +111,12 @@ def test_values_are_read_at_a_step_by_hand_and_by_keys(page: Any, url: str) -> N
     page.goto(f"{url}/o?runs={NAMES[3]}+{NAMES[2]}")
     page.wait_for_selector(".plot canvas")
     losses = page.locator("tbody td:nth-child(6)")  # line, run, model, lr, seed, loss
-    assert [float(x) for x in losses.all_inner_texts()] == pytest.approx([4 * math.exp(-4), 3 * math.exp(-2)], rel=1e-4)
+    assert [float(x) for x in losses.all_inner_texts()] == pytest.approx([4 * math.exp(-4), 3 * math.exp(-4)], rel=1e-4)
     box = page.locator(".plot .u-over").bounding_box()
     page.mouse.move(box["x"] + 1, box["y"] + 9)
     page.wait_for_selector("h2:has-text('at step 1')")
     read = [float(x) for x in losses.all_inner_texts()]
-    assert read == pytest.approx([4 * math.exp(-0.1), 3 * math.exp(-0.1)], rel=1e-4)
+    assert read == pytest.approx([4 * math.exp(-0.1), 3 * math.exp(-0.2)], rel=1e-4)
     page.mouse.move(0, 0)
     tabbed(page, ".steps input")
     page.keyboard.press("ArrowRight")
@@ -117,6 +126,15 @@ def test_values_are_read_at_a_step_by_hand_and_by_keys(page: Any, url: str) -> N
     page.wait_for_selector("h2:has-text('at step 40')")
     assert losses.all_inner_texts()[1] == "–"  # it ended before
     assert f"{NAMES[3]} 0.0732" in page.get_attribute(".steps input", "aria-valuetext")
+
+
+def test_a_run_of_more_steps_than_slots_is_read_exactly(page: Any, url: str) -> None:
+    page.goto(f"{url}/o?runs={NAMES[-1]}")
+    page.wait_for_selector(".notes:has-text('Of every 8 steps the least and the greatest loss are drawn')")
+    assert float(page.inner_text("tbody .figure")) == pytest.approx(COUNT * math.exp(-4), rel=1e-4)
+    page.locator(".steps input").fill("6")
+    page.wait_for_selector("h2:has-text('at step 24')")
+    page.wait_for_selector(f"tbody .figure:text-is('{COUNT * math.exp(-2.4e-3):.5g}')")
 
 
 def test_axes_are_logarithmic_and_the_address_restores_them(page: Any, url: str) -> None:
@@ -152,11 +170,9 @@ def test_a_run_that_trains_grows_in_the_overlay(page: Any, url: str) -> None:
     before = int(page.get_attribute(points, "data-points"))
     until(lambda: int(page.get_attribute(points, "data-points")) > before + 40)
     job = page.url.split("job.")[1].split("+")[0].split("&")[0]
-    script = """async (id) => {
-      const { token } = await (await fetch("/api/session")).json();
-      return (await fetch(`/api/jobs/${id}/stop`, { method: "POST", headers: { "x-anneal-token": token } })).status;
-    }"""
-    assert page.evaluate(script, job) == 200
+    other = page.context.new_page()
+    other.goto(f"{url}/t/mlp?job={job}")
+    other.click("button:has-text('Stop')")
     page.wait_for_selector("tbody .state.stopped")
     page.reload()
     page.wait_for_selector("tbody .state.stopped")

@@ -58,6 +58,20 @@ def told(client: Client, *runs: str, x: str = "") -> dict[str, Any]:
     return found
 
 
+JOB = "20260314T150926-train-a1b2c3"
+
+
+def job(client: Client, events: list[dict[str, object]], rest: str = "") -> int:
+    """A job that failed and told of these events; the number of their bytes."""
+    place = client.studio.where / "runs" / ".studio" / "jobs" / JOB  # type: ignore[attr-defined]
+    place.mkdir(parents=True)
+    (place / "job.json").write_text(json.dumps(dataclasses.asdict(Job(JOB, "train", "mlp", "cpu", [], {}, "failed"))))
+    whole = "".join(json.dumps(e) + "\n" for e in events)
+    (place / "events.jsonl").write_text(whole + rest)
+    client.studio.jobs.read()  # type: ignore[attr-defined]
+    return len(whole)
+
+
 GRIDS = [Grid(), Grid(stride=2), Grid(stride=8), Grid(head=4), Grid(head=16)]
 
 
@@ -111,6 +125,14 @@ def test_an_answer_does_not_grow_with_the_steps(client: Client, monkeypatch: pyt
             assert {1, 3000} <= {*r["loss"]["values"]}
 
 
+def test_the_losses_of_one_step_are_those_of_the_file(client: Client) -> None:
+    a, b = bundle(client, "a", [1.0, 0.123456789, 3.0]), bundle(client, "b", [1.0])
+    job(client, [{"event": "step", "step": n, "loss": n / 4, "ms": 1} for n in (1, 2, 12)])
+    asked = {"runs": f"{a} {b} job.{JOB} gone"}
+    for step, losses in ((2, {a: 0.123456789, f"job.{JOB}": 0.5}), (12, {f"job.{JOB}": 3.0}), (0, {})):
+        assert client.get("/api/curves", params={**asked, "step": str(step)}).json() == {"losses": losses}
+
+
 def test_only_settings_that_differ_are_told(client: Client) -> None:
     a = bundle(client, "a", [1.0], lr=0.1, batch=8, seed=1, anneal="0.1")
     b = bundle(client, "b", [1.0], lr=0.2, batch=8, seed=1)
@@ -160,27 +182,21 @@ def test_losses_on_validation_data_have_a_curve(client: Client) -> None:
 
 
 def test_a_job_takes_part_with_what_it_has_told(client: Client) -> None:
-    name = "20260314T150926-train-a1b2c3"
-    place = client.studio.where / "runs" / ".studio" / "jobs" / name  # type: ignore[attr-defined]
-    place.mkdir(parents=True)
-    (place / "job.json").write_text(json.dumps(dataclasses.asdict(Job(name, "train", "mlp", "cpu", [], {}, "failed"))))
     events = [{"event": "start", "lr": 0.5}, *[{"event": "step", "step": n, "loss": 1 / n} for n in (1, 2, 4)]]
-    whole = "".join(json.dumps(e) + "\n" for e in [*events, {"event": "step", "step": "x"}])
-    (place / "events.jsonl").write_text(whole + '{"event": "step", "st')
-    client.studio.jobs.read()  # type: ignore[attr-defined]
+    size = job(client, [*events, {"event": "step", "step": "x"}], '{"event": "step", "st')
     kept = bundle(client, "kept", [1.0], lr=0.25)
-    answer = told(client, f"job.{name}", kept)
+    answer = told(client, f"job.{JOB}", kept)
     run = answer["runs"][0]
-    assert (run["loss"], run["at"]) == ({"first": 1, "values": [1, 0.5, None, 0.25]}, len(whole))
+    assert (run["loss"], run["at"]) == ({"first": 1, "values": [1, 0.5, None, 0.25]}, size)
     assert (answer["settings"], run["settings"], run["live"]) == (["lr"], {"lr": 0.5}, False)
-    client.studio.jobs.get(name).run = kept  # type: ignore[attr-defined]
-    (run,) = told(client, f"job.{name}")["runs"]
-    assert (run["id"], run["loss"]["values"]) == (f"job.{name}", [1])
+    client.studio.jobs.get(JOB).run = kept  # type: ignore[attr-defined]
+    (run,) = told(client, f"job.{JOB}")["runs"]
+    assert (run["id"], run["loss"]["values"]) == (f"job.{JOB}", [1])
 
 
 def test_what_is_no_run_is_told(client: Client) -> None:
     kept = bundle(client, "kept", [1.0])
-    answer = told(client, kept, "job.20260314T150926-train-a1b2c3", "../kept", kept)
+    answer = told(client, kept, f"job.{JOB}", "../kept", kept)
     assert ([r["id"] for r in answer["runs"]], len(answer["missing"])) == (["kept"], 2)
     for ids in ("", " ".join(map(str, range(501)))):
         assert client.get("/api/curves", params={"runs": ids}).status_code == 400

@@ -9,7 +9,7 @@ import { Failed, Head, Panel, Switch, Table, useInterval, Waiting } from "./ui";
 import { paced } from "./train";
 
 interface Overlaid {
-  id: string; model: string; begun: string | number; status: string; live: boolean; at: number; below: number; loss: Curve; validation: Curve;
+  id: string; model: string; begun: string | number; status: string; live: boolean; at: number; below: number; end: [number, number] | null; loss: Curve; validation: Curve;
   settings: Record<string, unknown>; lost: { step: number; value: string; count: number } | null;
 }
 interface Answer extends Grid { most: number; settings: string[]; missing: string[]; runs: Overlaid[] }
@@ -40,6 +40,7 @@ function useCurves(runs: string[], log: boolean): { answer: Answer | null; error
         if (e.event !== "step") continue;
         const [step, loss] = [e.step as number, e.loss as number];
         add(r.loss, answer, step, loss);
+        r.end = [step, loss];
         if (loss <= 0) r.below++;
         if (typeof e.val_loss === "number") add(r.validation, answer, step, e.val_loss);
         if (slotOf(answer, step) >= 2 * answer.most) anew();
@@ -58,6 +59,17 @@ function useCurves(runs: string[], log: boolean): { answer: Answer | null; error
   const queued = answer?.runs.filter((r) => r.status === "queued") ?? [];
   useInterval(() => void get<Job[]>("/api/jobs").then((jobs) => { if (queued.some((r) => jobs.find((j) => `job.${j.id}` === r.id)?.state !== "queued")) setAgain((n) => n + 1); }, () => undefined), queued.length ? 2000 : null);
   return { answer, error: asked.error, version };
+}
+
+// The losses of a step by run, once the pointer has rested at it; the slots of many runs have no step by itself.
+function useStep(runs: string[], step: number | null): Record<string, number> {
+  const [still, setStill] = useState<number | null>(null);
+  useEffect(() => {
+    const timer = setTimeout(() => setStill(step), 150);
+    return () => clearTimeout(timer);
+  }, [step]);
+  const asked = useAsked(still === null || still !== step ? null : `step ${still} ${runs.join(" ")}`, () => get<{ losses: Record<string, number> }>(`/api/curves?${new URLSearchParams({ runs: runs.join(" "), step: String(still) })}`));
+  return asked.value?.losses ?? {};
 }
 
 export function OverlayView({ route }: { route: Route }) {
@@ -92,9 +104,13 @@ function Overlay({ answer, version, logX, logY, runs }: { answer: Answer; versio
   const n = drawn.x.length;
   const place = at === null ? n - 1 : Math.min(at, n - 1);
   const [slot, step] = [at === null ? null : drawn.slots[place]!, drawn.x[place] ?? 0];
+  const thin = answer.head ? answer.runs.some((r) => r.loss.first + r.loss.values.length > answer.head) : answer.stride > 1;
+  const exact = useStep(runs, thin && at !== null ? step : null);
+  const lossOf = (r: Overlaid): number | null => (slot === null ? (r.end?.[1] ?? null) : (exact[r.id] ?? valueAt(r.loss, slot)));
+  const read = (r: Overlaid): string => `${thin && slot !== null && exact[r.id] === undefined && lossOf(r) !== null ? "≈ " : ""}${figure(lossOf(r))}`;
   const below = answer.runs.filter((r) => r.below);
   const validated = answer.runs.some((r) => r.validation.values.length);
-  const now = answer.runs.length <= 8 ? `: ${answer.runs.map((r) => `${r.id} ${figure(valueOf(r.loss, slot))}`).join(", ")}` : "";
+  const now = answer.runs.length <= 8 ? `: ${answer.runs.map((r) => `${r.id} ${read(r)}`).join(", ")}` : "";
   const row = (e: Event) => {
     const found = (e.target as Element).closest("tr")?.querySelector<HTMLElement>("[data-run]")?.dataset.run;
     setFocus(found === undefined ? null : Number(found));
@@ -106,17 +122,17 @@ function Overlay({ answer, version, logX, logY, runs }: { answer: Answer; versio
         <div class="pad" data-points={n}>
           {n ? <Chart title="Loss over steps" x={drawn.x} xLabel="step" series={drawn.series} height={340} log={logY} logX={logX} keys={false} format={figure} at={at === null ? null : place} onAt={setAt} focus={focus === null ? null : drawn.of.indexOf(focus)} /> : <p class="faint">None of these runs has a loss {logY ? "above 0 " : ""}yet.</p>}
           {n > 0 && <label class="field steps"><span>Step {count(step)}</span><input type="range" min={0} max={n - 1} value={place} aria-valuetext={`step ${count(step)}${now}`} onInput={(e) => setAt(Number(e.currentTarget.value))} /></label>}
-          <Told answer={answer} logX={logX} below={logY ? below : []} validated={validated} />
+          <Told answer={answer} thin={thin} logX={logX} below={logY ? below : []} validated={validated} />
         </div>
       </Panel>
-      <Panel title={at === null ? "Runs, and their last losses" : `Runs, and their losses at step ${count(step)}`} id="overlaid">
+      <Panel title={at === null ? "Runs, and their losses at their last steps" : `Runs, and their losses at step ${count(step)}`} id="overlaid">
         <div onMouseOver={row} onMouseLeave={() => setFocus(null)} onFocusIn={row} onFocusOut={() => setFocus(null)}>
           <Table caption="The runs" rows={lines} most={200} columns={[
             { head: "line", cell: ({ i }) => <Line i={i} of={answer.runs.length} /> },
             { head: "run", cell: ({ r, i }) => <a class="mono" data-run={i} href={r.id.startsWith("job.") ? link("t", r.model, { job: r.id.slice(4) }) : link("r", r.id)} title={when(r.begun)}>{r.id.replace(/^job\./, "")}</a>, by: ({ r }) => r.id, class: "nowrap" },
             { head: "model", cell: ({ r }) => r.model, by: ({ r }) => r.model },
             ...answer.settings.map((name) => ({ head: name, cell: ({ r }: { r: Overlaid }) => said(r.settings[name]), by: ({ r }: { r: Overlaid }) => (typeof r.settings[name] === "number" ? (r.settings[name] as number) : said(r.settings[name])), figure: answer.runs.some((r) => typeof r.settings[name] === "number") })),
-            { head: "loss", cell: ({ r }) => figure(valueOf(r.loss, slot)), by: ({ r }) => valueOf(r.loss, slot) ?? Infinity, figure: true },
+            { head: "loss", cell: ({ r }) => read(r), by: ({ r }) => lossOf(r) ?? Infinity, figure: true },
             ...(validated ? [{ head: "validation", cell: ({ r }: { r: Overlaid }) => figure(valueOf(r.validation, slot)), by: ({ r }: { r: Overlaid }) => valueOf(r.validation, slot) ?? Infinity, figure: true }] : []),
             { head: "state", cell: ({ r }) => <><span class={`state ${r.status}`}>{r.status}</span>{r.lost && <> <span class="bad">{sentence(r)}</span></>}</>, by: ({ r }) => r.status },
             { head: "take out", cell: ({ r }) => <button type="button" class="quiet pick" aria-label={`take out ${r.id}`} onClick={() => put({ runs: runs.filter((id) => id !== r.id).join(" ") || null })}>×</button> },
@@ -133,11 +149,10 @@ function Line({ i, of }: { i: number; of: number }) {
 }
 
 // What the picture does not show by itself.
-function Told({ answer, logX, below, validated }: { answer: Answer; logX: boolean; below: Overlaid[]; validated: boolean }) {
+function Told({ answer, thin, logX, below, validated }: { answer: Answer; thin: boolean; logX: boolean; below: Overlaid[]; validated: boolean }) {
   const lost = answer.runs.filter((r) => r.lost);
   const left = below.reduce((n, r) => n + r.below, 0);
   const zero = logX && answer.runs.some((r) => r.loss.first === 0 && r.loss.values.length);
-  const thin = answer.head ? answer.runs.some((r) => r.loss.first + r.loss.values.length > answer.head) : answer.stride > 1;
   return (
     <div class="faint notes">
       {thin && <p>{answer.head ? `From step ${count(answer.head)} on, of some neighbouring steps` : `Of every ${count(2 * answer.stride)} steps`} the least and the greatest loss are drawn.</p>}
