@@ -35,7 +35,7 @@ export function Chart(props: Props) {
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "11px system-ui" };
     const powers = (long: (u: uPlot) => number, space: number): Partial<uPlot.Axis> => ({ splits: (u, _, low, high) => logTicks(low, high, long(u) / devicePixelRatio / Math.log10(high / low), space), filter: (_, ticks) => ticks });
     const options: uPlot.Options = {
-      width: host.clientWidth || 300, height: props.height ?? 180, legend: { show: false }, cursor: { points: { size: 6 }, y: false, ...(props.sync ? { sync: { key: props.sync } } : {}) },
+      width: host.clientWidth || 300, height: props.height ?? 180, legend: { show: false }, focus: { alpha: 0.12 }, cursor: { points: { size: 6 }, y: false, ...(props.sync ? { sync: { key: props.sync } } : {}) },
       scales: { x: { time: false, ...(props.logX ? { distr: 3, range: (_: uPlot, low: number, high: number) => around(low, high, 0) } : {}) }, y: props.log ? { distr: 3, range: (_, low, high) => around(low, high, 0.03) } : {} },
       axes: [{ ...axis, ...(props.logX ? { ...powers((u) => u.bbox.width, 50), values: (_: uPlot, ticks: number[]) => ticks.map((t) => t.toLocaleString("en-US")) } : {}) }, { ...axis, ...(props.log ? powers((u) => u.bbox.height, 22) : {}), size: 62, values: (_, ticks) => ticks.map((t) => (t === null ? "" : format(t))) }],
       series: [{}, ...props.series.map((s) => ({

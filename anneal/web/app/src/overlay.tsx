@@ -145,7 +145,7 @@ function Overlay({ answer, version, logX, logY, runs }: { answer: Answer; versio
 
 function Line({ i, of }: { i: number; of: number }) {
   const { colour, dash, width } = lineOf(i, of);
-  return <svg class="stroke" width="44" height="12" aria-hidden="true"><path class={colour.slice(2)} d="M1 6H43" stroke-width={width} stroke-dasharray={dash.join(" ")} /></svg>;
+  return <svg class="stroke" width="44" height="12" aria-hidden="true"><path class={colour.slice(2)} d={`M1 ${6 + (width % 2) / 2}H43`} stroke-width={width} stroke-dasharray={dash.join(" ")} /></svg>;
 }
 
 // What the picture does not show by itself.
