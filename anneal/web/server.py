@@ -456,7 +456,8 @@ async def _curves(request: Request) -> Response:
     step = request.query_params.get("step", "")
     if step.isascii() and step.isdigit() and len(step) < 16:
         return _json({"losses": await run_in_threadpool(curves.at, ids, int(step))}, request)
-    return _text(await run_in_threadpool(curves.of, ids, request.query_params.get("x") == "log"), request)
+    found = await run_in_threadpool(curves.of, ids, request.query_params.get("x") == "log")
+    return _sent(found, await run_in_threadpool(gzip.compress, found, 1), request)
 
 
 async def _run(request: Request) -> Response:
