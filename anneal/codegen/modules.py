@@ -178,6 +178,8 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
     helpers = called(body)
     f16 = text.f16 or any(_F16.search(part) for part in (body, *helpers))
     head = ["enable f16;"] if f16 else []
+    if target.names_subgroups and "subgroup" in body:
+        head.append("enable subgroups;")
     head += bindings
     head += [f"var<workgroup> {x.name}: array<{x.element}, {x.length}>;" for x in text.shared]
     if "zero_bits" in body or any("zero_bits" in h for h in helpers):
