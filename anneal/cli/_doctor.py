@@ -80,9 +80,8 @@ def _gives(a: Adapter) -> list[tuple[bool, str]]:
 
 def _print_adapter(a: Adapter, used: bool, verbose: bool) -> None:
     mark = "  <- the one anneal uses" if used else ""
-    data(
-        f"adapter {a.number}: {a.name} ({a.backend} by {a.implementation}, {a.kind or 'unknown kind'}, driver {a.driver}){mark}"
-    )
+    way = f"{a.backend} by {a.implementation}"
+    data(f"adapter {a.number}: {a.name} ({way}, {a.kind or 'unknown kind'}, driver {a.driver}){mark}")
     if not verbose:
         largest = a.limits.get("max-buffer-size", 0)
         has = [f"{'' if yes else 'no '}{what}" for yes, what in _gives(a)]

@@ -65,19 +65,8 @@ class WebGpuDevice(Device[Buffer]):
         for name, asked in (limits or {}).items():  # Dawn gives more
             granted[name] = min(granted[name], asked)
         self.gpu_limits: dict[str, int] = granted
-        self.target = Target(
-            max_threads=min(
-                granted["max-compute-invocations-per-workgroup"], granted["max-compute-workgroup-size-x"], 1024
-            ),
-            max_workgroups=granted["max-compute-workgroups-per-dimension"],
-            workgroup_bytes=granted["max-compute-workgroup-storage-size"],
-            f16="shader-f16" in self.features,
-            int64="shader-int64" in self.features,
-            float64="shader-f64" in self.features,
-            subgroup=subgroup_size(adapter.info) if "subgroup" in self.features else 0,
-            names_subgroups=made_by.names_subgroups,
-            binding_bytes=granted["max-storage-buffer-binding-size"],
-        )
+        subgroup = subgroup_size(adapter.info) if "subgroup" in self.features else 0
+        self.target = _target(granted, self.features, subgroup, made_by.names_subgroups)
         self.max_buffer_bytes = granted["max-buffer-size"]
         self.limits = Limits(
             granted["max-storage-buffers-per-shader-stage"],
@@ -411,6 +400,22 @@ class WebGpuDevice(Device[Buffer]):
             },
             "implementation": f"{self.made_by.name} {self.made_by.version}",
         }
+
+
+def _target(granted: Mapping[str, int], features: Sequence[str], subgroup: int, names_subgroups: bool) -> Target:
+    return Target(
+        max_threads=min(
+            granted["max-compute-invocations-per-workgroup"], granted["max-compute-workgroup-size-x"], 1024
+        ),
+        max_workgroups=granted["max-compute-workgroups-per-dimension"],
+        workgroup_bytes=granted["max-compute-workgroup-storage-size"],
+        f16="shader-f16" in features,
+        int64="shader-int64" in features,
+        float64="shader-f64" in features,
+        subgroup=subgroup,
+        names_subgroups=names_subgroups,
+        binding_bytes=granted["max-storage-buffer-binding-size"],
+    )
 
 
 def open_device(
