@@ -217,7 +217,7 @@ class GradScaler:
         self._interval = new_interval
 
     def is_enabled(self) -> bool:
-        """Whether it scales."""
+        """True if scaling is on."""
         return self._enabled
 
     def state_dict(self) -> dict[str, Any]:

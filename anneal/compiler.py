@@ -21,11 +21,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def reset() -> None:
-    """Nothing: a jit function guards what it depends on, and `f.reset()` forgets the captures of one."""
+    """Does nothing: guards of a jit function see what has changed, and `f.reset()` drops the captures of one."""
 
 
 def is_compiling() -> bool:
-    """Whether a function of `jit` or `compile` is being captured.
+    """True while a function of `jit` or `compile` is being captured.
 
     >>> is_compiling()
     False
@@ -66,4 +66,4 @@ def allow_in_graph(fn: F) -> F:
 
 
 def cudagraph_mark_step_begin() -> None:
-    """Nothing: results of a replay have memory of their own."""
+    """Does nothing: results of a replay have memory of their own."""

@@ -1,5 +1,5 @@
-"""Every environment variable of anneal's own: read here, once, checked, and nowhere else. Those of other programs that
-it honours stand in docs/environment.md.
+"""The environment variables of anneal: read and checked once, here alone. Those of other programs that it honours stand
+in docs/environment.md.
 
     >>> from anneal import settings
     >>> settings.current().debug
@@ -48,7 +48,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One variable: its field in `Settings`, how its text is read, the right values, and what it does."""
+    """An environment variable: its field in `Settings`, the parser of its text, its valid values, and its meaning."""
 
     field: str
     values: str

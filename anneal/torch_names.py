@@ -385,7 +385,7 @@ def norm(
 
 
 def is_grad_enabled() -> bool:
-    """Whether gradients are recorded here.
+    """True if gradients are recorded here.
 
     >>> is_grad_enabled()
     True

@@ -1,4 +1,4 @@
-"""One file over HTTP, in as many attempts as it takes, each going on where the last one stopped.
+"""Download of one file over HTTP, in as many attempts as it takes; each resumes where the last one stopped.
 
 What decides is the pinned hash, taken of the whole file on disk at the end. So what a server says on the way (lengths,
 ranges, ETags) may save time, but whatever it gets wrong cannot put a wrong file in place.
@@ -95,7 +95,7 @@ def download(asset: Asset, path: Path) -> os.stat_result:
 
 
 def _attempt(asset: Asset, path: Path, part: Path, going: progress.Work) -> os.stat_result:
-    """One response, then the hash; the facts of a part that has the pinned one."""
+    """Read one response, then check the hash; the facts of a part that has the pinned one."""
     start = _size(part)
     if start < asset.bytes:
         start = _receive(asset, path, part, start, going)

@@ -115,7 +115,7 @@ def _facts(asset: Asset, facts: os.stat_result) -> bytes:
 
 
 def _stamped(asset: Asset, path: Path) -> bool:
-    """Whether the file is as it was when it had the pinned hash."""
+    """True if the file is unchanged since its hash was checked against the pinned one."""
     try:
         wanted = _facts(asset, path.stat())
         with files.opened(f"{path}.verified") as f:
@@ -135,7 +135,7 @@ def _stamp(asset: Asset, path: Path, examined: os.stat_result) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """One process at a time; the system lets go of it when the process ends. OSError where no lock can be made."""
+    """A lock that one process holds at a time; the system frees it when the process ends. OSError if there is none."""
     from filelock import FileLock, Timeout
 
     path.parent.mkdir(parents=True, exist_ok=True)

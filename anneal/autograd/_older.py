@@ -25,10 +25,10 @@ class set_detect_anomaly:
             )
 
     def __enter__(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def __exit__(self, *error: object) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class detect_anomaly(set_detect_anomaly):

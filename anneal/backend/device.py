@@ -170,7 +170,7 @@ class Device(ABC, Generic[Buffer]):
                     m.forget()
 
     def _look_at_idle(self) -> list[Idle]:
-        """What is kept for later rounds and holds memory still, the first that came first."""
+        """The memory that is kept for later rounds, oldest first."""
         found = [m for r in self._idle if (m := r()) is not None and m.nbytes]
         self._idle = [weakref.ref(m) for m in found]
         self._idle_bytes, self._idle_looked = sum([m.nbytes for m in found]), len(found)

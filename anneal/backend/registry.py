@@ -88,7 +88,7 @@ def planned_cost_model(name: str) -> CostModel:
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a name is that of a GPU in other frameworks."""
+    """True if a name is that of a GPU in other frameworks."""
     return isinstance(name, str) and name.partition(":")[0] in ("cuda", "mps", "xpu", "hip", "gpu")
 
 

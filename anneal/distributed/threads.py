@@ -107,7 +107,7 @@ class _Table:
             raise GroupError(f"{what}: {self._failed}")
 
     def fail(self, why: str) -> None:
-        """No exchange takes place any more."""
+        """Make every exchange from now on fail with `why`."""
         with self._changed:
             self._failed = self._failed or why
             self._changed.notify_all()

@@ -233,7 +233,7 @@ class Distribution:
         return self.variance.sqrt()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Every value along a new first axis, with `expand` for the whole batch."""
+        """The values of the support, along a new first axis; with `expand` for the whole batch."""
         found: Tensor = self._missing("enumerate_support")
         return found
 

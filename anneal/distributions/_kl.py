@@ -87,7 +87,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
 
 def _bits(p: Any, q: Any) -> Tensor:
-    """Of `probs` along no axis; 0 log 0 is 0."""
+    """The divergence of two Bernoulli distributions; 0 log 0 is 0."""
     lost = p.probs * (soft(-q.logits) - soft(-p.logits))
     found: Tensor = lost + (1.0 - p.probs) * (soft(q.logits) - soft(p.logits))
     return found

@@ -99,7 +99,7 @@ class KeptPlan:
         return self._read("kernels")
 
     def kernel(self, number: int) -> Any:
-        """One launch. Raises UserError for one that the plan does not have.
+        """The launch of that number. Raises UserError if the plan does not have it.
 
         Args:
             number: the number of the launch or plan, counted from 0.

@@ -77,7 +77,7 @@ class RecordedPlan:
         return json.loads(zlib.decompress(self.packed[name]))
 
     def summary(self) -> dict[str, Any]:
-        """All but the answers."""
+        """The recording without its answers."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "packed"}
 
 

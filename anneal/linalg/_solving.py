@@ -288,8 +288,9 @@ def pinv(
 
 
 def _pseudo_inverse(A: Tensor, least: Tensor, lower: bool = False) -> Tensor:
-    """Of the singular values above `least`, (..., 1, 1); of the `lower` triangle alone, with the gradient as if all
-    of A were read, as in torch."""
+    """The pseudo-inverse by the singular values above `least`, (..., 1, 1); with `lower` of the lower triangle alone,
+    with the gradient as if all of A were read, as in torch.
+    """
     m, n = A.shape[-2:]
 
     def compute(a: Array, low: Array) -> list[Array]:

@@ -240,7 +240,7 @@ class _Named(Module, Generic[T]):
         return list(self._names)
 
     def values(self) -> list[T]:
-        """What stands under them."""
+        """The values of the dict."""
         return [self[name] for name in self._names]
 
     def items(self) -> list[tuple[str, T]]:
@@ -248,11 +248,11 @@ class _Named(Module, Generic[T]):
         return [(name, self[name]) for name in self._names]
 
     def get(self, name: str, default: T | None = None) -> T | None:
-        """What stands under a name, or `default`."""
+        """The value under a name, or `default`."""
         return self[name] if name in self._names else default
 
     def setdefault(self, name: str, default: T) -> T:
-        """What stands under a name, `default` from now on where nothing does."""
+        """The value under a name, set to `default` first if there is none."""
         if name not in self._names:
             self[name] = default
         return self[name]

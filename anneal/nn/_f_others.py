@@ -1,4 +1,4 @@
-"""What `nn.functional` has besides: bags of embeddings, losses over sequences, distances, resizing by other names."""
+"""Further functions of `nn.functional`: embedding bags, losses over sequences, distances, other names for resizing."""
 
 from __future__ import annotations
 

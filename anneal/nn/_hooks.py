@@ -40,7 +40,7 @@ class Hooks:
         self.pulled: dict[int, tuple[Callable[..., Any], bool]] = {}
 
     def any(self) -> bool:
-        """Whether there is a hook."""
+        """True if there is a hook."""
         return bool(self.before or self.after or self.pulled_first or self.pulled)
 
 
@@ -218,7 +218,7 @@ class _Backward:
 
 
 class Hooked:
-    """What `Module` is made of: functions that are called with its forward and its backward pass."""
+    """The hooks of `Module`: functions that are called with its forward and its backward pass."""
 
     _hooks: Hooks | None
 

@@ -286,14 +286,14 @@ class Module(Hooked, Moved):
         return _named(self, "buffer", target, dict(self.named_buffers()))
 
     def _is_parameter(self, value: Tensor) -> bool:
-        """Whether a tensor of this module's own counts as one that trains: also while it is frozen."""
+        """True if a tensor of this module itself is a parameter, frozen or not."""
         if isinstance(value, Parameter) or (value.requires_grad and value.is_leaf):
             return True
         return any(value is t for t in vars(self).get("_frozen", ()))
 
     def _tensors(self, private: bool = False, recurse: bool = True) -> Iterator[tuple[str, Module, str, Tensor]]:
-        """Every tensor with its full name, its module and its name there, with `private` also those that are not
-        saved; a shared one under each name.
+        """The tensors with their full names, modules and names there; with `private` also those that are not saved; a
+        shared one under each name.
         """
         for prefix, module in self.named_modules(remove_duplicate=False) if recurse else [("", self)]:
             mine = [(name, value) for name, value in vars(module).items() if isinstance(value, Tensor)]
@@ -417,7 +417,7 @@ class Module(Hooked, Moved):
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
-        """Every parameter and buffer by name, detached; a shared one under each of its names.
+        """The parameters and buffers by name, detached; a shared one under each of its names.
 
         `prefix` stands before the names; `keep_vars` gives the tensors themselves.
 

@@ -16,7 +16,7 @@ __all__ = ["Moved"]
 
 
 class Moved:
-    """What `Module` is made of: `to` and its short forms."""
+    """The part of `Module` that moves and casts it: `to` and its short forms."""
 
     if TYPE_CHECKING:
 
@@ -78,7 +78,7 @@ class Moved:
         return self
 
     def _place(self, device: str | None, dtype: DTypeLike | None) -> None:
-        """What a layer's `device=` and `dtype=` ask for."""
+        """Move and cast to the `device=` and `dtype=` of a layer, if they are given."""
         if device is not None or dtype is not None:
             self.to(device=device, dtype=dtype)
 

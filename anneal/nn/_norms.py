@@ -320,7 +320,8 @@ class InstanceNorm3d(_InstanceNorm):
 
 
 class LocalResponseNorm(Module):
-    """Each element over a power of k plus alpha times the mean square of `size` channels about its own.
+    """Local response normalisation: x / (k + alpha * m) ** beta, where m is the mean square of `size` channels about
+    x's own.
 
     >>> LocalResponseNorm(2)(Tensor.ones(1, 3, 4)).shape
     (1, 3, 4)

@@ -43,7 +43,7 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """One axis becomes several.
+    """A layer that splits one axis into several.
 
     >>> Unflatten(1, (3, 4))(Tensor.ones(2, 12)).shape
     (2, 3, 4)

@@ -75,7 +75,7 @@ class _Tree:
         self.ids = list(map(id, self.held))
 
     def is_current(self) -> bool:
-        """Whether everything is what it was."""
+        """True if everything is as it was."""
         return [*map(id, self._values())] == self.ids and all(c.forward is f for c, f in self.forwards)
 
 
@@ -184,18 +184,18 @@ class _Walk:
 
 
 def _is_ours(function: Any) -> bool:
-    """Whether a function is of this library."""
+    """True if a function is of this library."""
     return str(function.__module__).startswith("anneal.")
 
 
 def _is_frozen(cls: type) -> bool:
-    """Whether instances of a class are a configuration: a frozen dataclass of this library."""
+    """True if instances of a class are a configuration: a frozen dataclass of this library."""
     parameters = getattr(cls, "__dataclass_params__", None)
     return parameters is not None and parameters.frozen and cls.__module__.startswith("anneal.")
 
 
 def _plain(values: Iterable[Any]) -> bool:
-    """Whether a call with such arguments may be known."""
+    """True if a call with such arguments may be remembered."""
     for x in values:
         cls = x.__class__
         if cls not in _ARGUMENTS and not ((cls is tuple or cls is list) and _plain(x)):

@@ -149,7 +149,7 @@ def _fixed(info: ValueInfo, fixed: Mapping[str, int]) -> ValueInfo:
 
 
 def inside_another() -> bool:
-    """Whether this runs inside a jit function, a transform or a call of the host, whose tensors have no memory yet."""
+    """True inside a jit function, a transform or a host call, whose tensors have no memory yet."""
     return bool(here.recordings or here.depth or here.in_host_call or here.tracing)
 
 

@@ -159,7 +159,7 @@ class Captured:
         return [_known(r, values) for r in results] if self._inner else [own(r) for r in results]
 
     def _traced(self, sizes: tuple[UOp, ...], *tensors: Tensor) -> Any:
-        """One run that reads nothing: its tensors that are not fixed."""
+        """The tensors of one run that reads nothing, without the fixed ones."""
         known = len(self.memo.used)
         run = self.model.start(self.memo, self.elements, reads=False)
         with no_grad():
@@ -228,7 +228,7 @@ def joined(value: Any, given: Any) -> Any:
 
 
 def is_given(value: Any) -> bool:
-    """Whether a value comes with each run, and is no part of what a plan is for."""
+    """True if a value is passed to each run, rather than fixed in its plan."""
     small = isinstance(value, np.ndarray) and value.dtype.kind in "iub" and value.ndim <= 1 and value.size <= _SMALL
     return not small
 

@@ -331,7 +331,7 @@ _METHODS = frozenset(
 
 
 def _defers(function: Callable[..., Any]) -> bool:
-    """Whether a function's calls may be late: it is an op, and gives what follows from its arguments."""
+    """True if a function's calls may be late: it is an op, and its result follows from its arguments."""
     at = function.__module__
     if at == "anneal.tensor._tensor":
         return function.__name__ in _METHODS

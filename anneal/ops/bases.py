@@ -49,7 +49,7 @@ _APART: Final[frozenset[Any]] = frozenset((*_READ, "diagonal")) - {Op.EXPAND}
 
 
 def _read(u: UOp, op: Any, arg: Any) -> UOp:
-    """What a step shows of `u`."""
+    """The view of `u` that a step makes."""
     movement = _READ.get(op)
     if movement is not None:
         return movement(u, arg)
@@ -147,7 +147,7 @@ class Recipe:
 
     @property
     def layout(self) -> Layout | None:
-        """Where torch has the elements; None where strides cannot say it: there it copies."""
+        """The layout of the elements in torch; None if strides cannot express it: there torch copies."""
         if self._layout is False:
             self._layout = _layout(self.shape, self.steps)
         layout: Layout | None = self._layout
@@ -155,7 +155,7 @@ class Recipe:
 
     @property
     def is_view(self) -> bool:
-        """Whether torch gives a view, rather than a copy."""
+        """True if torch gives a view, rather than a copy."""
         return self.layout is not None
 
     def read(self, u: UOp) -> UOp:
@@ -182,7 +182,7 @@ class Recipe:
 
 
 def _overlap(shape: Shape, strides: Sequence[int]) -> bool:
-    """Whether elements that strides name are one in memory."""
+    """True if two elements of these strides share a place in memory."""
     if not strides or 0 in shape or not all(isinstance(n, int) for n in shape):
         return False
     reach = 0
@@ -303,7 +303,7 @@ def link_views(name: str, op: Callable[..., Any], args: tuple[Any, ...], options
 
 
 def _is_basic(index: Any) -> bool:
-    """Whether an index has no tensors, arrays and lists."""
+    """True if an index has no tensors, arrays and lists."""
     kinds = (int, slice, type(None), type(Ellipsis), UOp, np.integer)
     return all(isinstance(x, kinds) for x in (index if isinstance(index, tuple) else (index,)))
 

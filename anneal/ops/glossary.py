@@ -1,4 +1,4 @@
-"""What arguments mean that many ops share, said once: `checked` adds to a docstring those that it does not name itself.
+"""The meanings of arguments that many ops share: `checked` adds to a docstring those that it does not name itself.
 
 A family of ops may mean something else by a name (`FAMILIES`), and says what shape its results have (`RESULTS`).
 """

@@ -212,7 +212,7 @@ def _by_lines(read: _Reader, places: list[Any]) -> Any:
 
 
 def _by_cubes(read: _Reader, places: list[Any]) -> Any:
-    """Of 4 by 4 neighbours, by Keys's weights; each neighbour is moved inside, not the place."""
+    """Bicubic values: of 4 by 4 neighbours, by Keys's weights; each neighbour is moved inside, not the place."""
     low = [at.detach().floor() for at in places]
     weights = [cubic(at - below) for at, below in zip(places, low, strict=True)]
     total: Any = None

@@ -154,7 +154,7 @@ def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
 @changing
 @checked
 def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """Every element moved into [min, max], in place; errors as for `add_`.
+    """Clamp the elements to [min, max], in place; errors as for `add_`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-5, 0, 5]).clamp_(-1, 2)
@@ -200,7 +200,7 @@ def copy_(x: Tensor, src: Any) -> Tensor:
 @changing
 @checked
 def fill_(x: Tensor, value: Any) -> Tensor:
-    """One number everywhere: a number, or a tensor of shape ().
+    """Fill the tensor with one number, in place: a number, or a tensor of shape ().
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).fill_(3)
@@ -217,8 +217,8 @@ def fill_(x: Tensor, value: Any) -> Tensor:
 @changing
 @checked
 def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
-    """One number on the main diagonal, in place: of a matrix, or of more axes of one size. With `wrap` the diagonal of
-    a matrix begins again below it, after one row.
+    """Fill the main diagonal with one number, in place: of a matrix, or of more axes of one size. With `wrap` the
+    diagonal of a matrix begins again below it, after one row.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).fill_diagonal_(0)

@@ -134,7 +134,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 @checked
 def ravel(x: Tensor) -> Tensor:
-    """All axes as one.
+    """The tensor with all axes joined to one.
 
     >>> from anneal.tensor import Tensor; Tensor([[1, 2], [3, 4]]).ravel()
     Tensor([1, 2, 3, 4], dtype=int32)
@@ -144,7 +144,7 @@ def ravel(x: Tensor) -> Tensor:
 
 @checked
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """One axis as several, of the given sizes (one may be -1).
+    """The tensor with one axis split into several, of the given sizes (one may be -1).
 
     >>> from anneal.tensor import Tensor; Tensor.zeros(2, 12).unflatten(1, (3, -1)).shape
     (2, 3, 4)
@@ -172,7 +172,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None, axis: int | Seque
 
 @checked
 def unsqueeze(x: Tensor, dim: int | None = None, axis: int | None = None) -> Tensor:
-    """With a new axis of size 1 at `dim`.
+    """The tensor with a new axis of size 1 at `dim`.
 
     >>> from anneal.tensor import Tensor; Tensor.zeros(3).unsqueeze(-1).shape
     (3, 1)
@@ -402,7 +402,7 @@ def tile(x: Tensor, *repeats: Any) -> Tensor:
 def repeat_interleave(
     x: Tensor, repeats: Any, dim: int | None = None, axis: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each element `repeats` times in a row along an axis; without one, of the flat row.
+    """The tensor with each element repeated `repeats` times along an axis; without an axis, flattened first.
 
     A tensor or a list has a count for each position. The counts are computed now, unless `output_size` says what they
     add up to: then the result has so many elements, in jit too, and what the counts lack is the last position's.
@@ -427,7 +427,7 @@ def repeat_interleave(
 
 
 def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> Tensor:
-    """Each position of an axis as often as `counts` says of it."""
+    """The tensor with each position of an axis repeated as `counts` says."""
     name = "repeat_interleave"
     if at is None:
         x, at = x.ravel(), 0
@@ -531,7 +531,7 @@ def _above(n: Size) -> Size:
 
 @checked
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors expanded to the shape they broadcast to.
+    """The tensors, expanded to the shape that they broadcast to.
 
     >>> from anneal.tensor import Tensor
     >>> [t.shape for t in broadcast_tensors(Tensor.zeros(2, 1), Tensor.zeros(3))]

@@ -186,7 +186,7 @@ def histogram(
 
 
 def _is_pair(x: Any) -> bool:
-    """Whether something is two numbers."""
+    """True if the argument is two numbers."""
     return isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(n, (int, float)) for n in x)
 
 

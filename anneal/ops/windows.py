@@ -29,7 +29,7 @@ KERNEL = {1: "k", 2: "kh, kw", 3: "kd, kh, kw"}
 
 
 def per_axis(name: str, what: str, value: Sizes, count: int, least: int = 1) -> Ints:
-    """One number for each of `count` axes."""
+    """A number for each of `count` axes."""
     p = (value,) if isinstance(value, int) else tuple(value)
     p = p * count if len(p) == 1 else p
     if len(p) != count or not all(isinstance(v, int) and v >= least for v in p):

@@ -351,8 +351,9 @@ class Optimizer:
             realize([*results, *take_results(), *take_running_updates(), *nodes])
 
     def _follows(self) -> bool:
-        """Whether the update follows from gradients, parameters, state and settings alone: this room's own do, where
-        they say so, and a subclass may ask for anything."""
+        """True if the update follows from gradients, parameters, state and settings alone: so for this package's own
+        optimisers that say so; a subclass may read anything.
+        """
         kind = type(self)
         return kind._update in _FOLLOWING and kind.__module__.startswith("anneal.optim.")
 

@@ -1,4 +1,4 @@
-"""What all schedules share."""
+"""The base of all schedules."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ def warmup_cosine(step: int, peak: float, warmup: int, steps: int, floor: float 
 
 
 class LambdaLR(LRScheduler):
-    """Each group's first rate times `lr_lambda(step)`: one function, or one for each group.
+    """A schedule that sets each group's rate to its first rate times `lr_lambda(step)`: one function, or one for each
+    group.
 
     >>> from anneal import nn, optim
     >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
@@ -80,7 +81,7 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LRScheduler):
-    """Each rate times `lr_lambda(step)`, step by step.
+    """A schedule that multiplies each group's rate by `lr_lambda(step)`, step by step.
 
     >>> from anneal import nn, optim
     >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
@@ -414,7 +415,7 @@ class ReduceLROnPlateau(LRScheduler):
         self._last = self._rates()
 
     def is_better(self, a: float, best: float) -> bool:
-        """Whether a measure is better than the best so far."""
+        """True if a measure is better than the best so far."""
         if self.threshold_mode == "rel" and math.isfinite(best):
             return a > best * (1 + self.threshold) if self.mode == "max" else a < best * (1 - self.threshold)
         return a > best + self.threshold if self.mode == "max" else a < best - self.threshold

@@ -27,7 +27,7 @@ Listener = Callable[["Event"], None]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One rule that fired.
+    """A rule that fired.
 
     `after` is a node, or for rules of derivatives one contribution for each source. `pass_name` is empty outside of
     passes.
@@ -66,7 +66,7 @@ _plain: list[tuple[str, dict[Op, Any], dict[Op, Any]]] = []  # (kind, table, its
 
 
 def listening() -> bool:
-    """Whether any thread is told of rules."""
+    """True if some thread listens to the rules that fire."""
     return bool(_listeners)
 
 

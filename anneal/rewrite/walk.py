@@ -62,7 +62,7 @@ _WALKS = Watch[dict[UOp, UOp]]()
 
 
 def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
-    """Every walk that ends within the block: the nodes that it visited, with what takes the place of each.
+    """A block that records each walk that ends within it: the nodes that it visited, and their replacements.
 
     >>> from anneal.uop import Op, UOp, dtypes
     >>> x = UOp(Op.PARAM, dtypes.float32, (), (0, ()))

@@ -189,7 +189,7 @@ def _waves(
 
 
 def _with_sizes(lazy: Sequence[UOp], givers: Mapping[str, list[UOp]]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:
-    """Every node below `lazy` with what it needs, that first: its sources, and the calls that find its sizes.
+    """The nodes below `lazy`, each after those that it needs: its sources, and the calls that find its sizes.
 
     Raises ShapeError where a size is needed to find it.
     """
@@ -236,7 +236,7 @@ def _free(arg: Any) -> list[UOp]:
 
 
 def exchanges(u: UOp) -> bool:
-    """Whether a value is computed together with other participants of a group."""
+    """True if a value is computed together with other participants of a group."""
     return any(x.op is Op.HOST_CALL and isinstance(x.arg[0], Exchange) for x in toposort((u,)))
 
 

@@ -108,12 +108,12 @@ class _BoundHostCall:
 
 
 def _tags(values: Mapping[str, int]) -> dict[str, Any]:
-    """By which kind of binding the values of Variables came."""
+    """The kind of binding that each Variable's value came from."""
     return values.tags if isinstance(values, Values) else dict.fromkeys(values)
 
 
 class Capture:
-    """One captured run, ready to be replayed: `steps` are executed in order, for as long as the guards hold."""
+    """A captured run, ready to be replayed: `steps` are executed in order, for as long as the guards hold."""
 
     def __init__(self, run: Recorded) -> None:
         self.name, self.device, self.lock = run.name, run.device, run.device.lock
@@ -205,7 +205,7 @@ class Capture:
     def _source(
         self, result: Handle, internal: set[int], given: dict[int, int], state: bool
     ) -> Callable[[list[Storage]], Handle]:
-        """How a replay makes a result, from the arguments it is called with."""
+        """The source of a replay's result, given the arguments of the call."""
         leaf, shape, device, make = result.uop, result.uop.shape, self.device, type(result)._from_uop
         shown = storage_of(leaf)
         if state:
@@ -317,7 +317,7 @@ class Capture:
         return None
 
     def outdated(self) -> bool:
-        """Whether something that the capture depends on is another now."""
+        """True if something that the capture depends on has changed."""
         now = self.tensors
         return (
             self.generation != now.generation
@@ -544,7 +544,7 @@ def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Mapping[st
 
 
 def _outside(run: Recorded, internal: set[int]) -> dict[int, Storage]:
-    """By id, the storages that the steps read and that are neither their own nor arguments.
+    """The storages, by id, that the steps read and that are neither their own nor arguments.
 
     Raises JitError for one that was made from host data, of other values than in the run before.
     """

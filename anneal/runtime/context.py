@@ -83,7 +83,7 @@ class Tensors:
         self.recordings: list[Any] = []  # the runs of jit functions that any thread records
 
     def live_leaves(self) -> list[Handle]:
-        """Every live tensor on which requires_grad was set."""
+        """The live tensors on which requires_grad was set."""
         # `valuerefs` is one step, whatever other threads add meanwhile
         return [t for r in self.leaves.valuerefs() if (t := r()) is not None and t._wants]
 

@@ -190,8 +190,9 @@ def _with_others(
 
 
 def _grows(t: Handle) -> bool:
-    """Whether a tensor that a loop assigns in each round, and left lazy, would have another graph in each: it reads
-    memory, or counts, or is made of many nodes, as what a loop began with a constant and went on with."""
+    """True if a lazy tensor that a loop assigns in each round would have another graph each time: it reads memory, or
+    counts, or has many nodes, like a value that a loop started from a constant and built on.
+    """
     late = t.late
     u = t._looks
     if (bool(mask_of(late.template)) if late is not None else u.weak) or (u.dtype.is_int and u.size == 1):
@@ -200,7 +201,7 @@ def _grows(t: Handle) -> bool:
 
 
 def _is_long(u: UOp) -> bool:
-    """Whether more than some nodes are below one."""
+    """True if there are more than some nodes below one."""
     seen, stack = {u}, [u]
     while stack and len(seen) <= _LONG:
         new = [s for s in stack.pop().src if s not in seen]
@@ -296,7 +297,7 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
 
 
 def _key(name: str, templates: Sequence[UOp]) -> tuple[Any, ...]:
-    """What a launch is known by."""
+    """The key of a launch."""
     return (name, get_device(name).cost_model, *templates)
 
 

@@ -24,7 +24,7 @@ Arrays = Sequence[Array]
 
 
 class Group(ABC):
-    """One participant's view of a group of `size`: it is number `rank`, counted from 0.
+    """A participant's view of a group of `size`: it is number `rank`, counted from 0.
 
     Every participant makes the same exchanges in the same order. Each returns once all have come to it, with the same
     bits for all; where one does not come, or comes with something else, every one that waits gets an error.
@@ -48,7 +48,7 @@ class Group(ABC):
         return self._reduced(self.exchange(f"all_reduce ({op})", arrays), op)
 
     def all_gather(self, arrays: Arrays) -> list[Array]:
-        """Every participant's array along a new first axis, for each of several arrays."""
+        """The arrays of all participants along a new first axis, for each of several arrays."""
         return [np.stack(each) for each in zip(*self.exchange("all_gather", arrays), strict=True)]
 
     def broadcast(self, arrays: Arrays, root: int) -> list[Array]:

@@ -83,7 +83,7 @@ class Guards:
         self._look(function, 0)
 
     def failed(self) -> bool:
-        """Whether anything that was seen is another now."""
+        """True if any observed value has changed."""
         for cell, _, value in self._cells:
             if _content(cell) is not value and not _equal(_content(cell), value):
                 return True
@@ -248,7 +248,7 @@ class Guards:
 
 
 def _of_library(owner: Any, names: Sequence[str]) -> Any:
-    """What a name of Python's own library stands for, where it is another each time: a clock, the environment."""
+    """The value behind a name of Python's standard library that differs each time: a clock, the environment."""
     for name in names:
         if owner is os and _is_environment(getattr(os, name, None)):
             return os.environ
@@ -259,7 +259,7 @@ def _of_library(owner: Any, names: Sequence[str]) -> Any:
 
 
 def _is_environment(value: Any) -> bool:
-    """Whether something is the environment, or a function that reads it."""
+    """True if something is the environment, or a function that reads it."""
     return value is os.environ or (
         isinstance(value, FunctionType) and value.__module__ == "os" and "environ" in value.__code__.co_names
     )
@@ -285,7 +285,7 @@ class _Contents:
         self._value = value
 
     def changed(self) -> bool:
-        """Whether it holds something else now."""
+        """True if it holds something else now."""
         raise NotImplementedError
 
     def failure(self) -> Failure:
@@ -294,7 +294,7 @@ class _Contents:
 
 
 class _Elements(_Contents):
-    """Of an array."""
+    """The elements of an array."""
 
     __slots__ = ("_before",)
 
@@ -313,7 +313,7 @@ class _Elements(_Contents):
 
 
 class _Length(_Contents):
-    """Of a container too large to look into."""
+    """The length of a container too large to look into."""
 
     __slots__ = ("_before",)
 
@@ -329,7 +329,7 @@ class _Length(_Contents):
 
 
 class _Items(_Contents):
-    """Of a list, a dict or a set."""
+    """The items of a list, a dict or a set."""
 
     __slots__ = ("_before",)
 
@@ -356,7 +356,7 @@ class _Items(_Contents):
 
 
 class _Objects(_Items):
-    """Of a list, by what stands there, whatever that is equal to."""
+    """The items of a list, compared by identity."""
 
     __slots__ = ()
 
@@ -518,7 +518,7 @@ def _members(value: Any) -> list[Any]:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two values are plain and the same."""
+    """True if two values are plain and the same."""
     if type(a) is not type(b):
         return False
     if isinstance(a, _PLAIN):

@@ -123,7 +123,7 @@ class Written:
             self.flat = self.flat.src[0]
 
     def used(self, shown: bool) -> bool:
-        """Whether a lazy graph or another tensor uses the node; `shown`: the tensor itself does."""
+        """True if a lazy graph or another tensor uses the node; `shown`: the tensor itself does."""
         less = 0 if shown else 1
         below = self.flat_alone - (less if self.flat is self.leaf else 0)
         return getrefcount(self.leaf) > self.alone - less or getrefcount(self.flat) > below

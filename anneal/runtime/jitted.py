@@ -82,7 +82,7 @@ class Recapture:
 
 @dataclass(slots=True)
 class _Call:
-    """One call that runs the function: the tensors of its arguments, their storages, and which tensor shows which."""
+    """A call that runs the function: the tensors of its arguments, their storages, and which tensor shows which."""
 
     args: Any
     kwargs: Any
@@ -124,7 +124,7 @@ class Jit(Generic[P, R]):
         update_wrapper(self, function, updated=("__dict__",) if isinstance(function, FunctionType) else ())
 
     def __getattr__(self, name: str) -> Any:
-        """What the function itself has: `parameters()` and `train()` of a module."""
+        """The attributes of the function itself: `parameters()` and `train()` of a module."""
         if name.startswith("__") or name == "function":
             raise AttributeError(name)
         return getattr(self.function, name)
@@ -311,7 +311,7 @@ class Jit(Generic[P, R]):
         realize(_pending_gradients())
 
     def _settled(self, key: Any, guards: Guards, record: Recording, call: _Call, before: _Traced | None) -> bool:
-        """Whether a run may become a capture: the next call will compute what it did. `before` is the run before where
+        """True if a run may become a capture: the next call will compute the same. `before` is the run before it, if
         nothing that the function sees was changed between them.
 
         Raises JitError where numbers of Python differ that the function does not see.

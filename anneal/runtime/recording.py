@@ -21,7 +21,7 @@ __all__ = ["Recording", "capturing", "forbid_in_capture", "forbid_in_jit", "reco
 
 
 def capturing() -> bool:
-    """Whether a jit function is running its Python in this thread right now."""
+    """True while a jit function runs its Python in this thread."""
     return bool(here.recordings)
 
 
@@ -149,7 +149,7 @@ def _below(roots: Sequence[UOp], stop: set[UOp]) -> set[UOp]:
 
 
 def _reaches(u: UOp, covered: set[UOp]) -> bool:
-    """Whether a gradient goes from a node to a leaf on a way that is not `covered`."""
+    """True if a gradient goes from a node to a leaf on a way that is not `covered`."""
     leaves = {_base(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
     return any(_base(n) in leaves for n in _below([u], {n for n in covered if _base(n) not in leaves}))
 

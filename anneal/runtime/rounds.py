@@ -123,7 +123,9 @@ class Scratch:
         return self.buffers
 
     def done(self, plan: Plan) -> None:
-        """It was written: what is in it is needed no longer, and from now on it may be let go."""
+        """Note that the round was written: its contents are no longer needed, and its memory may be freed from now
+        on.
+        """
         self._writing = False
         if self.buffers and not self.nbytes:
             self.nbytes = sum([size * dtype.itemsize for size, dtype in plan.temporaries])
@@ -156,7 +158,7 @@ def _nbytes(s: Storage) -> int:
 
 
 def _reused(s: Storage) -> Storage:
-    """What read its values before may not take them for the present ones."""
+    """The storage, marked as reused: values read from it before are out of date."""
     s.reused = True
     return s
 

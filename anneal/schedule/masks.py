@@ -91,7 +91,7 @@ def _mask(u: UOp) -> Mask | None:
 
 
 def _is_pattern(condition: UOp) -> bool:
-    """Whether indices alone decide it."""
+    """True if indices alone decide it."""
     if not condition.shape or condition.op in LEAVES:
         return False
     seen, stack = {condition}, [condition]

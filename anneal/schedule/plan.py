@@ -156,7 +156,7 @@ def origins(sink: UOp) -> list[Origin]:
 
 
 def _is_leaf(u: UOp) -> bool:
-    """Whether `u` is memory as a tensor shows it: nothing is computed there."""
+    """True if `u` is memory as a tensor shows it: nothing is computed there."""
     return u.op is Op.BUFFER or (u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER)
 
 

@@ -37,7 +37,7 @@ _BLOCK = 32
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """How a tensor's bytes become numbers: `layout` of an element, or of a block if there is `numbers`."""
+    """The decoding of a tensor's bytes to numbers: `layout` of an element, or of a block if there is `numbers`."""
 
     name: str
     layout: np.dtype[Any]

@@ -98,7 +98,7 @@ class _Graph:
                     stack += [(s, False) for s in _sources(u)]
 
     def below(self, u: UOp) -> list[GradFn | AccumulateGrad]:
-        """What stands before the call that made `u`."""
+        """The calls before the one that made `u`."""
         found: dict[UOp, GradFn | AccumulateGrad] = {}
         stack = list(reversed(_sources(u)))
         seen: set[UOp] = set()
@@ -125,7 +125,7 @@ def _flat(u: UOp) -> UOp:
 
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
-    """What a node was made of, also where it is in memory by now."""
+    """The sources of a node, even after it was realized."""
     storage = storage_of(u)
     return u.src if storage is None or storage.origin is None else (storage.origin,)
 

@@ -1,4 +1,4 @@
-"""What other parts of Python and other libraries ask of a tensor: numbers, arrays, copies, DLPack."""
+"""Exchange of tensors with Python and other libraries: numbers, arrays, copies, DLPack."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def set_data(x: Tensor, value: Any) -> None:
 
 
 def has_twin(x: Tensor) -> bool:
-    """Whether another leaf shows the same memory: a tensor that became a parameter twice."""
+    """True if another leaf shows the same memory: a tensor that became a parameter twice."""
     storage = storage_of(x.uop)
     if storage is None:
         return False
@@ -62,7 +62,7 @@ def has_twin(x: Tensor) -> bool:
 
 
 def retains_grad(x: Tensor) -> bool:
-    """Whether `backward` sets `.grad` of this tensor, which is no leaf, by `retain_grad`."""
+    """True if `backward` sets `.grad` of this tensor, which is no leaf, by `retain_grad`."""
     from anneal.transforms import retains_grad as retained
 
     return retained(x)
@@ -88,8 +88,8 @@ def array(x: Tensor, dtype: npt.DTypeLike | None = None, copy: Any = None) -> Ar
 
 
 def array_wrap(x: Tensor, values: Array, context: Any = None, return_scalar: bool = False) -> Tensor:
-    """What NumPy's functions of elements give for a tensor: `np.sin(t)` is a tensor. GradientError where a gradient
-    would be lost.
+    """The tensor that NumPy's elementwise functions give for a tensor: `np.sin(t)`. GradientError if a gradient would
+    be lost.
     """
     if x.requires_grad and grad_enabled():
         name = "numpy" if context is None else f"np.{context[0].__name__}"

@@ -73,7 +73,7 @@ def nbytes(x: Tensor) -> Whole:
 
 
 def is_cpu(x: Tensor) -> bool:
-    """Whether it is on the cpu device."""
+    """True on the cpu device."""
     return x._device == "cpu"
 
 
@@ -104,7 +104,7 @@ def itself(x: Tensor, *args: Any, **options: Any) -> Tensor:
 
 @checked
 def is_signed(x: Tensor) -> bool:
-    """Whether the dtype has negative numbers.
+    """True if the dtype has negative numbers.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0]).is_signed(), Tensor([1], dtype="uint8").is_signed()
@@ -115,7 +115,7 @@ def is_signed(x: Tensor) -> bool:
 
 @checked
 def is_nonzero(x: Tensor) -> bool:
-    """Whether the one number of the tensor is not 0.
+    """True if the one number of the tensor is not 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2.0]).is_nonzero()
@@ -126,7 +126,7 @@ def is_nonzero(x: Tensor) -> bool:
 
 @checked
 def is_same_size(x: Tensor, other: Tensor) -> bool:
-    """Whether `other` has the same shape.
+    """True if `other` has the same shape.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2.0]).is_same_size(Tensor([1]))

@@ -231,7 +231,9 @@ class _Header:
         raise self.fault(f"the header is no JSON: {text}")
 
     def entry(self, name: str, value: Any) -> Entry:
-        """One tensor's fields, each of the right kind, its bytes inside the file and as many as its shape needs."""
+        """The fields of one tensor, each of the right kind, its bytes inside the file and as many as its shape
+        needs.
+        """
         if not isinstance(value, dict):
             raise self.fault("it is no object", name)
         for field in ("dtype", "shape", "data_offsets"):

@@ -265,7 +265,7 @@ class Tensor(Handle):
         return self.dtype.itemsize
 
     def is_floating_point(self) -> bool:
-        """Whether the dtype is a float.
+        """True if the dtype is a float.
 
         >>> Tensor([1]).is_floating_point()
         False
@@ -289,7 +289,7 @@ class Tensor(Handle):
 
     @property
     def is_realized(self) -> bool:
-        """Whether the values are in memory already."""
+        """True if the values are in memory already."""
         return not is_computed_late(self) and storage_of(self.uop) is not None
 
     def __len__(self) -> int:
@@ -415,7 +415,7 @@ class Tensor(Handle):
 
     @checked
     def cast(self, dtype: DTypeLike) -> Tensor:
-        """Every element converted to `dtype`. Floats truncate to ints.
+        """The tensor converted to `dtype`. Floats truncate to ints.
 
         >>> Tensor([1.7, -1.7]).cast("int32")
         Tensor([ 1, -1], dtype=int32)
@@ -1361,7 +1361,7 @@ class Tensor(Handle):
 
     @property
     def T(self) -> Tensor:
-        """All axes in reverse order."""
+        """The tensor with all axes in reverse order."""
         return self.permute(tuple(range(self.ndim))[::-1])
 
     @property

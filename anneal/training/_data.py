@@ -125,7 +125,8 @@ def made(train: int, test: int, seed: int, why: str = "") -> Images:
 
 @contextmanager
 def downloads(wanted: bool) -> Iterator[None]:
-    """In the block, whether `images` may download in this thread: nobody has 170 MB fetched who has not said so.
+    """A block in which this thread's `images` may (or may not) download: 170 MB are fetched only for callers who ask
+    for them.
 
     Args:
         wanted: whether downloads are allowed.

@@ -119,7 +119,9 @@ def flipped(g: UOp, axes: tuple[int, ...]) -> UOp:
 
 
 def max_left(g: UOp, a: UOp, b: UOp) -> UOp:
-    """To the left of max(a, b), and of min(b, a): half of `g` at a tie, none where a < b, else all, also at nan."""
+    """The adjoint of max(a, b) for a, and of min(b, a): half of `g` at a tie, none where a < b, else all, also at
+    nan.
+    """
     return alu(Op.WHERE, (alu(Op.EQ, (a, b)), g * 0.5, alu(Op.WHERE, (alu(Op.LT, (a, b)), g.const_like(0), g))))
 
 
@@ -176,7 +178,7 @@ def reduced(g: UOp, x: UOp, y: UOp) -> UOp:
 
 
 def first(g: UOp, x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
-    """All of `g` to the first place along `axes` that is not below the largest, none to the others."""
+    """The gradient `g` at the first place along `axes` that is not below the largest; none elsewhere."""
     place, chosen = first_of(x, y, axes)
     g = reshape(spread(g, y.shape), chosen.shape)
     return _keep(alu(Op.EQ, (place, expand(chosen, x.shape))), expand(g, x.shape))
@@ -209,7 +211,7 @@ def first_of(x: UOp, y: UOp, axes: tuple[int, ...]) -> tuple[UOp, UOp]:
 
 
 def others_product(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """For each element the product of the others along `axes`: its slope in the product of all.
+    """The product of all other elements along `axes`, for each: its slope in the product of all.
 
     Zeros are set aside: with `p` the product of the elements that are not zero, the product of the others is `p/x` if
     none of them is zero (where x is zero itself: `p`), and zero otherwise. No division by zero takes place. Derivatives
@@ -324,7 +326,8 @@ def nothing(x: UOp) -> UOp:
 
 
 def standardized(g: UOp, y: UOp, r: UOp, axes: tuple[int, ...]) -> UOp:
-    """Of y = (x - mean) * r with r = 1 / sqrt(variance + eps): r * (g - mean(g) - y * mean(g * y)), means over `axes`.
+    """The adjoint of y = (x - mean) * r with r = 1 / sqrt(variance + eps): r * (g - mean(g) - y * mean(g * y)), means
+    over `axes`.
 
     Ioffe and Szegedy, "Batch Normalization" (2015), section 3, simplified.
     """

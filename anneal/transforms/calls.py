@@ -79,7 +79,7 @@ def outputs_of(y: UOp) -> tuple[Nodes, Nodes, Nodes]:
 
 
 def _call_of(y: UOp) -> Any:
-    """What is equal for the results of one call; None for a node that is none."""
+    """The identity of the call that made a node, equal for all its results; None for a node that no call made."""
     if y.op is Op.HOST_CALL:
         return y.arg[0], y.src
     return y.src[1:] if y.op is Op.CUSTOM_DERIVATIVE and y.arg[0] == "function" else None

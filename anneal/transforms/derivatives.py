@@ -47,7 +47,7 @@ def filled(tree: Any, tensors: Sequence[Any]) -> Any:
 
 
 def wants_gradient(x: Any) -> bool:
-    """Whether a gradient is to flow to `x`."""
+    """True if a gradient is to flow to `x`."""
     return is_tensor(x) and x.requires_grad and grad_enabled()
 
 
@@ -110,7 +110,7 @@ def attached(
 
 
 def _kind(x: Tensor, inputs: Tensors, results: Tensors, others: list[Tensor]) -> tuple[str, int]:
-    """Where a saved tensor comes from, and its number there; one from elsewhere is added to `others`."""
+    """The origin of a saved tensor, and its number there; one from elsewhere is added to `others`."""
     for where, several in (("input", inputs), ("result", results)):
         for n, t in enumerate(several):
             if t is x:
@@ -121,7 +121,9 @@ def _kind(x: Tensor, inputs: Tensors, results: Tensors, others: list[Tensor]) ->
 
 @contextmanager
 def _by_the_way() -> Iterator[None]:
-    """What a function of the user's makes while a gradient is taken: differentiable, and no call that is remembered."""
+    """A block for a user's function that runs while a gradient is taken: differentiable, and not remembered as a
+    call.
+    """
     grad, defers = here.grad, here.defers
     here.grad, here.defers = True, False
     try:

@@ -158,7 +158,7 @@ def _results(
 
 
 class _Call:
-    """One call of a Function, as its derivative needs it: no tensor is held here."""
+    """A call of a Function, as its derivative needs it: no tensor is held here."""
 
     def __init__(
         self, cls: type[Function], ctx: FunctionCtx, count: int, places: list[int], several: list[Any], at: list[int]

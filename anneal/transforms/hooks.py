@@ -196,7 +196,7 @@ def hooks_of(x: Tensor) -> Hooks | None:
 
 
 def retains_grad(x: Tensor) -> bool:
-    """Whether `backward` sets `.grad` of a tensor that is no leaf, by `retain_grad`.
+    """True if `backward` sets `.grad` of a tensor that is no leaf, by `retain_grad`.
 
     Args:
         x: the tensor.
@@ -270,7 +270,7 @@ def _above(x: Tensor, hooks: Hooks) -> Tensor:
 
 
 def _is_used(x: Tensor) -> bool:
-    """Whether a graph has the node of a tensor, its own or another's."""
+    """True if a graph has the node of a tensor, its own or another's."""
     storage = None if x.late is not None else storage_of(x.uop)
     if x._used or (storage is not None and storage.place is not None):
         return True

@@ -109,7 +109,7 @@ def _kind(tree: Any) -> str:
 
 
 def broadcast_prefix(name: str, prefix: Any, tree: Any, what: str, reference: str) -> list[Any]:
-    """One value for each leaf of `tree`, from a tree of values that may stop early: a value there counts for all below.
+    """A value for each leaf of `tree`, from a tree of values that may stop early: a value there counts for all below.
 
     None in `prefix` is a value (no axis), as in vmap's in_axes.
     """

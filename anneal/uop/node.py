@@ -242,7 +242,7 @@ class UOp(_Slots):
         return _from_rows, (tuple([(u.op, u.dtype, tuple([number[s] for s in u.src]), u.arg, u.tag) for u in order]),)
 
     def __format__(self, spec: str) -> str:
-        """In a message a size is read as the expression that it is; any other node as `str` has it."""
+        """The text of a node in a message: a size is the expression that it is; any other node as `str` has it."""
         return format(repr(self) if SYMBOLIC.seen and LATER.is_symbolic(self) else str(self), spec)
 
     def __repr__(self) -> str:
@@ -286,7 +286,7 @@ def const(dtype: DType, value: Number) -> UOp:
 
 
 class _Ref(weakref.ref[UOp]):
-    """How an arena holds a weak node: under `key`, until the node goes."""
+    """The entry of a weak node in an arena: under `key`, until the node goes."""
 
     __slots__ = ("key",)
     key: tuple[Any, ...]
@@ -572,7 +572,7 @@ def alu(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
 
 
 def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -> list[UOp]:
-    """Every node below `roots`, sources first, in an order that depends on structure alone.
+    """The nodes below `roots`, sources first, in an order that depends on structure alone.
 
     `until` stops the walk: nodes for which it is true are left out, and what is below them is not visited.
     """

@@ -31,7 +31,7 @@ _MOST = 4
 
 
 class _Thread:
-    """One thread, asleep until it is given steps."""
+    """A thread that sleeps until it is given steps."""
 
     __slots__ = ("busy", "done", "errors", "go", "last", "locks", "steps")
 
@@ -117,7 +117,7 @@ def _open(locks: Sequence[threading.Lock]) -> None:
 
 
 class numpy_settings(contextlib.AbstractContextManager[None]):
-    """How this thread's NumPy computes inside the block: without warnings, in chunks of a size that suits rows.
+    """NumPy's settings in this thread inside the block: no warnings, and chunks of a size that suits rows.
 
     Args:
         inner: another block's manager, inside of this.

@@ -56,7 +56,9 @@ def describe_adapter(adapter: Any) -> AdapterInfo:
 
 
 def subgroup_size(adapter: Any) -> int:
-    """How many neighbouring threads surely are in one subgroup; 0 where the adapter has no subgroup operations."""
+    """The number of neighbouring threads that are sure to be in one subgroup; 0 if the adapter has no subgroup
+    operations.
+    """
     if "subgroup" not in adapter.features:
         return 0
     info = adapter.info

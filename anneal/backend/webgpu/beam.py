@@ -299,7 +299,7 @@ class _Scratch:
             self.device.upload(self.buffers[slot], self.start[slot])
 
     def batch(self, program: WebGpuProgram, times: int) -> WebGpuBatch:
-        """So many runs of `program` in a row."""
+        """A batch of `times` runs of `program` in a row."""
         bound = [(p, self.buffers[p.slot]) for p in program.kernel.params]
         use = Use([b for p, b in bound if not p.written], [b for p, b in bound if p.written])
         entries = self.device.entries(program.kernel, self.buffers)
@@ -329,7 +329,7 @@ def _index_bound(sink: UOp) -> int:
 
 
 def _inside(sink: UOp, bound: int) -> bool:
-    """Whether all indices of the kernel stay in their memory if the integers that it loads are below `bound`."""
+    """True if all indices of the kernel stay in bounds as long as the integers that it loads are below `bound`."""
     small = UOp(Op.VARIABLE, dtypes.int32, (), ("loaded", 0, bound - 1))
     loaded: set[UOp] = set()  # what depends on a loaded integer
     inside = True

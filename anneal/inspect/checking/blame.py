@@ -1,4 +1,4 @@
-"""Who is at fault for a value that differs: the driver, an opt, the text, a rule, a pass."""
+"""The part at fault for a value that differs: the driver, an opt, the text, a rule or a pass."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def again(
     device: AnyDevice, program: Any, call: Call, sizes: Sequence[tuple[int, Any]], before: Sequence[Array],
     values: Mapping[str, int],
 ) -> list[Array]:  # fmt: skip
-    """What a program stores, run on memory of its own with these contents."""
+    """The values that a program stores, run on memory of its own with these contents."""
     buffers = []
     try:
         for (size, dtype), content in zip(sizes, before, strict=True):
@@ -52,8 +52,8 @@ def again(
 
 
 def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any], bool | None]) -> str:
-    """Who is at fault for a kernel that does not do what its graph says; `run` tells whether a program does it right,
-    None where it gives other bits each time.
+    """The part at fault for a kernel that does not do what its graph says. `run` says if a program is right, or None if
+    its bits differ from run to run.
     """
     once = run(program)
     if once is None:
@@ -85,7 +85,7 @@ def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any]
 
 
 def _is_right(run: Callable[[Any], bool | None], load: Callable[[], Any]) -> bool:
-    """Whether a program that a driver may refuse does it right."""
+    """True if a program runs and its result is right; a driver may refuse it."""
     try:
         return bool(run(load()))
     except AnnealError:  # a barrier where not all threads come by
@@ -166,7 +166,7 @@ class Built:
         self._times: dict[tuple[str, str], int] = {}
 
     def wrong(self, events: list[Event]) -> list[Suspect]:
-        """Of these events the rules that are wrong; forgets the events."""
+        """The wrong rules among those of `events`; empties `events`."""
         some = []
         for e in events:
             key = (e.rule, e.place)
@@ -259,7 +259,7 @@ def _tensor_sides(e: Event) -> tuple[Bounded, Bounded] | None:
 
 
 def _of_numbers(u: UOp) -> bool:
-    """Whether constants and indices alone make it."""
+    """True if it is made of constants and indices alone."""
     return all(x.op in ALU or x.op in MOVEMENT or x.op in (Op.CONST, Op.IOTA) for x in toposort((u,)))
 
 

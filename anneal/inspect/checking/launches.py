@@ -210,7 +210,9 @@ def _bits(a: Array) -> bytes:
 def _beside_kernel(
     r: Run, n: int, call: Call, before: list[Array], after: list[Array], failed: list[Difference], note: list[str]
 ) -> tuple[list[Compared], list[tuple[Array, Array, Array]]]:
-    """By output: how it compares, and what is expected where. Notes which elements anybody reads (None: all)."""
+    """The comparison of each output with its kernel graph, and the expected values with their places. Notes which
+    elements anybody reads (None: all).
+    """
     kernel = KernelValues(call.kernel.sink, before, r.execution.values)
     results: list[Compared] = []
     expected: list[tuple[Array, Array, Array]] = []
@@ -257,7 +259,7 @@ def _beside_kernel(
 
 
 def _once(index: Array, size: int) -> Array:
-    """Which places are written by one point alone: of others the last to come wins, whoever that is."""
+    """True for places that one point alone writes: elsewhere the last write wins, in no fixed order."""
     inside = (index >= 0) & (index < size)
     times = np.bincount(index[inside], minlength=1)
     return np.where(inside, times[np.where(inside, index, 0)] == 1, True)
@@ -283,7 +285,7 @@ def _stray(before: Array, after: Array, index: Array) -> Array:
 
 
 def _blame_kernel(r: Run, n: int, before: list[Array], expected: Sequence[tuple[Array, Array, Array]]) -> str:
-    """Who is at fault, by running the kernel again, as it is and made otherwise."""
+    """The part at fault, found by running the kernel again, as it is and compiled otherwise."""
     call: Call = r.plan.calls[n]
     sizes = [(r.plan.values[v].size, r.dtype(v)) for v in call.args]
 
@@ -353,8 +355,8 @@ def _beside_tensors(
 
 
 def _expected(r: Run, n: int, w: Written, node: UOp, note: list[str]) -> tuple[Array | None, Bounded | None]:
-    """What the graph as written says: of all elements; or of those with the numbers that come first, where all are too
-    much; or nothing.
+    """The values by the graph as written: of all elements (no points); else of drawn ones, with their numbers; or
+    (None, None), if even those take too much.
     """
     try:
         return None, r.tensors.value(node)
@@ -502,7 +504,9 @@ def _held(r: Run, u: UOp) -> bool:
 
 
 def _check_batch(r: Run, step: Launch) -> None:
-    """All calls as one batch, three times, and the run that was: bit for bit what they gave one by one."""
+    """Run all calls as one batch, three times, and compare these runs and the original one, bit for bit, with the calls
+    one by one.
+    """
     if any(d.launch == r.number for d in r.report.differences):
         return
     outputs = [(r.execution.buffers[v], r.plan.values[v].size, r.plan.values[v].dtype) for v in r.plan.outputs]

@@ -45,7 +45,7 @@ class Replayed:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing that ran is wrong."""
+        """True if nothing that ran is wrong."""
         return not (self.recorded.startswith("wrong") or self.fresh.startswith("wrong"))
 
     def __str__(self) -> str:

@@ -132,7 +132,7 @@ def type_before_parametrizations(module: Module) -> type:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a tensor of `module` is computed, or the one that `tensor_name` says."""
+    """True if `tensor_name`, or without it any tensor of `module`, is parametrized."""
     found = vars(module).get("parametrizations")
     return found is not None and (bool(len(found)) if tensor_name is None else tensor_name in found)
 

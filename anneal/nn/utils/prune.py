@@ -125,7 +125,7 @@ class PruningContainer(BasePruningMethod):
 
 
 class Identity(BasePruningMethod):
-    """Nothing is pruned, and there is a mask."""
+    """A mask that prunes nothing."""
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         return default_mask
@@ -341,5 +341,5 @@ def remove(module: Any, name: str) -> Any:
 
 
 def is_pruned(module: Module) -> bool:
-    """Whether a tensor of `module`, or of a module below, is pruned."""
+    """True if a tensor of `module`, or of a module below, is pruned."""
     return any(vars(m).get("_pruned") for m in module.modules())

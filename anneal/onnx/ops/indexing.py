@@ -227,7 +227,9 @@ def compress(node: Call, x: Value, condition: Value, *, axis: int | None = None)
 
 @op("Unique", raw=True)
 def unique(node: Call, x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
-    """Each element, or slice along an axis, once: in order, or as they come first; where, and how often, they stand."""
+    """The distinct elements, or slices along an axis: sorted, or in order of appearance; with their positions and
+    counts.
+    """
     values = node.host(x)
     if axis is None:
         values, axis = values.reshape(-1), 0

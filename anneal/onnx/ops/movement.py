@@ -207,7 +207,7 @@ def _sliced(
 
 
 def _stepped(x: Any, axis: int, first: Any, last: Any, step: int) -> Any:
-    """Every `step`-th element of an axis, of which a size or a position is symbolic."""
+    """The elements of an axis `step` apart, where a size or a position is symbolic."""
     lead = (slice(None),) * axis
     if step < 0:
         x, first, last, step = x[(*lead, slice(last + 1, first + 1))].flip(axis), 0, first - last, -step
@@ -393,7 +393,7 @@ def reverse_sequence(node: Call, x: Tensor, lengths: Tensor, *, batch_axis: int,
 
 @op("ConstantOfShape", values=("shape",))
 def constant_of_shape(node: Call, shape: Array, *, value: Array | None = None) -> Value:
-    """One number everywhere, a float32 0 unless `value` says otherwise."""
+    """A tensor filled with one number, a float32 0 unless `value` is given."""
     sizes = ints(shape)
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
     if any(n < 0 for n in sizes):

@@ -305,7 +305,7 @@ def _flat_position(x: Tensor, best: Tensor, w: Window, column_major: int) -> Ten
 
 
 def _counts(w: Window, sizes: Sequence[int], padding: int) -> list[Array]:
-    """How many elements each window sees along each axis, those of the padding counted or not."""
+    """The number of elements that each window sees along each axis, with or without the padding."""
     found = []
     for n, k, s, d, (b, e), o in zip(sizes, w.kernel, w.strides, w.dilations, w.pads, w.out, strict=True):
         places = np.arange(o)[:, None] * s - b + np.arange(k) * d

@@ -27,7 +27,7 @@ _MOVED = {
 
 
 def alone(p: Group, g: Group, _: CostModel) -> str:
-    """One of the two is always a kernel of its own."""
+    """The refusal of a node that is always a kernel of its own."""
     who, group = ("the producer", p) if p.opaque else ("the reader", g)
     root = group.roots[0]
     what = (
