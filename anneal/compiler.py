@@ -47,8 +47,8 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     Args:
         fn: a function; None for a decorator.
-        recursive: of no account.
-        reason: of no account.
+        recursive: ignored.
+        reason: ignored.
 
     >>> disable(len)([1, 2])
     2

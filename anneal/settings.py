@@ -137,7 +137,7 @@ def _value(setting: Setting, text: str) -> object:
     try:
         return setting.parse(text.strip())
     except ValueError:
-        raise SettingError(f"{setting.variable}={text!r} is not a right value; use one of: {setting.values}") from None
+        raise SettingError(f"{setting.variable}={text!r} is not a valid value; use one of: {setting.values}") from None
 
 
 def read(environ: Mapping[str, str]) -> Settings:

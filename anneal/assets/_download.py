@@ -83,8 +83,8 @@ def download(asset: Asset, path: Path) -> os.stat_result:
             if failures >= ATTEMPTS:
                 raise DataError(
                     f"{asset.name} cannot be downloaded ({why}; {failures} attempts, {_size(part):,} of "
-                    f"{asset.bytes:,} "
-                    f"bytes are there); check the network and run the command again to go on, or {by_hand(asset, path)}"
+                    f"{asset.bytes:,} bytes are there); check the network and run the command again to go on, or "
+                    f"{by_hand(asset, path)}"
                 )
             wait = min(LONGEST_WAIT, max(wait, BACK_OFF * 2 ** (failures - 1) * random.uniform(0.5, 1.0)))
             going.note = f"{why}; again in {wait:.0f} s"

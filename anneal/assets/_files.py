@@ -144,7 +144,7 @@ def _lock(path: Path) -> Iterator[None]:
         try:
             lock.acquire(timeout=1)
         except Timeout:
-            print(f"anneal: waiting for another process that has {path} in hand", file=sys.stderr)
+            print(f"anneal: waiting for another process that is working on {path}", file=sys.stderr)
             lock.acquire()
     except NotImplementedError as error:  # a file system without locks
         raise OSError(str(error)) from None

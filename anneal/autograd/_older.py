@@ -11,7 +11,7 @@ class set_detect_anomaly:
     """torch's search for the first nan of a backward pass, a call or a block; here it warns that nothing is searched.
 
     Args:
-        mode: whether it is wanted. check_nan: of no account.
+        mode: whether it is wanted. check_nan: ignored.
 
     >>> with set_detect_anomaly(False):
     ...     total = 2.0
@@ -20,7 +20,7 @@ class set_detect_anomaly:
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         if mode:
             warnings.warn(
-                "detect_anomaly: nothing is searched here; `anneal check script.py` names the op of the first nan",
+                "detect_anomaly: has no effect; `anneal check script.py` names the op of the first nan",
                 stacklevel=2,
             )
 
@@ -35,7 +35,7 @@ class detect_anomaly(set_detect_anomaly):
     """`set_detect_anomaly(True)` as a block.
 
     Args:
-        check_nan: of no account.
+        check_nan: ignored.
     """
 
     def __init__(self, check_nan: bool = True) -> None:

@@ -203,7 +203,7 @@ class Device(ABC, Generic[Buffer]):
             shape = f"{size} {dtype.name}"
             raise OutOfMemoryError(
                 f"device {self.name!r} has no room for {nbytes:,} bytes ({shape}): delete tensors, take smaller "
-                f"batches, or compute under no_grad() what needs no gradient\n{self.report().text(most=8)}"
+                f"batches, or use no_grad() where no gradient is needed\n{self.report().text(most=8)}"
             ) from None
 
     def free(self, buffer: Buffer) -> None:

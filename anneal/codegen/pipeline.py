@@ -194,7 +194,7 @@ PASSES: Pipeline[Lowering] = Pipeline(
             run=_skip,
             view=_graph,
             stage="linear",
-            reason="no loads, iterations and stores that a whole workgroup would throw away",
+            reason="removes loads, iterations and stores that a whole workgroup would discard",
         ),
         Pass(
             name="map-to-hardware",
@@ -233,7 +233,7 @@ PASSES: Pipeline[Lowering] = Pipeline(
             name="write-module",
             run=_module,
             view=_source,
-            reason="around the body its bindings, workgroup memory and functions",
+            reason="wraps the body in its bindings, workgroup memory and functions",
         ),
     ),
 )

@@ -105,8 +105,8 @@ def __getattr__(name: str) -> Any:
 
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise DeviceError(
-            f"cuda.{name}: there is no CUDA here: GPUs of all makers are reached by WebGPU: give tensors and modules "
-            'the device "webgpu", and ask cuda.is_available() before this'
+            f"cuda.{name}: there is no CUDA here: GPUs of every vendor are reached through WebGPU: move tensors and "
+            'modules to the device "webgpu", and ask cuda.is_available() first'
         )
 
     return refused

@@ -167,8 +167,8 @@ class Distribution:
             self._missing("rsample")
         if not self._flows and any(getattr(self, name).requires_grad for name in self._given):
             raise GradientError(
-                f"{type(self).__name__}.rsample: the derivative of such a draw is not there; sample() has none, and "
-                "log_prob() gives the gradient of a score"
+                f"{type(self).__name__}.rsample: draws from it are not differentiable; use sample(), and "
+                "log_prob() for the gradient of a score"
             )
         return self._draw(self._shape(sample_shape))
 

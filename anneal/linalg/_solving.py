@@ -113,8 +113,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     if B.shape[-2 if left else -1] != n:
         raise ShapeError(
             f"linalg.solve: {'A X = B' if left else 'X A = B'} with A of shape {A.shape} and B of shape {B.shape}: "
-            "axis "
-            f"{-2 if left else -1} of B must have {n} elements"
+            f"axis {-2 if left else -1} of B must have {n} elements"
         )
     if left:
         return _solved(*one_batch("linalg.solve", A, B))

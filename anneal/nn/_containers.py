@@ -305,9 +305,8 @@ class _Named(Module, Generic[T]):
                 or hasattr(type(self), name)
             ):
                 raise DTypeError(
-                    f"{type(self).__name__}: a name is a text without dots that does not begin with an underscore "
-                    "and is no "
-                    f"method, not {said(name)}"
+                    f"{type(self).__name__}: a name is a text without dots that does not begin with an underscore and "
+                    f"is no method, not {said(name)}"
                 )
             self._names = (*self._names, name)
         setattr(self, name, value)

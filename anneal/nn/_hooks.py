@@ -179,8 +179,8 @@ class _Backward:
             changed = hook(self.module, none, found)
             if changed is not None and not (isinstance(changed, tuple) and all(g is None for g in changed)):
                 raise GradientError(
-                    f"register_full_backward_hook: no argument of this call of {type(self.module).__name__} wants a "
-                    f"gradient, so the hook returns None, not {said(changed)}"
+                    f"register_full_backward_hook: no argument of this call of {type(self.module).__name__} requires "
+                    f"a gradient, so the hook returns None, not {said(changed)}"
                 )
         return found
 

@@ -49,7 +49,7 @@ class Linear(Resettable):
 
 
 class Identity(Module):
-    """The module that returns x itself, to leave out a layer; its arguments are of no account.
+    """The module that returns x itself, to leave out a layer; its arguments are ignored.
 
     >>> Identity()(Tensor([1.0]))
     Tensor([1.], dtype=float32)

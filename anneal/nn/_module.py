@@ -110,8 +110,8 @@ class Module(Hooked, Moved):
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        forbid_in_capture(f"{type(self).__name__}.{name} taken away", "take it away outside")
-        outdate_captures(f"{type(self).__name__}.{name} was taken away")
+        forbid_in_capture(f"{type(self).__name__}.{name} taken away", "delete it outside")
+        outdate_captures(f"{type(self).__name__}.{name} was deleted")
         super().__delattr__(name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -33,7 +33,7 @@ class Moved:
         """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same
         objects; returns the module.
 
-        `non_blocking` and `memory_format` are of no account: nothing waits here before a value is read, and the
+        `non_blocking` and `memory_format` are ignored: nothing waits here before a value is read, and the
         compiler chooses the layout. On "meta" tensors forget their values and keep shapes, dtypes and their device: a
         module to be called with others' parameters, by `functional_call`. Computing one raises DataError.
 

@@ -111,9 +111,8 @@ class Bounds:
                 low, high = self.limits[str(name)]
                 if not low <= n <= high:
                     raise OnnxError(
-                        f"run: input {info.name!r}: axis {axis} is {name!r}, which goes from {low} to {high}, and "
-                        f"has {n}; "
-                        "load the model with wider shapes"
+                        f"run: input {info.name!r}: axis {axis} is {name!r}, which goes from {low} to {high}, and has "
+                        f"{n}; load the model with wider shapes"
                     )
                 first, where = found.setdefault(str(name), (n, info.name))
                 if first != n:

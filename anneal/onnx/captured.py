@@ -91,7 +91,7 @@ class Captured:
     def run(self, given: list[Any]) -> list[Any]:
         """The results for tensors in the order in which `split` takes them from feeds.
 
-        Raises NeedsHostError where a node wants values on the host, UnsizedError where a node cannot take a symbolic
+        Raises NeedsHostError where a node needs values on the host, UnsizedError where a node cannot take a symbolic
         size, and JitError for a node that does what cannot be replayed.
         """
         values: dict[str, int] = {}
@@ -108,7 +108,7 @@ class Captured:
                 raise
             if isinstance(e, NeedsHostError):
                 self._check_plain(given)
-            raise UnsizedError(f"{e} wants values on the host" if isinstance(e, NeedsHostError) else str(e)) from e
+            raise UnsizedError(f"{e} needs values on the host" if isinstance(e, NeedsHostError) else str(e)) from e
         self._served += 1
         shapes = [None if s is None else evaluator(s)(values) for s in self._shapes]
         return self._joined([t if s is None else exact(t, s) for t, s in zip(out, shapes)], values)

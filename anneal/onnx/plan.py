@@ -39,7 +39,7 @@ class Plan:
         self._pieces = Pieces(model, shapes or {})
         self._host = tuple(
             [
-                HostStep(f"input {name!r}", "its values are wanted on the host")
+                HostStep(f"input {name!r}", "its values are needed on the host")
                 for name, value in feeds.items()
                 if any(is_given(v) and not isinstance(v, Tensor) for v in leaves(value))
             ]

@@ -166,8 +166,7 @@ def _check_sizes(results: list[UOp], sources: Collection[str]) -> None:
         if x.arg[0] not in sources:
             raise OnnxError(
                 f"export: no input tells the Variable {x.arg[0]!r}: have it as the size of an axis of an input, or "
-                "pass "
-                f"{x.arg[0]}.bind(value) as an argument of its own"
+                f"pass {x.arg[0]}.bind(value) as an argument of its own"
             )
 
 

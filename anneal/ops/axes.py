@@ -33,8 +33,8 @@ def broadcast_shapes(name: str, *shapes: Shape) -> Shape:
                     kind = PositionError if name == "index" else ShapeError
                     raise kind(
                         f"{name}: shapes {said} do not broadcast: axis {i - ndim} is {out[i]} in one and {n} in "
-                        "another; "
-                        f"sizes must be equal or 1 (aligned at the last axis): reshape, or unsqueeze the missing axis"
+                        "another; sizes must be equal or 1 (aligned at the last axis): reshape, or unsqueeze the "
+                        "missing axis"
                     )
                 out[i] = n
     return tuple(out)

@@ -54,7 +54,7 @@ def _read(u: UOp, op: Any, arg: Any) -> UOp:
     if movement is not None:
         return movement(u, arg)
     with _as_they_stand():
-        shown: UOp = getattr(tensor_class()(u, "cpu"), op)(*arg).uop  # the device is of no account to a node
+        shown: UOp = getattr(tensor_class()(u, "cpu"), op)(*arg).uop  # nodes have no device
         return shown
 
 
@@ -139,8 +139,8 @@ class Recipe:
                 and self.layout not in (None, (_contiguous(step.shape), 0))
             ):
                 raise ShapeError(
-                    "as_strided: strides count from the first element in memory, and a tensor of shape "
-                    f"{step.shape} is a part of another: take it of that one, with storage_offset=, or of a .clone()"
+                    "as_strided: strides count from the first element in memory, and this tensor, of shape "
+                    f"{step.shape}, is part of another: call it on that one, with storage_offset=, or on a .clone()"
                 )
             found = self._then[step] = Recipe.of(self.shape, (*self.steps, *step.steps))
         return found

@@ -58,7 +58,7 @@ MEANINGS: Mapping[str, str] = {
     "equal_nan": "whether nan equals nan.",
     "exponent": "a number or a tensor.",
     "fill_value": "the number that fills the tensor, or replaces missing values.",
-    "foreach": "of no account here: updates are fused anyway.",
+    "foreach": "ignored: updates are always fused.",
     "from_": "the smallest value that is drawn.",
     "full": "whether a constant term is added to the loss.",
     "generator": "the source of random numbers; None: the stream of `manual_seed`.",
@@ -167,7 +167,7 @@ MEANINGS: Mapping[str, str] = {
     "weight": "factors: of a loss one for each class or element, of a norm one for each channel.",
     "window_length": "the number of elements.",
     "with_replacement": "whether an element may come several times.",
-    "x": "a tensor; any shape where nothing else is said.",
+    "x": "a tensor of any shape, unless stated otherwise.",
     "y": "a tensor of the heights.",
     "zero_infinity": "whether losses that are infinite are 0.",
     "config": "the sizes of the model.",
@@ -185,32 +185,32 @@ MEANINGS: Mapping[str, str] = {
     "k": "a number that is added to the squares.",
     "N": "the number of columns.",
     "pad": "the number of elements added at both ends.",
-    "add_zero_attn": "whether attention sees a row of zeros besides.",
+    "add_zero_attn": "whether a row of zeros is added to keys and values.",
     "average_attn_weights": "whether the weights given are the mean over the heads.",
-    "bias_k": "a row of keys that is seen besides.",
-    "bias_v": "a row of values that is seen besides.",
+    "bias_k": "a row that is added to the keys.",
+    "bias_v": "a row that is added to the values.",
     "custom_decoder": "a module in the decoder's place.",
     "custom_encoder": "a module in the encoder's place.",
     "decoder_layer": "a layer that is copied.",
     "embed_dim_to_check": "the number of features of a row of the query.",
-    "enable_nested_tensor": "of no account here.",
+    "enable_nested_tensor": "ignored.",
     "encoder_layer": "a layer that is copied.",
     "gain": "a factor of the standard deviation, or of the bound.",
     "in_proj_bias": "(3 * width,), of queries, keys and values.",
     "in_proj_weight": "(3 * width, width), of queries, keys and values.",
-    "k_proj_weight": "(width, key width), where the projections are apart.",
-    "mask_check": "of no account here.",
+    "k_proj_weight": "(width, key width), with separate projections.",
+    "mask_check": "ignored.",
     "nonlinearity": 'the function behind it, such as "relu" or "leaky_relu".',
     "num_decoder_layers": "the number of layers of the decoder.",
     "num_encoder_layers": "the number of layers of the encoder.",
     "out_proj_bias": "(width,), of the result.",
     "out_proj_weight": "(width, width), of the result.",
-    "q_proj_weight": "(width, width), where the projections are apart.",
+    "q_proj_weight": "(width, width), with separate projections.",
     "seed": "an integer that the stream of random numbers begins with.",
     "static_k": "keys that are projected already.",
     "static_v": "values that are projected already.",
-    "use_separate_proj_weight": "whether the projections are apart.",
-    "v_proj_weight": "(width, value width), where the projections are apart.",
+    "use_separate_proj_weight": "whether each projection has a weight of its own.",
+    "v_proj_weight": "(width, value width), with separate projections.",
     "val": "the number that fills it.",
     "modules": "modules, in a list or one by one.",
     "step": "the distance between positions.",
@@ -218,17 +218,17 @@ MEANINGS: Mapping[str, str] = {
     "inputs": "tensors.",
 }
 
-_OF_NO_ACCOUNT = "of no account here: updates are fused and differentiable as they are."
+_IGNORED = "ignored: updates are fused and differentiable anyway."
 _OPTIMISER = {
     "params": 'tensors that require gradients, or dicts `{"params": tensors, "lr": ...}` with settings of their own.',
     "lr": "the learning rate.",
     "weight_decay": "the factor of the decay of parameters towards 0.",
-    "momentum": "the share of the last step that goes on.",
+    "momentum": "the share of the last step that is added to the next.",
     "maximize": "whether the loss is maximised, not minimised.",
-    "foreach": _OF_NO_ACCOUNT,
-    "fused": _OF_NO_ACCOUNT,
-    "capturable": _OF_NO_ACCOUNT,
-    "differentiable": _OF_NO_ACCOUNT,
+    "foreach": _IGNORED,
+    "fused": _IGNORED,
+    "capturable": _IGNORED,
+    "differentiable": _IGNORED,
     "betas": "the factors by which the running means of gradients and of their squares decay in a step.",
     "amsgrad": "whether the largest mean of squares so far divides.",
     "decoupled_weight_decay": "whether decay is a step of its own, as in AdamW.",
@@ -309,10 +309,8 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
     **{f"anneal.optim.{name}": _OPTIMISER for name in ("_adam", "_base", "_cycles", "_formulas", "_lbfgs", "_muon")},
     "anneal.optim._schedule": _OPTIMISER,
     "anneal.optim.lr_scheduler": _OPTIMISER,
-    "anneal.nn.init": {"tensor": "the tensor that takes the values, of any shape where nothing else is said."},
-    "anneal.nn._init_in_place": {
-        "tensor": "the tensor that takes the values, of any shape where nothing else is said."
-    },
+    "anneal.nn.init": {"tensor": "the tensor that takes the values, of any shape, unless stated otherwise."},
+    "anneal.nn._init_in_place": {"tensor": "the tensor that takes the values, of any shape, unless stated otherwise."},
 }
 
 _SAME = "Gives a tensor of x's shape."
@@ -362,7 +360,7 @@ def explained(doc: str, arguments: Iterable[str], module: str) -> str:
     Gives a tensor of x's shape.
     <BLANKLINE>
     Args:
-        x: a tensor; any shape where nothing else is said.
+        x: a tensor of any shape, unless stated otherwise.
     """
     begin, prompt, examples = doc.partition(">>>")
     said = set(WORD.findall(begin))

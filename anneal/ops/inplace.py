@@ -44,15 +44,13 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
     old, u = x.uop, new.uop
     if u.shape != old.shape:
         raise ShapeError(
-            f"{name}: the result has shape {u.shape}, and a tensor of shape {old.shape} that is changed in place "
-            "keeps its "
-            f"shape; write x = x + y for one that grows"
+            f"{name}: the result has shape {u.shape}, and a tensor of shape {old.shape} that is changed in place keeps "
+            "its shape; write x = x + y for one that grows"
         )
     if _kind(u.dtype) > _kind(old.dtype):
         raise DTypeError(
-            f"{name}: the result is {u.dtype.name}, which a tensor of {old.dtype.name} that is changed in place "
-            "cannot hold; "
-            f"cast it before, or write x = x + y"
+            f"{name}: the result is {u.dtype.name}, which a tensor of {old.dtype.name} that is changed in place cannot "
+            "hold; cast it before, or write x = x + y"
         )
     u = u.cast(old.dtype)
     if x._base is not None and x._is_part():

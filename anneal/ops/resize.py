@@ -68,7 +68,7 @@ def interpolate(
     if len(values) != axes or any(v <= 0 for v in values):
         raise ShapeError(f"interpolate: shape {x.shape} takes one positive number or {axes}, not {given!r}")
     if not MODES[mode] and align_corners:
-        raise ShapeError(f"interpolate: align_corners says nothing about mode {mode!r}")
+        raise ShapeError(f"interpolate: align_corners has no meaning for mode {mode!r}")
     image = x.dtype is dtypes.uint8 and mode in ("bilinear", "bicubic")
     if not image and not mode.startswith("nearest"):
         need_float("interpolate", "x", x)

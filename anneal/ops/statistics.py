@@ -357,7 +357,7 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     """
     at = axis_of("renorm", dim, x.ndim)
     if maxnorm < 0:
-        raise ShapeError(f"renorm: maxnorm is not negative, as {maxnorm} is")
+        raise ShapeError(f"renorm: maxnorm must not be negative, not {maxnorm}")
     size = x.norm(p, [i for i in range(x.ndim) if i != at], keepdim=True)
     return x * choose(size > float(maxnorm), float(maxnorm) / (size + 1e-7), 1.0)
 

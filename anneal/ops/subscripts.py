@@ -169,8 +169,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     if len(part) != len(shape) or len(starts) != len(shape):
         raise ShapeError(
             f"update_slice: a value of shape {part} and {len(starts)} starts for a tensor of shape {shape}; it takes "
-            "as "
-            "many axes, and as many starts"
+            "as many axes, and as many starts"
         )
     for axis, (n, whole) in enumerate(zip(part, shape, strict=True)):
         if most(n) > most(whole):

@@ -54,7 +54,7 @@ def windows_of(name: str, x: UOp, kernel: Ints, stride: Ints, dilation: Ints) ->
                 f"along axis {axis - k}; add padding or use a smaller kernel"
             )
         out.append((n - reach) // s + 1)
-    # of one window the stride is of no account, and may be longer than any row
+    # of one window the stride does not matter, and may be longer than any row
     stride = tuple([size if o == 1 and s > size else s for o, size, s in zip(out, kernel, stride, strict=True)])
     whole = tuple([(0, n) for n in lead])
     if all(size == s and d == 1 for size, s, d in zip(kernel, stride, dilation, strict=True)):

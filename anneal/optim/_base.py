@@ -106,7 +106,7 @@ class ParameterGroup(dict[str, Any]):
     # a dict's other ways of setting an item, which would go past the above
 
     def __delitem__(self, key: str, /) -> None:
-        outdate_captures(f"an optimiser's {key!r} was taken away")
+        outdate_captures(f"an optimiser's {key!r} was deleted")
         super().__delitem__(key)
 
     def update(self, *given: Any, **settings: Any) -> None:
@@ -126,7 +126,7 @@ class ParameterGroup(dict[str, Any]):
 
     def pop(self, key: str, *default: Any) -> Any:
         """Take the setting `key` away, and return it, or `default` where there is none."""
-        outdate_captures(f"an optimiser's {key!r} was taken away")
+        outdate_captures(f"an optimiser's {key!r} was deleted")
         return super().pop(key, *default)
 
     def make_data(self, key: str) -> None:
@@ -417,7 +417,7 @@ class Optimizer:
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         """Put the new nodes of parameters and state into `done`."""
         raise MissingMethodError(
-            f"{type(self).__name__} says no new values: define step() in the class, or derive from SGD, Adam, ..."
+            f"{type(self).__name__} computes no update: define step() in the class, or derive from SGD, Adam, ..."
         )
 
     def _operands(self, t: Tensor, maximize: bool = False) -> tuple[UOp, UOp, DType]:
@@ -496,7 +496,7 @@ class Optimizer:
                 mine[rest] = Tensor(array, device=t.device) if tensor else array.item()
                 continue
             if array.shape != (shape := self._shape_of(t, rest)):
-                raise DataError(f"load_state_dict: {key} has shape {array.shape}, not {shape} as its parameter asks")
+                raise DataError(f"load_state_dict: {key} has shape {array.shape}, not {shape} as its parameter has")
             self._state(t, rest).assign(Tensor(array, device=t.device))
 
     def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:

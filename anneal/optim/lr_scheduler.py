@@ -425,7 +425,7 @@ class ReduceLROnPlateau(LRScheduler):
         `epoch` sets the step's number. Raises SettingError without a measure.
         """
         if metrics is None:
-            raise SettingError("ReduceLROnPlateau: step takes the measure that should become better")
+            raise SettingError("ReduceLROnPlateau: step takes the metric that should improve")
         now = float(metrics)
         self.last_epoch += 1
         if self.is_better(now, self.best):

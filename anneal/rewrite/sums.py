@@ -247,7 +247,7 @@ def ordered(u: UOp) -> UOp:
 
 
 def divided(x: UOp, c: UOp) -> UOp | None:
-    """`x // c` for a sum x and a positive constant c: what is divisible leaves the quotient."""
+    """`x // c` for a sum x and a positive constant c: divisible terms leave the quotient."""
     d = int(c.arg)
     s = Sum.of(x)
     if d <= 0 or not s.fits:

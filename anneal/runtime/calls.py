@@ -223,8 +223,8 @@ def _usable(v: UOp, givers: Mapping[str, list[UOp]], entered: set[UOp], left: se
 
 def _circle(givers: Mapping[str, list[UOp]]) -> ShapeError:
     return ShapeError(
-        f"host_call: among the Variables {', '.join(givers)} is one that the call needs which is to find it; give each "
-        "call a Variable of its own"
+        f"host_call: a call that finds one of the Variables {', '.join(givers)} also needs it; give each call its own "
+        "Variable"
     )
 
 

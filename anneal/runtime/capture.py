@@ -408,8 +408,7 @@ class Capture:
         if self.running:
             raise JitError(
                 f"{self.name} is replayed by another thread, which waits there for other participants of its group: "
-                "give "
-                "each participant a jit function of its own, or pass the group as an argument"
+                "give each participant a jit function of its own, or pass the group as an argument"
             )
 
     def results(self, arguments: list[Storage]) -> Any:
@@ -528,18 +527,16 @@ def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Mapping[st
             if name in run.bound or not again:
                 other = "another call finds it" if name not in run.bound else "it is an argument of the jit function"
                 raise JitError(
-                    f"{call.function.title} finds Variable {name} inside a jit function, and {other} as well: give "
-                    "the call a "
-                    "Variable of its own"
+                    f"{call.function.title} finds Variable {name} inside a jit function, and {other} as well: give the "
+                    "call a Variable of its own"
                 )
     for step in run.recording.steps:
         for name, tag in _tags(step.values).items():
             if tag is None and (name in found or name in run.bound):
                 source = "is found by a call" if name in found else "is an argument"
                 raise JitError(
-                    f"Variable {name} {source} of a jit function and bound beside it too, to {step.values[name]}, "
-                    "which a "
-                    "replay would not keep apart: take another Variable for the one of them"
+                    f"Variable {name} {source} of a jit function and is also bound to {step.values[name]}, which a "
+                    "replay could not tell apart: use two Variables"
                 )
 
 

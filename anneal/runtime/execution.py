@@ -145,7 +145,7 @@ def realize(tensors: Sequence[Handle]) -> None:
         here.tracing[-1].extend(t for t in tensors if not is_realized(t.uop))
         return
     if here.in_host_call:
-        raise UserError("a function of host_call gets arrays, and computes no tensors: its device waits for it")
+        raise UserError("a function of host_call gets arrays and must not compute tensors: its device waits for it")
     here.effects += 1
     numbering = here.numbering()
     by_device: dict[str, list[Handle]] = {}

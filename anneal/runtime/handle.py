@@ -26,7 +26,7 @@ INSIDE: Final[Any] = object()
 
 # Names that torch's tensors have and ours lack, with the expression to write instead.
 _INSTEAD = {
-    "cuda": 'x.to("webgpu"), by which GPUs of all makers are reached, or x.to("auto")',
+    "cuda": 'x.to("webgpu"), for GPUs of every vendor, or x.to("auto")',
     "apply_": "the function of tensors, or x.copy_(...) of what NumPy gives",
     "as_subclass": "cls(x)",
     "fix": "x.trunc()",
@@ -39,11 +39,11 @@ _INSTEAD = {
     "rename": "x itself: axes have no names",
     "resize_": "y = x.reshape(...), or y = x.new_zeros(...)",
     "resize_as_": "y = x.reshape(other.shape), or y = x.new_zeros(other.shape)",
-    "storage": "x.flatten(): a tensor's memory is the compiler's affair",
+    "storage": "x.flatten(): tensors do not expose their memory",
     "storage_offset": "0: every tensor counts as contiguous",
     "stft": "transforms of windows of x, by the room fft",
     "to_sparse": "x itself: there are no sparse tensors",
-    "untyped_storage": "x.flatten(): a tensor's memory is the compiler's affair",
+    "untyped_storage": "x.flatten(): tensors do not expose their memory",
     "as_strided_": "x = x.as_strided(size, stride): what is changed in place keeps its strides",
 }
 # Methods of rooms above this one, imported when the first of them is called.

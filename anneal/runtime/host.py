@@ -99,10 +99,10 @@ class HostFunction:
                 self._find(n, array, shape, own, found)
             wanted = evaluator(shape)({**values, **found}) if symbolic_arg(shape) else shape
             if array.shape != wanted:
-                raise ShapeError(f"{self.title}: result {n} has shape {array.shape}, not {wanted} as it was said")
+                raise ShapeError(f"{self.title}: result {n} has shape {array.shape}, not {wanted} as declared")
             if array.dtype != numpy_dtype(dtype):
                 raise DTypeError(
-                    f"{self.title}: result {n} is {array.dtype}, not {dtype.name} as it was said: use .astype"
+                    f"{self.title}: result {n} is {array.dtype}, not {dtype.name} as declared: use .astype"
                 )
             out.append(np.ascontiguousarray(array).reshape(wanted))
         return out, found
@@ -123,7 +123,7 @@ class HostFunction:
             raise DTypeError(f"{self.title}: the function gives a {type(made).__name__}, not arrays: {e}") from e
         if len(arrays) != len(self.results):
             raise ShapeError(
-                f"{self.title}: the function gives {len(arrays)} arrays, not {len(self.results)} as it was said"
+                f"{self.title}: the function gives {len(arrays)} arrays, not {len(self.results)} as declared"
             )
         return arrays
 

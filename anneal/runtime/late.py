@@ -407,7 +407,7 @@ def _described(
             found.append((same[0],))
             continue
         if not _is_new(each):
-            return "gives something other than new tensors"
+            return "returns something other than new tensors"
         if of_many and _viewed(each.uop) in map(_viewed, given):
             return _VIEW
         template = n.learn(each.uop)
@@ -501,7 +501,7 @@ def composite(
     effects = here.effects
     begun = time.perf_counter()
     computed = _plainly(compute, (), {})
-    n.missed(begun, "backward or an optimiser's step was not taken of such a graph before")
+    n.missed(begun, "backward or an optimiser's step was not called on such a graph before")
     if computed is None or here.effects != effects or here.numbering() is not n:
         return None
     nodes, extra = computed

@@ -113,6 +113,4 @@ def _graph(rows: str, key: bytes) -> UOp:
 
 
 def _forged() -> CompilerError:
-    return CompilerError(
-        "a kernel in the cache is not what its entry says; remove what is there: anneal cache prune --all"
-    )
+    return CompilerError("a kernel in the cache differs from its entry; empty the cache: anneal cache prune --all")

@@ -265,8 +265,7 @@ class _Reader:
         if base + offset + nbytes > len(self.data):
             raise self.fault(
                 f"{kind.name} of shape {shape} ends at byte {base + offset + nbytes}, and the file has "
-                f"{len(self.data)}: "
-                "was it cut short?"
+                f"{len(self.data)}: was it cut short?"
             )
         return GgufEntry(kind.name, shape, base + offset, base + offset + nbytes)
 

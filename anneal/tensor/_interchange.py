@@ -173,7 +173,7 @@ def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleTy
 
 
 def to_device(x: Tensor, device: str, /, *, stream: Any = None) -> Tensor:
-    """`x.to(device)`, by the array API's name; `stream` is of no account: each device has one queue.
+    """`x.to(device)`, by the array API's name; `stream` is ignored: each device has one queue.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0]).to_device("cpu").device

@@ -148,8 +148,7 @@ def safetensors_writer(arrays: Mapping[str, Array], notes: Mapping[str, str]) ->
     except UnicodeEncodeError as e:
         raise DataError(
             f"safe_save: {_shown(e.object[max(0, e.start - 40) : e.start + 40])} has half a character, which is no "
-            "text; "
-            "choose another name"
+            "text; choose another name"
         ) from None
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER:

@@ -310,8 +310,7 @@ class Tensor(Handle):
         if self._grad is INSIDE:
             raise JitError(
                 f"the gradient of a tensor of shape {self.shape} was taken inside a jit function and stays there: "
-                "return "
-                "it from the function, or use it inside; a function that takes it again starts with zero_grad()"
+                "return it from the function, or use it inside; a function that takes it again starts with zero_grad()"
             )
         found: Tensor | None = self._grad
         if found is None and not self._leaf and not interchange.retains_grad(self):

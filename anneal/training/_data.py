@@ -154,4 +154,4 @@ def images(seed: int, *, train: int = 10_000, test: int = 1_000) -> Images:
         reason = f"it is not at {location(asset)}; --download fetches it, {asset.bytes / 1e6:.0f} MB"
     except DataError as error:
         reason = "; ".join(str(error).splitlines())
-    return made(train, test, seed, f"CIFAR-10 cannot be had ({reason}); instead ")
+    return made(train, test, seed, f"CIFAR-10 is not available ({reason}); instead ")

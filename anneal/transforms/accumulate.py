@@ -231,9 +231,8 @@ def _check(result: Tensor) -> None:
     if not result._wants:
         raise GradientError(
             f"backward: {_text(result)} depends on no tensor with requires_grad=True; set it on the tensors whose "
-            "gradient "
-            "you want before computing with them (a result made inside no_grad() or after detach() has no gradient "
-            "either)"
+            "gradient you want before computing with them (a result made inside no_grad() or after detach() has no "
+            "gradient either)"
         )
     if here.in_host_call:
         raise GradientError(

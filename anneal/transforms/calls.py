@@ -141,8 +141,7 @@ def _of_host(y: UOp, given: dict[int, UOp]) -> Some:
     if len(made) != len(y.src):
         raise GradientError(
             f"the gradient of {function.title} gives {len(made)} cotangents for {len(y.src)} inputs: one for each, "
-            "None "
-            "where there is none"
+            "None where there is none"
         )
     for n, (c, x) in enumerate(zip(made, y.src, strict=True)):
         if c is not None and c.shape != x.shape:

@@ -146,7 +146,7 @@ def _fitting(what: str, n: int, c: Any, x: UOp) -> UOp | None:
         extra = len(u.shape) - len(x.shape)
         fits = extra >= 0 and all(b in (1, a) for a, b in zip(u.shape[extra:], x.shape, strict=False))
         if not fits:
-            raise ShapeError(f"{what} {n} has shape {u.shape}, and what it belongs to {x.shape}")
+            raise ShapeError(f"{what} {n} has shape {u.shape}, and its value {x.shape}")
         wide = [i for i in range(len(u.shape)) if i < extra or x.shape[i - extra] != u.shape[i]]
         u = reshape(reduce_axis(u, Op.ADD, tuple(wide)), x.shape)
     return u.cast(x.dtype)

@@ -195,9 +195,8 @@ class _Call:
         grads = self.with_ctx(saved, self.cls.backward, found)
         if len(grads) < self.count or any(g is not None for g in grads[self.count :]):
             raise GradientError(
-                f"{self.cls.__name__}.backward gives {len(grads)} gradients for {self.count} arguments of forward: "
-                "one for "
-                "each, None where there is none"
+                f"{self.cls.__name__}.backward gives {len(grads)} gradients for {self.count} arguments of forward: one "
+                "for each, None where there is none"
             )
         return [grads[n] for n in self.places]
 

@@ -251,8 +251,8 @@ def _above(x: Tensor, hooks: Hooks) -> Tensor:
     def pull(_: Any, __: Any, ___: Any, given: Any) -> list[Any]:
         if hooks.gone:
             raise GradientError(
-                "backward: a tensor with a hook, or retain_grad, is passed a second time, and its hooks went with the "
-                "first one: use backward(retain_graph=True) then"
+                "backward: it reaches a tensor with a hook, or retain_grad, a second time, and the first backward "
+                "released its hooks: call that one with retain_graph=True"
             )
         if here.hooks is not None:
             here.hooks.append(hooks)

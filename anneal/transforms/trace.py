@@ -183,8 +183,7 @@ class Trace:
             if t is not None:
                 raise TransformError(
                     f"{self.name}: the function assigned a value of one example to a tensor of shape {t.shape} that "
-                    "outlives "
-                    "the call and holds one value for all of them; return the value instead"
+                    "outlives the call and holds one value for all of them; return the value instead"
                 )
 
 

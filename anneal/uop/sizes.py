@@ -358,8 +358,7 @@ def decided(u: UOp) -> bool | None:
     if found is None:
         raise ShapeError(
             f"whether {size_text(u, values=False)} holds depends on the values of its Variables; give them narrower "
-            "bounds, or the "
-            "sizes another form"
+            "bounds, or the sizes another form"
         )
     return found is truth
 
@@ -455,8 +454,7 @@ def note_value(x: UOp, values: dict[str, int]) -> None:
         )
     if isinstance(values, Values) and values.tags.setdefault(name, x.tag) != x.tag:
         raise ShapeError(
-            f"Variable {name} is an argument of a jit function and bound beside it too, to {value}, which a replay "
-            "would not "
+            f"Variable {name} is an argument of a jit function and is also bound to {value}, which a replay would not "
             "change: take all that depends on it from the arguments"
         )
 

@@ -55,7 +55,7 @@ def _compute(tensors: Sequence[Any]) -> None:
         realize(tensors)
     except TransformError as e:
         raise TransformError(
-            "checkpoint: inside vmap nothing can be computed yet: checkpoint the function that vmap gives"
+            "checkpoint: inside vmap nothing can be computed yet: checkpoint the function that vmap returns"
         ) from e
 
 

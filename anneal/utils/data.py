@@ -90,7 +90,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     def __init__(self, *tensors: Tensor) -> None:
         if not tensors or len({t.shape[0] for t in tensors}) != 1:
-            raise ShapeError(f"TensorDataset: tensors have as many rows each, not {[t.shape for t in tensors]}")
+            raise ShapeError(f"TensorDataset: tensors must have equally many rows, not {[t.shape for t in tensors]}")
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
@@ -209,7 +209,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | 
 
 
 class Sampler(Generic[T_co]):
-    """Numbers of examples: subclasses define `__iter__`, and `__len__`; `data_source` is of no account.
+    """Numbers of examples: subclasses define `__iter__`, and `__len__`; `data_source` is ignored.
 
     >>> class Backwards(Sampler[int]):
     ...     def __iter__(self):
@@ -262,7 +262,9 @@ class WeightedRandomSampler(Sampler[int]):
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
         there = int((self.weights > 0).sum())
         if num_samples < 1 or self.weights.ndim != 1 or not there or (self.weights < 0).any():
-            raise SettingError("WeightedRandomSampler: a row of weights that are not negative, and a sample or more")
+            raise SettingError(
+                "WeightedRandomSampler: takes a vector of weights that are not negative, and at least one sample"
+            )
         if not replacement and num_samples > there:
             raise SettingError(f"WeightedRandomSampler: {num_samples} samples of {there} without replacement")
 
@@ -404,7 +406,7 @@ class DataLoader(Generic[T_co]):
         num_workers: threads that fetch and collate batches ahead. collate_fn: makes a batch of a list of examples.
         drop_last: leaves out a last batch that is shorter. generator: of the order.
         pin_memory, pin_memory_device, timeout, worker_init_fn, prefetch_factor, persistent_workers,
-            multiprocessing_context, in_order: of no account here: examples are read by threads, and come in order.
+            multiprocessing_context, in_order: ignored: examples are read by threads, and come in order.
 
     Raises SettingError for arguments that exclude each other.
 
@@ -442,7 +444,7 @@ class DataLoader(Generic[T_co]):
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
             raise SettingError("DataLoader: a batch_sampler excludes batch_size, shuffle, sampler and drop_last")
         if num_workers < 0:
-            raise SettingError(f"DataLoader: num_workers is not negative, as {num_workers}")
+            raise SettingError(f"DataLoader: num_workers must not be negative, not {num_workers}")
         self.dataset, self.batch_size, self.drop_last, self.num_workers = dataset, batch_size, drop_last, num_workers
         whole = default_convert if batch_size is None and batch_sampler is None else default_collate
         self.collate_fn: Callable[[Any], Any] = whole if collate_fn is None else collate_fn

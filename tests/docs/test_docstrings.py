@@ -101,7 +101,7 @@ def test_arguments_are_added_before_the_examples_and_once() -> None:
     text = "Sum.\n\n    Args:\n        dim: an axis.\n\n    >>> x\n    "
     told = explained(text, ["x", "dim", "unheard"], "anywhere")
     assert told == (
-        "Sum.\n\n    Args:\n        x: a tensor; any shape where nothing else is said.\n        dim: an axis.\n\n    >>> x\n    "
+        "Sum.\n\n    Args:\n        x: a tensor of any shape, unless stated otherwise.\n        dim: an axis.\n\n    >>> x\n    "
     )
     assert explained("x along dim.", ["x", "dim"], "anywhere") == "x along dim."
 

@@ -217,7 +217,7 @@ class CpuBatch(Batch[Array]):
                 if text == WRAPS:
                     warnings.warn(
                         f"{name}: a result does not fit {dtype}, the dtype that the array API gives it, and wraps "
-                        f"around; give dtype=int64 where {name} takes a dtype, or cast what it takes",
+                        f"around; give dtype=int64 if {name} takes a dtype, or cast its input",
                         RuntimeWarning,
                         stacklevel=3,
                     )
@@ -228,8 +228,8 @@ class CpuBatch(Batch[Array]):
             if text:
                 raise ShapeError(f"{name}: {text}")
             raise RangeError(
-                f"{name}: the result of {name} does not fit {dtype}, which it was left in because nothing was known of "
-                f"the values; give dtype=an.int64 where {name} takes a dtype, or cast what it takes: .cast(an.int64)"
+                f"{name}: the result of {name} does not fit {dtype}, which was chosen without knowing the values; "
+                f"give dtype=an.int64 if {name} takes a dtype, or cast its input: .cast(an.int64)"
             )
 
     def _run(self) -> None:

@@ -171,7 +171,7 @@ class _Search:
         if marks is not None:
             program = self._pipeline(WebGpuProgram("marks", generate(marks, self.device.target, ())))
             if program is None:
-                raise _Unsuitable("what is read of it cannot be told")
+                raise _Unsuitable("its reads cannot be determined")
             scratch.read = scratch.values(program)
 
     def _best(self) -> list[Opts]:

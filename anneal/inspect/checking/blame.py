@@ -58,11 +58,12 @@ def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any]
     once = run(program)
     if once is None:
         return (
-            "it gives other bits from run to run: threads do not wait for each other (a missing barrier), or the driver"
+            "its bits differ from run to run: threads do not wait for each other (a missing barrier), or the driver "
+            "is wrong"
         )
     if once:
         return (
-            "run once more on the same inputs it is right: the driver, the device, or memory that others write "
+            "run once more on the same inputs it is right: suspect the driver, the device, or memory that others write "
             "meanwhile"
         )
     load = getattr(device, "load", None)
@@ -72,12 +73,10 @@ def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any]
     target = device.target  # type: ignore[attr-defined]
     fresh = generate(sink, target)
     if fresh.source != kernel.source and run(load(program.name, fresh)):
-        return "the text that ran is not what code generation writes for this kernel, and that is right"
+        return "the text that ran differs from the text that code generation writes for this kernel, which is right"
     waiting = with_barriers(kernel.source)
     if waiting is not None and _is_right(run, lambda: load(program.name, replace(kernel, source=waiting))):
-        return (
-            "it is right where threads wait around each use of shared memory: a missing barrier in the code of its opts"
-        )
+        return "it is right with barriers around each use of shared memory: the code of its opts lacks a barrier"
     plain = _plain(sink, target)
     if plain is not None and plain.source != kernel.source and run(load(program.name, plain)):
         return "without its opts the kernel is right: an opt, or the code that is written for it, is wrong"

@@ -187,8 +187,8 @@ def _changed(r: Run, n: int, call: Call, before: Sequence[Array]) -> Difference 
         at = int(np.argmax(changed))
         who = f"kernel {held.writer}" if held.writer is not None else "the program"
         blame = (
-            f"it reads v{v}, which is not any more what {who} put there: the memory plan is at fault, or a kernel that "
-            "writes beyond its own memory"
+            f"it reads v{v}, which no longer holds what {who} wrote: the memory plan is at fault, or a kernel writes "
+            "beyond its own memory"
         )
         wrong = _Wrong(at, before[slot][at], held.content[at], 0.0, int(changed.sum()), size)
         return _difference(r, n, v, "memory", blame, wrong)
@@ -328,7 +328,7 @@ def _beside_tensors(
         content = after[slot]
         if not w.places:
             made.append((w, _Held(content, sources=sources, writer=n)))
-            note.append(f"v{w.value} is no value of the graph as written: a part of one")
+            note.append(f"v{w.value} is only a part of a value of the graph as written")
             results.append(None)
             continue
         node = r.program.nodes[w.places[0]]
@@ -361,16 +361,16 @@ def _expected(r: Run, n: int, w: Written, node: UOp, note: list[str]) -> tuple[A
     try:
         return None, r.tensors.value(node)
     except TooLarge:
-        r.report.say("some values are too large to be held whole against the graph as written; kernels say which")
+        r.report.say("some values are too large to compare as a whole with the graph as written: see the kernels")
     some = PointValues(r.tensors)
     try:
         points = chosen(int(node.size), max(64, r.limits.kernel // some.work(node)), n)
         pieces = [value for _, value in some.at(node, points)]
     except TooLarge as e:
-        note.append(f"v{w.value} was not held against the graph as written: that takes {e}")
+        note.append(f"v{w.value} was not compared with the graph as written: that takes {e}")
         return None, None
     note.append(
-        f"{points.size:,} of {node.size:,} elements of v{w.value} were drawn to be held against the graph as written"
+        f"{points.size:,} of {node.size:,} elements of v{w.value} were drawn to be compared with the graph as written"
     )
     value = np.concatenate([p.value for p in pieces])
     return points, Bounded(value, np.concatenate([p.whole() for p in pieces]))
@@ -526,8 +526,8 @@ def _check_batch(r: Run, step: Launch) -> None:
             at = int(np.argmax(differ))
             n = max(n for n, c in enumerate(r.plan.calls) if v in c.args[: c.outputs])
             blame = (
-                f"{what} gave something else than its kernels one by one: kernels that run side by side do not wait "
-                "for each other where they must, or one of them races within itself"
+                f"{what} differs from its kernels run one by one: kernels that run side by side do not wait for each "
+                "other where they must, or one of them has a race"
             )
             wrong = _Wrong(at, b[at], a[at], 0.0, int(differ.sum()), a.size)
             r.report.differences.append(_difference(r, n, v, "one batch", blame, wrong))

@@ -152,9 +152,8 @@ def _wrong(n: int, index: Array, value: Array, error: Array, got: Array, compare
     mine = got[index[at]]
     return (
         f"wrong: output {n}, element {int(index[at])} is {shown(mine)}, not {shown(value[at])} (within "
-        f"{float(error[at]):.3g}; "
-        f"{ulps(float(mine), float(value[at]), dtype):.3g} ULP away); {compared.differ} of {compared.judged} "
-        "elements differ"
+        f"{float(error[at]):.3g}; {ulps(float(mine), float(value[at]), dtype):.3g} ULP away); {compared.differ} of "
+        f"{compared.judged} elements differ"
     )
 
 

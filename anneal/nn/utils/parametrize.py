@@ -175,8 +175,8 @@ def register_parametrization(module: Any, tensor_name: str, parametrization: Mod
         if after.shape != old.shape or after.dtype is not old.dtype:
             error = ShapeError if after.shape != old.shape else DTypeError
             raise error(
-                f"register_parametrization: {tensor_name!r} was {old.shape} of {old.dtype.name}, and is "
-                f"{after.shape} of {after.dtype.name} then; give unsafe=True if that is meant"
+                f"register_parametrization: {tensor_name!r} was {old.shape} of {old.dtype.name}, and would be "
+                f"{after.shape} of {after.dtype.name}; give unsafe=True if that is intended"
             )
     return module
 

@@ -286,9 +286,8 @@ def _check_unchanged(
     if found := changed():
         raise OnnxError(
             f"export: the function changes {', '.join(found)}, and a file keeps nothing from one run to the next; "
-            "switch "
-            "a module to .eval(), write x = x + y for x += y, or take the old value as an argument and return the "
-            "new one"
+            "switch a module to .eval(), write x = x + y for x += y, or take the old value as an argument and return "
+            "the new one"
         )
 
 

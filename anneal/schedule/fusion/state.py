@@ -27,7 +27,7 @@ class Reason(Enum):
 
     OUTPUT = "an output of the program"
     REQUESTED = "CONTIGUOUS, UPDATE and ARGSORT are memory by their meaning"
-    READ_ANYWHERE = "a sort, or a sum of segments, reads it in no order that a loop has"
+    READ_ANYWHERE = "a sort, or a sum of segments, reads it in an order that no loop has"
     REPEATED = "an EXPAND repeats it, and computing it again costs more than a read"
     SCALAR = "every element would compute this scalar again"
     PADDED = "the result of a reduction is padded"
@@ -35,12 +35,12 @@ class Reason(Enum):
     SECOND_REDUCTION = "the results of two reductions meet, and the other one goes on"
     NO_ROW = "it is a reduction across rows, and meets a kernel of rows"
     GATHERED = "a GATHER reads it, and computing it again costs more than a read"
-    FORKED = "the result of a reduction goes several ways that do not meet again"
+    FORKED = "the result of a reduction goes several ways, which do not meet again"
     BINDINGS = "a kernel that computed it as well would bind too many buffers"
     LONG_CHAIN = "a kernel computes no longer chain of elementwise ops"
     SEVERAL_PLACES = "a kernel reads it at several places, and computing it at each costs more than a read"
     SHARED = "several kernels read it, and computing it in each costs more than a read"
-    FUNCTION = "all readers make the same of a product: that is kept in its place"
+    FUNCTION = "all readers compute the same from a product: that is stored in its place"
 
 
 Materialised = dict[UOp, Reason]  # in the order of the decisions
