@@ -136,7 +136,7 @@ def in_threads(
     Args:
         function: takes a participant's view of the group.
         size: the number of participants.
-        device: where tensors live that name none; None leaves it to the setting.
+        device: the default device; None leaves it to the setting.
         timeout: seconds that an exchange waits for the others; they may be compiling. One that ends with an error is
             not waited for.
 

@@ -91,7 +91,7 @@ class Tensors:
 class Context:
     """The state of one user of the runtime; a block of `with` works in it, in the thread that enters it.
 
-    `device` is where tensors live that name none ("cpu", "webgpu", "auto"); None leaves it to the setting. The thread
+    `device` is the default device ("cpu", "webgpu", "auto"); None leaves it to the setting. The thread
     begins with every mode at its default, and with nothing watched or recorded; afterwards it goes on as before.
     Several threads may be in one context. Raises DeviceError for an unknown name or when there is no such device.
 
