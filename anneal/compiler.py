@@ -42,8 +42,8 @@ def is_exporting() -> bool:
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """The function itself, which runs as it stands where nothing is captured. Inside a function that `jit` captures it
-    is captured with it: call it outside, or leave jit away.
+    """The function itself, uncaptured. Inside a function that `jit` captures it is captured with it: call it outside,
+    or leave jit away.
 
     Args:
         fn: a function; None for a decorator.

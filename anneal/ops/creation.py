@@ -114,7 +114,7 @@ def empty(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """Values that nobody promises (zeros, as it happens).
+    """A tensor of unspecified values (zeros, as it happens).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.empty(2, 3).shape

@@ -31,7 +31,7 @@ def is_bool(x: Any) -> bool:
 
 
 def said(x: Any) -> str:
-    """A wrong argument in the words of a message; nothing is computed for it."""
+    """A wrong argument, described for a message; nothing is computed for it."""
     if is_tensor(x):
         return f"a tensor of {x.dtype.name} of shape {x.shape}"
     if isinstance(x, np.ndarray):

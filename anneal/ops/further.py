@@ -1,4 +1,4 @@
-"""Names of torch and of the array API that are short to say in the ops below them."""
+"""Names of torch and of the array API that are one-line functions of other ops."""
 
 from __future__ import annotations
 
@@ -529,7 +529,7 @@ def new_ones(
 def new_empty(
     x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Values that nobody promises, with this tensor's dtype and device, unless others are given.
+    """A tensor of unspecified values, with this tensor's dtype and device, unless others are given.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1]).new_empty(2, 3).shape
@@ -541,7 +541,8 @@ def new_empty(
 
 @checked
 def new_empty_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
-    """`new_empty(size)`, with its options: tensors have no strides of their own, so `stride` has to be as long alone.
+    """`new_empty(size)`, with its options. Tensors have no strides of their own: only the length of `stride` is
+    checked.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1]).new_empty_strided((2, 3), (1, 2)).shape

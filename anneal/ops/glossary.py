@@ -324,7 +324,7 @@ RESULTS: Mapping[str, str] = {
     **{f"anneal.ops.{name}": _MEET for name in ("elementwise", "logic")},
     **{f"anneal.ops.{name}": _REDUCED for name in ("reduce", "extremes")},
     **{f"anneal.ops.{name}": "Gives x itself, in its shape." for name in ("inplace", "inplace_random")},
-    "anneal.ops.losses": 'Gives a tensor of shape () for reduction "mean" and "sum", and a loss for each element for "none".',
+    "anneal.ops.losses": 'Gives a tensor of shape () for reduction "mean" and "sum", and one loss each for "none".',
     "anneal.ops.normalisation": _SAME,
 }
 _FORWARD = "The result of the module, as the docstring of its class describes it."

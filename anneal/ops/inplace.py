@@ -32,7 +32,7 @@ def _kind(dtype: DType) -> int:
 
 
 def need_changeable(x: Tensor, name: str) -> None:
-    """Raise GradientError for a leaf whose gradient is wanted and which somebody may have computed with."""
+    """Raise GradientError for a leaf that requires a gradient and may be part of a graph."""
     if x._wants and x._leaf and grad_enabled():
         raise GradientError(
             f"{name}: a leaf that requires a gradient cannot be changed in place; use .clone() first, or no_grad()"
@@ -40,7 +40,7 @@ def need_changeable(x: Tensor, name: str) -> None:
 
 
 def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
-    """`x`, which shows the values of `new` from now on, in its own dtype."""
+    """The tensor `x`, which takes the values of `new`, in its own dtype."""
     old, u = x.uop, new.uop
     if u.shape != old.shape:
         raise ShapeError(
@@ -85,7 +85,7 @@ def _change_root(x: Tensor, name: str, u: UOp, new: Tensor) -> None:
 
 
 def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """`x`, which shows `function(x)` from now on; `name` is for messages. Errors as for `add_`."""
+    """The tensor `x`, which takes the values of `function(x)`; `name` is for messages. Errors as for `add_`."""
     need_changeable(x, name)
     return changed(x, name, function(x))
 

@@ -82,7 +82,7 @@ def join(parts: Sequence[Tensor], axis: int) -> Tensor:
 
 @checked
 def cat(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
-    """Tensors one after the other along an axis (0 if none is named); other sizes must agree.
+    """Tensors joined along an axis (0 if none is named); other sizes must agree.
 
     Called on a list, `Tensor.cat([a, b], dim=1)`, or on a tensor, `a.cat(b, dim=1)`.
 
@@ -112,7 +112,7 @@ concatenate = alias(cat, "concatenate")
 
 @checked
 def stack(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
-    """Tensors of one shape along a new axis (0 if none is named).
+    """Tensors of one shape, joined along a new axis (0 if none is named).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1)

@@ -1,4 +1,4 @@
-"""Normalisation: mean 0 and variance 1 along some axes, and what is like it."""
+"""Normalisation to mean 0 and variance 1 along some axes, and related functions."""
 
 from __future__ import annotations
 

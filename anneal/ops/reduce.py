@@ -283,7 +283,7 @@ def root(x: Tensor, p: float) -> Tensor:
 
 
 def size_power(x: Tensor, p: float) -> Tensor:
-    """|x| ** p, with slope 0 at 0."""
+    """The power |x| ** p, with slope 0 at 0."""
     size = x.abs()
     zero = size.eq(0.0)
     slope = choose(zero, 0.0, x.sign() * choose(zero, 1.0, size) ** (p - 1.0) * p)

@@ -236,7 +236,7 @@ def quantile(
     dim: Axes = None,
     interpolation: str = "linear",
 ) -> Tensor:
-    """The value below which a share `q` of the elements lies, along axes; nan if there is one.
+    """The value below which a fraction `q` of the elements lies, along axes; nan if there is one.
 
     Several shares, a list or a vector, become the first axis. Between two elements, interpolation is "linear", "lower",
     "higher", "midpoint" or "nearest" (halves to even).

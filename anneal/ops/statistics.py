@@ -290,7 +290,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
 
 @checked
 def msort(x: Tensor) -> Tensor:
-    """`sort` along the first axis, the values only.
+    """The values of `sort` along the first axis.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[3, 1], [2, 5]]).msort()

@@ -54,8 +54,9 @@ Update = TypeVar("Update", bound=Callable[..., None])
 
 
 def follows(update: Update) -> Update:
-    """An `_update` that follows from gradients, parameters, state and settings alone: a step like one that was taken is
-    not built anew."""
+    """A mark of an `_update` that follows from gradients, parameters, state and settings alone: a repeated step is not
+    traced again.
+    """
     _FOLLOWING.add(update)
     return update
 
@@ -119,13 +120,13 @@ class ParameterGroup(dict[str, Any]):
         return self
 
     def setdefault(self, key: str, default: Any = None, /) -> Any:
-        """The setting `key`, which is `default` where there is none."""
+        """The setting `key`, set to `default` first if there is none."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def pop(self, key: str, *default: Any) -> Any:
-        """Take the setting `key` away, and return it, or `default` where there is none."""
+        """Remove the setting `key`, and return it, or `default` if there is none."""
         outdate_captures(f"an optimiser's {key!r} was deleted")
         return super().pop(key, *default)
 
@@ -151,7 +152,7 @@ class ParameterGroup(dict[str, Any]):
         return _share(self[key][n] if key == "betas" else self[key])
 
     def constants(self) -> list[tuple[str, type, Any]]:
-        """The settings that an update has as constants, with their types: all that are no data on the device."""
+        """The settings that are constants of an update, with their types: all that are not data on the device."""
         settings = {name: value for name, value in self.items() if name not in ("params", "lr", *self._data)}
         if "betas" in self._data:
             settings["betas"] = self["betas"][1:]
@@ -253,7 +254,7 @@ class Optimizer:
         realize(tensors)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget every gradient, or with `set_to_none=False` make those that are there zeros."""
+        """Set every gradient to None, or with `set_to_none=False` to zeros if it is there."""
         for t in self.params:
             t.grad = None if set_to_none or t.grad is None else regraded(t, Tensor.zeros_like(t.grad).uop)
 

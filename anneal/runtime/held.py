@@ -100,7 +100,7 @@ class Written:
         self.show(storage, tensor.uop)
 
     def like(self, other: Written) -> None:
-        """Make this new memory, which nobody shows yet, for what `other` holds."""
+        """Make this new memory, without users yet, for the values of `other`."""
         self.ref = _nobody
         self.alone, self.flat_alone = other.alone, other.flat_alone
         storage = Storage(other.storage.size, other.storage.dtype, other.storage.device)
@@ -137,7 +137,7 @@ class Written:
         self.show(fresh, buffer_leaf(fresh, self.leaf.shape))
 
     def follow(self, device: AnyDevice) -> None:
-        """Take over what the tensor was assigned meanwhile; leave the old values to whoever still uses them."""
+        """Take over the tensor's newly assigned values; leave the old ones to their other users."""
         t = self.ref()
         shown = t is not None and t.uop is self.leaf
         if shown and not self.used(True):

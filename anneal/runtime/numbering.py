@@ -484,9 +484,10 @@ def at_once(state: dict[str, Any]) -> bool:
 
 
 def numbering_of(home: Any = None, state: dict[str, Any] | None = None) -> Numbering | None:
-    """This thread's numbering; None where ops are to run as they stand. `home` is where one begins: programs that begin
+    """This thread's numbering; None if ops are not to be remembered. `home` is where one begins: programs that begin
     elsewhere have other templates, whose nodes bear their own lines. `state` is the thread's, where it was found that
-    they are late."""
+    they are late.
+    """
     if state is None and at_once(vars(here)):
         return None
     n: Numbering | None = here.numbering() if state is None else state["numbering"]()

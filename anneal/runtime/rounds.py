@@ -26,7 +26,8 @@ _PART = 16  # or this part of all
 
 
 class Round:
-    """The memory of the results of one round: `leaves` show `storages`.
+    """The memory of the results of one round: `leaves` show `storages`. The device has it freed when it needs unused
+    memory.
 
     The device knows of it, and has it let go when it wants memory that nobody uses.
     """
@@ -47,7 +48,7 @@ class Round:
         self._alone = list(map(getrefcount, self._held))
 
     def take(self) -> bool:
-        """Begin to write the memory anew; False where somebody uses what is in it."""
+        """Begin to write the memory again; False if its contents are still used."""
         if self._writing or not self._held:
             return False
         counts = list(map(getrefcount, self._held))
@@ -61,7 +62,7 @@ class Round:
         self._writing = False
 
     def let_go(self) -> bool:
-        """Give the memory back where nobody uses it; whether that was so."""
+        """Free the memory if it is unused; True if it was freed."""
         if self._writing or list(map(getrefcount, self._held)) != self._alone:
             return False
         self.forget()
@@ -102,7 +103,7 @@ class Round:
 
 
 class Scratch:
-    """The memory for what a launch computes on the way: all rounds write the same.
+    """The memory for a launch's temporaries, one for all rounds. The device has it freed when it needs memory.
 
     The device knows of it, and has it let go when it wants memory.
     """

@@ -22,8 +22,7 @@ _NAMES = {
 
 
 class GradFn:
-    """The function that a tensor was computed by, for programs that ask whether there is one, its name, and what it
-    was given.
+    """The function that computed a tensor, with its name and its inputs.
 
     The name follows torch's manner; it is the node's, and equal nodes have the name of the first. Several calls of one
     function in one line that follow each other are shown as one.
@@ -54,7 +53,7 @@ class GradFn:
 
 
 class AccumulateGrad:
-    """The end of a graph of gradients: a leaf, `variable`, whose `grad` they go to.
+    """The end of a graph of gradients: a leaf, `variable`, whose `grad` receives them.
 
     Args:
         variable: the leaf.
@@ -136,7 +135,7 @@ def _call_of(u: UOp) -> tuple[Any, ...]:
 
 
 def grad_fn(x: Tensor) -> GradFn | None:
-    """The function that this tensor was computed by, None for a leaf; it has a name and `next_functions`."""
+    """The function that computed this tensor, None for a leaf; it has a name and `next_functions`."""
     if x.is_leaf or not x.requires_grad:
         return None
     u = x.uop

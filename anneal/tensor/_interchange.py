@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def data(x: Tensor) -> Tensor:
-    """The same values, through which no gradient flows. What is assigned to it, and in-place ops of it, change this
-    tensor, as under `no_grad`.
+    """The same values without a gradient. Assigning to it, and in-place ops of it, change this tensor, as under
+    `no_grad`.
     """
     return x.detach()
 
 
 def set_data(x: Tensor, value: Any) -> None:
-    """Show another tensor's values from now on, of whatever shape, dtype and device, as a view of it; `grad` stays."""
+    """Make this tensor a view of another one, of any shape, dtype and device; `grad` stays."""
     if not hasattr(value, "uop"):
         raise DTypeError(f"data: a tensor's data is a tensor, not {type(value).__name__}: write Tensor(value)")
     if x.requires_grad and not value.dtype.is_float:

@@ -1,4 +1,6 @@
-"""Facts that programs ask of torch's tensors, of which most have one answer here, and dtypes by torch's older names."""
+"""Facts about tensors that torch's programs query, most of them the same for every tensor here, and dtypes by torch's
+older names.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def real(x: Tensor) -> Tensor:
 
 
 def no(x: Tensor) -> bool:
-    """False, for every tensor x of anneal's.
+    """False, for every tensor x.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0]).is_complex(), Tensor([1.0]).is_pinned()
@@ -93,7 +95,7 @@ def no(x: Tensor) -> bool:
 
 
 def itself(x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """The tensor x itself: where its memory lies is not the program's affair.
+    """The tensor x itself: programs do not decide where its memory lies.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0]).pin_memory()

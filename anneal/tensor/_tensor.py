@@ -78,7 +78,7 @@ def _of_linalg(self: Tensor, *args: Any, **options: Any) -> Any:
 
 
 class Tensor(Handle):
-    """An array of numbers that are computed when somebody looks at them.
+    """A lazy array of numbers: values are computed when they are read.
 
     `Tensor(data, device=None, dtype=None, requires_grad=None)`: data is a number, a nested list, an array or a tensor.
     Python floats become float32, ints int32, bools bool; an array keeps its dtype. As in torch, several ints are sizes:
@@ -389,7 +389,7 @@ class Tensor(Handle):
     backward = transforms.backward
 
     def zero_grad(self) -> None:
-        """Forget `.grad`.
+        """Set `.grad` to None.
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> w.sum().backward()
@@ -450,7 +450,8 @@ class Tensor(Handle):
         copy: bool = False,
     ) -> Tensor:
         """A copy on another device, of another dtype, or both; the tensor itself if nothing changes, or, with `copy`, a
-        `clone`. `non_blocking` changes nothing: copies wait for nobody.
+        `clone`. `non_blocking` is ignored. A copy on another device is a new leaf: gradients do not flow back between
+        devices.
 
         A copy on another device is a new leaf: gradients do not flow back between devices.
 
@@ -526,7 +527,7 @@ class Tensor(Handle):
 
     @checked
     def contiguous(self) -> Tensor:
-        """The same values, materialised before anything that follows is computed.
+        """The same values, materialised before later ops are computed.
 
         >>> Tensor([[1, 2]]).T.contiguous().shape
         (2, 1)
@@ -549,7 +550,7 @@ class Tensor(Handle):
 
     @checked
     def clone(self) -> Tensor:
-        """A tensor of the same values with a life of its own; gradients flow through.
+        """An independent copy, through which gradients flow.
 
         >>> Tensor([1, 2]).clone()
         Tensor([1, 2], dtype=int32)

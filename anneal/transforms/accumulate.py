@@ -201,7 +201,7 @@ def _known(
 
 
 def ended(g: UOp) -> UOp:
-    """A gradient through which none flows: what is made of it is no function of the leaves that it is computed of.
+    """A gradient through which none flows: results made of it are constants for further derivatives.
 
     Args:
         g: the node of the gradient.

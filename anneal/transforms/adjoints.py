@@ -1,4 +1,4 @@
-"""The adjoints that need thought: each answers one rule of `gradient.upat` by name.
+"""Adjoints of several steps: each implements one rule of `gradient.upat` by name.
 
 Every function takes `g`, the cotangent of node `y`, and gives what it contributes to one source. `g` has the shape of
 `y`, or `()` if it is the same number everywhere.
@@ -92,7 +92,7 @@ def shrunk(g: UOp, x: UOp, y: UOp, pairs: Pairs) -> UOp:
 
 
 def around(g: UOp, y: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
-    """`g` outside of the part that was replaced."""
+    """The part of `g` outside of the replaced part."""
     g = spread(g, y.shape)
     ends = zip(begins, v.shape, y.shape, strict=True)
     inside = pad(spread(const(dtypes.bool_, True), v.shape), tuple([(b, n - (b + m)) for b, m, n in ends]))
@@ -100,7 +100,7 @@ def around(g: UOp, y: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
 
 
 def part(g: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
-    """`g` in the part that was replaced."""
+    """The part of `g` inside the replaced part."""
     return shrink(g, tuple([(b, b + m) for b, m in zip(begins, v.shape, strict=True)])) if g.shape else g
 
 
@@ -126,7 +126,7 @@ def max_left(g: UOp, a: UOp, b: UOp) -> UOp:
 
 
 def max_right(g: UOp, a: UOp, b: UOp) -> UOp:
-    """The same to the right."""
+    """The adjoint of the right operand, as `max_left`."""
     return max_left(g, b, a)
 
 

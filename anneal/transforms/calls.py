@@ -1,4 +1,5 @@
-"""Gradients that functions of Python know: of HOST_CALL nodes, and of results that a `Derivative` belongs to.
+"""Gradients by Python functions: of HOST_CALL nodes, and of results that a `Derivative` belongs to. Such a function
+gets the cotangents of all results of a call at once, so the walk collects them.
 
 Such a function gets the cotangents of all results of a call at once, so the walk collects them.
 """

@@ -41,7 +41,7 @@ def emptied(tree: Any) -> Any:
 
 
 def filled(tree: Any, tensors: Sequence[Any]) -> Any:
-    """A tree that was emptied, with these in the places of its tensors."""
+    """An emptied tree, with these tensors in place of its own."""
     found = iter(tensors)
     return rebuild(tree, iter([next(found) if x is HOLE else x for x in flatten(tree)]))
 

@@ -170,14 +170,14 @@ class _Call:
         self.kept: dict[str, Any] = {}
 
     def take_saved(self) -> list[Tensor]:
-        """The tensors that `ctx` has, which it gets back for each derivative."""
+        """The tensors saved in `ctx`, which gets them back for each derivative."""
         found = {name: value for name, value in vars(self.ctx).items() if any(map(is_tensor, flatten(value)))}
         self.kept = {name: emptied(value) for name, value in found.items()}
         vars(self.ctx).update(self.kept)
         return [x for x in flatten(found) if is_tensor(x)]
 
     def with_ctx(self, saved: Sequence[Tensor], f: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
-        """`f(ctx, *given)` as a list, with the tensors that `ctx` had."""
+        """The results of `f(ctx, *given)` as a list, with the saved tensors in `ctx`."""
         state = vars(self.ctx)
         state.update(filled(self.kept, saved))
         try:

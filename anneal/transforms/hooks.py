@@ -64,7 +64,7 @@ class RemovableHandle:
         outdate_captures("a hook was registered")
 
     def remove(self) -> None:
-        """Take the hook away; a second time nothing happens."""
+        """Remove the hook; a second call does nothing."""
         if self._hooks.pop(self._number, None) is not None:
             outdate_captures("a hook was removed")
 
@@ -112,7 +112,8 @@ def releasing(retain_graph: bool) -> Iterator[None]:
 @checked
 def register_hook(x: Tensor, hook: Any) -> RemovableHandle:
     """Call `hook(gradient)` each time that this tensor's gradient is taken; its result, if not None, replaces the
-    gradient.
+    gradient. The gradient is that of this tensor, added up over all its uses. Raises GradientError for a tensor that
+    requires none.
 
     The gradient is that of this tensor, added up over all its uses. Raises GradientError for a tensor that wants none.
 
@@ -133,7 +134,8 @@ def register_hook(x: Tensor, hook: Any) -> RemovableHandle:
 
 @checked
 def register_post_accumulate_grad_hook(x: Tensor, hook: Any) -> RemovableHandle:
-    """Call `hook(tensor)` each time that `backward` has added to this leaf's `.grad`.
+    """Call `hook(tensor)` each time that `backward` has added to this leaf's `.grad`. Raises GradientError for a tensor
+    that is no leaf, or requires no gradient.
 
     Raises GradientError for a tensor that is no leaf, or wants no gradient.
 
@@ -151,7 +153,7 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Any) -> RemovableHandle:
 
 @checked
 def retain_grad(x: Tensor) -> None:
-    """Have `backward` set `.grad` of this tensor, which is no leaf; of a leaf it does so anyway.
+    """Have `backward` set `.grad` of this tensor, which is no leaf; leaves always get it.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor([1.0, 2.0], requires_grad=True)
@@ -179,7 +181,7 @@ def retain_grad(x: Tensor) -> None:
 
 
 def hooks_of(x: Tensor) -> Hooks | None:
-    """The hooks of a tensor as it is."""
+    """The hooks of a tensor."""
     if x._leaf:
         return x._hooks if id(x) in here.context.tensors.hooked else None
     if x.late is not None:
@@ -309,7 +311,7 @@ def hooked(x: Tensor, g: UOp) -> UOp:
 
 
 def after_accumulation(x: Tensor) -> None:
-    """Call what waits for a leaf's `.grad`."""
+    """Call the hooks that wait for a leaf's `.grad`."""
     if id(x) in here.context.tensors.hooked:
         hooks: Hooks = x._hooks
         for hook in list(hooks.after.values()):

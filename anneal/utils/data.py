@@ -390,7 +390,7 @@ def default_convert(data: Any) -> Any:
 
 
 def get_worker_info() -> None:
-    """Gives None, as in torch's main process: examples are read by threads of this one.
+    """Gives None, as in torch's main process: examples are read by threads of this process.
 
     >>> get_worker_info() is None
     True
