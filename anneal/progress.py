@@ -30,7 +30,7 @@ _IN_256 = {"#00add8": 38, "#0080a0": 31}
 
 
 class Work:
-    """Work that goes on: what it is, and how much of `total` is done; None where nobody knows how much there is.
+    """Work that goes on: what it is, and how much of `total` is done; None if the amount is unknown.
 
     `unit` is "" for pieces, "B" for bytes, which are shown scaled. `note` is shown behind.
     """
@@ -103,7 +103,7 @@ class _Display(threading.Thread):
             self.write(f"\r{text}\x1b[K")
 
     def erase(self) -> None:
-        """Take the bar off the terminal; for whoever else wants to write on it."""
+        """Remove the bar from the terminal, so that others can write on it."""
         if self.drawn:
             self.drawn = False
             self.write("\r\x1b[K")
@@ -154,7 +154,7 @@ def silence(hidden: bool = True) -> None:
 
 
 def yields(text: str) -> None:
-    """Take the bar away before `text` is written to a terminal: called by whoever stands behind the streams."""
+    """Remove the bar before `text` is written to a terminal: called by the streams' wrapper."""
     display = _display
     if display is None or not display.terminal:
         return

@@ -114,7 +114,7 @@ def ones(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
 
 
 def empty(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Values that nobody promises."""
+    """An array of unspecified values."""
     return zeros(shape, dtype=dtype, device=device)
 
 
@@ -129,7 +129,7 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> 
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Values that nobody promises, as `zeros_like`."""
+    """An array of unspecified values, as `zeros_like`."""
     return full_like(x, 0, dtype=dtype, device=device)
 
 

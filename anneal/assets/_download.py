@@ -201,7 +201,7 @@ def _innermost(error: Exception) -> Exception:
 
 
 def _offline(error: Exception) -> bool:
-    """A host's name that nobody knows, or no way to it."""
+    """An unknown host name, or no route to the host."""
     from urllib3.exceptions import NameResolutionError
 
     inner = _innermost(error)

@@ -6,7 +6,7 @@
                         model.safetensors.lock         held by the process that downloads or hashes
                         model.safetensors.rejected     another file, which was found in its place
 
-A file that somebody puts in place by hand counts like a downloaded one.
+A file that is put in place by hand counts like a downloaded one.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Asset:
 
 
 def by_hand(asset: Asset, path: Path) -> str:
-    """Advice for whoever has no download, as the end of a sentence."""
+    """Advice if there is no download, as the end of a sentence."""
     return f"put the file at {path} yourself: {asset.bytes:,} bytes, SHA-256 {asset.sha256}, from {asset.url}"
 
 

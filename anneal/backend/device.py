@@ -49,12 +49,12 @@ class Limits:
 
 
 class Idle(Protocol):
-    """Memory that is kept though nobody may use it: a round of the same loop may come."""
+    """Memory that is kept though it may be unused: a round of the same loop may come."""
 
     nbytes: int  # 0 once it holds none
 
     def let_go(self) -> bool:
-        """Give the memory back where nobody uses it; whether that was so."""
+        """Free the memory if it is unused; True if it was freed."""
         ...
 
     def forget(self) -> None:
@@ -192,7 +192,7 @@ class Device(ABC, Generic[Buffer]):
         self._kind(size, dtype)
 
     def _create_after_all(self, size: int, dtype: DType, nbytes: int) -> Buffer:
-        """Drop all that nobody uses, wait until the device has let go of it, and try again."""
+        """Drop all unused memory, wait until the device has freed it, and try again."""
         arena().sweep()
         gc.collect()
         self.empty_cache()
@@ -267,7 +267,7 @@ class Device(ABC, Generic[Buffer]):
             self._peak = self._in_use
 
     def empty_cache(self) -> None:
-        """Give back the memory that nobody uses, and scratch memory that can be made again."""
+        """Give back unused memory, and scratch memory that can be made again."""
         with self.lock:
             if self._changing.locked():
                 return

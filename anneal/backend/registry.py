@@ -146,9 +146,9 @@ def memory_report(device: str) -> MemoryReport:
 
 
 def empty_cache() -> None:
-    """Give memory that nobody uses back to the system, on every open device.
+    """Give unused memory back to the system, on every open device.
 
-    Values that are kept to be used again go too, and nodes that nobody uses. Plans, programs and remembered calls stay:
+    Values that are kept to be used again go too, and unused nodes. Plans, programs and remembered calls stay:
     a loop that calls this would make them anew each time. Each of those caches has a bound.
     """
     arena().sweep()

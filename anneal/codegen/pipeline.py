@@ -66,7 +66,7 @@ def _choose(s: Lowering) -> Lowering:
     opts = s.opts if s.opts is not None else choose(s.sink, s.target)
     if not any(o.kind == "FUSE_REDUCE" for o in opts) and overwrites_rows(s.kernel):
         raise CompilerError(
-            "a kernel that overwrites its rows needs the opt FUSE_REDUCE: only then nobody reads them later"
+            "a kernel that overwrites its rows needs the opt FUSE_REDUCE: only then they are not read later"
         )
     return replace(s, opts=opts)
 

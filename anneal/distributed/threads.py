@@ -53,7 +53,7 @@ class ThreadGroup(Group):
         return self._table.meet(self.rank, what, arrays)
 
     def leave(self, why: str = "has left") -> None:
-        """Take this participant out of every further exchange: whoever waits for it gets an error now, which says
+        """Take this participant out of every further exchange: waiting participants get an error now, which says
         `why`.
         """
         self._table.fail(f"participant {self.rank} of {self.size} {why}")

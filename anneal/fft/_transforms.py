@@ -203,7 +203,7 @@ def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = N
 
 
 def _whole(n: int) -> int:
-    """A size that somebody gave: -1 is none."""
+    """A given size: -1 is none."""
     return 0 if n == -1 else n
 
 

@@ -1,4 +1,4 @@
-"""Recordings read back: the answers that `recordings.py` kept, from a file that anybody may have made."""
+"""Recordings read back: the answers that `recordings.py` kept, from an untrusted file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that are called before and after a module's `forward`, or with its gradients; how to take them away."""
+"""Functions that are called before and after a module's `forward`, or with its gradients, and their handles."""
 
 from __future__ import annotations
 

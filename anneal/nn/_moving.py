@@ -118,7 +118,7 @@ class Moved:
         return self.to("cpu")
 
     def cuda(self, device: Any = None) -> Self:
-        """Raise DeviceError, which says the device to write instead: there is no CUDA."""
+        """Raise DeviceError, which names the device to use instead: there is no CUDA."""
         return self.to("cuda")
 
 

@@ -142,7 +142,7 @@ class _ChannelNorm(Resettable):
         self.num_batches_tracked = Tensor(0) if tracked else None
 
     def reset_running_stats(self) -> None:
-        """Begin the running statistics anew: means of 0, variances of 1, no batches."""
+        """Reset the running statistics: means of 0, variances of 1, no batches."""
         for t, start in ((self.running_mean, 0.0), (self.running_var, 1.0), (self.num_batches_tracked, 0)):
             if t is not None:
                 t.assign(start)

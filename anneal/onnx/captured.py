@@ -53,7 +53,7 @@ class Captured:
         shapes: shapes of inputs in which sizes are Variables.
         fixed: further inputs, which follow from the file alone.
         key: what tells the graph's nodes from those of others, where results of nodes are kept.
-        inner: results stay as they are, and are nobody's own: they go on to other nodes.
+        inner: results stay as they are: they go on to other nodes.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ def _known(value: Any, values: Mapping[str, int]) -> Any:
 
 
 def own(value: Any) -> Any:
-    """A result as tensors and arrays of the caller's own: what is done to them in place is nobody else's."""
+    """A result as tensors and arrays of the caller's own: in-place changes of them affect nothing else."""
     if isinstance(value, list):
         return [own(v) for v in value]
     if isinstance(value, Map):

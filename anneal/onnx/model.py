@@ -198,7 +198,7 @@ class Model:
         return describe(self.program)
 
     def trace(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs by name as graphs that nobody has computed yet: for `anneal kernels`, and to go on from.
+        """The outputs by name as graphs that are not computed yet: for `anneal kernels`, and to go on from.
 
         Raises OnnxError as `run` does.
 

@@ -370,7 +370,7 @@ class Optimizer:
 
     def _known(self, numbering: Numbering) -> _New | dict[Tensor, UOp] | None:
         """Parameters and state, with the templates and lines of their new values; the values' nodes where these do not
-        follow from gradients, parameters, state and settings as they stand; None where nobody can say."""
+        follow from gradients, parameters, state and settings as they are; None if that is unknown."""
         inputs: list[Tensor] = []
         key: list[Any] = [
             type(self),

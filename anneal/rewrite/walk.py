@@ -75,7 +75,7 @@ def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
 
 
 def tell(walks: Callable[[], Iterable[dict[UOp, UOp]]]) -> None:
-    """Tell whoever listens (`rebuilt`) of another loop: `walks()`, asked for only then, maps nodes to their results."""
+    """Report another loop to listeners (`rebuilt`): `walks()`, asked for only then, maps nodes to their results."""
     if _WALKS.found is not None:
         _WALKS.found.extend(walks())
 

@@ -466,7 +466,7 @@ class Capture:
                 waiting[n] = waiting[-1]
 
     def _watch(self) -> None:
-        """Note the nodes of the state, and the references to each when nobody else uses them; the list is one too."""
+        """Note the nodes of the state, and the references to each when they have no other user; the list is one too."""
         self._nodes: list[UOp] = []
         self._references: list[int] = []
         for h in self._states:

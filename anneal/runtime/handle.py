@@ -231,7 +231,7 @@ class Handle:
 
     def _is_part(self) -> bool:
         """True if this tensor is a view of part of another's values. It stops being one, and forgets the other, where
-        torch has copied, or where nobody else can see that one.
+        torch has copied, or where that one has no other reference.
         """
         link = self._base
         if link is None:

@@ -88,7 +88,7 @@ def _nobody() -> None:
 class Written:
     """Memory that the kernels write and a tensor shows through the node `leaf`: state, or a result handed out.
 
-    `alone` and `flat_alone` are the references to `leaf` and to the BUFFER below it when nobody else uses them.
+    `alone` and `flat_alone` are the references to `leaf` and to the BUFFER below it when they have no other user.
     """
 
     __slots__ = ("alone", "flat", "flat_alone", "leaf", "ref", "storage")

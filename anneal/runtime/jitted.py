@@ -13,7 +13,7 @@ assigns (parameters, moments) are updated in place. Nothing stale is replayed:
 
 - another shape, dtype, device or structure of the arguments, or another value of an argument that is not a tensor, is
   captured on its own;
-- a tensor that the function reads and somebody reassigned meanwhile is read anew;
+- a tensor that the function reads is read again if it was reassigned meanwhile;
 - a lazy tensor that still needs a value about to be overwritten keeps a copy, and so does a result of an earlier call;
 - a tensor that was lazy when the function read it and was assigned since makes it capture again;
 - a replay has no graph. A call through which gradients may flow is not captured: it is given, or gives, a tensor that
@@ -359,7 +359,7 @@ class Jit(Generic[P, R]):
         return result
 
     def _watched(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function as it stands, as at the first call: of replays nobody could say which graph they compute."""
+        """Run the function uncaptured, as at the first call: the graph of a replay is unknown."""
         with recording(kept=False) as record:
             result = self._run(*args, **kwargs)
             results: list[Handle] = []

@@ -315,7 +315,7 @@ class Numbering:
 
     def _keep_graphs(self) -> None:
         """Give late tensors that want gradients their nodes, where a template might become the graph of a later leaf:
-        the node of a lazy leaf is another's once nobody has it (`Arena.fresh`)."""
+        the node of a lazy leaf is another's once it is unused (`Arena.fresh`)."""
         if here.context.tensors.lazy_leaves:
             for t in [t for r in self.tensors if (t := r()) is not None and t._wants]:
                 if (late := t.late) is not None and late.numbering is self:

@@ -2,7 +2,7 @@
 
 A loop's results go when the next round's take their places: a step of training leaves parameters and moments, and the
 step after it reads those and leaves others. `Round` is the memory of one round, with the nodes that show it. Once
-nobody else uses them, another round of the same launch gets them as they are: nothing is allocated, bound or made.
+they have no other user, another round of the same launch gets them as they are: nothing is allocated, bound or made.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ _PART = 16  # or this part of all
 
 
 class Round:
-    """The memory of the results of one round: `leaves` show `storages`. The device has it freed when it needs unused
-    memory.
+    """The memory of the results of one round: `leaves` show `storages`.
 
-    The device knows of it, and has it let go when it wants memory that nobody uses.
+    The device knows of it, and has it freed when it needs unused memory.
     """
 
     __slots__ = ("__weakref__", "_alone", "_held", "_writing", "leaves", "nbytes", "storages")
@@ -43,7 +42,7 @@ class Round:
         self._look()
 
     def _look(self) -> None:
-        """Count the references to what is held, which nobody else has yet."""
+        """Count the references to the held objects, which have no other user yet."""
         self._held: list[object] = [*self.leaves, *[_flat(u) for u in self.leaves], *self.storages]
         self._alone = list(map(getrefcount, self._held))
 
@@ -103,9 +102,9 @@ class Round:
 
 
 class Scratch:
-    """The memory for a launch's temporaries, one for all rounds. The device has it freed when it needs memory.
+    """The memory for a launch's temporaries, one for all rounds.
 
-    The device knows of it, and has it let go when it wants memory.
+    The device knows of it, and has it freed when it needs memory.
     """
 
     __slots__ = ("__weakref__", "_device", "_writing", "buffers", "nbytes")
@@ -197,7 +196,7 @@ class Run:
             return current
 
     def _next(self, device: AnyDevice) -> Round:
-        """A round to be written: one that nobody uses, or a new one."""
+        """A round to be written: an unused one, or a new one."""
         self._rounds = [r for r in self._rounds if r.storages]
         for r in self._rounds:
             if r.take():

@@ -1,4 +1,4 @@
-"""Donation: let an output take the memory of an input that nobody needs any more (a parameter's update in place)."""
+"""Donation: let an output take the memory of an input that is no longer needed (a parameter's update in place)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class GradFn:
 
     Args:
         u: the node.
-        graph: what is known of its graph, once somebody asks for `next_functions`.
+        graph: the facts about its graph, once `next_functions` is used.
     """
 
     __slots__ = ("_graph", "_name", "_node")

@@ -450,8 +450,7 @@ class Tensor(Handle):
         copy: bool = False,
     ) -> Tensor:
         """A copy on another device, of another dtype, or both; the tensor itself if nothing changes, or, with `copy`, a
-        `clone`. `non_blocking` is ignored. A copy on another device is a new leaf: gradients do not flow back between
-        devices.
+        `clone`. `non_blocking` is ignored.
 
         A copy on another device is a new leaf: gradients do not flow back between devices.
 

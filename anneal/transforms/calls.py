@@ -1,5 +1,4 @@
-"""Gradients by Python functions: of HOST_CALL nodes, and of results that a `Derivative` belongs to. Such a function
-gets the cotangents of all results of a call at once, so the walk collects them.
+"""Gradients by Python functions: of HOST_CALL nodes, and of results that a `Derivative` belongs to.
 
 Such a function gets the cotangents of all results of a call at once, so the walk collects them.
 """
@@ -30,7 +29,7 @@ class Derivative:
     """The derivative of one call by functions of Python; `name` is for messages.
 
     A result is `CUSTOM_DERIVATIVE(value, *inputs, *values, *saved, token)` with ("function", (its number, how many
-    inputs, how many values)). The token is memory that nobody reads: it has the Derivative, and what numbers memory
+    inputs, how many values)). The token is memory that is never read: it has the Derivative, and what numbers memory
     numbers calls with it.
     """
 

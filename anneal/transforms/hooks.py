@@ -112,10 +112,9 @@ def releasing(retain_graph: bool) -> Iterator[None]:
 @checked
 def register_hook(x: Tensor, hook: Any) -> RemovableHandle:
     """Call `hook(gradient)` each time that this tensor's gradient is taken; its result, if not None, replaces the
-    gradient. The gradient is that of this tensor, added up over all its uses. Raises GradientError for a tensor that
-    requires none.
+    gradient.
 
-    The gradient is that of this tensor, added up over all its uses. Raises GradientError for a tensor that wants none.
+    The gradient is that of this tensor, added up over all its uses. Raises GradientError if it requires none.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor([1.0, 2.0], requires_grad=True)
@@ -134,10 +133,9 @@ def register_hook(x: Tensor, hook: Any) -> RemovableHandle:
 
 @checked
 def register_post_accumulate_grad_hook(x: Tensor, hook: Any) -> RemovableHandle:
-    """Call `hook(tensor)` each time that `backward` has added to this leaf's `.grad`. Raises GradientError for a tensor
-    that is no leaf, or requires no gradient.
+    """Call `hook(tensor)` each time that `backward` has added to this leaf's `.grad`.
 
-    Raises GradientError for a tensor that is no leaf, or wants no gradient.
+    Raises GradientError for a tensor that is no leaf, or requires no gradient.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor([1.0], requires_grad=True)

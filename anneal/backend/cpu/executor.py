@@ -278,7 +278,7 @@ class CpuBatch(Batch[Array]):
 
 
 class CpuDevice(Device[Array]):
-    """NumPy on the host. Buffers are flat arrays; whoever holds the device's lock runs batches."""
+    """NumPy on the host. Buffers are flat arrays; the holder of the device's lock runs batches."""
 
     name = "cpu"
     survives_fork = True
@@ -353,7 +353,7 @@ class CpuDevice(Device[Array]):
         return found
 
     def empty_cache(self) -> None:
-        """Give back what nobody uses, scratch memory too: it is made again at the size that the next kernels need."""
+        """Give back unused memory, scratch memory too: it is made again at the size that the next kernels need."""
         with self.lock:
             super().empty_cache()
             self._bindings.clear()

@@ -109,7 +109,7 @@ class Workers:
 
 
 def _open(locks: Sequence[threading.Lock]) -> None:
-    """Let go on whoever waits for one of `locks`."""
+    """Release the threads that wait for one of `locks`."""
     for lock in locks:
         if lock.locked():
             with contextlib.suppress(RuntimeError):  # somebody was faster

@@ -166,7 +166,7 @@ class _Search:
         return self._verdict(start, pool[0], scratch)
 
     def _note_read(self, scratch: _Scratch) -> None:
-        """Candidates may store what they like where nobody reads it."""
+        """Candidates may store anything where it is not read."""
         marks = read_elements(self.sink)
         if marks is not None:
             program = self._pipeline(WebGpuProgram("marks", generate(marks, self.device.target, ())))
@@ -308,7 +308,7 @@ class _Scratch:
         return WebGpuBatch(self.device, [dispatch] * times, [program.name] * times, [use] * times)
 
     def values(self, program: WebGpuProgram) -> list[Array]:
-        """The contents that one run leaves in the parameters it writes, 0 where nobody reads them."""
+        """The contents that one run leaves in the parameters it writes, 0 where they are not read."""
         for slot in self.written:
             self.device.upload(self.buffers[slot], self.start[slot])
         self.batch(program, 1).run()

@@ -1,4 +1,4 @@
-"""Values in float64 with a bound on the error of whoever computes them in their own dtype.
+"""Values in float64 with a bound on the error of computing them in their own dtype.
 
 A `Bounded` says: a device that computes this by these ops, in any order of a sum, gets a number within `error` of
 `value`. The bound is the running one of Wilkinson and Peters (Higham, Accuracy and Stability of Numerical Algorithms,

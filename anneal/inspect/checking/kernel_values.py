@@ -27,7 +27,7 @@ _MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
 
 
 class Stored(NamedTuple):
-    """The result of one store at some points: the places in its memory, the values, and where anybody reads them."""
+    """The result of one store at some points: the places in its memory, the values, and a mask of those read."""
 
     store: UOp
     places: Array
@@ -143,7 +143,7 @@ class KernelValues:
         return self._value(a, frame), self._value(b, frame)
 
     def lives(self, store: UOp) -> Iterator[tuple[Array, Array]]:
-        """The places in memory of all that `store` writes, and which of them anybody reads, in pieces."""
+        """The places in memory that `store` writes, and a mask of those that are read, in pieces."""
         loops, extents, _ = self.points(store)
         dead = dead_side(store.src[2])
         condition = None if dead is None else store.src[2].src[0]

@@ -68,7 +68,7 @@ class _Held:
 
 @dataclass(slots=True)
 class Run:
-    """The state of a check of one launch; `lives` are the elements that anybody reads of the call's outputs."""
+    """The state of a check of one launch; `lives` are the elements of the call's outputs that are read."""
 
     sink: UOp
     number: int
@@ -211,7 +211,7 @@ def _beside_kernel(
     r: Run, n: int, call: Call, before: list[Array], after: list[Array], failed: list[Difference], note: list[str]
 ) -> tuple[list[Compared], list[tuple[Array, Array, Array]]]:
     """The comparison of each output with its kernel graph, and the expected values with their places. Notes which
-    elements anybody reads (None: all).
+    elements are read (None: all).
     """
     kernel = KernelValues(call.kernel.sink, before, r.execution.values)
     results: list[Compared] = []
@@ -266,7 +266,7 @@ def _once(index: Array, size: int) -> Array:
 
 
 def _lives(kernel: KernelValues, call: Call, slot: int, size: int) -> Array:
-    """The elements of an output that anybody reads."""
+    """The elements of an output that are read."""
     live = np.zeros(size, np.bool_)
     for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:
         for index, alive in kernel.lives(store):
@@ -377,7 +377,7 @@ def _expected(r: Run, n: int, w: Written, node: UOp, note: list[str]) -> tuple[A
 
 
 def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bounded:
-    """A value in memory, with what is expected where nobody reads it; anything, where that is not known."""
+    """A value in memory, with the expected one where it is not read; anything, if that is unknown."""
     live = live.reshape(-1)
     error = np.broadcast_to(anchor.error, anchor.value.shape)
     if expected is None:

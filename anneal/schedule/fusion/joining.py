@@ -128,7 +128,7 @@ class Joining(Groups):
         return True
 
     def take_pieces(self, g: Group) -> None:
-        """Let a concatenation take in what makes its pieces and is read by nobody else."""
+        """Let a concatenation take in the producers of its pieces that have no other reader."""
         kinds: set[object] = set()
         for pad in pieces_of(g.roots[0], self.materialised):
             p = self.owner.get(_origin(pad.src[0], self.materialised))

@@ -1,5 +1,5 @@
 """The obstacles between two kernels, in words: each names what holds for this producer and this reader, and what would
-have to be otherwise. `joining.py` decides; nothing here is called unless somebody asks (`refusals`).
+have to be otherwise. `joining.py` decides; nothing here is called except for a report (`refusals`).
 """
 
 from __future__ import annotations
