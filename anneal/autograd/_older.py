@@ -1,4 +1,4 @@
-"""torch's older names beside gradients."""
+"""torch's older names of gradient functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
 
 class set_detect_anomaly:
-    """torch's search for the first nan of a backward pass, a call or a block; here it warns that nothing is searched.
+    """torch's search for the first nan of a backward pass, as a call or a block; here it only warns.
 
     Args:
         mode: whether it is wanted. check_nan: ignored.

@@ -157,7 +157,7 @@ class Device(ABC, Generic[Buffer]):
                 out.append(self.alloc(size, dtype))
 
     def keep_idle(self, memory: Idle) -> None:
-        """Have memory let go when there is much of it and the pool has none; of very much the first that came go."""
+        """Keep memory for a later round, and free some if there is too much of it, oldest first."""
         with self.lock:
             self._idle.append(weakref.ref(memory))
             self._idle_bytes += memory.nbytes
@@ -177,7 +177,7 @@ class Device(ABC, Generic[Buffer]):
         return found
 
     def end_idle(self) -> bool:
-        """Have memory let go that was kept for a later round; whether there was any."""
+        """Free the memory that was kept for later rounds; True if there was any."""
         ended = [m.let_go() for m in self._look_at_idle()]
         self._look_at_idle()
         return any(ended)
@@ -241,7 +241,7 @@ class Device(ABC, Generic[Buffer]):
                     self.pool.give(kind, nbytes, buffer, self._in_use // 4, _OF_PEAK * self._peak)
 
     def memory(self) -> MemoryUse:
-        """The bytes in use, those kept for later use, and the most that were in use."""
+        """The bytes in use, the bytes kept for later use, and the peak of use."""
         from anneal.backend.memory import MemoryUse
 
         with self.lock:

@@ -189,7 +189,7 @@ class Distribution:
         return found
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of what is not above `value`."""
+        """The probability of a draw that is at most `value`."""
         return self._cdf(self._check_value(value))
 
     def icdf(self, value: Any) -> Tensor:

@@ -71,7 +71,7 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 def skipped() -> Iterator[None]:
     """A block in which parameters start as zeros that take neither time nor memory: for a model about to be loaded.
 
-    Other threads are not concerned.
+    Other threads are not affected.
 
     >>> with skipped():
     ...     normal((2,))
@@ -89,7 +89,7 @@ def blank() -> Iterator[None]:
     """A block in which parameters are ordinary memory, of zeros that are not written until they are read: for a model
     whose graph is inspected.
 
-    Other threads are not concerned.
+    Other threads are not affected.
 
     >>> with blank():
     ...     normal((2,))

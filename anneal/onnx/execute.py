@@ -189,7 +189,7 @@ class Run:
             )
 
     def measure(self, node: Node, values: list[Any], results: tuple[Any, ...]) -> None:
-        """Count what a node's sums and products go through."""
+        """Count the elements that a node's sums and products go through."""
         uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
         self.work += work_of(*uops)
         if self.work > self.elements * _WORK:
@@ -324,7 +324,7 @@ class Call:
         return n < len(self.node.outputs) and self.node.outputs[n] != ""
 
     def fail(self, message: str, fix: str = "") -> OnnxError:
-        """The error that says what is wrong here: `raise node.fail("...")`."""
+        """The error with this fault: `raise node.fail("...")`."""
         return self.node.fault(message, fix)
 
     def room(self, *shape: Any) -> None:

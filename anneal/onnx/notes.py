@@ -1,4 +1,4 @@
-"""The notes of runs: what is fixed, where the host was asked, and what may be captured."""
+"""The notes of runs: fixed values, host calls, and captures."""
 
 from __future__ import annotations
 

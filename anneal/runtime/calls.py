@@ -1,4 +1,4 @@
-"""Calls of the host in a graph: they are made first, between launches, and memory takes their place.
+"""Calls of the host in a graph: they run first, between launches, and memory takes their place.
 
 A call may find sizes: Variables without a value in the shapes of its results. What is computed after it has them bound.
 """
@@ -283,7 +283,7 @@ def _now(shape: tuple[Any, ...], values: Mapping[str, int]) -> tuple[Any, ...]:
 
 @contextmanager
 def released(*locks: Any) -> Iterator[None]:
-    """Within the block this thread has none of `locks`, as often as it took them: another may need them first.
+    """A block in which this thread releases `locks`, as often as it took them: another may need them first.
 
     Afterwards it takes them again, the last one first, which is the order in which a thread takes several.
     """

@@ -230,7 +230,7 @@ class Capture:
         if held is not None:
 
             def copy(arguments: list[Storage]) -> Handle:
-                """The result looks at state: later calls change that, and must not change this."""
+                """Note that the result shows state: later calls change that, and must not change this."""
                 own, now = Storage(held.storage.size, held.storage.dtype, device.name), self._now(shape)
                 own.buffer = copy_of(device, held.storage, needed(now))
                 return make(buffer_leaf(own, now), device.name)
@@ -309,7 +309,7 @@ class Capture:
     # -- how it is replayed ---------------------------------------------------------------------------------------
 
     def flag_changed(self) -> Failure | None:
-        """A tensor that was read or written and has another `requires_grad` now; None if all are as they were."""
+        """A tensor that was read or written and whose `requires_grad` has changed; None if all are as they were."""
         for r, wanted in self.wanting:
             if (t := r()) is not None and t._wants is not wanted:
                 return Failure(f"requires_grad of a tensor of shape {t.uop.shape}", str(wanted), str(not wanted))
@@ -426,7 +426,7 @@ class Capture:
         return bound_sizes(sizes, self.bound) if self.bound else sizes
 
     def close(self) -> None:
-        """Let go of the memory now: results and the capture know each other, and would wait for the collector."""
+        """Free the memory now: results and the capture refer to each other, and would wait for the collector."""
         with self.device.lock:
             for held in (
                 self.sources,

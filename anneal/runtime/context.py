@@ -129,7 +129,7 @@ class _Here(threading.local):
         self.begin(_PROCESS)
 
     def begin(self, context: Context) -> None:
-        """Everything as it is at first."""
+        """Set everything to its initial state."""
         self.context = context
         self.outer: dict[str, Any] | None = None  # the state to go back to when the context's block ends
         # modes
@@ -173,7 +173,7 @@ here = _Here()
 
 
 def cache_statistics() -> tuple[int, int]:
-    """The counts of realizes in this context that found their plan, and that had to make one."""
+    """The counts of realizes in this context that found their plan, and of those that made one."""
     return here.context.plans_found, here.context.plans_made
 
 
@@ -186,7 +186,7 @@ def compile_seconds() -> float:
 
 
 def outdate_captures(why: str) -> None:
-    """Have captured functions captured anew: something that they read has changed where no guard sees it.
+    """Make captured functions capture again: a value that they read has changed where no guard sees it.
 
     Args:
         why: the reason, as text.
@@ -198,7 +198,7 @@ def outdate_captures(why: str) -> None:
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
-    """Call `observer` with every step that this thread executes inside the block; it is not told of replays."""
+    """Call `observer` with every step that this thread executes inside the block, replays excepted."""
     here.observers.append(observer)
     try:
         yield
@@ -234,7 +234,7 @@ def set_default_device(device: str | None) -> None:
 
 
 def default_device() -> str:
-    """The device of tensors that name none: the last `set_default_device`, else ANNEAL_DEVICE, else "cpu".
+    """The device of tensors by default: the last `set_default_device`, else ANNEAL_DEVICE, else "cpu".
 
     >>> default_device()
     'cpu'

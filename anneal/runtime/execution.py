@@ -1,4 +1,4 @@
-"""Realize: from lazy graphs to memory. `plan_of` makes the plan alone, `tracing` collects what would run."""
+"""Realize: from lazy graphs to memory. `plan_of` makes only the plan, `tracing` collects the graphs that would run."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _tell(
 
 @contextmanager
 def tracing() -> Iterator[list[Handle]]:
-    """Within the block nothing runs: what would have been computed is collected, lazy as it is."""
+    """A block in which nothing runs: tensors that would have been computed are collected, still lazy."""
     noted: list[Handle] = []
     here.tracing.append(noted)
     try:
@@ -372,7 +372,7 @@ def values(tensors: Sequence[Handle]) -> list[Array]:
 
 
 def memory(device: str | None = None) -> MemoryReport:
-    """The memory of a device: bytes in use and cached, the peak, and who holds how much, by user's lines.
+    """The memory of a device: bytes in use and cached, the peak, and the holders of memory, by the user's lines.
 
     `device` is "cpu" or "webgpu"; None is the default device of this thread.
 

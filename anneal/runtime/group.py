@@ -61,7 +61,7 @@ class Group(ABC):
         return self._reduced(given, "sum") if self.rank == root else [np.zeros_like(a) for a in arrays]
 
     def check_rank(self, name: str, rank: int) -> None:
-        """Raise GroupError, in the words of the op `name`, unless `rank` is a participant's number."""
+        """Raise GroupError, with the op's `name`, unless `rank` is a participant's number."""
         if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < self.size:
             raise GroupError(f"{name}: root is a participant, a number from 0 to {self.size - 1}, not {rank!r}")
 

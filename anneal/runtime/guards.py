@@ -1,4 +1,4 @@
-"""Guards of a capture: what its function sees beside the arguments, so that a change of it is noticed.
+"""Guards of a capture: the values that its function uses beside the arguments, so that a change of one is noticed.
 
 Followed from the function's code: variables of its closure and defaults, globals, and the attributes it reaches from
 those and from `self` (`self.options.scale`), into the functions, methods and modules' `forward` that it finds there.
@@ -67,7 +67,9 @@ class Failure:
 
 
 class Guards:
-    """A picture of what `function` sees when it is called with these arguments; `failed()`: it looks otherwise now."""
+    """The values that `function` uses when it is called with these arguments; `failed()` compares them with the present
+    ones.
+    """
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> None:
         self._attributes: dict[tuple[int, str], tuple[Any, str, Any]] = {}

@@ -37,7 +37,7 @@ class _Identity:
 
 
 def key_of(function: Callable[..., Any]) -> Hashable:
-    """The key of a function that was given none: equal functions are one, and one that cannot be hashed is its own.
+    """The key of a function without a given one: equal functions are one, and one that cannot be hashed is its own.
 
     >>> import numpy as np
     >>> key_of(np.sort) == key_of(np.sort), key_of(lambda a: a) == key_of(lambda a: a)
@@ -75,7 +75,7 @@ class HostFunction:
         return [UOp(Op.HOST_CALL, dtype, src, (self, n)) for n, (_, dtype) in enumerate(self.results)]
 
     def arrays(self, given: Sequence[Array]) -> list[Array]:
-        """The results for these arrays. Raises ShapeError or DTypeError for one that is not as it was said to be.
+        """The results for these arrays. Raises ShapeError or DTypeError for one that is not as declared.
 
         Args:
             given: the arrays, in order.

@@ -1,4 +1,4 @@
-"""jit: capture what a function runs, and replay it without tracing again.
+"""Capture of a function's kernels, and their replay without tracing again: jit.
 
     @jit
     def step(x, y):
@@ -71,7 +71,7 @@ _REASONS = 32  # the last reasons for captures that a function keeps
 
 @dataclass(frozen=True, slots=True)
 class Recapture:
-    """The reason of a second capture of a function: a guard failed, or its arguments are of another kind."""
+    """The reason why a function was captured again: a guard failed, or its arguments are of another kind."""
 
     function: str
     cause: Failure
@@ -174,7 +174,7 @@ class Jit(Generic[P, R]):
         return "\n".join([name, *lines]) if lines else f"{name}: not called yet"
 
     def reset(self) -> None:
-        """Forget every capture, and give back its memory."""
+        """Drop every capture, and free its memory."""
         with BUILDING:
             for captured in self.captures.values():
                 if captured is not None:
@@ -539,8 +539,8 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """`jit` with torch's arguments: of a function one that is captured; a module compiles its own calls, and is given
-    back. Without a `model` it is a decorator.
+    """`jit` with torch's arguments: a function is captured; a module compiles its own calls, and is returned. Without a
+    `model` it is a decorator.
 
     Args:
         model: a function or a module.

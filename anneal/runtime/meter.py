@@ -368,7 +368,7 @@ class Meter:
         self._captures.clear()
 
     def disturb(self) -> None:
-        """Steps that are under way are not measured: something has come between that is not the program's."""
+        """Do not measure the steps under way: something outside the program has come between."""
         self._disturbed += 1
 
     # -- runs

@@ -1,4 +1,4 @@
-"""Checkpointing, under torch's names: what a block computes on the way is computed again for its gradient, not kept."""
+"""Checkpointing, under torch's names: values inside a block are computed again for its gradient, not kept."""
 
 from __future__ import annotations
 

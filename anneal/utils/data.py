@@ -1,6 +1,6 @@
 """Examples in batches, under torch's names: a `Dataset` has examples by number, a `DataLoader` makes batches of them.
 
-Orders come from the default generator of the host, keyed by `manual_seed`; they are others than torch's.
+Orders come from the default generator of the host, keyed by `manual_seed`; they differ from torch's.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Dataset(Generic[T_co]):
 
 
 class IterableDataset(Dataset[T_co]):
-    """Examples in a row: subclasses define `__iter__`.
+    """Examples in sequence: subclasses define `__iter__`.
 
     >>> class Three(IterableDataset[int]):
     ...     def __iter__(self):
@@ -82,7 +82,7 @@ class IterableDataset(Dataset[T_co]):
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
-    """The rows of tensors, which have as many each. Raises ShapeError if they do not.
+    """The rows of tensors of equally many rows. Raises ShapeError if the numbers differ.
 
     >>> TensorDataset(Tensor([[1.0], [2.0]]), Tensor([5, 6]))[1]
     (Tensor([2.], dtype=float32), Tensor(6, dtype=int32))
@@ -398,7 +398,7 @@ def get_worker_info() -> None:
 
 
 class DataLoader(Generic[T_co]):
-    """Batches of a data set's examples, in their order or with `shuffle` in another one each time.
+    """Batches of a data set's examples, in their order, or with `shuffle` in a new order each time.
 
     Args:
         dataset: examples by number, or in a row (`IterableDataset`). batch_size: examples a batch; None gives each

@@ -44,7 +44,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Finding:
-    """A difference with what it takes to show it again: the call, its program and what it read."""
+    """A difference, with everything to show it again: the call, its program and the values that it read."""
 
     difference: Difference
     call: Call

@@ -11,8 +11,8 @@ __all__ = ["CheckedKernel", "Difference", "GradientCheck", "NotFinite", "Report"
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A rule that changed what a node says: its text, its place, the pass, an example of both sides, and the user's
-    lines of the nodes that it met.
+    """A rule that changed a node's value: its text, its place, the pass, an example of both sides, and the user's lines
+    of the nodes that it met.
     """
 
     rule: str

@@ -57,7 +57,7 @@ class Replayed:
 
 
 def repro_of(finding: Finding, file: IO[bytes]) -> None:
-    """Write what it takes to show a difference again.
+    """Write a file that shows a difference again.
 
     Args:
         finding: the difference.

@@ -1,4 +1,4 @@
-"""Attention and what goes with it: rotary positions, linear attention, attention with functions of its scores."""
+"""Attention and related operators: rotary positions, linear attention, attention with functions of its scores."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def tensor_scatter(
 
 @op("NonZero", raw=True)
 def nonzero(node: Call, x: Value) -> Array:
-    """The positions of what is not 0, a row for each axis: none for a scalar."""
+    """The positions of elements that are not 0, a row for each axis: none for a scalar."""
     array = node.host(x)
     found = np.nonzero(np.atleast_1d(array))
     return np.array(found[: array.ndim], np.int64).reshape(array.ndim, len(found[0]))

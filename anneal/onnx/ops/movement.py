@@ -1,4 +1,4 @@
-"""Operators that move elements or say where they are: shapes, slices, joins, borders."""
+"""Operators that move elements or give their places: shapes, slices, joins, borders."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def reshape(node: Call, x: Value, shape: Array, *, allowzero: int = 0) -> Value:
 
 @op("Flatten", host=True)
 def flatten(node: Call, x: Value, *, axis: int) -> Value:
-    """A matrix: the axes before `axis`, which may be negative since version 11, and those from it on."""
+    """A matrix: the axes before `axis` (which may be negative since version 11), and the others."""
     first = axis + x.ndim if axis < 0 else axis
     if not 0 <= first <= x.ndim:
         raise node.fail(f"axis {axis} of a value of {x.ndim} axes")

@@ -126,7 +126,7 @@ def convolved(node: Call, x: Tensor, weight: Tensor, bias: Tensor | None, w: Win
 
 
 def kernel_of(node: Call, weight: Tensor, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
-    """The sizes of the kernel, which the attribute, where it is given, only says again."""
+    """The sizes of the kernel; the attribute, if given, must agree."""
     kernel = tuple(weight.shape[2:])
     if kernel_shape and tuple(kernel_shape) != kernel:
         raise node.fail(f"kernel_shape {tuple(kernel_shape)} is not that of the weight {tuple(weight.shape)}")
