@@ -244,7 +244,7 @@ def kept_outside(x: Tensor) -> Any:
     ("program", "error", "message"),
     [
         (both, ShapeError, "host_call of nonzero: Variable n is [23], and another call of this program found [23]"),
-        (needs_itself, ShapeError, "among the Variables n is one that the call needs"),
+        (needs_itself, ShapeError, "a call that finds one of the Variables n also needs it"),
         (lambda x: host_call(np.sort, ((Variable("n", 0, 2) * 2,), "float32"), x), ShapeError, "a size is n alone"),
         (lambda x: host_call(np.sort, ((Variable("n", 0, 2),), "float32"), x).realize(), ShapeError, "result 0 has 4"),
         (

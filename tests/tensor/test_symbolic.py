@@ -448,7 +448,7 @@ def test_a_variable_beside_the_arguments(device: str) -> None:
         return x[:, :a].sum() + x[:, :fixed].sum()
 
     both(n.bind(3))
-    with pytest.raises((JitError, ShapeError), match="argument of a jit function and bound beside it"):
+    with pytest.raises((JitError, ShapeError), match="argument of a jit function and is also bound"):
         both(n.bind(3))
 
     @jit
