@@ -59,7 +59,7 @@ class autocast(ContextDecorator):
         else:
             raise DTypeError(
                 f"autocast: casting single ops to {kind.name} is not supported: give enabled=False, or cast the model "
-                f"and its input by .to({kind.name!r}); the optimiser then keeps a copy in float32"
+                f"and its input, model.to({kind.name!r}); the optimiser then keeps a copy in float32"
             )
 
     def __enter__(self) -> autocast:
