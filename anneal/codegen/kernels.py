@@ -73,7 +73,7 @@ class Body:
 
     @property
     def synchronises(self) -> bool:
-        """Whether its threads wait for each other."""
+        """True if its threads wait for each other."""
         return bool(self.text.shared) or self.launch.group > 1
 
 

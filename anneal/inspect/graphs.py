@@ -79,7 +79,8 @@ class Node:
 
 
 def step_graph(model: str, training: Steps) -> StepGraph:
-    """One more step of a training run, not run. Afterwards its tensors wait for values that nobody computes.
+    """The graph of one more training step, which is not run. Afterwards the model's tensors wait for values that nobody
+    computes.
 
     Args:
         model: the training run.

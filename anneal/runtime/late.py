@@ -96,7 +96,7 @@ WITH_CODES.append(forget)
 
 @dataclass(slots=True)
 class _Entry:
-    """What a call gave: tensors of these templates, by the classmethod that makes them, or one of its arguments."""
+    """The result of a call: tensors of these templates, by the classmethod that makes them, or one of its arguments."""
 
     one: tuple[Any, ...] | None  # the result of a call that gives a new tensor, and changes nothing
     results: list[tuple[Any, ...]]  # (class, template, requires_grad), or (number of an argument,)
@@ -111,7 +111,7 @@ class _Entry:
 
 
 def _make_room() -> None:
-    """Of large templates fewer calls are remembered."""
+    """Forget old calls if templates are many: of large ones fewer calls are remembered."""
     if templates_are_many():
         _calls.turn()
 
@@ -235,7 +235,7 @@ def call(
 
 
 def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
-    """Whether no tensor that the call changes is a view of another, which would change too."""
+    """True if no tensor that the call changes is a view of another, which would change too."""
     return all(flags is None or not tensors[i]._is_part() for i, _, flags in entry.changed)
 
 
@@ -312,7 +312,7 @@ def _unknown(n: Numbering, run: Callable[..., Any], args: tuple[Any, ...], optio
 
 
 def _hold(n: Numbering, entry: _Entry) -> bool:
-    """Whether the values that the host has pass the looks that the call takes at them."""
+    """True if the values that the host has pass the checks that the call makes of them."""
     try:
         for look, template, further in entry.checks:
             look(further[0], n.node(template), *further[1:])
@@ -407,7 +407,7 @@ def _described(
             found.append((same[0],))
             continue
         if not _is_new(each):
-            return "gives something other than new tensors"
+            return "returns something other than new tensors"
         if of_many and _viewed(each.uop) in map(_viewed, given):
             return _VIEW
         template = n.learn(each.uop)
@@ -435,7 +435,7 @@ def _changed(
 
 
 def _is_new(x: Any) -> bool:
-    """Whether something is a tensor as an op gives it."""
+    """True if the argument is a tensor as an op gives it."""
     return isinstance(x, Handle) and x.late is None and x._is_plain()
 
 
@@ -447,7 +447,7 @@ def _viewed(u: UOp) -> UOp:
 
 
 def _nest(result: Any, items: list[Any]) -> Callable[[Iterator[Any]], Any] | None:
-    """What makes such a result of its items, which it adds to a list; None for one that is an item itself."""
+    """The function that builds such a result from its items, which it adds to a list; None for an item itself."""
     if not isinstance(result, (tuple, list)):
         items.append(result)
         return None
@@ -501,7 +501,7 @@ def composite(
     effects = here.effects
     begun = time.perf_counter()
     computed = _plainly(compute, (), {})
-    n.missed(begun, "backward or an optimiser's step was not taken of such a graph before")
+    n.missed(begun, "backward or an optimiser's step was not called on such a graph before")
     if computed is None or here.effects != effects or here.numbering() is not n:
         return None
     nodes, extra = computed

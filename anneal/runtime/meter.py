@@ -86,7 +86,7 @@ def said(seconds: float) -> str:
 
 
 def differ(a: float, b: float) -> bool:
-    """Whether two times differ by more than FAR of the larger."""
+    """True if two times differ by more than FAR of the larger."""
     return abs(a - b) > FAR * max(a, b)
 
 
@@ -118,7 +118,9 @@ class Times:
     launches: int
 
     def reasons(self) -> list[str]:
-        """One sentence for each of the sums that do not agree, or are of too few runs; none where all agree."""
+        """The reasons why sums cannot be told, one sentence each: they do not agree, or have too few runs; none if all
+        agree.
+        """
         found = []
         if self.runs == 1:
             found.append("it ran once: a first run also gets memory, and is slower than later ones")
@@ -159,7 +161,7 @@ class Times:
         return f"{both}: the {timed.count} runs in which kernels were timed took {timed}, all {run.count} {run}"
 
     def summary(self) -> dict[str, Any]:
-        """All but the single kernels, as JSON has it."""
+        """The measurement without single kernels, ready for JSON."""
         found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("each", "share")}
         made = {k: dataclasses.asdict(v) if isinstance(v, Spread) else v for k, v in found.items()}
         return {**made, "reasons": self.reasons()}
@@ -324,7 +326,7 @@ class Meter:
     # -- graphs
 
     def knows(self, plan: Plan) -> bool:
-        """Whether a plan's graph was shown.
+        """True if a plan's graph was shown.
 
         Args:
             plan: the plan.
@@ -332,7 +334,7 @@ class Meter:
         return plan in self._known
 
     def asks_for(self, captured: object, plans: Sequence[Plan]) -> bool:
-        """Whether a captured function has to run as it stands, once: a graph of it was not shown yet.
+        """True if a captured function has to run its Python once, because no graph of it was shown yet.
 
         Args:
             captured: the capture.
@@ -366,7 +368,7 @@ class Meter:
         self._captures.clear()
 
     def disturb(self) -> None:
-        """Steps that are under way are not measured: something has come between that is not the program's."""
+        """Do not measure the steps under way: something outside the program has come between."""
         self._disturbed += 1
 
     # -- runs
@@ -439,7 +441,7 @@ class Meter:
         self._launched += took
 
     def stop(self) -> None:
-        """Nothing is measured from here on."""
+        """Stop measuring."""
         self._end = self._end or _delays()
 
     def waited(self) -> float:

@@ -113,7 +113,7 @@ class Builder:
 
     @property
     def track(self) -> bool:
-        """Whether the nodes that this thread makes note the user's line."""
+        """A setting: the nodes that this thread makes note the user's line."""
         return self._here.track
 
     @track.setter

@@ -484,4 +484,4 @@ def test_every_command_notices_a_wrong_variable(
             assert outcome.code == 0
             continue
         assert (outcome.code, outcome.out) == (2, ""), name
-        assert outcome.err == "error: ANNEAL_OFFLINE='yes' is not a right value; use one of: 0, 1\n"
+        assert outcome.err == "error: ANNEAL_OFFLINE='yes' is not a valid value; use one of: 0, 1\n"

@@ -72,7 +72,7 @@ def test_an_adapter_that_is_not_there() -> None:
 def test_a_wrong_environment_variable() -> None:
     outcome = run_process("train", "mlp", "--steps", "1", ANNEAL_DEVICE="gpu")
     assert outcome.code == 2
-    assert outcome.err.strip() == "error: ANNEAL_DEVICE='gpu' is not a right value; use one of: auto, cpu, webgpu"
+    assert outcome.err.strip() == "error: ANNEAL_DEVICE='gpu' is not a valid value; use one of: auto, cpu, webgpu"
 
 
 def test_a_missing_data_file(
