@@ -241,9 +241,7 @@ def _renamed(error: UserError, name: str) -> None:
 
 
 def checked(function: F, name: str = "") -> F:
-    """The function with a check of its arguments before it runs, and its name (a class's, for `__init__`) in its
-    errors.
-    """
+    """The function with a check of its arguments, and its name (a class's, for `__init__`) in its errors."""
     # From the code object: inspect.signature takes 0.1 ms, and there are hundreds of ops to import.
     inner: Any = inspect.unwrap(function)
     code, annotations = inner.__code__, inner.__annotations__

@@ -1,4 +1,4 @@
-"""What the inspecting child runs: a question on each line of stdin, an answer for each on stdout.
+"""The loop of the inspecting child: a question on each line of stdin, an answer for each on stdout.
 
     {"ask": "kernels", "model": "nanogpt", "step": true, "device": "auto"}
     200 18347

@@ -1,4 +1,4 @@
-"""What the page may have run, as command lines of anneal's: every value is checked, and none of them is a path."""
+"""The command lines of anneal that the page may ask for: every value is checked, and none of them is a path."""
 
 from __future__ import annotations
 

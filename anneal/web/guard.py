@@ -1,4 +1,4 @@
-"""Who may ask: the host and the origin of every request, the token, and what a browser may do with the answers.
+"""The check of every request: its host and origin, the token, and what a browser may do with the answers.
 
 A page of another site can make a browser send requests here, and its name can be made to mean 127.0.0.1 (DNS
 rebinding); so a request must name a host that is ours, and come from a page of ours. Other users of this machine can
@@ -63,7 +63,7 @@ class Key:
         return _same(said, self.token)
 
     def opens(self, said: str) -> bool:
-        """Whether this is the word, which opens nothing from then on."""
+        """True for the word, which opens nothing from then on."""
         found = bool(self.word) and _same(said, self.word)
         if found and not self.always:
             self.word = ""

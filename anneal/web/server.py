@@ -67,7 +67,7 @@ FLAGS, NUMBERS, WORDS = ("step",), ("kernel", "batch", "line", "plan"), ("model"
 
 @dataclass(slots=True)
 class Studio:
-    """What the server has: a folder in which there is runs/, the key, and the children."""
+    """The state of the server: a folder in which there is runs/, the key, and the children."""
 
     where: Path
     key: Key
@@ -190,7 +190,7 @@ async def _static(request: Request) -> Response:
 
 
 async def _session(request: Request) -> Response:
-    """What the page needs at first; the token is for pages of ours, which alone can read this."""
+    """The first answer that the page needs; the token is for pages of ours, which alone can read this."""
     studio = _studio(request)
     return _json(
         {
@@ -267,7 +267,7 @@ def _strange(question: dict[str, Any], studio: Studio) -> str:
 
 
 async def _doctor(request: Request) -> Response:
-    """What `anneal doctor --json` prints, by a process of its own: a driver may take that process with it."""
+    """The output of `anneal doctor --json`, from a process of its own: a driver may take that process with it."""
     from anneal.web.doctor import doctor
 
     return _json(await doctor(), request)

@@ -189,7 +189,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _is_studio(host: str, port: int) -> bool:
-    """Whether what answers there is a studio."""
+    """True if a studio answers there."""
     from http.client import HTTPConnection, HTTPException
 
     asked = HTTPConnection(host, port, timeout=0.5)

@@ -145,7 +145,7 @@ class Uploads:
 
 
 def packed_kind(place: Path) -> str:
-    """What is in a .zip file. Raises Refused for one that is neither a run nor a recording."""
+    """The kind of content of a .zip file. Raises Refused for one that is neither a run nor a recording."""
     try:
         with zipfile.ZipFile(place) as packed:
             names = packed.namelist()
