@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import posixpath
 import re
@@ -185,7 +186,7 @@ def _runtime(home: str) -> Any:
 
 
 def notebook(path: Path) -> str:
-    """A notebook as Markdown: its text, its code, and the text and pictures that it printed."""
+    """A notebook as Markdown: its text, its code, and the text and pictures that it shows."""
     out = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
@@ -195,9 +196,16 @@ def notebook(path: Path) -> str:
         out.append(f"```python\n{source}\n```")
         for printed in cell["outputs"]:
             data = printed.get("data", {})
-            if "image/png" in data:
-                out.append(f"![what the cell shows](data:image/png;base64,{''.join(data['image/png']).strip()})")
+            if "image/svg+xml" in data:
+                out.append(_drawn("".join(data["image/svg+xml"])))
             else:
                 text = "".join(printed.get("text") or data.get("text/plain", ""))
                 out.append(f"```text\n{text.rstrip()}\n```")
     return "\n\n".join(out)
+
+
+def _drawn(svg: str) -> str:
+    """A picture, whose title is what is read out in its place."""
+    title = re.search("<title>(.*?)</title>", svg)
+    assert title, "a picture without a title"
+    return f"![{title[1]}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
