@@ -36,7 +36,7 @@ BOOSTS = {
     "guides/": 8, "howto/": 8, "first-hour": 8, "coming-from": 8, "faq": 6, "limitations": 8, "gallery": 3,
     "notebooks/": 2, "reference/anneal/": 2, "reference/": 1, "internals/": 0.5, "changelog": 0.3, "reading": 0.3, "decisions/": 0.2,
 }  # fmt: skip
-LINK = re.compile(r"(\]\()(?!https?://|#|mailto:)([^)\s#]+)(#[^)\s]*)?(\))")
+LINK = re.compile(r"(\]\()(?!https?://|#|mailto:|data:)([^)\s#]+)(#[^)\s]*)?(\))")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
