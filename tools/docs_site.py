@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +82,29 @@ def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files:
     """Links that are right in the repository become right on the site; what is not on the site is in the repository."""
     uri = page.file.src_uri
     page.meta.setdefault("search", {"boost": next((b for begins, b in BOOSTS.items() if uri.startswith(begins)), 1)})
-    origin = next((name for name, place in OUTSIDE.items() if place == uri), f"docs/{uri}")
+    origin = _origin(uri)
+    page.edit_url = f"{config.extra['repository']}/edit/main/{origin}"
     blocks = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     for n in range(0, len(blocks), 2):
         blocks[n] = LINK.sub(
             lambda found: f"{found[1]}{_moved(found[2], origin, uri, config)}{found[3] or ''}{found[4]}", blocks[n]
         )
     return "".join(blocks)
+
+
+def _origin(uri: str) -> str:
+    """The file of the repository that a page is made of."""
+    if uri.startswith("notebooks/"):
+        return f"docs/{uri.removesuffix('.md')}.ipynb"
+    if uri.startswith("reference/"):
+        return Path(sys.modules[_modules()[uri]].__file__ or "").relative_to(ROOT).as_posix()
+    return next((name for name, place in OUTSIDE.items() if place == uri), f"docs/{uri}")
+
+
+@functools.cache
+def _modules() -> dict[str, str]:
+    """The module that each page of the reference documents."""
+    return {page.uri: page.module for page in pages()} | {"reference/tensor-class.md": "anneal.tensor._tensor"}
 
 
 def _moved(target: str, origin: str, uri: str, config: MkDocsConfig) -> str:

@@ -143,13 +143,20 @@ class _Page(HTMLParser):
         self.ids: set[str] = set()
         self.links: list[str] = []
         self.loads: list[str] = []
+        self.unsaid: list[str] = []  # pictures without a text in their place
+        self.edits: list[str] = []
+        self.neighbours: list[str] = []  # the pages before and after
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         self.ids |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "img" and not given.get("alt"):
+            self.unsaid.append(given.get("src", "")[:80])
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
+            self.edits += [given["href"]] if given.get("rel") == "edit" else []
+            self.neighbours += [given["href"]] if "md-footer__link" in given.get("class", "") else []
         elif tag in ("script", "img", "iframe", "source") and "src" in given:
             self.loads.append(given["src"])
         elif tag == "link" and given.get("rel") in ("stylesheet", "icon", "preload"):
@@ -175,6 +182,16 @@ def test_the_site_is_whole(site: Path) -> None:
     # Nothing is fetched from elsewhere: no font, script, style or picture.
     loads = {load for page in found.values() for load in page.loads if not load.startswith("data:")}
     assert [load for load in loads if urlsplit(load).netloc] == []
+    missing = [
+        f"{path}: {load}" for path, page in found.items() for load in page.loads if _dead(path, load, found, site)
+    ]
+    assert [load for load in missing if ": data:" not in load] == []
+    assert {path: page.unsaid for path, page in found.items() if page.unsaid} == {}
+    # Each page leads to the file that it is made of, and to the pages beside it. (A view of the studio is no page.)
+    for path in set(found) - {"studio/kernels.html"}:
+        (edit,) = found[path].edits
+        assert (ROOT / edit.partition("/edit/main/")[2]).is_file(), (path, edit)
+        assert found[path].neighbours, path
     # A name is documented once, under its own heading.
     ids = Counter(name for page in found.values() for name in page.ids)
     assert [home for home in documented() if ids[home] != 1] == []
@@ -263,6 +280,24 @@ FIND = """async (queries) => {
   worker.terminate();
   return out;
 }"""
+
+
+@pytest.mark.ci
+def test_blocks_of_code_are_copied_as_they_stand(shown: tuple[Any, str]) -> None:
+    context, address = shown
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
+    page = context.new_page()
+    for path in ("index.html", "first-hour.html", "reference/anneal/reduce.html", "notebooks/training.html"):
+        page.goto(f"{address}/{path}")
+        page.wait_for_selector(".md-code__button")
+        assert page.locator("pre > code").count() == page.locator("pre .md-code__button").count() > 0, path
+        page.locator("pre .md-code__button").first.click()
+        page.wait_for_function("navigator.clipboard.readText().then(text => text.length > 0)")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied.strip() == page.locator("pre > code").first.inner_text().strip(), path
+    page.goto(f"{address}/index.html")
+    assert "pip install git+https://github.com/anneal-compiler/anneal" in page.locator("pre > code").first.inner_text()
+    page.close()
 
 
 @pytest.mark.ci
