@@ -1,6 +1,6 @@
 """The pictures of the studio in the documents, and the page of the gallery that is one of its views.
 
-python -m tools.pictures                  all of them, into docs/studio, in about two minutes
+python -m tools.pictures                  all of them, into docs/studio, in two or three minutes
 python -m tools.pictures train history    only these
 
 A studio of its own runs in a temporary folder, and what is shown there was really run: two trainings, a check, times of
@@ -166,6 +166,11 @@ def _reduction(page: Any) -> None:
     page.wait_for_selector(".inspector dl")
 
 
+def _second(page: Any) -> None:
+    page.locator("button.token").nth(1).click()
+    page.wait_for_selector(".likely")
+
+
 def _listing(page: Any) -> None:
     """The text of the kernel at the top, below the bar of the page."""
     page.evaluate("document.querySelector('.origin').closest('section').scrollIntoView(); scrollBy(0, -72)")
@@ -199,7 +204,7 @@ PICTURES = {
     "doctor": Picture(lambda s: f"/d?cpu={s.numerics}", "main table"),
     "train": Picture(lambda s: f"/t/makemore-mlp?job={s.second['id']}", ".plot canvas", _steps(400)),
     "train-light": Picture(lambda s: f"/t/makemore-mlp?job={s.second['id']}", ".plot canvas", _steps(500), "light"),
-    "generate": Picture(lambda s: f"/g/makemore-mlp?job={s.text}&token=1", ".likely"),
+    "generate": Picture(lambda s: f"/g/makemore-mlp?job={s.text}", "button.token", _second),
     "history": Picture(_history, ".plot canvas", lambda page: page.evaluate("scrollTo(0, 0)")),
     "home": Picture(_home, ".device"),
 }
