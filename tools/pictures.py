@@ -120,6 +120,12 @@ class Studio:
         return self.ask("/api/jobs", {**RUN, "lr": 0.02})
 
     @functools.cached_property
+    def others(self) -> list[Any]:
+        """Two shorter runs, with settings of their own."""
+        settings = ({"lr": 0.1, "seed": 2}, {"lr": 0.01, "seed": 3})
+        return [self.ended(self.ask("/api/jobs", {**RUN, "steps": 400, **some})) for some in settings]
+
+    @functools.cached_property
     def script(self) -> str:
         (job,) = (j for j in self.ask()["jobs"] if j["kind"] == "script")
         return str(self.ended(job)["id"])
@@ -148,8 +154,12 @@ def _home(s: Studio) -> str:
 
 
 def _history(s: Studio) -> str:
-    runs = [str(job["run"]) for job in (s.ended(s.first), s.ended(s.second))]
-    return f"/r/{runs[1]}?with={runs[0]}&runs={'%20'.join(runs)}"
+    return f"/r/{s.ended(s.second)['run']}?with={s.first['run']}"
+
+
+def _overlay(s: Studio) -> str:
+    runs = [str(job["run"]) for job in (s.first, s.ended(s.second), *s.others)]
+    return f"/o?runs={'+'.join(runs)}&x=log&y=log"
 
 
 def _steps(least: int) -> Callable[[Any], None]:
@@ -206,6 +216,7 @@ PICTURES = {
     "train-light": Picture(lambda s: f"/t/makemore-mlp?job={s.second['id']}", ".plot canvas", _steps(500), "light"),
     "generate": Picture(lambda s: f"/g/makemore-mlp?job={s.text}", "button.token", _second),
     "history": Picture(_history, ".plot canvas", lambda page: page.evaluate("scrollTo(0, 0)")),
+    "overlay": Picture(_overlay, ".plot canvas"),
     "home": Picture(_home, ".device"),
 }
 
