@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
 from typing import Any, ClassVar
 
 from anneal.errors import CompilerError
@@ -380,19 +381,24 @@ class Arena(Builder):
         if origin is not None:
             d.provenance = origin
         elif here.track:
-            f = sys._getframe(1)
+            f: FrameType | None = sys._getframe(1)
             function = None
-            while f.f_back is not None:
+            while f is not None:
                 code = f.f_code
                 kind = KINDS.get(id(code))
                 if kind is None:
                     kind = kind_of(f)
                 if kind != 1:
                     if not kind:
+                        d.provenance = (here.phase, code, f.f_lineno, here.path, function)
+                        break
+                    if kind == 3:
+                        f = None
                         break
                     function = code
                 f = f.f_back
-            d.provenance = (here.phase, f.f_code, f.f_lineno, here.path, function)
+            if f is None:
+                d.provenance = (here.phase, None, 0, here.path, function)
         else:
             d.provenance = here.origin
         d.__class__ = UOp  # type: ignore[assignment]
