@@ -118,7 +118,7 @@ def run_resnet9(
     ] = 1,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", metavar="FILE", help="Where the pictures are written as PNG: resnet9.png."),
+        typer.Option("--picture", metavar="FILE.png", help="Write the pictures to this file."),
     ] = None,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
@@ -129,5 +129,5 @@ def run_resnet9(
     """Name the pictures of CIFAR-10's test set, or shapes where that cannot be had."""
     from anneal.cli._run import resnet9
 
-    name, place = device.value if device else None, picture or Path("resnet9.png")
-    resnet9(weights, count, seed, place, device=name, adapter=adapter, download=download, as_json=as_json)
+    name = device.value if device else None
+    resnet9(weights, count, seed, picture, device=name, adapter=adapter, download=download, as_json=as_json)

@@ -52,7 +52,7 @@ def train(
     start: Start = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", metavar="FILE", help="Where a model that makes pictures writes its PNG: MODEL.png."),
+        typer.Option("--picture", metavar="FILE.png", help="Write the picture that the model makes to this file."),
     ] = None,
     model_dir: Annotated[
         Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: start from this checkpoint.")
