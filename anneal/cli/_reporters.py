@@ -159,7 +159,12 @@ class JsonLines:
         )  # fmt: skip
 
     def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
-        self.line(event="sample", step=progress.count, sample=sample, picture=str(picture.path) if picture and picture.path else None)
+        self.line(
+            event="sample",
+            step=progress.count,
+            sample=sample,
+            picture=str(picture.path) if picture and picture.path else None,
+        )
 
     def ended(self, progress: Progress) -> None:
         """Nothing to say."""

@@ -106,7 +106,7 @@ def resnet9(
     download: bool,
     as_json: bool,
 ) -> None:
-    """Name test pictures, print what came out, and show the first of them; write them to `picture`, if that is given."""
+    """Classify test pictures, print what came out, and show the first; write them to `picture`, if that is given."""
     from anneal.training import downloads, png
 
     if picture is not None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -47,6 +50,29 @@ print(run(["train", "mlp", "--steps", "0"]), run(["train", "mlp", "--steps", "ma
 
 def test_every_command_has_a_file() -> None:
     assert {f.stem for f in (ROOT / "anneal" / "cli" / "commands").glob("[a-z]*.py")} == set(COMMANDS)
+
+
+def options(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every option and argument of a command and of those below it."""
+    for p in command.params:
+        yield f"{name} {(p.opts or [p.name])[0]}", p
+    for below, c in getattr(command, "commands", {}).items():
+        yield from options(c, f"{name} {below}")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained_in_one_style(name: str) -> None:
+    """A sentence each; a value is named as a value (N, FILE), not by the type that Python has for it."""
+    command = typer.main.get_command(importlib.import_module(f"anneal.cli.commands.{name}").app)
+    for at, p in options(command, name):
+        said = p.help or ""
+        assert re.fullmatch(r"[A-Z-].*\.|gpt2: .*\.", said), (at, said)
+        assert not re.search(r"wilder|tamer|likely|chance|speaks|whose fusion|learnt|of such", said), (at, said)
+        if p.opts[0].startswith("-") and not p.is_flag and p.opts != ["--device"]:  # whose choices are listed
+            assert p.metavar, at
+    flags = {p.opts[0] for _, p in options(command, name)}
+    reporting = name not in ("web", "viz")  # which serve until they are stopped
+    assert ({"--quiet", "--json"} <= flags) == reporting
 
 
 @pytest.mark.parametrize("name", COMMANDS)
