@@ -263,8 +263,12 @@ def test_times_are_shown_as_they_were_measured(page: Any, studio: tuple[str, Pat
     summary["times"] = {**summary["times"], **spreads, "runs": 20, "total": 0.05, "reasons": [why]}
     with zipfile.ZipFile(r.save(tmp_path / "r.zip")) as old, zipfile.ZipFile(tmp_path / "loop.zip", "w") as new:
         for name in old.namelist():
-            changed = name == "recording.json"
-            new.writestr(name, json.dumps({**r.summary(), "plans": [summary]}) if changed else old.read(name))
+            found = json.loads(old.read(name))
+            if name == "recording.json":
+                found = {**r.summary(), "plans": [summary]}
+            if name == "0/kernels.json":
+                found["times"]["times"]["parts"] = {"kernels": 0.602, "between kernels": 0.381}
+            new.writestr(name, json.dumps(found))
     page.goto(studio[0] + "/")
     page.wait_for_selector("input[type=file]", state="attached")
     data = {"name": "loop.zip", "mimeType": "", "buffer": (tmp_path / "loop.zip").read_bytes()}
@@ -276,6 +280,10 @@ def test_times_are_shown_as_they_were_measured(page: Any, studio: tuple[str, Pat
     for part in ("2.00 ms 1.00 ms to 4.00 ms", "5.00 ms 2.50 ms to 10.00 ms", "50.00 ms", why):
         assert part in said
     assert "40.00 ms" not in said, "20 runs of the median"
+    page.click("a[aria-label='1 kernel of plan 0']")
+    page.wait_for_selector(".whence")
+    assert page.inner_text(".whence").split()[-12:] == "kernels 60 % of a step between kernels 38 % of a step".split()
+    page.go_back()
     page.click("tbody a.strong")
     page.wait_for_selector("svg g.box")
 
