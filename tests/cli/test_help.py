@@ -35,10 +35,12 @@ except SystemExit:
 
 
 def test_values_that_are_as_they_should_be_import_no_converter() -> None:
-    """A text, a path that was left out and a flag need no pydantic, which newer typers convert by; a number does."""
+    """A text, a path, a flag and a number that was left out need no pydantic, which newer typers convert by; a number
+    does."""
     code = """import sys
 from anneal.cli._app import run
 print(run(["web", "elsewhere", "--no-open"]), run(["kernels", "nothing"]), run(["doctor", "--help"]) and "")
+assert [run(["graph", "nothing"]), run(["check", "nothing"]), run(["train", "nothing"])] == [2, 2, 2]
 print("pydantic" in sys.modules)
 print(run(["train", "mlp", "--steps", "0"]), run(["train", "mlp", "--steps", "many"]))
 """
@@ -46,6 +48,16 @@ print(run(["train", "mlp", "--steps", "0"]), run(["train", "mlp", "--steps", "ma
     assert "elsewhere is no address" in done.stderr
     assert done.stderr.count("Invalid value for '--steps'") == 2
     assert "2 2 0\nFalse\n2 2\n" in done.stdout
+
+
+def test_what_looks_at_a_model_imports_nothing_that_it_does_not_use() -> None:
+    code = """import sys
+from anneal.cli._app import run
+assert run(["kernels", "mlp"]) == run(["graph", "mlp"]) == 0
+print(*{"email", "importlib.metadata", "onnx", "pydantic", "rich", "wgpu"} & {*sys.modules}, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr.split() == []
 
 
 def test_every_command_has_a_file() -> None:

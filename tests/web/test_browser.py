@@ -282,7 +282,8 @@ def test_times_are_shown_as_they_were_measured(page: Any, studio: tuple[str, Pat
     assert "40.00 ms" not in said, "20 runs of the median"
     page.click("a[aria-label='1 kernel of plan 0']")
     page.wait_for_selector(".whence")
-    assert page.inner_text(".whence").split()[-12:] == "kernels 60 % of a step between kernels 38 % of a step".split()
+    parts = " ".join(page.inner_text(".whence").split())
+    assert "kernels 60 % of a step between kernels 38 % of a step" in parts
     page.go_back()
     page.click("tbody a.strong")
     page.wait_for_selector("svg g.box")
