@@ -42,6 +42,8 @@ class _Late:
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         one = not param.multiple and param.nargs == 1
+        if value is None and (param.multiple or param.nargs == -1):
+            return ()
         if one and type(value) is self.kind and self.kind in (int, float):  # a default: what is typed is a text
             return value
         if one and (value is None or (self.kind in (str, bool, Path) and isinstance(value, self.kind))):
