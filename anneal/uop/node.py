@@ -385,20 +385,15 @@ class Arena(Builder):
             function = None
             while f is not None:
                 code = f.f_code
-                kind = KINDS.get(id(code))
-                if kind is None:
+                if (kind := KINDS.get(id(code))) is None:
                     kind = kind_of(f)
                 if kind != 1:
-                    if not kind:
-                        d.provenance = (here.phase, code, f.f_lineno, here.path, function)
-                        break
-                    if kind == 3:
-                        f = None
+                    if kind != 2:
                         break
                     function = code
                 f = f.f_back
-            if f is None:
-                d.provenance = (here.phase, None, 0, here.path, function)
+            at = (None, 0) if f is None or kind else (code, f.f_lineno)
+            d.provenance = (here.phase, *at, here.path, function)
         else:
             d.provenance = here.origin
         d.__class__ = UOp  # type: ignore[assignment]

@@ -57,8 +57,7 @@ def train(
     ] = None,
     start: Start = None,
     picture: Annotated[
-        Path | None,
-        typer.Option("--picture", metavar="FILE.png", help="Write the model's picture to this file."),
+        Path | None, typer.Option("--picture", metavar="FILE.png", help="Write the model's picture to this file.")
     ] = None,
     model_dir: Annotated[
         Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: start from the checkpoint in DIR.")
@@ -66,9 +65,7 @@ def train(
     scratch: Annotated[bool, typer.Option("--scratch", help="gpt2: a small model with random weights.")] = False,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(
-            "--checkpoint", metavar="DIR", help="gpt2: save checkpoints in DIR, and resume from the one there."
-        ),
+        typer.Option("--checkpoint", metavar="DIR", help="gpt2: save checkpoints in DIR; resume from the one there."),
     ] = None,
     checkpoint_every: Annotated[
         int, typer.Option("--checkpoint-every", metavar="N", min=1, max=MOST, help="gpt2: steps between checkpoints.")
