@@ -23,6 +23,7 @@ from anneal.errors import SettingError
 __all__ = ["DEVICES", "TABLE", "Setting", "Settings", "current", "override", "read", "watch"]
 
 DEVICES = ("auto", "cpu", "webgpu")
+IMPLEMENTATIONS = ("auto", "wgpu", "dawn")
 
 # What each step of ANNEAL_DEBUG adds to the ones below it.
 DEBUG_LADDER = ("nothing", "devices", "timing", "kernels", "WGSL", "IR after each pass", "every rewrite")
@@ -35,6 +36,7 @@ class Settings:
     debug: int = 0
     device: str = "auto"
     adapter: str = ""
+    webgpu: str = "auto"
     require_webgpu: bool = False
     trusted: bool = True
     cache: bool = True
@@ -79,6 +81,12 @@ def _choice(text: str) -> str:
     return text.lower()
 
 
+def _implementation(text: str) -> str:
+    if text.lower() not in IMPLEMENTATIONS:
+        raise ValueError
+    return text.lower()
+
+
 def _frames(text: str) -> str:
     if text not in ("short", "full"):
         raise ValueError
@@ -101,7 +109,18 @@ TABLE: tuple[Setting, ...] = (
         "where tensors live that name no device; auto is a GPU for the commands, cpu for programs",
         _choice,
     ),
-    Setting("adapter", "text", "use the WebGPU adapter whose name contains this, even a software one", str),
+    Setting(
+        "adapter",
+        "text or a number",
+        "use the WebGPU adapter whose name contains this, or of this number in `anneal doctor`, even a software one",
+        str,
+    ),
+    Setting(
+        "webgpu",
+        ", ".join(IMPLEMENTATIONS),
+        "the implementation of WebGPU: wgpu, or dawn (the extra of that name); auto is wgpu where it finds an adapter",
+        _implementation,
+    ),
     Setting("require_webgpu", "0, 1", "accept a software adapter, and fail rather than fall back to the CPU", _switch),
     Setting("trusted", "0, 1", "1: shaders without the driver's bounds checks; 0: with them", _switch),
     Setting(

@@ -24,6 +24,7 @@ from anneal.errors import UserError
 from anneal.training import DRAWING, MODELS, SPEAKING
 from anneal.web.asking import Inspector
 from anneal.web.commands import Command, Wrong, command
+from anneal.web.curves import MOST_RUNS, Curves
 from anneal.web.events import MOST_STREAMS, stream, told
 from anneal.web.guard import Guard, Key
 from anneal.web.jobs import Busy, Job, Jobs
@@ -43,6 +44,7 @@ VIEWS = (
     "/g",
     "/r",
     "/d",
+    "/o",
     "/s",
     "/v/{m}",
     "/k/{m}",
@@ -120,6 +122,7 @@ def application(studio: Studio) -> Guard:
         Route("/api/jobs/{id}/trace", _job_trace),
         Route("/api/jobs/{id}/{act}", _act, methods=["POST"]),
         Route("/api/snapshot", _snapshot),
+        Route("/api/curves", _curves),
         Route("/api/runs", _runs),
         Route("/api/runs/{id}", _run),
         Route("/api/runs/{id}/picture", _picture),
@@ -441,6 +444,20 @@ async def _job_trace(request: Request) -> Response:
 
 async def _runs(request: Request) -> Response:
     return _json(await run_in_threadpool(_studio(request).runs.all), request)
+
+
+async def _curves(request: Request) -> Response:
+    """The losses of the runs that `runs` names, with a blank between two: those of a `step`, or curves; `x=log` as a
+    logarithmic axis needs them.
+    """
+    ids, curves = request.query_params.get("runs", "").split(), Curves(_studio(request).runs, _studio(request).jobs)
+    if not 0 < len(ids) <= MOST_RUNS:
+        return _error(400, f"from 1 to {MOST_RUNS} runs can be compared")
+    step = request.query_params.get("step", "")
+    if step.isascii() and step.isdigit() and len(step) < 16:
+        return _json({"losses": await run_in_threadpool(curves.at, ids, int(step))}, request)
+    found = await run_in_threadpool(curves.of, ids, request.query_params.get("x") == "log")
+    return _sent(found, await run_in_threadpool(gzip.compress, found, 1), request)
 
 
 async def _run(request: Request) -> Response:

@@ -132,6 +132,11 @@ class _Collector:
                 await self.get(f"/api/runs/{quote(run)}")
                 await self.picture(f"/api/runs/{run}/picture")
 
+    async def overlay(self) -> None:
+        if self.query.get("runs"):
+            log = "log" if self.query.get("x") == "log" else None
+            await self.get("/api/curves", runs=" ".join(dict.fromkeys(self.query["runs"].split())), x=log)
+
     async def script(self) -> None:
         if self.name.startswith("job."):
             await self.job(self.name.removeprefix("job."))
@@ -142,7 +147,7 @@ class _Collector:
 _VIEWS = {
     "": _Collector.home, "v": _Collector.graph, "k": _Collector.kernels, "x": _Collector.explained,
     "c": _Collector.of_job, "t": _Collector.of_job, "g": _Collector.of_job, "r": _Collector.history,
-    "s": _Collector.script, "d": _Collector.home,
+    "o": _Collector.overlay, "s": _Collector.script, "d": _Collector.home,
 }  # fmt: skip
 
 

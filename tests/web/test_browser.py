@@ -77,6 +77,11 @@ def _started(where: Path, address: str) -> Iterator[tuple[str, subprocess.Popen[
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    yield from launched()
+
+
+def launched() -> Iterator[Any]:
+    """A chromium."""
     if CHROMIUM is None:
         pytest.skip("needs a chromium, which .ci/run installs")
     with playwright.sync_playwright() as p:
@@ -115,6 +120,10 @@ WIDTHS = (320, 1280, 3840)
 
 
 def test_every_view_in_every_theme_and_at_every_width(browser: Any, studio: tuple[str, Path], tmp_path: Path) -> None:
+    look_at(browser, studio, VIEWS, tmp_path)
+
+
+def look_at(browser: Any, studio: tuple[str, Path], views: dict[str, tuple[str, str]], folder: Path) -> None:
     """No rule of axe is broken, nothing is wider than the screen, and nothing moves for those who want that."""
     script = AXE.read_text(encoding="utf-8") if AXE.exists() else ""
     broken: dict[str, list[str]] = {}
@@ -122,14 +131,14 @@ def test_every_view_in_every_theme_and_at_every_width(browser: Any, studio: tupl
     for page in _page(browser, bypass_csp=True, reduced_motion="reduce"):
         page.goto(studio[0] + "/")
         page.evaluate(script)
-        for name, (path, there) in VIEWS.items():
+        for name, (path, there) in views.items():
             page.evaluate(
                 "path => { history.pushState(null, '', path); dispatchEvent(new PopStateEvent('popstate')) }", path
             )
             page.wait_for_selector(there)
             for theme, media in MEDIA.items():
                 page.emulate_media(**{"forced_colors": "none", **media})
-                page.screenshot(path=tmp_path / f"{name}-{theme}.png")
+                page.screenshot(path=folder / f"{name}-{theme}.png")
                 if not script or theme == "forced":  # the browser's own colours are no business of axe's
                     continue
                 only = RULES if theme == "dark" else COLOURS

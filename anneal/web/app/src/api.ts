@@ -172,8 +172,8 @@ export function useAsked<T>(key: string | null, make: () => Promise<T>): Asked<T
   return state.key === key ? state : { value: null, error: null, waiting: true };
 }
 
-// The events of a job as they come, also those before; a lost connection goes on where it was.
-export function follow(id: string, lines: (events: Event[]) => void, state: (job: Job) => void): () => void {
+// The events of a job as they come, also those before (from a byte of them on); a lost connection goes on where it was.
+export function follow(id: string, lines: (events: Event[]) => void, state: (job: Job) => void, from = "0"): () => void {
   if (isSnapshot()) {
     const found = answer(`/api/jobs/${id}/events`) as { lines: Event[]; state: Job } | undefined;
     let over = false;
@@ -181,7 +181,7 @@ export function follow(id: string, lines: (events: Event[]) => void, state: (job
     return () => { over = true; };
   }
   let source: EventSource | null = null;
-  let at = "0";
+  let at = from;
   let timer = 0;
   let over = false;
   const open = () => {

@@ -21,6 +21,23 @@ const CALM_MS = 1000; // between two drawings of all but the loss
 
 const live = (job: Job | null): boolean => !!job && ["running", "paused", "queued"].includes(job.state);
 
+// Asks for a drawing soon. The run has the same processor: drawing takes a sixth of the time at most, and waits in between.
+export function paced(draw: () => void): () => void {
+  let planned = false;
+  let free = 0;
+  const drawn = () => {
+    planned = false;
+    const begun = performance.now();
+    draw();
+    setTimeout(() => { free = begun + Math.min(400, Math.max(GAP_MS, 6 * (performance.now() - begun))); });
+  };
+  return () => {
+    if (planned) return;
+    planned = true;
+    setTimeout(() => requestAnimationFrame(drawn), Math.max(0, free - performance.now()));
+  };
+}
+
 export function useJob(id: string | null): Watched {
   const state = useRef<Watched>(nothing());
   const [, draw] = useState(0);
@@ -28,16 +45,12 @@ export function useJob(id: string | null): Watched {
     state.current = nothing();
     draw((n) => n + 1);
     if (!id) return;
-    // The run has the same processor: drawing takes a sixth of the time at most, and waits in between.
-    let planned = false;
     let over = false;
-    let free = 0;
     let calmed = -CALM_MS;
     let settling = 0;
     const smooth = new Smooth();
-    const drawn = () => {
+    const soon = paced(() => {
       if (over) return;
-      planned = false;
       const begun = performance.now();
       state.current.version++;
       if (begun - calmed >= CALM_MS) {
@@ -47,13 +60,7 @@ export function useJob(id: string | null): Watched {
         settling ||= window.setTimeout(() => { settling = 0; soon(); }, CALM_MS - (begun - calmed)); // nothing may come after these
       }
       draw((n) => n + 1);
-      setTimeout(() => { free = begun + Math.min(400, Math.max(GAP_MS, 6 * (performance.now() - begun))); });
-    };
-    const soon = () => {
-      if (planned) return;
-      planned = true;
-      setTimeout(() => requestAnimationFrame(drawn), Math.max(0, free - performance.now()));
-    };
+    });
     const stop = follow(id, (events: Event[]) => {
       for (const e of events) {
         if (e.event === "step") {
