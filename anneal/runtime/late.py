@@ -39,7 +39,7 @@ from anneal.runtime.numbering import (
 )
 from anneal.runtime.uses import Given, Unknown
 from anneal.schedule import WITH_PLANS
-from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, Weighed, arena, kind_of, toposort
+from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, Weighed, arena, kind_of, line_at, toposort
 
 __all__ = ["PLAIN", "become_late", "call", "composite", "forget", "keep_run", "known_run", "register", "tensor_class"]
 
@@ -147,7 +147,8 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
 
 
 def _place() -> tuple[FrameType, int, int]:
-    """The user's frame, as nodes would find it (`Arena.add`), the id of its code, and of the op that it called."""
+    """The user's frame, as nodes would find it (`Arena.add`), or the outermost that was looked at where there is none;
+    the id of its code, and of the op that it called."""
     f = sys._getframe(3)
     named = 0
     code = id(f.f_code)
@@ -156,7 +157,7 @@ def _place() -> tuple[FrameType, int, int]:
         if kind is None:
             kind = kind_of(f)
         if kind != 1:
-            if not kind:
+            if kind != 2:
                 return f, code, named
             named = code
         f = f.f_back
@@ -224,7 +225,7 @@ def call(
     entry = _calls[whole]
     if entry is None or (entry.checks and not _hold(n, entry)) or (entry.changed and not _alone(entry, tensors)):
         begun = time.perf_counter()
-        result, why = _learn(n, whole, tensors, run, args, options, (f.f_code, f.f_lineno), refused is not None)
+        result, why = _learn(n, whole, tensors, run, args, options, line_at(f), refused is not None)
         n.missed(begun, f"{function.__name__} {why}")
         if refused is not None and why is not _NEW:
             refused()
@@ -328,7 +329,7 @@ def _learn(
     run: Callable[..., Any],
     args: tuple[Any, ...],
     options: dict[str, Any],
-    line: tuple[CodeType, int],
+    line: tuple[CodeType | None, int],
     of_many: bool,
 ) -> tuple[Any, str]:
     """The call as it stands, remembered if it may be, and why it was to be made: because it is `_NEW` if it is
@@ -346,7 +347,7 @@ def _tried(
     run: Callable[..., Any],
     args: tuple[Any, ...],
     options: dict[str, Any],
-    line: tuple[CodeType, int],
+    line: tuple[CodeType | None, int],
     of_many: bool,
     use: Unknown,
 ) -> tuple[Any, str]:

@@ -100,12 +100,13 @@ class Made:
 
     storage: Storage | None
     content: tuple[str, int, bytes]
-    line: tuple[CodeType, int]
+    line: tuple[CodeType | None, int]
 
     @property
     def where(self) -> str:
         """The line in words."""
-        return f"{self.line[0].co_filename}:{self.line[1]}"
+        code, line = self.line
+        return "no line of yours" if code is None else f"{code.co_filename}:{line}"
 
 
 _MOVES = frozenset((Op.SHRINK, Op.PAD, Op.FLIP, Op.PERMUTE, Op.IOTA, Op.UPDATE, Op.GATHER))

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
 from typing import Any, ClassVar
 
 from anneal.errors import CompilerError
@@ -380,19 +381,19 @@ class Arena(Builder):
         if origin is not None:
             d.provenance = origin
         elif here.track:
-            f = sys._getframe(1)
+            f: FrameType | None = sys._getframe(1)
             function = None
-            while f.f_back is not None:
+            while f is not None:
                 code = f.f_code
-                kind = KINDS.get(id(code))
-                if kind is None:
+                if (kind := KINDS.get(id(code))) is None:
                     kind = kind_of(f)
                 if kind != 1:
-                    if not kind:
+                    if kind != 2:
                         break
                     function = code
                 f = f.f_back
-            d.provenance = (here.phase, f.f_code, f.f_lineno, here.path, function)
+            at = (None, 0) if f is None or kind else (code, f.f_lineno)
+            d.provenance = (here.phase, *at, here.path, function)
         else:
             d.provenance = here.origin
         d.__class__ = UOp  # type: ignore[assignment]

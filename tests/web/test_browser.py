@@ -342,8 +342,12 @@ def test_times_are_shown_as_they_were_measured(page: Any, studio: tuple[str, Pat
     summary["times"] = {**summary["times"], **spreads, "runs": 20, "total": 0.05, "reasons": [why]}
     with zipfile.ZipFile(r.save(tmp_path / "r.zip")) as old, zipfile.ZipFile(tmp_path / "loop.zip", "w") as new:
         for name in old.namelist():
-            changed = name == "recording.json"
-            new.writestr(name, json.dumps({**r.summary(), "plans": [summary]}) if changed else old.read(name))
+            found = json.loads(old.read(name))
+            if name == "recording.json":
+                found = {**r.summary(), "plans": [summary]}
+            if name == "0/kernels.json":
+                found["times"]["times"]["parts"] = {"kernels": 0.602, "between kernels": 0.381}
+            new.writestr(name, json.dumps(found))
     page.goto(studio[0] + "/")
     page.wait_for_selector("input[type=file]", state="attached")
     data = {"name": "loop.zip", "mimeType": "", "buffer": (tmp_path / "loop.zip").read_bytes()}
@@ -356,6 +360,11 @@ def test_times_are_shown_as_they_were_measured(page: Any, studio: tuple[str, Pat
         assert part in said
     assert "40.00 ms" not in said, "20 runs of the median"
     assert page.evaluate(CUT, True) == []
+    page.click("a[aria-label='1 kernel of plan 0']")
+    page.wait_for_selector(".whence")
+    parts = " ".join(page.inner_text(".whence").split())
+    assert "kernels 60 % of a step between kernels 38 % of a step" in parts
+    page.go_back()
     page.click("tbody a.strong")
     page.wait_for_selector("svg g.box")
 

@@ -101,6 +101,7 @@ function Whence({ of }: { of: Times }) {
         {of.run && <>A run <Took of={of.run} />. </>}
         {of.step && of.python && <>Python between runs <Took of={of.python} />; a step <Took of={of.step} />.</>}
       </p>
+      {of.parts && Object.keys(of.parts).length > 0 && <Facts rows={Object.entries(of.parts).map(([name, part]): [string, string] => [name, `${(100 * part).toFixed(0)} % of a step`])} />}
       <Reasons of={of.reasons} />
     </div>
   );
