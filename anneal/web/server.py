@@ -253,7 +253,7 @@ async def _ask(request: Request) -> Response:
 
 
 def _strange(question: dict[str, Any], studio: Studio) -> str:
-    """Why the model is none: only names that we know go on."""
+    """The reason why this is no model: only known names go on."""
     model = question.get("model")
     if question.get("device", "auto") not in ("auto", "cpu", "webgpu"):
         return "there is no such device"
