@@ -7,9 +7,9 @@ Each script has a process of its own. It is set up once; in each round a block o
 and one with, and the next round has them the other way round. A block takes about `--seconds`, and has 8 steps at
 least; of a script whose rounds take longer than `--limit` there are fewer. `own` is its step by its own clock while it
 is recorded, in steps without; `sums` the kernels of all plans in a step, as the recording has them for the steps in
-the middle; `parts` the same with the time between the kernels, which is measured by itself; `step` and `kernels` are the
-recording's in a step without. Each is a median of rounds, with its quartiles. What is further than 15 % from 1 needs a
-reason, and those that the recording gives are listed.
+the middle; `parts` the same with the time between the kernels, which is measured by itself; `step` and `kernels` are
+the recording's in a step without. Each is a median of rounds, with its quartiles. Ratios further than 15 % from 1 need
+a reason, and those that the recording gives are listed.
 """
 
 from __future__ import annotations
