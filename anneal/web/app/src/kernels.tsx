@@ -170,11 +170,12 @@ function One({ all, number, route, about, timed }: { all: Kernels; number: numbe
 }
 
 function Boundary({ k, n, route }: { k: Kernel; n: number; route: Route }) {
-  const to = (kernel: number | null) => kernel === null ? <span class="faint">given</span> : <a href={link("k", route.name, { ...Object.fromEntries(route.query), kernel, line: null })}>kernel {kernel}</a>;
+  const from = (kernel: number | null) => kernel !== null && <span class="from"> from <a href={link("k", route.name, { ...Object.fromEntries(route.query), kernel, line: null })}>kernel {kernel}</a></span>;
+  const memory = (b: { buffer: string; dtype: string; size: number }) => <><code>{b.buffer}</code>: {b.dtype}[{b.size}]</>;
   return (
     <div class="boundary">
-      <div><h3>Reads</h3><ul class="plain">{k.reads.map((b) => <li><code>{b.buffer}</code> {b.dtype} × {count(b.size)} <span class="from">from {to(b.kernel)}</span></li>)}</ul></div>
-      <div><h3>Writes</h3><ul class="plain">{k.writes.map((b) => <li><code>{b.buffer}</code> {b.dtype} × {count(b.size)} <span class="faint">{b.kind === "output" ? "a result" : b.kind}</span></li>)}</ul></div>
+      <div><h3>Reads</h3><ul class="plain">{k.reads.map((b) => <li>{b.kernel === null && "input "}{memory(b)}{from(b.kernel)}</li>)}</ul></div>
+      <div><h3>Writes</h3><ul class="plain">{k.writes.map((b) => <li>{memory(b)} <span class="faint">{b.kind === "output" ? "result" : b.kind === "temp" ? "temporary" : b.kind}</span></li>)}</ul></div>
       <span class="hidden">Boundary of kernel {n}</span>
     </div>
   );
