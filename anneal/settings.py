@@ -104,22 +104,28 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "device",
         ", ".join(DEVICES),
-        "the default device of tensors; auto is a GPU for the commands, cpu for programs",
+        "the default device of tensors; auto, or unset: for the commands the GPU if there is one, for programs the cpu",
         _choice,
     ),
     Setting(
         "adapter",
         "text or a number",
-        "use the WebGPU adapter whose name contains this, or of this number in `anneal doctor`, even a software one",
+        "use the WebGPU adapter whose name contains this text, or that has this number in `anneal doctor`; it may be a "
+        "software adapter",
         str,
     ),
     Setting(
         "webgpu",
         ", ".join(IMPLEMENTATIONS),
-        "the implementation of WebGPU: wgpu, or dawn (the extra of that name); auto is wgpu where it finds an adapter",
+        "the implementation of WebGPU; dawn needs the package wgpudawn; auto: wgpu if it finds an adapter, else dawn",
         _implementation,
     ),
-    Setting("require_webgpu", "0, 1", "accept a software adapter, and fail rather than fall back to the CPU", _switch),
+    Setting(
+        "require_webgpu",
+        "0, 1",
+        "1: accept a software adapter, and raise an error instead of using the cpu if there is no adapter",
+        _switch,
+    ),
     Setting("trusted", "0, 1", "1: shaders without the driver's bounds checks; 0: with them", _switch),
     Setting("cache", "0, 1", "1: keep compiled plans and kernels on disk; 0: neither read nor write them", _switch),
     Setting(

@@ -285,7 +285,7 @@ class Recording:
 
     def __str__(self) -> str:
         heads = [
-            *("plan", "runs", "ms a run", "half are", "kernels", "Python", "ms a step", "launches"),
+            *("plan", "runs", "ms a run", "quartiles", "kernels", "Python", "ms a step", "launches"),
             *("nodes", "device", "line"),
         ]
         rows = []

@@ -319,8 +319,9 @@ class Jit(Generic[P, R]):
         if record.draws is not None and record.draws.drawn is not None:
             line = f" ({record.frozen[0].where})" if record.frozen else ""
             raise JitError(
-                f"a jit function drew a random number from {record.draws.drawn}{line}, which its replays would not: "
-                "draw it outside and pass it as an argument, or draw by anneal's functions (an.rand, an.randint, ...)"
+                f"a jit function drew a random number from {record.draws.drawn}{line}, and a replay would not draw "
+                "a new one: draw it outside and pass it as a tensor, or use anneal's functions (an.rand, "
+                "an.randint, ...)"
             )
         if guards.failed():  # the function changed what it sees: the next call computes something else
             self.traced[key] = _Traced(record.constants, Guards(self.function, call.args, call.kwargs), _stamp())

@@ -88,7 +88,7 @@ class Profile:
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """The heads of the columns, and the rows as text."""
-        heads = ["share", "us", "half-are", "calls", "GFLOP/s", "GB/s", "kernel", "phase", "fused", "opts"]
+        heads = ["share", "us", "quartiles", "calls", "GFLOP/s", "GB/s", "kernel", "phase", "fused", "opts"]
         return heads, [
             [
                 f"{100 * x.share:.1f}%", f"{x.seconds * 1e6:.1f}", f"{x.time.low * 1e6:.1f}-{x.time.high * 1e6:.1f}",

@@ -186,7 +186,7 @@ class _Header:
 
     def fault(self, what: str, tensor: str | None = None) -> DataError:
         where = "" if tensor is None else f"tensor {_shown(tensor)}: "
-        return DataError(f"safe_open: {self.path} is corrupt or no safetensors file: {where}{what}")
+        return DataError(f"safe_open: {self.path} is corrupt or not a safetensors file: {where}{what}")
 
     def read(self, read: Any) -> tuple[dict[str, Entry], dict[str, str]]:
         """The entries and the metadata of the header that `read` reads."""

@@ -225,4 +225,4 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Pa
     (tmp_path / "vocab.json").write_text(json.dumps(BYTE_OF_LETTER | {"<|endoftext|>": 257}), encoding="utf-8")
     check(4, "has tokens up to 257, and the model knows 257", tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"\0" * 100)
-    check(4, "corrupt or no safetensors file", tmp_path)
+    check(4, "corrupt or not a safetensors file", tmp_path)

@@ -189,7 +189,7 @@ def test_kernels_and_graphs_are_of_a_run_and_name_its_nodes(file: str, capsys: p
         (["export", "mlp", "-o", "/no/such/folder/m.onnx"], "no/such/folder", 4),
         (["export", "mlp", "-o", "m.onnx", "--opset", "16"], "--opset", 2),
         (["export", "mlp", "-o", "m.onnx", "--scratch"], "for gpt2, not for mlp", 2),
-        (["export", "mlp", "-o", "m.onnx", "--weights", "{file}"], "corrupt or no safetensors file", 4),
+        (["export", "mlp", "-o", "m.onnx", "--weights", "{file}"], "corrupt or not a safetensors file", 4),
         (["export", "gpt2", "-o", "m.onnx", "--model-dir", "no/such/folder"], "no/such/folder", 4),
     ],
 )

@@ -130,7 +130,7 @@ def test_kernels_timed(capsys: pytest.CaptureFixture[str], device: str) -> None:
 
 def test_kernels_timed_in_text(capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "kernels", "mlp", "--step", "--time", "--device", "cpu").out.splitlines()
-    assert lines[0].split()[:5] == ["share", "us", "half-are", "calls", "GFLOP/s"]
+    assert lines[0].split()[:5] == ["share", "us", "quartiles", "calls", "GFLOP/s"]
     for line in lines[1:-1]:  # the median stands between the quartiles
         low, high = map(float, line.split()[2].split("-"))
         assert low <= float(line.split()[1]) <= high

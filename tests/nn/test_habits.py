@@ -103,7 +103,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[UserError], str]] = {
         "unsafe=True",
     ),
     "text": (lambda: anneal.load(io.StringIO("{}")), DataError, "mode 'rb'"),
-    "no file": (lambda: anneal.load(io.BytesIO(b"PK")), DataError, "corrupt or no safetensors file"),
+    "no file": (lambda: anneal.load(io.BytesIO(b"PK")), DataError, "corrupt or not a safetensors file"),
 }
 
 

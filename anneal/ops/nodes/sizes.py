@@ -35,7 +35,11 @@ def check_inside(name: str, begin: Size, end: Size, axis: int, shape: tuple[Any,
     for small, large in ((0, begin), (begin, end), (end, shape[axis])):
         if range_of(large - small)[0] < 0:
             sized = [n for n in (small, large) if isinstance(n, UOp)]
-            why = f": {small} may be more than {large}; give the Variable narrower bounds" if sized else ""
+            why = (
+                f": {small} may be more than {large} for other values of the Variable; give it narrower bounds"
+                if sized
+                else ""
+            )
             raise PositionError(f"{name}: {begin} to {end} is not inside axis {axis} of shape {shape}{why}")
 
 
