@@ -35,7 +35,7 @@ from anneal.runtime.nodes import (
     sources_of,
     storage_of,
 )
-from anneal.runtime.numbering import Late, Numbering, is_computed_late, numbering_of
+from anneal.runtime.numbering import LEAF, Late, Numbering, is_computed_late, mask_of, numbering_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.uses import Calls, note_call
@@ -64,6 +64,7 @@ else:  # what computes is imported when something is computed
 
 __all__ = [
     "INSIDE",
+    "LEAF",
     "PLAIN",
     "SEEN",
     "UNSEEN",
@@ -110,6 +111,7 @@ __all__ = [
     "is_realized",
     "jit",
     "key_of",
+    "mask_of",
     "memory",
     "metered",
     "needed",

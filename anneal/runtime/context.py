@@ -61,7 +61,6 @@ class Tensors:
         "generation",
         "hooked",
         "host_calls",
-        "lazy_leaves",
         "leaves",
         "outdated",
         "recordings",
@@ -74,7 +73,6 @@ class Tensors:
         self.generation = 0
         self.flags = 0  # counts the changes of `requires_grad` of tensors that are there: captures look at theirs then
         self.host_calls = False  # whether a graph may have a HOST_CALL
-        self.lazy_leaves = False  # whether a graph may have the node of a lazy tensor that became a leaf
         self.derivatives = False  # whether a graph may have a derivative by a function of Python
         self.hooked: weakref.WeakValueDictionary[int, Handle] = (
             weakref.WeakValueDictionary()

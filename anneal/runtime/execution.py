@@ -23,6 +23,7 @@ from anneal.runtime.numbering import (
     Line,
     Numbering,
     is_computed_late,
+    is_open,
     mask_of,
     note_computed,
     numbering_of,
@@ -276,9 +277,11 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
     """Compute tensors of one device whose templates say what a launch of them would be, as one like it was before or
     as the first of its kind; False where that cannot be said."""
     numbering = numbering_of()
-    if numbering is None or here.watchers or here.context.tensors.host_calls:
+    if numbering is None or here.watchers:
         return False  # who watches is shown the graph each time
     templates = [numbering.of(t) for t in group]
+    if any(map(is_open, templates)):
+        return False
     if _repeated(group, name, templates, numbering, ()):
         return True
     told: list[tuple[Plan, list[Storage]]] = []
@@ -306,7 +309,7 @@ def _repeated(
     """Give tensors of one device the values of templates, if such a launch was before. `lines` are those of the last of
     the tensors, where they are others than the tensors'."""
     run: Run | None = known_run(_key(name, templates))
-    if run is None or here.watchers or here.context.tensors.host_calls:
+    if run is None or here.watchers:
         return False
     if here.meter is not None and not here.meter.knows(run.plan):
         return False  # who measures is shown the graph once

@@ -27,12 +27,14 @@ from anneal.runtime.context import here, outdate_captures
 from anneal.runtime.handle import SEEN, Handle
 from anneal.runtime.nodes import is_realized
 from anneal.runtime.numbering import (
+    LEAF,
     Late,
     Numbering,
     at_once,
     forget_masks,
     forget_templates,
     is_computed_late,
+    is_open,
     mask_of,
     numbering_of,
     templates_are_many,
@@ -129,6 +131,8 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
             template = n.of(x)
             if not x._used:
                 x._used = SEEN
+            if is_open(template):
+                return False
         key += (template, x._wants, cls, x._device)
         return True
     if cls in PLAIN:
@@ -213,7 +217,7 @@ def call(
         try:
             return _unknown(n, run, args, options)
         finally:
-            n.missed(begun, f"{function.__name__} takes an argument that is neither tensor nor number")
+            n.missed(begun, f"{function.__name__} takes what is no number, or a tensor with a Variable or host_call")
     if not tensors:
         return _plainly(run, args, options)
     if changes and tensors[0]._base is not None and tensors[0]._is_part():
@@ -411,7 +415,7 @@ def _described(
         if of_many and _viewed(each.uop) in map(_viewed, given):
             return _VIEW
         template = n.learn(each.uop)
-        if mask_of(template) & ~sources or each._device != tensors[0]._device:
+        if mask_of(template) & ~(sources | LEAF) or each._device != tensors[0]._device:
             return "reads memory that is no argument of it"
         found.append((type(each), template, each._wants))
     return found
@@ -426,9 +430,9 @@ def _changed(
     for i, (t, u) in enumerate(zip(tensors, given, strict=True)):
         if t.uop is not u or i in in_place:
             template = n.learn(t.uop)
-            if mask_of(template) & ~sources or (i in in_place and template.op in _VIEWS):
+            if mask_of(template) & ~(sources | LEAF) or (i in in_place and template.op in _VIEWS):
                 return None
-            if i in in_place and t._wants and t._leaf and not mask_of(template) & mask_of(n.learn(u)):
+            if i in in_place and t._wants and t._leaf and not mask_of(template) & mask_of(n.learn(u)) & ~LEAF:
                 return None  # another leaf that takes these values would have this node too
             changed.append((i, template, (t._wants, t._leaf, t._spent) if i in in_place else None))
     return changed
@@ -502,7 +506,7 @@ def composite(
     begun = time.perf_counter()
     computed = _plainly(compute, (), {})
     n.missed(begun, "backward or an optimiser's step was not taken of such a graph before")
-    if computed is None or here.effects != effects or here.numbering() is not n:
+    if computed is None or here.effects != effects or here.numbering() is not n or any(map(is_open, inputs)):
         return None
     nodes, extra = computed
     sources = 0
@@ -512,7 +516,7 @@ def composite(
     for v in nodes:
         template = None if v is None else n.learn(v)
         if template is not None:
-            if mask_of(template) & ~sources:
+            if mask_of(template) & ~(sources | LEAF):
                 return None
             n.nodes.setdefault(template, v)
         found.append(template)

@@ -17,8 +17,10 @@ from anneal.runtime.context import here, nothing
 from anneal.runtime.handle import SEEN, Handle
 from anneal.runtime.nodes import is_realized
 from anneal.uop import SYMBOLIC, Op, Recent, UOp, arena, line_of, toposort
+from anneal.uop.sizes import symbolic_arg
 
 __all__ = [
+    "LEAF",
     "Late",
     "Line",
     "Numbering",
@@ -26,6 +28,7 @@ __all__ = [
     "forget_masks",
     "forget_templates",
     "is_computed_late",
+    "is_open",
     "mask_of",
     "note_computed",
     "numbering_of",
@@ -39,7 +42,9 @@ _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look
 _MAX_MASKS = 3 << 14  # templates of the calls that are remembered, and as many of older ones
 _MAX_LINES = 1 << 12  # of code that begins a numbering, or carries results on
 _HOLE = "hole"
-_PARAM, _BUFFER, _RESHAPE = Op.PARAM, Op.BUFFER, Op.RESHAPE
+_PARAM, _BUFFER, _RESHAPE, _CONTIGUOUS = Op.PARAM, Op.BUFFER, Op.RESHAPE, Op.CONTIGUOUS
+LEAF, _FIRST = 2, 4  # bits of masks: that a lazy tensor that became a leaf is below, and that of the number 0
+_OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
 
 _moved: Recent[tuple[UOp, tuple[UOp, ...]], UOp] = Recent(1 << 13)  # templates in other numberings
 _tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
@@ -192,7 +197,7 @@ class Numbering:
             else:
                 hole = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
                 storage.place = n, self.tag, hole, hole, flat.shape
-                _masks[hole] = 1 << n
+                _masks[hole] = _FIRST << n
             if storage.origin is not None or storage.derivative is not None:
                 self.origins = True
             self.leaves.append(flat)
@@ -207,7 +212,6 @@ class Numbering:
             found: UOp = place[3]
         else:
             found = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
-            _masks[found] = mask_of(hole)
             if place[2] is hole:
                 storage.place = (*place[:3], found, u.shape)
         self.known[u] = found
@@ -309,17 +313,16 @@ class Numbering:
             self._keep_graphs()
             self.retired = True
             needed, _ = self._needed()
-            self.leaves = [u if needed >> n & 1 else None for n, u in enumerate(self.leaves)]
+            self.leaves = [u if needed & _FIRST << n else None for n, u in enumerate(self.leaves)]
             self.known, self.nodes, self.tensors = {}, {}, []
             _outlived.extend([(weakref.ref(u), line) for r, line in self.plain if (u := _graph_of(r())) is not None])
 
     def _keep_graphs(self) -> None:
         """Give late tensors that want gradients their nodes, where a template might become the graph of a later leaf:
         the node of a lazy leaf is another's once nobody has it (`Arena.fresh`)."""
-        if here.context.tensors.lazy_leaves:
-            for t in [t for r in self.tensors if (t := r()) is not None and t._wants]:
-                if (late := t.late) is not None and late.numbering is self:
-                    late.node_of(t)
+        for t in [t for r in self.tensors if (t := r()) is not None and t._wants]:
+            if (late := t.late) is not None and late.numbering is self and mask_of(late.template) & LEAF:
+                late.node_of(t)
 
     def carried(self) -> list[Handle]:
         """The live late tensors made on lines whose results were used beyond the next realize before."""
@@ -351,7 +354,7 @@ class Numbering:
             self.nodes.clear()
             self.nbytes = 0
             for n, u in enumerate(self.leaves):
-                if u is not None and needed >> n & 1:
+                if u is not None and needed & _FIRST << n:
                     template = UOp(_PARAM, u.dtype, (), (n, u.shape), (*self.tag, u.arg.device))
                     self.known[u], self.nodes[template] = template, u
                     self.nbytes += u.arg.size * u.dtype.itemsize
@@ -426,7 +429,7 @@ def note_computed(roots: Iterable[UOp]) -> None:
 
 
 def mask_of(template: UOp) -> int:
-    """The numbers in a template, as bits."""
+    """The numbers in a template, as bits from `_FIRST` on; below them are what `is_open` looks at, and `LEAF`."""
     found = _masks.get(template)
     if found is None:
         global _most_masks
@@ -435,7 +438,12 @@ def mask_of(template: UOp) -> int:
         masks = _masks
         before = len(masks)
         for u in toposort((template,), until=masks.__contains__):
-            mask = 1 << u.arg[0] if u.op is _PARAM else 0
+            if u.op is _PARAM and u.tag is not None and u.tag[0] == _HOLE:
+                mask = _FIRST << u.arg[0]
+            elif u.op is _CONTIGUOUS and u.tag is not None and u.tag[0] == "leaf":
+                mask = LEAF
+            else:
+                mask = int(u.op in _OPEN or (SYMBOLIC.seen and symbolic_arg(u.arg)))
             for s in u.src:
                 mask |= masks[s]
             masks[u] = mask
@@ -444,12 +452,18 @@ def mask_of(template: UOp) -> int:
     return found
 
 
+def is_open(template: UOp) -> bool:
+    """Whether what a graph means is not in it alone: it has sizes that are Variables, calls
+    of the host, or an argument of a function that is traced."""
+    return bool(mask_of(template) & 1)
+
+
 def numbers_of(template: UOp) -> list[int]:
     """The numbers in a template, rising."""
-    mask, out = mask_of(template), []
+    mask, out = mask_of(template) & -_FIRST, []
     while mask:
         low = mask & -mask
-        out.append(low.bit_length() - 1)
+        out.append(low.bit_length() - _FIRST.bit_length())
         mask ^= low
     return out
 
@@ -477,7 +491,6 @@ def at_once(state: dict[str, Any]) -> bool:
         or state["depth"]
         or state["tracing"]
         or state["in_host_call"]
-        or SYMBOLIC.seen
         or arena() is not _ARENA
         or rewrite.listening()
     )
@@ -491,7 +504,7 @@ def numbering_of(home: Any = None, state: dict[str, Any] | None = None) -> Numbe
         return None
     n: Numbering | None = here.numbering() if state is None else state["numbering"]()
     if n is None:
-        if here.context.tensors.host_calls or not settings.current().replay:
+        if not settings.current().replay:
             return None
         n = Numbering(home)
         here.numbering = weakref.ref(n)

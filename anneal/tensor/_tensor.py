@@ -357,7 +357,6 @@ class Tensor(Handle):
             if storage_of(self.uop) is None and self.uop.tag is None:
                 # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
                 self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf")
-                here.context.tensors.lazy_leaves |= self.uop.weak
             elif interchange.has_twin(self):
                 self.uop = self._leaf_of(self.uop)  # two parameters of one tensor have a gradient each
             here.context.tensors.leaves[id(self)] = self
@@ -589,9 +588,7 @@ class Tensor(Handle):
 
     def _leaf_of(self, u: UOp) -> UOp:
         """A node of these values that no other leaf shows: two that take equal values have a gradient each."""
-        own = arena().own(Op.CONTIGUOUS, u, "leaf")
-        here.context.tensors.lazy_leaves |= own.tag is not None and own.weak
-        return own
+        return arena().own(Op.CONTIGUOUS, u, "leaf")
 
     def _take(self, u: UOp) -> None:
         """Show the values of a node of this shape and dtype from now on, in memory of one's own."""

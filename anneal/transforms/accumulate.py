@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import GradientError, ShapeError
 from anneal.ops import checked, grad_enabled, is_tensor
-from anneal.runtime import INSIDE, Late, Numbering, become_late, composite, here, numbering_of, storage_of
+from anneal.runtime import (
+    INSIDE,
+    LEAF,
+    Late,
+    Numbering,
+    become_late,
+    composite,
+    here,
+    mask_of,
+    numbering_of,
+    storage_of,
+)
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.leaves import leaf_nodes, leaves
@@ -150,11 +161,12 @@ def _known(
     root = numbering.of(result)
     known = numbering.known
     # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
+    lazy = mask_of(root) & LEAF
     seen = [
         (t, n, known.get(base) or numbering.learn(n))
         for t, group in zip(live, nodes)
         for n in group
-        if (base := _base(n)) in known or base.op is not Op.BUFFER
+        if (base := _base(n)) in known or (base.op is not Op.BUFFER and (lazy or base.tag is None))
     ]
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked

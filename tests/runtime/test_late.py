@@ -13,23 +13,15 @@ import pytest
 from anneal import nn, optim, settings
 from anneal.backend import get_device
 from anneal.errors import JitError, PositionError, ShapeError
-from anneal.runtime import cache_statistics, here
+from anneal.runtime import cache_statistics
 from anneal.runtime.late import _calls, _learn
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, autograd, grad, jit, manual_seed, no_grad, realize, vmap
 from anneal.tensor import functional as F
-from anneal.uop import SYMBOLIC
 from tests.fuzz.generate import program
 
 Loop = Callable[[], list[Any]]
 STEPS = 5
-
-
-@pytest.fixture(autouse=True)
-def in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other tests made of the process (Variables, calls of the host) has ops run as they stand."""
-    monkeypatch.setattr(SYMBOLIC, "seen", False)
-    monkeypatch.setattr(here.context.tensors, "host_calls", False)
 
 
 def data(step: int, *shape: int) -> Any:
