@@ -36,6 +36,7 @@ from anneal.runtime.nodes import (
     storage_of,
 )
 from anneal.runtime.numbering import LEAF, Late, Numbering, is_computed_late, mask_of, numbering_of
+from anneal.runtime.numbers import Again, Varies, number
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.uses import Calls, note_call
@@ -68,6 +69,7 @@ __all__ = [
     "PLAIN",
     "SEEN",
     "UNSEEN",
+    "Again",
     "Calls",
     "Collective",
     "Context",
@@ -90,6 +92,7 @@ __all__ = [
     "Step",
     "Times",
     "Track",
+    "Varies",
     "VmapMethod",
     "become_late",
     "bound_shape",
@@ -120,6 +123,7 @@ __all__ = [
     "note_become",
     "note_call",
     "note_made",
+    "number",
     "numbering_of",
     "observed",
     "outdate_captures",
