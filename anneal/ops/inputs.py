@@ -19,7 +19,7 @@ from anneal.uop import DType, Op, alu, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["compares", "computes", "places", "scales"]
+__all__ = ["along", "compares", "computes", "drops", "places", "scales"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _EXACT = 1 << 53  # integers below are floats
@@ -43,17 +43,37 @@ def scales(function: F) -> F:
     return function
 
 
+def drops(function: F) -> F:
+    """The op is dropout, of a tensor and a key, with a bound of words, and the factor of what is kept."""
+
+    def inputs(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+        *given, below, scale = args
+        dtype = given[0]._looks.dtype
+        if below.__class__ is not int or not varies("p", below):
+            return None
+        return (again((*given, _memory(below, dtypes.uint32, given[0]), _memory(scale, dtype, given[0])), options),)
+
+    function.inputs = inputs  # type: ignore[attr-defined]
+    return function
+
+
 def places(index: Callable[..., Any]) -> Callable[[F], F]:
-    """The op shows the part of its first argument at the index that `index` makes of its arguments."""
+    """The op shows the part of its first argument at the index that `index` makes of its arguments, if any."""
 
     def decorate(function: F) -> F:
         def inputs(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
-            return None if options else _at_places(varies, args[0], index(*args))
+            return None if options or args[0]._looks.shape == () else _at_places(varies, args[0], index(*args))
 
         function.inputs = inputs  # type: ignore[attr-defined]
         return function
 
     return decorate
+
+
+def along(x: Any, dim: int, item: Any) -> Any:
+    """The index of an item of one axis; None where there is no such axis."""
+    n = len(x._looks.shape)
+    return (*[slice(None)] * (dim % n), item) if dim.__class__ is int and -n <= dim < n else None
 
 
 def _filled(
@@ -110,6 +130,8 @@ def _at_places(varies: Varies, x: Any, index: Any) -> tuple[Any] | None:
     """The part at an index of integers and slices with memory for the places that vary; None where none does, or where
     the index has something else, or is out of range."""
     shape = x._looks.shape
+    if index is None:
+        return None
     items = list(index) if index.__class__ is tuple else [index]
     if items.count(Ellipsis) == 1:
         at = items.index(Ellipsis)
@@ -153,7 +175,10 @@ def _plain(x: Any) -> bool:
 def _at(x: Tensor, index: tuple[Any, ...]) -> Tensor:
     """The part of `x` at places that are counted from 0 and are there: for each axis an int or a slice that is known,
     the place in memory, or that of a slice's begin, with the slice's length."""
-    bounds, shape, picks, front = [], [], {}, 0
+    bounds: list[tuple[int, int]] = []
+    shape: list[int] = []
+    picks: dict[int, nodes.Pick] = {}
+    front = 0  # axes of the result before that of the slice
     for item, n in zip(index, x.uop.shape, strict=True):
         if item.__class__ is int:
             bounds.append((item, item + 1))

@@ -155,6 +155,7 @@ class _Here(threading.local):
         self.defers = True  # False within an op: what it calls is part of it
         self.numbering: Callable[[], Any] = nothing  # a weak reference to the one in force
         self.logs: deque[Any] = deque(maxlen=8)  # calls while it and those before were in force
+        self.plain: deque[Any] = deque(maxlen=1 << 12)  # tensors with nodes that were late, or could not be, and lines
         self.effects = 0  # counts what an op may do beside giving a result that follows from its arguments
         self.became: list[Any] | None = None  # gets the tensors that an op gives other values
         self.checks: list[tuple[Any, ...]] | None = None  # gets the looks that an op takes at values the host has

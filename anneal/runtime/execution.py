@@ -22,6 +22,7 @@ from anneal.runtime.numbering import (
     Late,
     Line,
     Numbering,
+    carried,
     is_computed_late,
     is_open,
     mask_of,
@@ -156,7 +157,7 @@ def realize(tensors: Sequence[Handle]) -> None:
     for name, group in by_device.items():
         if not _ran_again(group, name):
             _realize_on(group, name)
-    if by_device and numbering is not None:
+    if by_device:
         reset(numbering)
     if here.meter is not None:
         here.meter.between()
@@ -182,12 +183,42 @@ def _with_others(
             elif _grows(t):
                 others.append(t)
         here.pending = later
+    others += carried(numbering)
     if numbering is not None:
-        others += numbering.carried()
+        others += _left(numbering)
     if not others:
         return tensors
     there = {id(t) for t in (*tensors, *but)}
     return [*tensors, *{id(t): t for t in others if id(t) not in there}.values()]
+
+
+def _left(numbering: Numbering) -> list[Handle]:
+    """The tensors that an earlier realize left late though it computed a part of what they need, as what is used now
+    shows: that part would be computed for each of them."""
+    found: list[Handle] = []
+    for late in numbering.behind:
+        old = late.numbering
+        sums = {u for u in toposort((late.template,)) if u.op is Op.REDUCE_AXIS}
+        live = [(t, t.late) for r in old.tensors if (t := r()) is not None and not t._wants]
+        same = [t for t, other in live if other is not None and other.numbering is old and _has(other.template, sums)]
+        if len(same) <= 1:
+            old.tensors = []  # nothing is shared there, and it is not looked for again
+        found += same
+    numbering.behind.clear()
+    return found
+
+
+def _has(root: UOp, nodes: set[UOp]) -> bool:
+    """Whether one of some nodes is in a graph."""
+    met: list[UOp] = []
+
+    def look(u: UOp) -> bool:
+        if u in nodes:
+            met.append(u)
+        return bool(met)
+
+    toposort((root,), until=look)
+    return bool(met)
 
 
 def _grows(t: Handle) -> bool:

@@ -216,7 +216,10 @@ def call(
     if not ok and tensors:
         begun = time.perf_counter()
         try:
-            return _unknown(n, run, args, options)
+            result = _unknown(n, run, args, options)
+            new = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Handle)]
+            here.plain.extend([(ref(t), (f.f_code, f.f_lineno)) for t in new if not t._wants])
+            return result
         finally:
             n.missed(begun, f"{function.__name__} takes what is no number, or a tensor with a Variable or host_call")
     if not tensors:

@@ -25,6 +25,7 @@ __all__ = [
     "Line",
     "Numbering",
     "at_once",
+    "carried",
     "forget_masks",
     "forget_templates",
     "is_computed_late",
@@ -118,15 +119,17 @@ class Numbering:
 
     __slots__ = (
         "__weakref__",
+        "behind",
+        "calls_python",
         "known",
+        "lates",
         "leaves",
         "limit",
         "log",
         "misses",
         "nbytes",
         "nodes",
-        "origins",
-        "plain",
+        "passed",
         "retired",
         "spent",
         "tag",
@@ -145,7 +148,6 @@ class Numbering:
         self.nodes: dict[UOp, UOp] = {}
         self.tensors: list[weakref.ref[Handle]] = []
         self.log: Log | None = None  # from the first call on of a tensor that a gradient flows through
-        self.plain: list[tuple[weakref.ref[Handle], Line]] = []  # that were late here
         self.misses, self.spent, self.why = (
             0,
             0.0,
@@ -154,7 +156,10 @@ class Numbering:
         self.retired = False
         self.used: set[UOp] = set()  # templates of late tensors that ops were called with
         self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
-        self.origins = False  # whether a gradient goes on through some memory, or is a function's of Python
+        self.calls_python = False  # whether a gradient is a function's of Python
+        self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
+        self.behind: list[Late] = []  # records of numberings before that are used here
+        self.lates: list[weakref.ref[Late]] = []  # that stand for such graphs
 
     def missed(self, begun: float, why: str) -> None:
         """A call was made, for this reason.
@@ -198,8 +203,10 @@ class Numbering:
                 hole = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
                 storage.place = n, self.tag, hole, hole, flat.shape
                 _masks[hole] = _FIRST << n
-            if storage.origin is not None or storage.derivative is not None:
-                self.origins = True
+            if storage.derivative is not None:
+                self.calls_python = True
+            elif storage.made_by is not None:
+                self.passed.append(flat)
             self.leaves.append(flat)
             if self.log is not None:
                 self.log.leaves.append(weakref.ref(flat))
@@ -229,6 +236,8 @@ class Numbering:
                 return late.template
             moved = self._moved(late)
             if moved is not None:
+                if late.numbering.retired and not t._wants:
+                    self.behind.append(late)
                 return moved
         u = t.uop
         found = self.known.get(u)
@@ -267,13 +276,13 @@ class Numbering:
 
         return rebuild(u, visit, self.known)
 
-    def _moved(self, late: Late) -> UOp | None:
+    def _moved(self, late: Late, goes_on: bool = True) -> UOp | None:
         """The template here of a tensor that is late in another numbering; None where another thread has computed the
         tensor meanwhile."""
         old, template = late.numbering, late.template
         numbers = numbers_of(template)
         old.used.add(template)
-        if old.retired and numbers:
+        if goes_on and old.retired and numbers:
             # a loop that goes on from it would go on from the graph of all rounds before
             _carry((late.line,))
         with _expanding:
@@ -307,15 +316,27 @@ class Numbering:
             raise LookupError(hole)
         return leaf
 
+    def origins(self) -> list[UOp]:
+        """The templates of the memory through which gradients go on, each followed by that of what it was computed
+        from."""
+        out = []
+        for u in self.passed:  # it grows meanwhile
+            made = u.arg.made_by
+            template = self._moved(made, False) if made.__class__ is Late else None
+            if template is None and (origin := u.arg.origin) is not None:
+                template = self.learn(origin)
+            if template is not None:
+                out += [self.known[u], template]
+        return out
+
     def retire(self) -> None:
         """No more is added; of the memory stays what late tensors need."""
         with _expanding:
             self._keep_graphs()
             self.retired = True
-            needed, _ = self._needed()
+            needed, live = self._needed()
             self.leaves = [u if needed & _FIRST << n else None for n, u in enumerate(self.leaves)]
-            self.known, self.nodes, self.tensors = {}, {}, []
-            _outlived.extend([(weakref.ref(u), line) for r, line in self.plain if (u := _graph_of(r())) is not None])
+            self.known, self.nodes, self.tensors = {}, {}, live
 
     def _keep_graphs(self) -> None:
         """Give late tensors that want gradients their nodes, where a template might become the graph of a later leaf:
@@ -323,17 +344,6 @@ class Numbering:
         for t in [t for r in self.tensors if (t := r()) is not None and t._wants]:
             if (late := t.late) is not None and late.numbering is self and mask_of(late.template) & LEAF:
                 late.node_of(t)
-
-    def carried(self) -> list[Handle]:
-        """The live late tensors made on lines whose results were used beyond the next realize before."""
-        if not _carried:
-            return []
-        plain = [t for r, line in self.plain if line in _carried and _graph_of(t := r()) is not None and t is not None]
-        # one that requires a gradient keeps its graph as it is
-        found = [t for r in self.tensors if (t := r()) is not None and not t._wants]
-        live = [(t, t.late) for t in found]
-        kept = [t for t, late in live if late is not None and late.line in _carried and late.numbering is self]
-        return [*plain, *kept]
 
     def _needed(self) -> tuple[int, list[weakref.ref[Handle]]]:
         """The numbers of the memory that late tensors need, as bits, and those tensors."""
@@ -343,6 +353,9 @@ class Numbering:
             if t is not None and (late := t.late) is not None and late.numbering is self:
                 needed |= mask_of(late.template)
                 live.append(r)
+        for origin in self.lates:
+            if (late := origin()) is not None:
+                needed |= mask_of(late.template)
         return needed, live
 
     def let_go(self) -> None:
@@ -380,10 +393,22 @@ class Late:
     user's code that called the op.
     """
 
-    __slots__ = ("line", "numbering", "template")
+    __slots__ = ("__weakref__", "line", "numbering", "template")
 
     def __init__(self, numbering: Numbering, template: UOp, line: Line) -> None:
         self.numbering, self.template, self.line = numbering, template, line
+
+    def __call__(self) -> UOp:
+        """The node of the template."""
+        return self.numbering.node(self.template)
+
+    def as_origin(self) -> Late | UOp:
+        """The record as the graph of memory, beyond the tensor that had it; the node where that may be another's later
+        (`_keep_graphs`)."""
+        if mask_of(self.template) & LEAF:
+            return self()
+        self.numbering.lates.append(weakref.ref(self))
+        return self
 
     def is_used(self) -> bool:
         """Whether an op was called with such a tensor: graphs may have its node."""
@@ -410,8 +435,23 @@ class Late:
             if self.numbering.retired:
                 _carry((self.line,))
             elif not t._wants:
-                self.numbering.plain.append((weakref.ref(t), self.line))
+                here.plain.append((weakref.ref(t), self.line))
             return u
+
+
+def carried(n: Numbering | None) -> list[Handle]:
+    """The live tensors, late in a numbering or lazy, made on lines whose results were used beyond the next realize
+    before."""
+    if not _carried:
+        return []
+    plain = [t for r, line in here.plain if line in _carried and _graph_of(t := r()) is not None and t is not None]
+    if n is None:
+        return plain
+    # one that requires a gradient keeps its graph as it is
+    found = [t for r in n.tensors if (t := r()) is not None and not t._wants]
+    live = [(t, t.late) for t in found]
+    kept = [t for t, late in live if late is not None and late.line in _carried and late.numbering is n]
+    return [*plain, *kept]
 
 
 def _graph_of(t: Handle | None) -> UOp | None:
@@ -475,7 +515,12 @@ def is_computed_late(t: Handle) -> bool:
         t: the tensor.
     """
     late = t.late
-    return late is not None and late.template.op is not _PARAM and late.template.op is not _RESHAPE
+    if late is None:
+        return False
+    u = late.template
+    while u.op is _RESHAPE:
+        u = u.src[0]
+    return u.op is not _PARAM
 
 
 # -- whose turn it is -------------------------------------------------------------------------------------------------
@@ -516,8 +561,12 @@ def numbering_of(home: Any = None, state: dict[str, Any] | None = None) -> Numbe
 _ARENA = arena()
 
 
-def reset(n: Numbering) -> None:
+def reset(n: Numbering | None) -> None:
     """Begin to number anew: something was computed."""
+    _outlived.extend([(weakref.ref(u), line) for r, line in here.plain if (u := _graph_of(r())) is not None])
+    here.plain.clear()
+    if n is None:
+        return
     if here.numbering() is n:
         here.numbering = nothing
     n.retire()

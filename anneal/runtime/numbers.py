@@ -90,5 +90,11 @@ def with_inputs(
 
 
 def number(value: float, dtype: DType, device: str) -> UOp:
-    """The node of memory that has one number, of shape ()."""
+    """The node of memory that has one number, of shape ().
+
+    Args:
+        value: the number.
+        dtype: the dtype that it is rounded to.
+        device: the name of the device.
+    """
     return buffer_leaf(host_storage(np.array([normalise_const(dtype, value)], numpy_dtype(dtype)), dtype, device), ())

@@ -512,8 +512,16 @@ class Tensor(Handle):
         if done or not (self._wants and here.grad):
             self.uop, self.late = view, None
             return
-        if self.late is not None and self.late.is_used():
+        late = self.late
+        if late is not None and late.is_used():
             self._used = SEEN
+        if is_computed_late(self) and not self._leaf:
+            storage = storage_of(view)
+            assert storage is not None
+            assert late is not None
+            storage.made_by = late.as_origin()
+            self.uop, self.late = view, None
+            return
         old, self.uop = self.uop, view
         if storage_of(old) is None:
             if self._leaf:

@@ -110,7 +110,7 @@ def backward(
         memory = None if result.late is not None else storage_of(result.uop)
         if memory is not None:
             # Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive.
-            memory.origin = None
+            memory.made_by = None
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
 
@@ -159,9 +159,10 @@ def _known(
 ) -> bool | None:
     """`_added` where the gradients' nodes follow from templates; None where they do not, and nothing was added."""
     root = numbering.of(result)
+    origins = numbering.origins()
     known = numbering.known
     # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
-    lazy = mask_of(root) & LEAF
+    lazy = any(mask_of(u) & LEAF for u in (root, *origins))
     seen = [
         (t, n, known.get(base) or numbering.learn(n))
         for t, group in zip(live, nodes)
@@ -171,14 +172,14 @@ def _known(
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
-        numbering.origins
+        numbering.calls_python
         or any(id(t) in hooks for t, _, _ in seen)
         or any(g is INSIDE for g in before)
         or len({id(t) for t, _, _ in seen}) < len(seen)
     ):
         return None
-    inputs = [root, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None])]
-    key = (backward, seed, *[n.shape for _, n, _ in seen], *[g is None for g in before])
+    inputs = [root, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None]), *origins]
+    key = (backward, len(origins), seed, *[n.shape for _, n, _ in seen], *[g is None for g in before])
 
     made: list[UOp | None] = []
 

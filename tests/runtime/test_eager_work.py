@@ -186,3 +186,130 @@ def test_ops_of_variables_and_of_host_calls_run_as_they_stand_beside_others() ->
         assert w.grad is not None
         assert w.grad.tolist() == data.tolist()
         w.grad = None
+
+
+# -- what changes, and what is read, in each step ---------------------------------------------------------------------
+
+
+def a_rate_of_the_optimiser() -> Step:
+    model = nn.Linear(20, 5)
+    optimiser = optim.Adam(model.parameters())
+
+    def step(n: int) -> float:
+        optimiser.zero_grad()
+        optimiser.param_groups[0]["lr"] = 0.1 / (n + 1)
+        loss = F.cross_entropy(model(Tensor(BATCHES[n % 8])), Tensor(LABELS))
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    return step
+
+
+def a_chance() -> Step:
+    drop = nn.Dropout(0.5)
+    step = perceptron(lambda loss, n: loss, drop)
+
+    def changed(n: int) -> Any:
+        drop.p = 0.1 + n / 100
+        return step(n)
+
+    return changed
+
+
+TABLE = Tensor(np.linspace(0, 1, 64, dtype=np.float32)).realize()
+
+
+@pytest.mark.parametrize(
+    ("made", "like"),
+    [
+        (lambda: perceptron(lambda loss, n: loss * ((n + 1) / 1000)), lambda: perceptron(lambda loss, n: loss * 0.25)),
+        (lambda: perceptron(lambda loss, n: loss * (n + 1)), lambda: perceptron(lambda loss, n: loss * 2)),
+        (lambda: perceptron(lambda loss, n: loss / (1 + n / 7)), lambda: perceptron(lambda loss, n: loss / 3)),
+        (lambda: perceptron(lambda loss, n: loss * TABLE[n]), lambda: perceptron(lambda loss, n: loss * TABLE[5])),
+        (a_rate_of_the_optimiser, a_rate_of_the_optimiser),
+        (a_chance, lambda: perceptron(lambda loss, n: loss, nn.Dropout(0.5))),
+    ],
+    ids=["factor", "whole factor", "temperature", "index", "rate", "chance"],
+)
+def test_a_step_with_a_number_that_changes_is_one_without(made: Callable[[], Step], like: Callable[[], Step]) -> None:
+    fixed, step = Work(warm(like()), range(6, 10)), made()
+    assert not Work(warm(step, 3), range(3, 6)).plans
+    work = Work(step, range(6, 10))
+    assert (work.plans, work.misses) == (0, fixed.misses)
+    assert work.nodes <= fixed.nodes + 2 * 4
+    assert work.calls <= 1.25 * fixed.calls
+
+
+def test_dropout_draws_without_making_nodes() -> None:
+    late.forget()  # in another test the chance varies
+    work = Work(warm(perceptron(lambda loss, n: loss, nn.Dropout(0.5))), range(4))
+    assert (work.plans, work.misses) == (0, 0)
+    assert work.nodes <= 2 * 5
+
+
+def read(loss: Tensor, n: int) -> Tensor:
+    loss.item()
+    return loss
+
+
+def test_a_loss_that_was_read_is_known_to_its_backward() -> None:
+    work = Work(warm(perceptron(read)), range(4))
+    assert (work.plans, work.misses) == (0, 0)
+    assert work.nodes <= 2 * 6
+    assert work.calls <= 1.6 * Work(warm(perceptron()), range(4)).calls
+
+
+def test_values_behind_a_loss_that_was_read_get_their_gradients() -> None:
+    w = Tensor(np.linspace(-1, 1, 6, dtype=np.float32), requires_grad=True)
+    for n in range(6):
+        y = (w * (n + 1)).tanh()
+        loss = (y * y).sum()
+        value = loss.item()
+        later = loss * 3 + y.sum()
+        later.backward()
+        t = np.tanh(w.numpy() * (n + 1))
+        assert w.grad is not None
+        np.testing.assert_allclose(value, (t * t).sum(), rtol=1e-5)
+        np.testing.assert_allclose(w.grad.numpy(), (6 * t + 1) * (1 - t * t) * (n + 1), rtol=1e-4, atol=1e-6)
+        w.grad = None
+
+
+def test_a_state_that_calls_of_the_host_go_into_is_computed_once() -> None:
+    state, found = Tensor(np.ones(3, np.float32)), []
+
+    def turn() -> None:
+        nonlocal state
+        state = host_call(np.cos, ((3,), "float32"), state * 0.5) + 1
+        found.append((state * 2).sum().item())
+
+    wanted, x = [], np.ones(3, np.float32)
+    for _ in range(8):
+        x = np.cos(x * np.float32(0.5)) + 1
+        wanted.append(2 * x.sum())
+    before = [cache_statistics()[1]]
+    for _ in range(8):
+        turn()
+        before.append(cache_statistics()[1])
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert before[5] == before[-1]
+
+
+def test_what_is_read_one_after_another_is_computed_together() -> None:
+    """The first pointers back of a chain are read when the last one was, which took all of the chain."""
+    table = Tensor(np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32))
+
+    def chain() -> int:
+        score, back = table[0], []
+        for _ in range(7):
+            score, pointer = (score.unsqueeze(1) + table).max(0)
+            back.append(pointer)
+        at = int(score.argmax())
+        for pointer in reversed(back):
+            at = int(pointer[at])
+        return at
+
+    before = cache_statistics()[1]
+    first = chain()
+    assert cache_statistics()[1] - before <= 4
+    assert chain() == first
