@@ -214,14 +214,7 @@ def call(
                 ok = False
                 break
     if not ok and tensors:
-        begun = time.perf_counter()
-        try:
-            result = _unknown(n, run, args, options)
-            new = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Handle)]
-            here.plain.extend([(ref(t), (f.f_code, f.f_lineno)) for t in new if not t._wants])
-            return result
-        finally:
-            n.missed(begun, f"{function.__name__} takes what is no number, or a tensor with a Variable or host_call")
+        return _missed(n, function, run, args, options, (f.f_code, f.f_lineno))
     if not tensors:
         return _plainly(run, args, options)
     if changes and tensors[0]._base is not None and tensors[0]._is_part():
@@ -322,6 +315,25 @@ def _unknown(n: Numbering, run: Callable[..., Any], args: tuple[Any, ...], optio
     finally:
         here.became = outer
     use.end(result)
+    return result
+
+
+def _missed(
+    n: Numbering,
+    function: _Named,
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    line: tuple[CodeType, int],
+) -> Any:
+    """A call of something that has no template."""
+    begun = time.perf_counter()
+    try:
+        result = _unknown(n, run, args, options)
+    finally:
+        n.missed(begun, f"{function.__name__} takes what is no number, or a tensor with a Variable or host_call")
+    new = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Handle)]
+    here.plain.extend([(ref(t), line) for t in new if not t._wants])
     return result
 
 
