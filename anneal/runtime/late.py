@@ -200,19 +200,13 @@ def call(
         if n is None:
             return _plainly(run, args, options) if refused is None else run(*args, **options)
     at = _ARENA._here
-    key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, state["grad"], state["wraps"]]
+    key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, state["grad"], state["wraps"], *options]
     tensors: list[Handle] = []
     ok = True
-    for x in args:
+    for x in (*args, *options.values()) if options else args:
         if not _append(key, tensors, n, x):
             ok = False
             break
-    if ok and options:
-        for name, x in options.items():
-            key.append(name)
-            if not _append(key, tensors, n, x):
-                ok = False
-                break
     if not ok and tensors:
         return _missed(n, function, run, args, options, (f.f_code, f.f_lineno))
     if not tensors:
@@ -331,7 +325,10 @@ def _missed(
     try:
         result = _unknown(n, run, args, options)
     finally:
-        n.missed(begun, f"{function.__name__} takes what is no number, or a tensor with a Variable or host_call")
+        n.missed(
+            begun,
+            f"{function.__name__} takes what is neither tensor nor number, or has a host_call or a Variable's size below",
+        )
     new = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Handle)]
     here.plain.extend([(ref(t), line) for t in new if not t._wants])
     return result

@@ -512,25 +512,19 @@ class Tensor(Handle):
         if done or not (self._wants and here.grad):
             self.uop, self.late = view, None
             return
-        late = self.late
+        late, computed = self.late, is_computed_late(self) and not self._leaf
         if late is not None and late.is_used():
             self._used = SEEN
-        if is_computed_late(self) and not self._leaf:
-            storage = storage_of(view)
-            assert storage is not None
-            assert late is not None
-            storage.made_by = late.as_origin()
-            self.uop, self.late = view, None
-            return
-        old, self.uop = self.uop, view
-        if storage_of(old) is None:
+        old: Any = late.as_origin() if late is not None and computed else self.uop
+        self.uop, self.late = view, None
+        if computed or storage_of(old) is None:
             if self._leaf:
                 # Graphs made while the leaf was lazy hold its old node. One is kept, so that steps do not chain.
                 self._alias = old
             else:
                 storage = storage_of(view)
                 assert storage is not None
-                storage.origin = old
+                storage.made_by = old
 
     @checked
     def contiguous(self) -> Tensor:
