@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from anneal.ops import nodes
 from anneal.ops.arguments import deferred
 from anneal.ops.bases import link_part
@@ -120,7 +122,7 @@ def _fits(x: Any, dtype: DType, whole: bool) -> bool:
     """Whether something is a number that memory of this dtype can hold in its place."""
     if x.__class__ is int:
         return -_EXACT < x < _EXACT if dtype.is_float else whole and dtype.min <= x <= dtype.max
-    return x.__class__ is float and dtype.is_float
+    return isinstance(x, float) and dtype.is_float
 
 
 # -- places -----------------------------------------------------------------------------------------------------------
@@ -144,8 +146,8 @@ def _at_places(varies: Varies, x: Any, index: Any) -> tuple[Any] | None:
     kept: list[int] = []
     moving = 0  # slices whose begin varies
     for axis, (item, n) in enumerate(zip(items, shape, strict=True)):
-        if item.__class__ is int and -n <= item < n:
-            begin, end = item % n, item % n + 1
+        if (item.__class__ is int or isinstance(item, np.integer)) and -n <= item < n:
+            begin, end = int(item) % n, int(item) % n + 1
         elif item.__class__ is slice and item.step in (None, 1) and _plain(item.start) and _plain(item.stop):
             begin, end, _ = item.indices(n)
             kept.append(end - begin)
@@ -168,7 +170,7 @@ def _at_places(varies: Varies, x: Any, index: Any) -> tuple[Any] | None:
 
 
 def _plain(x: Any) -> bool:
-    return x is None or x.__class__ is int
+    return x is None or x.__class__ is int or isinstance(x, np.integer)
 
 
 @deferred

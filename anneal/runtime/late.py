@@ -22,6 +22,8 @@ from types import CodeType, FrameType
 from typing import Any, Protocol
 from weakref import ref
 
+import numpy as np
+
 from anneal.backend import Place
 from anneal.runtime.context import here, outdate_captures
 from anneal.runtime.handle import SEEN, Handle
@@ -148,6 +150,9 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
     if cls is slice:
         key.append(cls)
         return all(_append(key, tensors, n, y) for y in (x.start, x.stop, x.step))
+    if isinstance(x, np.generic):
+        key += (cls, x.item() or repr(x))
+        return bool(x == x)
     return False
 
 

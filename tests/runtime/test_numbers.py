@@ -26,7 +26,29 @@ Array = np.ndarray[Any, Any]
 
 _NUMBERS = st.one_of(
     st.sampled_from(
-        [0, 1, -1, 2, 0.0, -0.0, 1.0, 0.5, -2.0, math.inf, -math.inf, math.nan, True, False, 3, 1e-30, 1e30, 10**12]
+        [
+            0,
+            1,
+            -1,
+            2,
+            0.0,
+            -0.0,
+            1.0,
+            0.5,
+            -2.0,
+            math.inf,
+            -math.inf,
+            math.nan,
+            True,
+            False,
+            3,
+            1e-30,
+            1e30,
+            10**12,
+            np.float64(0.75),
+            np.int64(2),
+            np.float32(1.5),
+        ]
     ),
     st.floats(-4, 4),
     st.integers(-5, 9),
@@ -217,6 +239,14 @@ def a_place_that_was_found(n: int) -> None:
     assert x[i, 0].item() == DATA.max(0)[0]
 
 
+def a_number_of_numpy(n: int) -> None:
+    x = Tensor(DATA).realize()
+    factor = np.cos(n + 0.5)
+    assert np.array_equal((x * factor).numpy(), DATA * np.float32(factor))
+    i = np.random.default_rng(n).permutation(12)[0]
+    assert np.array_equal(x[i].numpy(), DATA[i])
+
+
 def a_chance_to_drop(n: int) -> None:
     x = Tensor(np.ones((40, 40), np.float32)).dropout(0.2 + n / 40)
     kept = x.numpy()
@@ -224,7 +254,9 @@ def a_chance_to_drop(n: int) -> None:
     assert abs((kept == 0).mean() - (0.2 + n / 40)) < 0.08
 
 
-@pytest.mark.parametrize("turn", [several, a_rate, a_row, a_batch, a_class, a_place_that_was_found, a_chance_to_drop])
+@pytest.mark.parametrize(
+    "turn", [several, a_rate, a_row, a_batch, a_class, a_place_that_was_found, a_number_of_numpy, a_chance_to_drop]
+)
 def test_what_varies_makes_no_plan_after_the_third_turn(turn: Callable[[int], Any]) -> None:
     assert not any(_plans(turn)[3:])
 
