@@ -332,7 +332,7 @@ def _missed(
     finally:
         n.missed(
             begun,
-            f"{function.__name__} takes what is neither tensor nor number, or has a host_call or a Variable's size below",
+            f"{function.__name__} takes no tensor or number, or one with a host_call or a Variable below",
         )
     new = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Handle)]
     here.plain.extend([(ref(t), line) for t in new if not t._wants])
