@@ -15,7 +15,7 @@ from anneal.ops import nodes
 from anneal.ops.arguments import deferred
 from anneal.ops.bases import link_part
 from anneal.ops.nodes import broadcast
-from anneal.runtime import Again, Handle, Varies, number
+from anneal.runtime import Handle, Varies, number
 from anneal.uop import DType, Op, alu, dtypes
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["along", "compares", "computes", "drops", "places", "scales"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+Again = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # the op, with other arguments
 _EXACT = 1 << 53  # integers below are floats
 
 

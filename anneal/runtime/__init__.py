@@ -35,8 +35,8 @@ from anneal.runtime.nodes import (
     sources_of,
     storage_of,
 )
-from anneal.runtime.numbering import LEAF, Late, Numbering, is_computed_late, mask_of, numbering_of
-from anneal.runtime.numbers import Again, Varies, number
+from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of
+from anneal.runtime.numbers import Varies, number
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.uses import Calls, note_call
@@ -65,11 +65,9 @@ else:  # what computes is imported when something is computed
 
 __all__ = [
     "INSIDE",
-    "LEAF",
     "PLAIN",
     "SEEN",
     "UNSEEN",
-    "Again",
     "Calls",
     "Collective",
     "Context",
@@ -108,13 +106,13 @@ __all__ = [
     "forbid_in_capture",
     "forbid_in_jit",
     "found_sizes",
+    "has_leaf",
     "here",
     "host_storage",
     "is_computed_late",
     "is_realized",
     "jit",
     "key_of",
-    "mask_of",
     "memory",
     "metered",
     "needed",

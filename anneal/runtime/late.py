@@ -41,7 +41,7 @@ from anneal.runtime.numbering import (
     numbering_of,
     templates_are_many,
 )
-from anneal.runtime.numbers import with_inputs
+from anneal.runtime.numbers import varying
 from anneal.runtime.uses import Given, Unknown
 from anneal.schedule import WITH_PLANS
 from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, Weighed, arena, kind_of, toposort
@@ -225,7 +225,7 @@ def call(
     if entry is None and (inputs := getattr(function, "inputs", None)) is not None:
         place = (function, code, f.f_lasti, named, at.path, *[(u.shape, u.dtype) for u in [t._looks for t in tensors]])
         again: Callable[..., Any] = lambda args, options: call(function, args, options, run, changes, refused)
-        done = with_inputs(inputs, n, place, whole, _calls, again, (args, options))
+        done = inputs(varying(n, place, whole, _calls), again, args, options)
         if done is not None:
             return done[0]
     if entry is None or (entry.checks and not _hold(n, entry)) or (entry.changed and not _alone(entry, tensors)):

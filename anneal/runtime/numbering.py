@@ -28,6 +28,7 @@ __all__ = [
     "carried",
     "forget_masks",
     "forget_templates",
+    "has_leaf",
     "is_computed_late",
     "is_open",
     "mask_of",
@@ -342,7 +343,7 @@ class Numbering:
         """Give late tensors that want gradients their nodes, where a template might become the graph of a later leaf:
         the node of a lazy leaf is another's once nobody has it (`Arena.fresh`)."""
         for t in [t for r in self.tensors if (t := r()) is not None and t._wants]:
-            if (late := t.late) is not None and late.numbering is self and mask_of(late.template) & LEAF:
+            if (late := t.late) is not None and late.numbering is self and has_leaf(late.template):
                 late.node_of(t)
 
     def _needed(self) -> tuple[int, list[weakref.ref[Handle]]]:
@@ -405,7 +406,7 @@ class Late:
     def as_origin(self) -> Late | UOp:
         """The record as the graph of memory, beyond the tensor that had it; the node where that may be another's later
         (`_keep_graphs`)."""
-        if mask_of(self.template) & LEAF:
+        if has_leaf(self.template):
             return self()
         self.numbering.lates.append(weakref.ref(self))
         return self
@@ -496,6 +497,11 @@ def is_open(template: UOp) -> bool:
     """Whether what a graph means is not in it alone: it has sizes that are Variables, calls
     of the host, or an argument of a function that is traced."""
     return bool(mask_of(template) & 1)
+
+
+def has_leaf(template: UOp) -> bool:
+    """Whether a lazy tensor that became a leaf is below."""
+    return bool(mask_of(template) & LEAF)
 
 
 def numbers_of(template: UOp) -> list[int]:

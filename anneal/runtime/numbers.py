@@ -19,13 +19,10 @@ from anneal.runtime.nodes import buffer_leaf, host_storage
 from anneal.runtime.numbering import Numbering
 from anneal.uop import DType, Recent, UOp, normalise_const
 
-__all__ = ["Again", "Varies", "number", "with_inputs"]
+__all__ = ["Varies", "number", "varying"]
 
 _MOST = 1 << 10  # values of a place, after which it is looked at anew
 Varies = Callable[[Any, Any], bool]  # whether what stands at a place of a call varies, which is this now
-Again = Callable[[tuple[Any, ...], dict[str, Any]], Any]
-Call = tuple[tuple[Any, ...], dict[str, Any]]
-Inputs = Callable[..., "tuple[Any] | None"]  # of a `Varies`, an `Again` and a call's arguments
 
 
 class _Site:
@@ -64,19 +61,14 @@ class _Site:
         return False
 
 
-def with_inputs(
-    inputs: Inputs, n: Numbering, place: tuple[Any, ...], key: Any, known: Recent[Any, Any], again: Again, call: Call
-) -> tuple[Any] | None:
-    """The result of a call with memory in place of the numbers that vary; None where none does.
+def varying(n: Numbering, place: tuple[Any, ...], key: Any, known: Recent[Any, Any]) -> Varies:
+    """What tells of the numbers in a call whether they vary.
 
     Args:
-        inputs: what the op says of its numbers.
         n: the numbering of this thread.
         place: where the call stands, and what its tensors are like.
         key: what the call is known by with its numbers as constants.
         known: the calls that are remembered.
-        again: the op, with other arguments.
-        call: its arguments.
     """
 
     def varies(slot: Any, value: Any) -> bool:
@@ -86,7 +78,7 @@ def with_inputs(
             site = known[at] = _Site()
         return bool(site.meets((value.__class__, value), n, key, known))
 
-    return inputs(varies, again, *call)
+    return varies
 
 
 def number(value: float, dtype: DType, device: str) -> UOp:

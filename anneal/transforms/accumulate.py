@@ -16,13 +16,12 @@ from anneal.errors import GradientError, ShapeError
 from anneal.ops import checked, grad_enabled, is_tensor
 from anneal.runtime import (
     INSIDE,
-    LEAF,
     Late,
     Numbering,
     become_late,
     composite,
+    has_leaf,
     here,
-    mask_of,
     numbering_of,
     storage_of,
 )
@@ -162,7 +161,7 @@ def _known(
     origins = numbering.origins()
     known = numbering.known
     # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
-    lazy = any(mask_of(u) & LEAF for u in (root, *origins))
+    lazy = any(map(has_leaf, (root, *origins)))
     seen = [
         (t, n, known.get(base) or numbering.learn(n))
         for t, group in zip(live, nodes)
