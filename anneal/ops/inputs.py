@@ -120,7 +120,7 @@ def _memory(x: Any, dtype: DType, like: Any) -> Any:
 
 
 def _fits(x: Any, dtype: DType, whole: bool) -> bool:
-    """Whether something is a number that memory of this dtype can hold in its place."""
+    """True if something is a number that memory of this dtype can hold in its place."""
     if x.__class__ is int:
         return -_EXACT < x < _EXACT if dtype.is_float else whole and dtype.min <= x <= dtype.max
     return isinstance(x, float) and dtype.is_float

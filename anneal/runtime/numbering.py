@@ -77,7 +77,7 @@ def forget_masks() -> None:
 
 
 def templates_are_many() -> bool:
-    """Whether some are to be forgotten."""
+    """True if some templates are to be forgotten."""
     return len(_masks) >= _most_masks
 
 
@@ -318,8 +318,7 @@ class Numbering:
         return leaf
 
     def origins(self) -> list[UOp]:
-        """The templates of the memory through which gradients go on, each followed by that of what it was computed
-        from."""
+        """The templates of memory through which gradients go on, each followed by that of its graph."""
         out = []
         for u in self.passed:  # it grows meanwhile
             made = u.arg.made_by
@@ -331,7 +330,7 @@ class Numbering:
         return out
 
     def retire(self) -> None:
-        """No more is added; of the memory stays what late tensors need."""
+        """End it: it takes no more nodes, and keeps only the memory that late tensors need."""
         with _expanding:
             self._keep_graphs()
             self.retired = True
@@ -341,7 +340,7 @@ class Numbering:
 
     def _keep_graphs(self) -> None:
         """Give late tensors that want gradients their nodes, where a template might become the graph of a later leaf:
-        the node of a lazy leaf is another's once nobody has it (`Arena.fresh`)."""
+        the node of a lazy leaf is another's once it is unused (`Arena.fresh`)."""
         for t in [t for r in self.tensors if (t := r()) is not None and t._wants]:
             if (late := t.late) is not None and late.numbering is self and has_leaf(late.template):
                 late.node_of(t)
@@ -404,15 +403,14 @@ class Late:
         return self.numbering.node(self.template)
 
     def as_origin(self) -> Late | UOp:
-        """The record as the graph of memory, beyond the tensor that had it; the node where that may be another's later
-        (`_keep_graphs`)."""
+        """The record as a graph of memory; the node where that may be another's later (`_keep_graphs`)."""
         if has_leaf(self.template):
             return self()
         self.numbering.lates.append(weakref.ref(self))
         return self
 
     def is_used(self) -> bool:
-        """Whether an op was called with such a tensor: graphs may have its node."""
+        """True if an op was called with such a tensor: graphs may have its node."""
         return self.template in self.numbering.used
 
     def node_of(self, t: Handle) -> UOp:
@@ -494,13 +492,17 @@ def mask_of(template: UOp) -> int:
 
 
 def is_open(template: UOp) -> bool:
-    """Whether what a graph means is not in it alone: it has sizes that are Variables, calls
+    """True if what a graph means is not in it alone: it has sizes that are Variables, calls
     of the host, or an argument of a function that is traced."""
     return bool(mask_of(template) & 1)
 
 
 def has_leaf(template: UOp) -> bool:
-    """Whether a lazy tensor that became a leaf is below."""
+    """True if a template has a lazy tensor that became a leaf.
+
+    Args:
+        template: the template.
+    """
     return bool(mask_of(template) & LEAF)
 
 
@@ -515,7 +517,7 @@ def numbers_of(template: UOp) -> list[int]:
 
 
 def is_computed_late(t: Handle) -> bool:
-    """Whether a tensor is late and no view of memory.
+    """True if a tensor is late and no view of memory.
 
     Args:
         t: the tensor.
@@ -533,7 +535,7 @@ def is_computed_late(t: Handle) -> bool:
 
 
 def at_once(state: dict[str, Any]) -> bool:
-    """Whether the ops of the thread with this `state` (`vars(here)`) are to run as they stand."""
+    """True if the ops of the thread with this `state` (`vars(here)`) are to run immediately."""
     return bool(
         not state["defers"]
         or state["recordings"]
@@ -548,9 +550,10 @@ def at_once(state: dict[str, Any]) -> bool:
 
 
 def numbering_of(home: Any = None, state: dict[str, Any] | None = None) -> Numbering | None:
-    """This thread's numbering; None where ops are to run as they stand. `home` is where one begins: programs that begin
+    """This thread's numbering; None if ops are not to be remembered. `home` is where one begins: programs that begin
     elsewhere have other templates, whose nodes bear their own lines. `state` is the thread's, where it was found that
-    they are late."""
+    they are late.
+    """
     if state is None and at_once(vars(here)):
         return None
     n: Numbering | None = here.numbering() if state is None else state["numbering"]()

@@ -42,7 +42,7 @@ class _Site:
         self.varies = False
 
     def meets(self, value: Any, n: Numbering, key: Any, known: Recent[Any, Any]) -> bool:
-        """Whether the numbers here vary; `value` is the one of the call that has this key."""
+        """True if the numbers here vary; `value` is the one of the call that has this key."""
         if self.varies:
             return True
         if len(self.calls) > _MOST:
@@ -62,7 +62,7 @@ class _Site:
 
 
 def varying(n: Numbering, place: tuple[Any, ...], key: Any, known: Recent[Any, Any]) -> Varies:
-    """What tells of the numbers in a call whether they vary.
+    """A predicate: True if what stands at a place of a call varies.
 
     Args:
         n: the numbering of this thread.
