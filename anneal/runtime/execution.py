@@ -19,6 +19,7 @@ from anneal.runtime.late import become_late, keep_run, known_run
 from anneal.runtime.launch import execute
 from anneal.runtime.nodes import buffer_leaf, is_realized, note_constants, own, storage_of
 from anneal.runtime.numbering import (
+    EXPANDING,
     Late,
     Line,
     Numbering,
@@ -299,7 +300,8 @@ def _realize_on(group: Sequence[Handle], name: str, told: list[tuple[Plan, list[
 
 
 def _settled(t: Handle, u: UOp) -> None:
-    t._settle(u)
+    with EXPANDING:  # another thread may be about to give it a lazy node
+        t._settle(u)
     own(t)
     for watch in here.realized:
         watch.append(weakref.ref(t))
@@ -357,11 +359,13 @@ def _repeated(
     by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[:first]]
     for storage, line in zip(made.storages, [*by_tensor, *lines], strict=True):
         storage.line = line
-    for t, old, leaf in zip(group, before, made.leaves, strict=True):
-        # else another thread has computed it, or assigned to it, meanwhile
-        if (t.uop if (late := t.late) is None else late) is old:
-            t._settle(leaf)
-            own(t)
+    with EXPANDING:
+        for t, old, leaf in zip(group, before, made.leaves, strict=True):
+            now = t.uop if (late := t.late) is None else late
+            # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
+            if now is old or (old.__class__ is Late and now is old()):
+                t._settle(leaf)
+                own(t)
     for t in group:
         if t._views is not None:
             t._show_views()

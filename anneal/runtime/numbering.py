@@ -20,6 +20,7 @@ from anneal.uop import SYMBOLIC, Op, Recent, UOp, arena, line_of, toposort
 from anneal.uop.sizes import symbolic_arg
 
 __all__ = [
+    "EXPANDING",
     "LEAF",
     "Late",
     "Line",
@@ -57,7 +58,7 @@ _outlived: deque[tuple[weakref.ref[UOp], Line]] = deque(maxlen=256)  # graphs th
 _rounds: Recent[Any, int] = Recent(
     _MAX_LINES
 )  # by the place where a numbering begins: how many made calls anew, one after another
-_expanding = threading.RLock()  # a late tensor may be asked for its node by any thread
+EXPANDING = threading.RLock()  # a late tensor may be asked for its node by any thread
 
 
 def forget_templates() -> None:
@@ -286,7 +287,7 @@ class Numbering:
         if goes_on and old.retired and numbers:
             # a loop that goes on from it would go on from the graph of all rounds before
             _carry((late.line,))
-        with _expanding:
+        with EXPANDING:
             leaves = [u for n in numbers if (u := old.leaves[n]) is not None]
         if len(leaves) < len(numbers):
             return None
@@ -301,7 +302,7 @@ class Numbering:
     def node(self, template: UOp) -> UOp:
         """The node of a template: the one that the op would have made. Raises LookupError where the memory was let go,
         since no tensor is late here that needs it."""
-        with _expanding:
+        with EXPANDING:
             found: UOp | None = self.nodes.get(template)
             if found is None:
                 if not mask_of(template):
@@ -331,7 +332,7 @@ class Numbering:
 
     def retire(self) -> None:
         """End it: it takes no more nodes, and keeps only the memory that late tensors need."""
-        with _expanding:
+        with EXPANDING:
             self._keep_graphs()
             self.retired = True
             needed, live = self._needed()
@@ -360,7 +361,7 @@ class Numbering:
 
     def let_go(self) -> None:
         """Keep the memory that late tensors need, and no other."""
-        with _expanding:
+        with EXPANDING:
             self._keep_graphs()
             needed, self.tensors = self._needed()
             self.known.clear()
@@ -419,7 +420,7 @@ class Late:
         Args:
             t: the tensor.
         """
-        with _expanding:
+        with EXPANDING:
             try:
                 if t.late is not self:
                     return t.uop  # another thread was faster
@@ -492,8 +493,7 @@ def mask_of(template: UOp) -> int:
 
 
 def is_open(template: UOp) -> bool:
-    """True if what a graph means is not in it alone: it has sizes that are Variables, calls
-    of the host, or an argument of a function that is traced."""
+    """True if a graph has sizes that are Variables, calls of the host, or an argument of a traced function."""
     return bool(mask_of(template) & 1)
 
 

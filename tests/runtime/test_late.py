@@ -15,6 +15,7 @@ from anneal.backend import get_device
 from anneal.errors import JitError, PositionError, ShapeError
 from anneal.runtime import cache_statistics
 from anneal.runtime.late import _calls, _learn
+from anneal.runtime.rounds import Run
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, autograd, grad, jit, manual_seed, no_grad, realize, vmap
 from anneal.tensor import functional as F
@@ -479,6 +480,23 @@ def test_a_late_tensor_may_be_read_by_another_thread() -> None:
 
 
 # -- jit: what is made of numbers, and arrays as arguments -----------------------------------------------------------
+
+
+def test_a_node_that_another_thread_asks_for_meanwhile_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Tensor] = []
+    again = Run.again
+
+    def asking(*args: Any) -> Any:
+        made = again(*args)
+        for t in asked:
+            assert t.uop is not None
+        return made
+
+    monkeypatch.setattr(Run, "again", asking)
+    for n in range(4):
+        x = Tensor(data(n, 3)) * 2
+        asked[:] = [x] if n == 3 else []
+        assert np.array_equal(x.numpy(), data(n, 3) * 2)
 
 
 def test_what_is_made_of_the_same_numbers_is_a_constant(device: str) -> None:
