@@ -6,10 +6,10 @@
 Each script has a process of its own. It is set up once; in each round a block of its steps runs without a recording,
 and one with, and the next round has them the other way round. A block takes about `--seconds`, and has 8 steps at
 least; of a script whose rounds take longer than `--limit` there are fewer. `own` is its step by its own clock while it
-is recorded, in steps without; `sums` the sum of its kernels in its step, as the recording has them; `parts` the same
-with other plans and with what lies between the kernels, which is measured by itself; `step` and `kernels` are the
-recording's in a step without. Each is a median of rounds, with its quartiles. What is further than 15 % from 1 needs a
-reason, and those that the recording gives are listed.
+is recorded, in steps without; `sums` the kernels of all plans in a step, as the recording has them for the steps in
+the middle; `parts` the same with the time between the kernels, which is measured by itself; `step` and `kernels` are
+the recording's in a step without. Each is a median of rounds, with its quartiles. Ratios further than 15 % from 1 need
+a reason, and those that the recording gives are listed.
 """
 
 from __future__ import annotations
@@ -159,9 +159,11 @@ def _recorded(step: Callable[[], Any], steps: int) -> dict[str, Any]:
     r.settle()
     each = [p.times for p in r.plans if p.times and 2 * p.runs > steps]
     main = max(each, key=lambda t: t["total"])
+    parts, between = sum(main["parts"].values()), main["parts"]["between kernels"]
     return {
-        "own": own, "step": main["step"]["median"], "kernels": sum(t["kernels"]["median"] for t in each),
-        "parts": sum(main["parts"].values()), "between": main["parts"]["between kernels"], "whole": 1.0,
+        # of the steps in the middle: medians of kernels and of steps are of different steps
+        "own": own, "step": main["step"]["median"], "kernels": (parts - between) * main["step"]["median"],
+        "parts": parts, "between": between, "whole": 1.0,
         "reasons": [reason for t in each for reason in t["reasons"]],
     }  # fmt: skip
 
