@@ -35,7 +35,8 @@ from anneal.runtime.nodes import (
     sources_of,
     storage_of,
 )
-from anneal.runtime.numbering import Late, Numbering, is_computed_late, numbering_of
+from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of
+from anneal.runtime.numbers import Varies, number
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.uses import Calls, note_call
@@ -89,6 +90,7 @@ __all__ = [
     "Step",
     "Times",
     "Track",
+    "Varies",
     "VmapMethod",
     "become_late",
     "bound_shape",
@@ -104,6 +106,7 @@ __all__ = [
     "forbid_in_capture",
     "forbid_in_jit",
     "found_sizes",
+    "has_leaf",
     "here",
     "host_storage",
     "is_computed_late",
@@ -118,6 +121,7 @@ __all__ = [
     "note_become",
     "note_call",
     "note_made",
+    "number",
     "numbering_of",
     "observed",
     "outdate_captures",
