@@ -28,7 +28,7 @@ from anneal.ops.joining import cat
 from anneal.ops.nodes import reshape
 from anneal.ops.overflow import refused
 from anneal.runtime import capturing, default_device, here
-from anneal.uop import DType, Op, UOp, alu, dtypes
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
@@ -92,13 +92,13 @@ class Generator:
         seed = self.seed_node(device)
         if not capturing():
             call = wrap_array(np.array([self.next_key()[1]], np.uint32), device)
-            return seed, reshape(call, ())
+            return seed, _in_turn(seed, reshape(call, ()))
         counter = self._counters.get(device)
         if counter is None:
             counter = self._counters[device] = _word(_JIT_START, device)
         call = counter.uop
         counter.assign(counter + 1)
-        return seed, reshape(call, ())
+        return seed, _in_turn(seed, reshape(call, ()))
 
     def seed_node(self, device: str) -> UOp:
         """The seed, a uint32 node of shape () on `device`."""
@@ -129,6 +129,13 @@ class _Numbered(Generator):
 
     def key_nodes(self, device: str) -> tuple[UOp, UOp]:
         return self._parent.seed_node(device), reshape(self._call.uop.cast(_U32), ())
+
+
+def _in_turn(seed: UOp, call: UOp) -> UOp:
+    """The number of a call in a turn of the loops whose body is traced: another in each."""
+    for turn in here.turns:
+        call = alu(Op.THREEFRY, (turn.cast(_U32), alu(Op.XOR, (seed, const(_U32, 0x9E3779B9))), call))
+    return call
 
 
 def _word(value: int, device: str) -> Tensor:
