@@ -281,7 +281,7 @@ def looped(
         fixed = [(UOp(Op.PARAM, dtypes.int32, (), (-1, ()), "nothing"), zero)]  # a call has a source
     body = _numbered([turn, *[p for p, *_ in (*fixed, *moving, *along)]], results, stay)
     loop = _loop(body, like, len(fixed), len(moving), length, reverse)
-    src = tuple([*[u for _, u in fixed], *[first for _, first, _ in moving], *[u for _, u in along]])
+    src = (*[u for _, u in fixed], *[first for _, first, _ in moving], *[u for _, u in along])
     nodes = (loop if grown is None else grown(loop)).nodes(src)
     last = iter(nodes)
     ends = [first if after is p else next(last) for p, first, after in carried]
@@ -306,18 +306,18 @@ def repeated_while(
     name, rules = like
     kinds = tuple(_kinds(results))
     call = While("while", kinds, _nowhere, name, bodies=bodies, rules=rules, constants=len(fixed))
-    return call.nodes(tuple([*[u for _, u in fixed], *[first for _, first, _ in carried]]))
+    return call.nodes((*[u for _, u in fixed], *[first for _, first, _ in carried]))
 
 
 def chosen(
     like: tuple[str, Rules],
     predicate: UOp,
     given: Sequence[Pair],
-    first: Nodes,
-    second: Nodes,
+    ways: Sequence[Nodes],
     depends: Callable[[UOp], bool] | None = None,
 ) -> list[UOp]:
-    """The results of a `Choice` between graphs over what stands for the nodes that are `given`."""
+    """The results of a `Choice` between two ways, graphs over what stands for the nodes that are `given`."""
+    first, second = ways
     outside, read, stay = closed([*first, *second], {p for p, _ in given}, depends)
     taken = [(p, u) for p, u in given if p in read] + [(u, u) for u in outside]
     body = _numbered([p for p, _ in taken], [*first, *second], stay)

@@ -18,6 +18,7 @@ from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
 from anneal.errors import CompilerError
 from anneal.runtime.bodies import Body, Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host
+from anneal.runtime.context import here
 from anneal.runtime.launch import compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
@@ -62,7 +63,9 @@ class _Steps:
         done: dict[UOp, UOp] = {}
         if lazy:
             device = self.device
-            plan, inputs, _ = schedule.plan_for(schedule.graph(lazy), device.cost_model, Values())
+            plan, inputs, hit = schedule.plan_for(schedule.graph(lazy), device.cost_model, Values())
+            here.context.plans_found += hit
+            here.context.plans_made += not hit
             below = {n: storage_of(u.src[0]) for n, u in enumerate(lazy) if u.op is Op.UPDATE}
             over = {n: s for n, s in below.items() if s is not None and any(s is r for r in self._rows)}
             for v in plan.outputs:
@@ -365,9 +368,7 @@ _KINDS: dict[type[DeviceCall], Callable[..., _Bound]] = {Loop: _BoundLoop, While
 def bound(step: HostCall, device: AnyDevice, inputs: Buffers, outputs: Buffers) -> Any:
     """A call bound to buffers: `run()` makes it."""
     kind = _KINDS.get(type(step.function))  # type: ignore[call-overload]
-    return (_HostCallInside if kind is None else kind)(
-        step if kind is None else step.function, device, inputs, outputs
-    )
+    return (_HostCallInside if kind is None else kind)(step if kind is None else step.function, device, inputs, outputs)
 
 
 def called(step: HostCall) -> Mapping[str, int]:

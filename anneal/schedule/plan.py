@@ -66,11 +66,10 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
                     "exported: there it has none; choose with where() instead of if, and return what is wanted"
                 )
             raise TransformError(
-                f"a value of a vmapped function was read: inside, a tensor (here of shape {u.shape}) stands for the "
-                "same "
-                "part of every example at once and has no values; choose with where() instead of if, return what you "
-                "want "
-                "to look at, and keep nothing from inside the function"
+                f"a value of a vmapped function, or of a loop's body, was read: inside, a tensor (here of shape "
+                f"{u.shape}) stands for the same part of every example, or turn, at once and has no values; choose "
+                "with where() or cond() instead of if, return what you want to look at, and keep nothing from inside "
+                "the function"
             )
         return u
 

@@ -338,20 +338,23 @@ def rewritten(
     """
     new = dict(fronts)
     calls: dict[Any, list[tuple[UOp, bool]]] = {}  # loops of all examples, by function and sources
+    same: dict[UOp, UOp] = {}  # results of such loops that are the same for all examples, and nodes over them
     a = arena()
     with a.untracked():
         for y in toposort(roots, until=lambda u: u in fronts or u not in young):
             a.inherit(y)
             flags = [s in new for s in y.src]
+            sources = [new[s] if s in new else same.get(s, s) for s in y.src]
             f = y.arg[0] if y.op is Op.HOST_CALL else None
             if isinstance(f, DeviceCall) and (any(flags) or (different and f.draws)):
                 if (f, y.src) not in calls:
-                    calls[f, y.src] = f.rules.batch(f, [new.get(s, s) for s in y.src], flags, _number(f, n), different)
+                    calls[f, y.src] = f.rules.batch(f, sources, flags, _number(f, n), different)
                 made, has = calls[f, y.src][y.arg[1]]
-                if has:
-                    new[y] = made
+                (new if has else same)[y] = made
             elif any(flags):
-                new[y] = batch(y, [new.get(s, s) for s in y.src], flags, n)
+                new[y] = batch(y, sources, flags, n)
             elif different and y.op is Op.THREEFRY:
                 new[y] = drawn(y, n)
-    return [(new.get(u, u), u in new) for u in roots]
+            elif any(s in same for s in y.src):
+                same[y] = y.replace(src=tuple(sources))
+    return [(new[u] if u in new else same.get(u, u), u in new) for u in roots]

@@ -99,7 +99,8 @@ class _Pulled:
                 varies.add(u)
         stack = [s for u in order if u in late for s in u.src if s not in late]
         stack += [u for u in self.results if u not in late]
-        carried, found, seen = set(self.carried), {}, set()
+        found: dict[UOp, None] = {}
+        carried, seen = set(self.carried), set[UOp]()
         while stack:
             u = stack.pop()
             if u in seen:
@@ -117,7 +118,10 @@ def rows_for_reverse(loop: Loop) -> Loop:
     given = [r.dtype.is_float for r in loop.body.results]
     if not any(given):
         return loop
-    return _with_rows(loop, _Pulled(loop, given))[0]
+    try:
+        return _with_rows(loop, _Pulled(loop, given))[0]
+    except GradientError:  # it has no reverse derivative, which whoever takes one is told
+        return loop
 
 
 def _with_rows(loop: Loop, pulled: _Pulled) -> tuple[Loop, dict[UOp, int]]:
@@ -180,7 +184,7 @@ def _pull_choice(call: Choice, src: Nodes, given: Some) -> Some:
     wanted = [p for p in parameters if any(p in grads for grads in each)]
     ways = [[spread(g.get(p, const(p.dtype, 0)), p.shape).cast(p.dtype) for p in wanted] for g in each]
     pairs = [*zip(parameters, src[1:], strict=True), *[(g, c) for k, g in seeds.items() if (c := given[k]) is not None]]
-    made = chosen((call.name, call.rules), src[0], pairs, *ways) if wanted else []
+    made = chosen((call.name, call.rules), src[0], pairs, ways) if wanted else []
     found = dict(zip(wanted, made, strict=True))
     return [None, *[found.get(p) for p in parameters]]
 
@@ -272,7 +276,7 @@ def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
     full = [[_zero(results[k]) if (t := way[k]) is None else t for k in wanted] for way in ways]
     pairs = [*zip(parameters, src[1:], strict=True)]
     pairs += [(known[p], t) for p, t in zip(parameters, given[1:], strict=True) if t is not None]
-    found = dict(zip(wanted, chosen((call.name, call.rules), src[0], pairs, *full), strict=True))
+    found = dict(zip(wanted, chosen((call.name, call.rules), src[0], pairs, full), strict=True))
     return [found.get(k) for k in range(len(results))]
 
 
@@ -404,7 +408,7 @@ def _batch_choice(call: Choice, src: Nodes, batched: Sequence[bool], n: int, dif
     has = [a[1] or b[1] for a, b in zip(*ways, strict=True)]
     full = [[many.full(r) if h else r[0] for r, h in zip(way, has, strict=True)] for way in ways]
     pairs = [(many.at(p), u) for p, u in zip(parameters, src[1:], strict=True)]
-    return list(zip(chosen((call.name, call.rules), src[0], pairs, *full), has, strict=True))
+    return list(zip(chosen((call.name, call.rules), src[0], pairs, full), has, strict=True))
 
 
 LOOP = Rules(_pull_loop, _push_loop, _batch_loop)

@@ -186,8 +186,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     if p.shape != ():
         raise ShapeError(f"cond: the predicate is a scalar, and has shape {p.shape}; vmap takes one for each example")
     tensors = [
-        _given("cond", w, v, device)
-        for w, v in zip(paths_of(operands, "operand "), flatten(operands), strict=True)
+        _given("cond", w, v, device) for w, v in zip(paths_of(operands, "operand "), flatten(operands), strict=True)
     ]
     trace = Trace("cond")
     stands = [trace.example(t, t.shape) for t in (p, *tensors)][1:]
@@ -196,7 +195,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     names = paths_of(out[0], "the result")
     ways = [
         [_given("cond", w, v, device) for w, v in zip(names, each, strict=True)]
-        for each in (flatten(out[0]), like("cond", out[0], out[1], "what false_fun gives", "what true_fun gives"))
+        for each in (flatten(out[0]), _same("cond", out[0], out[1], "what false_fun gives", "what true_fun gives"))
     ]
     for name, a, b in zip(names, *ways, strict=True):
         _alike("cond", name, "true_fun gives", a, "false_fun gives", b)
@@ -206,8 +205,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         ("cond", CHOICE),
         (p if p.dtype is dtypes.bool_ else p != 0).uop,
         list(zip([t.uop for t in stands], [t.uop for t in tensors], strict=True)),
-        *[[t.uop for t in way] for way in ways],
-        depends=trace.depends(),
+        [[t.uop for t in way] for way in ways],
+        trace.depends(),
     )
     wants = [a._wants or b._wants for a, b in zip(*ways, strict=True)]
     return rebuild(out[0], iter(_results(nodes, wants, [p, *tensors])))
@@ -242,6 +241,14 @@ def _given(name: str, where: str, value: Any, device: str | None) -> Any:
     return t
 
 
+def _same(name: str, tree: Any, other: Any, what: str, reference: str) -> list[Any]:
+    """The leaves of `other`, which has the structure of `tree`. Raises TransformError where it has another."""
+    found = like(name, tree, other, what, reference)
+    if len(flatten(other)) != len(found) or any(isinstance(x, (dict, list, tuple)) or x is None for x in found):
+        raise TransformError(f"{name}: {what} has nests where {reference} has none: both have one structure")
+    return found
+
+
 def _length(arrays: Tensors, names: Sequence[str], length: int | None) -> int:
     """The number of turns. Raises ShapeError where it is not one."""
     sizes: dict[int, str] = {}
@@ -268,8 +275,7 @@ def _alike(name: str, where: str, first: str, a: Tensor, second: str, b: Tensor)
         raise ShapeError(f"{name}: {where} is of shape {a.shape} as {first}, and of shape {b.shape} as {second}")
     if a.dtype is not b.dtype:
         raise DTypeError(
-            f"{name}: {where} is {a.dtype.name} as {first}, and {b.dtype.name} as {second}: use "
-            f".cast({a.dtype.name!r})"
+            f"{name}: {where} is {a.dtype.name} as {first}, and {b.dtype.name} as {second}: use .cast({a.dtype.name!r})"
         )
 
 
@@ -306,7 +312,7 @@ def _traced(first: _First, turn: Turn, arrays: Tensors, test: Callable[[list[Any
             out, rows = trace.run(turn, (number, list(carried), list(parts)), {}, grad=False)
         finally:
             here.turns.pop()
-        ends = like(name, tree, out, "the carry that the body gives", "the carry that it takes")
+        ends = _same(name, tree, out, "the carry that the body gives", "the carry that it takes")
         names = paths_of(tree, "the carry")
         after = [_given(name, w, v, basis.device) for w, v in zip(names, ends, strict=True)]
         wider = [
@@ -344,9 +350,7 @@ def _results(nodes: Sequence[UOp], wants: Sequence[bool], inputs: Tensors) -> li
     return out
 
 
-def _looped(
-    first: _First, turn: Turn, arrays: Tensors, count: int, reverse: bool
-) -> tuple[list[Tensor], list[Tensor]]:
+def _looped(first: _First, turn: Turn, arrays: Tensors, count: int, reverse: bool) -> tuple[list[Tensor], list[Tensor]]:
     """What a loop carries at its end, and its rows."""
     made_once = _traced(first, turn, arrays)
     after, rows = [t.uop for t in made_once.after], [t.uop for t in made_once.rows]
@@ -411,7 +415,7 @@ def _carried_on(first: _First, state: Any) -> list[Any]:
     """The leaves of a carry, which are of the shapes and dtypes of the first."""
     name, tree, tensors, _ = first
     names = paths_of(tree, "the carry")
-    ends = like(name, tree, state, "the carry that the body gives", "the carry that it takes")
+    ends = _same(name, tree, state, "the carry that the body gives", "the carry that it takes")
     out = [_given(name, w, v, tensors[0].device) for w, v in zip(names, ends, strict=True)]
     for where, t, a in zip(names, tensors, out, strict=True):
         _alike(name, where, "the body takes it", t, "the body gives it", a)

@@ -177,7 +177,7 @@ class Trace:
         )
 
     def check_escapes(self, results: Sequence[Tensor]) -> None:
-        """Raise TransformError if the function assigned what stands for one example to a tensor that outlives
+        """Raise TransformError if the function assigned what stands for one example, or turn, to a tensor that outlives
         the call.
         """
         self.made()
@@ -191,9 +191,8 @@ class Trace:
             t = r()
             if t is not None:
                 raise TransformError(
-                    f"{self.name}: the function assigned a value of one example to a tensor of shape {t.shape} that "
-                    "outlives "
-                    "the call and holds one value for all of them; return the value instead"
+                    f"{self.name}: the function assigned a value of one example, or turn, to a tensor of shape "
+                    f"{t.shape} that outlives the call and holds one value for all of them; return the value instead"
                 )
 
 
