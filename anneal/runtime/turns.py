@@ -85,7 +85,7 @@ class _Steps:
         self.steps.append(call)
         return {}
 
-    def bound(self, where: dict[int, OpaqueBuffer], own: list[OpaqueBuffer]) -> Iterator[tuple[Program, Buffers] | Run]:
+    def bound(self, where: dict[int, Any], own: list[OpaqueBuffer]) -> Iterator[tuple[Program, Buffers] | Run]:
         """The calls of kernels, and other work, with the buffers of memory in `where`, by the storage's id; it is given
         those that are made, which are added to `own`."""
         device = self.device
@@ -95,10 +95,8 @@ class _Steps:
             if found is None and (s.buffer is not None or s.host is not None):
                 found = s.ensure()
             if found is None:
-                device.alloc_all([(s.size, s.dtype)], made := [])
-                own.extend(made)
-                found = made[0]
-                where[id(s)] = found
+                found = where[id(s)] = device.alloc(s.size, s.dtype)
+                own.append(found)
             return found
 
         for step in self.steps:
@@ -108,9 +106,10 @@ class _Steps:
             launch, programs = step
             plan = launch.plan
             if id(plan) not in where:
-                where[id(plan)] = temporaries = []
+                temporaries: list[OpaqueBuffer] = []
                 device.alloc_all(plan.temporaries, temporaries)
                 own.extend(temporaries)
+                where[id(plan)] = temporaries
             scratch = where[id(plan)]
             buffers: list[Any] = [None] * len(plan.values)
             for v, s in (*enumerate(launch.inputs), *zip(plan.outputs, launch.outputs, strict=True)):
@@ -125,7 +124,8 @@ def _batched(items: Sequence[tuple[Program, Buffers] | Run], device: AnyDevice) 
     """Work in order, with calls of kernels that follow each other bound together."""
     out: list[Run] = []
     for are_calls, some in groupby(items, key=lambda i: isinstance(i, tuple)):
-        out += [device.prepare(list(some), {})] if are_calls else list(some)  # type: ignore[arg-type, list-item]
+        together: list[Any] = list(some)
+        out += [device.prepare(together, {})] if are_calls else together
     return out
 
 
@@ -367,8 +367,10 @@ _KINDS: dict[type[DeviceCall], Callable[..., _Bound]] = {Loop: _BoundLoop, While
 
 def bound(step: HostCall, device: AnyDevice, inputs: Buffers, outputs: Buffers) -> Any:
     """A call bound to buffers: `run()` makes it."""
-    kind = _KINDS.get(type(step.function))  # type: ignore[call-overload]
-    return (_HostCallInside if kind is None else kind)(step if kind is None else step.function, device, inputs, outputs)
+    function = step.function
+    if isinstance(function, DeviceCall):
+        return _KINDS[type(function)](function, device, inputs, outputs)
+    return _HostCallInside(step, device, inputs, outputs)
 
 
 def called(step: HostCall) -> Mapping[str, int]:

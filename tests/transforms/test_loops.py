@@ -1,4 +1,4 @@
-"""Loops and choices: beside jax.lax and Python's own loops, in every mode, on both devices; and what they are held to."""
+"""Loops and choices: beside jax.lax and Python's own loops, in every mode, on both devices."""
 
 from __future__ import annotations
 
