@@ -33,7 +33,7 @@ Pruned = tuple["DeviceCall", tuple[UOp, ...], dict[int, int]]
 
 
 class Rules(NamedTuple):
-    """How a call is differentiated and batched. The rules of all calls of a kind are one object, in `transforms`."""
+    """The derivatives of a kind of calls, and its form for many examples: functions of `transforms`."""
 
     # (function, sources, cotangents of the results) -> those of the sources; None is zero
     pull: Callable[[Any, Nodes, Some], Some]
@@ -82,7 +82,8 @@ class DeviceCall(HostFunction):
         )
 
     def pruned(self, src: tuple[UOp, ...], wanted: Collection[int]) -> Pruned:
-        """The call of these results alone, its sources, and the numbers of the results in it."""
+        """The call of the results `wanted` alone, by number; of its sources `src` those that it takes; and the numbers
+        of the results in it."""
         return self, src, {n: n for n in wanted}
 
 
@@ -106,11 +107,13 @@ class Loop(DeviceCall):
         return self.bodies[0]
 
     def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """Values in the order of the sources as those of the constants, of what is carried and of the slices."""
+        """Of `values` in the order of the sources those of the constants, of what is carried and of the slices."""
         first, second = self.constants, self.constants + self.carried
         return values[:first], values[first:second], values[second:]
 
     def pruned(self, src: tuple[UOp, ...], wanted: Collection[int]) -> Pruned:
+        """The loop of the results `wanted` alone, without what none of them needs of its sources `src` and of what is
+        carried."""
         body, n = self.body, self.carried
         place = {p: k for k, p in enumerate(self.parts(body.parameters[1:])[1])}
         live = set(wanted)
@@ -266,7 +269,10 @@ def looped(
         constants: what stands for them, with their nodes.
         carried: what stands for them, with the nodes of their first values and the graphs of their next ones.
         slices: what stands for them, with the nodes of the arrays.
+        length: the number of turns.
+        reverse: whether the last slice comes first.
         rows: graphs.
+        depends: whether a node depends on one of those stand-ins; found by a walk, if it is None.
         grown: gives the loop further rows.
     """
     moving = [c for c in carried if c[2] is not c[0]]
@@ -296,7 +302,8 @@ def repeated_while(
     goes_on: UOp,
     depends: Callable[[UOp], bool] | None = None,
 ) -> list[UOp]:
-    """The last values of what a `While` carries; the arguments are those of `looped`, and `goes_on` is a graph."""
+    """The last values of what a `While` carries: `like`, `turn`, `constants`, `carried` and `depends` are as in
+    `looped`, and `goes_on` is a graph."""
     results = [after for _, _, after in carried]
     given = {turn, *[p for p, *_ in (*constants, *carried)]}
     outside, read, stay = closed([goes_on, *results], given, depends)
@@ -316,7 +323,13 @@ def chosen(
     ways: Sequence[Nodes],
     depends: Callable[[UOp], bool] | None = None,
 ) -> list[UOp]:
-    """The results of a `Choice` between two ways, graphs over what stands for the nodes that are `given`."""
+    """The results of a `Choice` between two ways, graphs over what stands for the nodes that are `given`.
+
+    Args:
+        like: a name for messages, and rules.
+        predicate: the node that chooses.
+        depends: whether a node depends on one of those stand-ins; found by a walk, if it is None.
+    """
     first, second = ways
     outside, read, stay = closed([*first, *second], {p for p, _ in given}, depends)
     taken = [(p, u) for p, u in given if p in read] + [(u, u) for u in outside]
@@ -328,6 +341,11 @@ def chosen(
 
 
 def extended(loop: Loop, rows: Nodes) -> Loop:
-    """The loop with more rows: graphs over its body's parameters."""
+    """A loop with more rows: graphs over its body's parameters.
+
+    Args:
+        loop: the loop.
+        rows: the graphs.
+    """
     body = replace(loop.body, results=(*loop.body.results, *rows))
     return _loop(body, loop, loop.constants, loop.carried, loop.length, loop.reverse)

@@ -92,6 +92,7 @@ def fori_loop(
     """`val = body_fun(i, val)` for i from `lower` to `upper - 1`, from `init_val` on: `jax.lax.fori_loop`.
 
     With ints as bounds it is a `scan`, and has a reverse derivative; with tensors a `while_loop`, which has none.
+    `unroll` is scan's.
 
     >>> from anneal.tensor import Tensor
     >>> fori_loop(1, 5, lambda i, x: x * i, Tensor(1.0))
