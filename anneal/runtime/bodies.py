@@ -81,6 +81,14 @@ class DeviceCall(HostFunction):
             for u in toposort(b.results)
         )
 
+    def for_reverse(self, src: tuple[UOp, ...]) -> list[UOp]:
+        """Nodes of the results that its reverse alone reads.
+
+        Args:
+            src: the sources.
+        """
+        return []
+
     def pruned(self, src: tuple[UOp, ...], wanted: Collection[int]) -> Pruned:
         """The call of the results `wanted` alone, by number; of its sources `src` those that it takes; and the numbers
         of the results in it."""
@@ -100,11 +108,15 @@ class Loop(DeviceCall):
     reverse: bool = False
     constants: int = 0
     carried: int = 0
+    extra: int = field(default=0, compare=False)  # the last rows that its reverse alone reads
 
     @property
     def body(self) -> Body:
         """The computation of a turn."""
         return self.bodies[0]
+
+    def for_reverse(self, src: tuple[UOp, ...]) -> list[UOp]:
+        return self.nodes(src)[len(self.results) - self.extra :]
 
     def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
         """Of `values` in the order of the sources those of the constants, of what is carried and of the slices."""
@@ -348,4 +360,5 @@ def extended(loop: Loop, rows: Nodes) -> Loop:
         rows: the graphs.
     """
     body = replace(loop.body, results=(*loop.body.results, *rows))
-    return _loop(body, loop, loop.constants, loop.carried, loop.length, loop.reverse)
+    whole = _loop(body, loop, loop.constants, loop.carried, loop.length, loop.reverse)
+    return replace(whole, extra=loop.extra + len(rows))

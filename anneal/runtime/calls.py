@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from anneal import settings
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage
@@ -63,7 +63,7 @@ def around_host_calls(
     # what is kept is shown to nobody
     shown = {s for u in computed.nodes.values() if (s := storage_of(u)) is not None}
     for n, wave in enumerate(waves):
-        calls = [_wanted(function, src, nodes) for (function, src), nodes in wave.items()]
+        calls = [_wanted(function, src, nodes, kept is not None) for (function, src), nodes in wave.items()]
         sources = [[computed.over(s) for s in src] for _, src, _ in calls]
         ready = {u: computed.over(u) for u in lazy if depth.get(u, 0) == n}
         flat = list(dict.fromkeys([s for src in (*sources, ready.values()) for s in src]))
@@ -72,7 +72,7 @@ def around_host_calls(
         for (function, _, results), src in zip(calls, sources, strict=True):
             computed.call(function, results, [leaves[s] for s in src], device_name)
             if kept is not None and not isinstance(function, Exchange):
-                kept.update({u: computed.nodes[u] for u in results if u.weak and u not in roots})
+                _keep(kept, results, computed.nodes, roots)
     final = {u: computed.over(u) for u in lazy}
     for n, (old, u) in enumerate(final.items()):
         # each has memory of its own, as everything that is realized: a jit may update one of them in place
@@ -86,18 +86,40 @@ def around_host_calls(
 
 
 def _wanted(
-    function: HostFunction, src: tuple[UOp, ...], nodes: Sequence[UOp]
+    function: HostFunction, src: tuple[UOp, ...], nodes: Sequence[UOp], keeps: bool
 ) -> tuple[HostFunction, tuple[UOp, ...], dict[UOp, int]]:
-    """The call that gives these results of one, its sources, and the numbers of the results in it."""
+    """The call that gives these results of one, its sources, and the numbers of the results in it. Where results are
+    kept, a loop gives those that somebody has, and what its reverse will read, as well."""
     if not isinstance(function, DeviceCall):
         return function, src, {u: u.arg[1] for u in nodes}
+    if keeps and any(u.weak for u in nodes):
+        known = arena().nodes
+        refs = [known.get((Op.HOST_CALL, t, src, (function, n), None)) for n, (_, t) in enumerate(function.results)]
+        others = [r() if isinstance(r, ref) else r for r in refs]
+        nodes = [*nodes, *[u for u in others if u is not None], *function.for_reverse(src)]
     less, taken, numbers = function.pruned(src, {u.arg[1] for u in nodes})
     return less, taken, {u: numbers[u.arg[1]] for u in nodes}
 
 
 # Results of calls that graphs go on reading, by their nodes: a value that is read in every round of a loop is computed
-# from the loop's beginning each time, and the calls in it are made once.
-_kept: WeakKeyDictionary[UOp, UOp] = WeakKeyDictionary()
+# from the loop's beginning each time, and the calls in it are made once. Each holds the nodes of what the reverse of
+# its call reads, which nobody else has; memory of a result that a tensor shows is that tensor's.
+_kept: WeakKeyDictionary[UOp, tuple[UOp | None, Sequence[UOp]]] = WeakKeyDictionary()
+
+
+def _keep(
+    kept: WeakKeyDictionary[UOp, tuple[UOp | None, Sequence[UOp]]],
+    results: Mapping[UOp, int],
+    leaves: Mapping[UOp, UOp],
+    roots: Collection[UOp],
+) -> None:
+    """Keep the results of one call."""
+    first = next(iter(results))
+    function = first.arg[0]
+    held = function.for_reverse(first.src) if isinstance(function, DeviceCall) and first.weak else []
+    for u in results:
+        if u.weak and (held or u not in roots):
+            kept[u] = (None if u in roots else leaves[u]), () if u in held else held
 
 
 class _Computed:
@@ -170,8 +192,11 @@ def _note(shape: tuple[Any, ...], values: Values) -> None:
 # -- the order of calls -------------------------------------------------------------------------------------------
 
 
+_NOTHING: tuple[UOp | None, Sequence[UOp]] = (None, ())
+
+
 def _waves(
-    lazy: Sequence[UOp], kept: Mapping[UOp, UOp] | None, known: dict[UOp, UOp]
+    lazy: Sequence[UOp], kept: Mapping[UOp, tuple[UOp | None, Sequence[UOp]]] | None, known: dict[UOp, UOp]
 ) -> tuple[dict[UOp, int], list[Wave]]:
     """The calls below `lazy` in the order in which they can be made, and after how many of them each node can be.
 
@@ -179,7 +204,7 @@ def _waves(
     """
 
     def is_kept(u: UOp) -> bool:
-        leaf = kept.get(u) if kept and u.op is Op.HOST_CALL else None
+        leaf = kept.get(u, _NOTHING)[0] if kept and u.op is Op.HOST_CALL else None
         if leaf is not None:
             known[u] = leaf
         return leaf is not None

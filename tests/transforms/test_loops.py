@@ -358,3 +358,40 @@ def test_a_loop_without_rows_takes_the_memory_of_what_it_carries() -> None:
     y = an.fori_loop(0, 50, lambda i, v: v * 0.5 + i, x).realize()
     assert y[0].item() == pytest.approx(96, abs=1e-3)
     assert cpu.memory().peak - before < 3 * 400_000
+
+
+def test_what_is_read_one_by_one_is_computed_once() -> None:
+    turns: list[int] = []
+
+    def noted(a: Any) -> Any:
+        turns.append(1)
+        return a
+
+    w = Tensor(array(2, seed=5), requires_grad=True)
+
+    def body(c: Tensor, x: Tensor) -> Any:
+        c = an.host_call(noted, ((2,), "float32"), an.tanh(c * w + x), gradient=lambda i, o, g: g)
+        return c, c * 2
+
+    last, rows = an.scan(body, an.zeros(2), Tensor(array(4, 2)))
+    last.tolist()
+    total = rows.sum()
+    total.item()
+    total.backward()
+    assert w.grad is not None
+    w.grad.tolist()
+    assert len(turns) == 4
+
+
+def test_memory_of_steps_that_read_their_loss_is_flat() -> None:
+    cpu, used = get_device("cpu"), []
+    w, xs = Tensor(array(32, 32, scale=0.1), requires_grad=True), Tensor(array(20, 32)).realize()
+    optimizer = an.optim.SGD([w], lr=0.01)
+    for _ in range(6):
+        optimizer.zero_grad()
+        value = (an.scan(lambda h, x: (an.tanh(h @ w + x), h * 2), an.zeros(32), xs)[1] ** 2).mean()
+        value.item()
+        value.backward()
+        optimizer.step()
+        used.append(cpu.memory().in_use)
+    assert used[2] == used[-1]
