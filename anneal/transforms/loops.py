@@ -64,7 +64,7 @@ def scan(
     device = _device([*values, *flatten(xs)])
     arrays = [_given("scan", w, v, device) for w, v in zip(paths_of(xs, "xs"), flatten(xs), strict=True)]
     count = _length(arrays, paths_of(xs, "xs"), length)
-    together = count if unroll is True else max(1, int(unroll))
+    together = count if unroll is True or here.unrolls else max(1, int(unroll))
     kept: list[Any] = [None]  # the tree of the rows
 
     def body(carry: Any, x: Any) -> tuple[Any, list[Tensor]]:
@@ -118,7 +118,7 @@ def fori_loop(
     def turn(number: Tensor, carry: list[Tensor], _: list[Tensor]) -> tuple[Any, list[Tensor]]:
         return body_fun(number + int(lower) if lower else number, rebuild(init_val, iter(carry))), []
 
-    together = count if unroll is True else max(1, int(unroll or 1))
+    together = count if unroll is True or here.unrolls else max(1, int(unroll or 1))
     if together == 1 or count == 0:
         ends, _ = _looped(first, turn, [], count, False)
     else:
