@@ -295,8 +295,7 @@ class Capture:
             if isinstance(step, HostCall):
                 call = HostCall(step.function, inputs, step.shapes, outputs, step.values)
                 if isinstance(step.function, DeviceCall):
-                    turns = bound(call, self.device, [s.ensure() for s in inputs], [s.ensure() for s in outputs])
-                    self.host_calls.append(_BoundDeviceCall(turns, step.function))
+                    self.host_calls.append(_BoundDeviceCall(bound(call, self.device), step.function))
                 else:
                     self.host_calls.append(_BoundHostCall(call, self.device, self.bound, self._restart))
                 self.steps.append(self.host_calls[-1])

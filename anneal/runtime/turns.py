@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 
 from anneal import schedule
 from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
-from anneal.errors import CompilerError
+from anneal.errors import CompilerError, ShapeError
 from anneal.runtime.bodies import Body, Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host
 from anneal.runtime.context import here
@@ -49,7 +50,7 @@ class _Steps:
 
     def __init__(self, roots: Sequence[UOp], device: AnyDevice, rows: Sequence[Storage] = ()) -> None:
         self.device = device
-        self.steps: list[tuple[Launch, list[Program]] | HostCall] = []
+        self.steps: list[tuple[Launch, list[Program]] | tuple[HostCall, _Bound | None]] = []
         self._rows = rows
         wanted: dict[UOp, None] = {}
         for n, u in enumerate(roots):
@@ -64,6 +65,8 @@ class _Steps:
         if lazy:
             device = self.device
             plan, inputs, hit = schedule.plan_for(schedule.graph(lazy), device.cost_model, Values())
+            if plan.variables:
+                raise ShapeError("a loop's body reads a tensor of symbolic size, which a loop does not take")
             here.context.plans_found += hit
             here.context.plans_made += not hit
             below = {n: storage_of(u.src[0]) for n, u in enumerate(lazy) if u.op is Op.UPDATE}
@@ -82,7 +85,9 @@ class _Steps:
         return [done.get(u, u) for u in uops]
 
     def _called(self, call: HostCall) -> Mapping[str, int]:
-        self.steps.append(call)
+        if call.function.sizes:
+            raise ShapeError(f"{call.function.title}: finds a size, which it cannot do in the body of a loop")
+        self.steps.append((call, _planned(call, self.device)))
         return {}
 
     def bound(self, where: dict[int, Any], own: list[OpaqueBuffer]) -> Iterator[tuple[Program, Buffers] | Run]:
@@ -99,11 +104,15 @@ class _Steps:
                 own.append(found)
             return found
 
-        for step in self.steps:
+        for step, made in self.steps:
             if isinstance(step, HostCall):
-                yield bound(step, device, [buffer(s) for s in step.inputs], [buffer(s) for s in step.outputs])
+                inputs, outputs = [buffer(s) for s in step.inputs], [buffer(s) for s in step.outputs]
+                planned = cast("_Bound | None", made)
+                yield (
+                    _HostCallInside(step, device, inputs, outputs) if planned is None else planned.onto(inputs, outputs)
+                )
                 continue
-            launch, programs = step
+            launch, programs = step, cast("list[Program]", made)
             plan = launch.plan
             if id(plan) not in where:
                 temporaries: list[OpaqueBuffer] = []
@@ -136,12 +145,24 @@ def _placeholder(u: UOp, device: AnyDevice) -> tuple[UOp, Storage]:
 
 
 class _Bound:
-    """A call bound to buffers; memory of its own is given back with `close`."""
+    """A call that is planned and compiled, and then bound to buffers; memory of its own is given back with `close`.
 
-    def __init__(self, device: AnyDevice, inputs: Buffers, outputs: Buffers) -> None:
-        self.device, self.inputs, self.outputs = device, list(inputs), list(outputs)
+    Planning takes BUILDING, which nobody asks for who has the device's lock; so it comes first, inner calls' too.
+    """
+
+    def __init__(self, device: AnyDevice) -> None:
+        self.device = device
+        self.inputs: list[OpaqueBuffer] = []
+        self.outputs: list[OpaqueBuffer] = []
         self.own: list[OpaqueBuffer] = []
         self._ready = False
+
+    def onto(self, inputs: Buffers, outputs: Buffers) -> Self:
+        """The same call bound to these buffers."""
+        new = copy(self)
+        new.inputs, new.outputs, new.own = list(inputs), list(outputs), []
+        new._forget()
+        return new
 
     def run(self) -> None:
         with self.device.lock:
@@ -187,8 +208,8 @@ class _Bound:
 class _Turns(_Bound):
     """The state that turns have in common: the turn's number, and what is carried, in two buffers each."""
 
-    def __init__(self, device: AnyDevice, inputs: Buffers, outputs: Buffers) -> None:
-        super().__init__(device, inputs, outputs)
+    def __init__(self, device: AnyDevice) -> None:
+        super().__init__(device)
         self.number = _placeholder(UOp(Op.PARAM, dtypes.int32, (), (0, ()), "body"), device)
 
     def _pairs(self, carried: Sequence[Storage], ends: Buffers, odd: bool) -> list[list[OpaqueBuffer]]:
@@ -207,8 +228,8 @@ class _Turns(_Bound):
 
 
 class _BoundLoop(_Turns):
-    def __init__(self, loop: Loop, device: AnyDevice, inputs: Buffers, outputs: Buffers) -> None:
-        super().__init__(device, inputs, outputs)
+    def __init__(self, loop: Loop, device: AnyDevice) -> None:
+        super().__init__(device)
         self.loop = loop
         parameters = loop.body.parameters
         count, leaves = self.number[0], []
@@ -233,12 +254,10 @@ class _BoundLoop(_Turns):
             row = UOp(Op.RESHAPE, r.dtype, (r,), (1, *r.shape))
             roots.append(UOp(Op.UPDATE, r.dtype, (leaf, row, at), begins))
         self.steps = _Steps(roots, device, self.rows)
-        self.many: list[Run] = []
-        self.rest: list[Run] = []
-        self.times = 0
 
     def _forget(self) -> None:
-        self.many, self.rest = [], []
+        self.many: list[Run] = []
+        self.rest: list[Run] = []
 
     def _prepare(self) -> None:
         loop, n = self.loop, self.loop.carried
@@ -281,18 +300,17 @@ def _slice(whole: UOp, at: UOp) -> UOp:
 class _BoundWhile(_Turns):
     """Each turn's condition is read by the host before the turn."""
 
-    def __init__(self, call: While, device: AnyDevice, inputs: Buffers, outputs: Buffers) -> None:
-        super().__init__(device, inputs, outputs)
+    def __init__(self, call: While, device: AnyDevice) -> None:
+        super().__init__(device)
         self.constants = call.constants
         given = [_placeholder(p, device) for p in call.bodies[0].parameters[1:]]
         self.sources = [s for _, s in given]
         leaves = [self.number[0], *[leaf for leaf, _ in given]]
         self.condition = _Steps(call.bodies[0].over(leaves), device)
         self.body = _Steps([self.number[0] + 1, *call.bodies[1].over(leaves)], device)
-        self.turns: list[tuple[list[Run], list[Run]]] = []
 
     def _forget(self) -> None:
-        self.turns = []
+        self.turns: list[tuple[list[Run], list[Run]]] = []
 
     def _prepare(self) -> None:
         self.carried = self.sources[self.constants :]
@@ -326,18 +344,16 @@ class _BoundWhile(_Turns):
 class _BoundChoice(_Bound):
     """The condition is read by the host, and one of the bodies run."""
 
-    def __init__(self, call: Choice, device: AnyDevice, inputs: Buffers, outputs: Buffers) -> None:
-        super().__init__(device, inputs, outputs)
-        self.sources: list[Storage] = []
+    def __init__(self, call: Choice, device: AnyDevice) -> None:
+        super().__init__(device)
         self.bodies = [self._steps(b) for b in call.bodies]
-        self.ways: list[list[Run]] = []
 
     def _steps(self, body: Body) -> tuple[_Steps, list[Storage]]:
         given = [_placeholder(p, self.device) for p in body.parameters]
         return _Steps(body.over([leaf for leaf, _ in given]), self.device), [s for _, s in given]
 
     def _forget(self) -> None:
-        self.ways = []
+        self.ways: list[list[Run]] = []
 
     def _prepare(self) -> None:
         for steps, sources in self.bodies:
@@ -365,24 +381,29 @@ class _HostCallInside:
 _KINDS: dict[type[DeviceCall], Callable[..., _Bound]] = {Loop: _BoundLoop, While: _BoundWhile, Choice: _BoundChoice}
 
 
-def bound(step: HostCall, device: AnyDevice, inputs: Buffers, outputs: Buffers) -> Any:
-    """A call bound to buffers: `run()` makes it."""
+def _planned(step: HostCall, device: AnyDevice) -> _Bound | None:
+    """A loop, or a choice, that is planned; None for a call of the host."""
     function = step.function
-    if isinstance(function, DeviceCall):
-        return _KINDS[type(function)](function, device, inputs, outputs)
-    return _HostCallInside(step, device, inputs, outputs)
+    return _KINDS[type(function)](function, device) if isinstance(function, DeviceCall) else None
+
+
+def bound(step: HostCall, device: AnyDevice) -> _Bound:
+    """A loop, or a choice, bound to its memory: `run()` makes it."""
+    planned = _planned(step, device)
+    assert planned is not None
+    return planned.onto([s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs])
 
 
 def called(step: HostCall) -> Mapping[str, int]:
     """Make a call now; the values of Variables that it found."""
     device = get_device(step.outputs[0].device)
-    inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
     if isinstance(step.function, DeviceCall):
-        run = bound(step, device, inputs, outputs)
+        run = bound(step, device)
         try:
             run.run()
         finally:
             run.close()
         return {}
+    inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
     kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
     return call_host(step.function, kinds, device, inputs, outputs, step.values)
