@@ -57,7 +57,7 @@ class Body:
         return [rebuild(r, over, known) for r in self.results]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DeviceCall(HostFunction):
     """A call that the device runs by plans of its own; the host only says how often.
 
@@ -66,6 +66,10 @@ class DeviceCall(HostFunction):
 
     bodies: tuple[Body, ...] = ()
     rules: Rules = field(kw_only=True, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Its name, and letters that tell it from others by what it computes."""
+        return f"<{self.name} {''.join(r.key.hex()[:6] for b in self.bodies for r in b.results)[:24]}>"
 
     @property
     def title(self) -> str:
@@ -95,7 +99,7 @@ class DeviceCall(HostFunction):
         return self, src, {n: n for n in wanted}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Loop(DeviceCall):
     """`length` turns. The body takes (turn, *constants, *carried, *slices), and gives (*carried, *rows).
 
@@ -151,7 +155,7 @@ class Loop(DeviceCall):
         return loop, tuple([src[k] for k in taken]), {k: kept.index(k) for k in wanted}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class While(DeviceCall):
     """Turns for as long as the first body says so; the second gives what is carried to the next turn.
 
@@ -161,7 +165,7 @@ class While(DeviceCall):
     constants: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Choice(DeviceCall):
     """The results of the first of two bodies where the first source is true, else of the second. Both take the other
     sources."""
