@@ -140,13 +140,13 @@ else:  # a later line of the table counts before an earlier one
             "ao dequantize per_channel_affine per_tensor_affine qint32 qint8 quantization quantize_per_channel "
             "quantize_per_tensor quint8"
         ),
-        "tensors show no memory of their own": (
+        "tensors do not expose their memory": (
             "ByteStorage FloatStorage LongStorage Storage TypedStorage UntypedStorage storage"
         ),
         "DataLoader's workers are threads, and Python has multiprocessing": "multiprocessing",
         "write linalg.NAME": "lstsq matrix_rank solve",
         "write linalg.eigh": "symeig",
-        "who reads a value waits for it": "Event Stream",
+        "reading a value waits for it": "Event Stream",
         "there is no hub: load a file by load, or onnx.load": "hub package",
         "write arange(start, end + step, step)": "range",
         "write from_numpy(numpy.frombuffer(...))": "from_file frombuffer",

@@ -74,7 +74,7 @@ def unwritable(path: Path, error: OSError) -> DataError:
     """The error for a file that cannot be written, with what to do."""
     advice = "choose another file"
     if os.path.isdir(path):
-        advice = f"name a file, such as {path / 'model.safetensors'}"
+        advice = f"name a file in it: {path / 'NAME'}"
     elif isinstance(error, FileNotFoundError) and not os.path.exists(path.parent):
         return DataError(
             f"{path} cannot be written: {path.parent} does not exist; make it first: mkdir -p {path.parent}"

@@ -168,7 +168,7 @@ class _Recurrent(Resettable):
         return [[getattr(self, f"{kind}{suffix}") for kind in kinds] for suffix in suffixes]
 
     def flatten_parameters(self) -> None:
-        """Nothing: torch's call for one of its libraries."""
+        """Does nothing: in torch it prepares weights for cuDNN."""
 
 
 class RNN(_Recurrent):

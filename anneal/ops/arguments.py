@@ -101,7 +101,7 @@ def need_float(name: str, what: str, x: Tensor) -> None:
 
 
 def same_device(name: str, x: Tensor, *others: Tensor | None) -> None:
-    """Raise DeviceError unless all that are there live on one device."""
+    """Raise DeviceError unless all given tensors live on one device."""
     for o in others:
         if o is not None and o.device != x.device:
             x._mixed(name, o)
@@ -241,7 +241,7 @@ def _renamed(error: UserError, name: str) -> None:
 
 
 def checked(function: F, name: str = "") -> F:
-    """The function with its arguments looked at first, and its name (a class's, for `__init__`) in what it raises."""
+    """The function with a check of its arguments, and its name (a class's, for `__init__`) in its errors."""
     # From the code object: inspect.signature takes 0.1 ms, and there are hundreds of ops to import.
     inner: Any = inspect.unwrap(function)
     code, annotations = inner.__code__, inner.__annotations__
@@ -331,7 +331,7 @@ _METHODS = frozenset(
 
 
 def _defers(function: Callable[..., Any]) -> bool:
-    """Whether a function's calls may be late: it is an op, and gives what follows from its arguments."""
+    """True if a function's calls may be late: it is an op, and its result follows from its arguments."""
     at = function.__module__
     if at == "anneal.tensor._tensor":
         return function.__name__ in _METHODS

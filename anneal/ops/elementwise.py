@@ -390,8 +390,8 @@ true_divide = alias(div, "true_divide")
 
 @checked
 def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """Every element moved into [min, max]; either may be left out, or be a tensor. At a number the gradient ends; at
-    an element of a bound that is a tensor each has half of it.
+    """The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
+    number has no gradient; one that equals a bound's element shares it evenly with that.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-5, 0, 5]).clamp(-1, 2)
@@ -527,7 +527,7 @@ def _below_zero(u: UOp) -> UOp:
 
 
 def _has_sign(u: UOp) -> UOp:
-    """Whether a float is negative; true of -0.0."""
+    """True for each float that is negative, -0.0 too."""
     wide = u if u.dtype.bits >= 32 else u.cast(_FLOAT32)
     bits = dtypes.int32 if wide.dtype.bits == 32 else dtypes.int64
     return _below_zero(UOp(Op.BITCAST, bits, (wide,)))
@@ -539,7 +539,9 @@ def _size(u: UOp) -> UOp:
 
 
 def _off_by_one(a: UOp, b: UOp) -> UOp:
-    """Whether the floor and the truncated quotient of signed integers differ: signs differ and something is left."""
+    """True where the floor and the truncated quotient of signed integers differ: signs differ and there is a
+    remainder.
+    """
     rest = alu(Op.MOD, (a, b))
     zero = const(a.dtype, 0)
     apart = alu(Op.XOR, (alu(Op.LT, (a, zero)), alu(Op.LT, (b, zero))))

@@ -332,8 +332,8 @@ def where(x: Tensor) -> tuple[Tensor, ...]: ...
 def where(x: Tensor, a: Any, b: Any) -> Tensor: ...
 @checked
 def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...]:
-    """Choose element by element; all three broadcast. Of a condition alone, the places where it is true, an index for
-    each axis: `nonzero(as_tuple=True)`.
+    """Elements of two tensors, chosen by a condition; all three broadcast. Of a condition alone, the places where it is
+    true, an index for each axis: `nonzero(as_tuple=True)`.
 
     Called on a condition, `condition.where(a, b)` or `Tensor.where(condition, a, b)`: `a` where it is true, else
     `b`. Called on values, `x.where(condition, b)`: `x` where the condition is true, else `b`.

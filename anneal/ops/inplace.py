@@ -32,7 +32,7 @@ def _kind(dtype: DType) -> int:
 
 
 def need_changeable(x: Tensor, name: str) -> None:
-    """Raise GradientError for a leaf whose gradient is wanted and which somebody may have computed with."""
+    """Raise GradientError for a leaf that requires a gradient and may be part of a graph."""
     if x._wants and x._leaf and grad_enabled():
         raise GradientError(
             f"{name}: a leaf that requires a gradient cannot be changed in place; use .clone() first, or no_grad()"
@@ -40,19 +40,17 @@ def need_changeable(x: Tensor, name: str) -> None:
 
 
 def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
-    """`x`, which shows the values of `new` from now on, in its own dtype."""
+    """The tensor `x`, which takes the values of `new`, in its own dtype."""
     old, u = x.uop, new.uop
     if u.shape != old.shape:
         raise ShapeError(
-            f"{name}: the result has shape {u.shape}, and a tensor of shape {old.shape} that is changed in place "
-            "keeps its "
-            f"shape; write x = x + y for one that grows"
+            f"{name}: the result has shape {u.shape}, and a tensor of shape {old.shape} that is changed in place keeps "
+            "its shape; write x = x + y for one that grows"
         )
     if _kind(u.dtype) > _kind(old.dtype):
         raise DTypeError(
-            f"{name}: the result is {u.dtype.name}, which a tensor of {old.dtype.name} that is changed in place "
-            "cannot hold; "
-            f"cast it before, or write x = x + y"
+            f"{name}: the result is {u.dtype.name}, which a tensor of {old.dtype.name} that is changed in place cannot "
+            "hold; cast it before, or write x = x + y"
         )
     u = u.cast(old.dtype)
     if x._base is not None and x._is_part():
@@ -87,7 +85,7 @@ def _change_root(x: Tensor, name: str, u: UOp, new: Tensor) -> None:
 
 
 def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """`x`, which shows `function(x)` from now on; `name` is for messages. Errors as for `add_`."""
+    """The tensor `x`, which takes the values of `function(x)`; `name` is for messages. Errors as for `add_`."""
     need_changeable(x, name)
     return changed(x, name, function(x))
 
@@ -154,7 +152,7 @@ def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
 @changing
 @checked
 def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """Every element moved into [min, max], in place; errors as for `add_`.
+    """Clamp the elements to [min, max], in place; errors as for `add_`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-5, 0, 5]).clamp_(-1, 2)
@@ -200,7 +198,7 @@ def copy_(x: Tensor, src: Any) -> Tensor:
 @changing
 @checked
 def fill_(x: Tensor, value: Any) -> Tensor:
-    """One number everywhere: a number, or a tensor of shape ().
+    """Fill the tensor with one number, in place: a number, or a tensor of shape ().
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).fill_(3)
@@ -217,8 +215,8 @@ def fill_(x: Tensor, value: Any) -> Tensor:
 @changing
 @checked
 def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
-    """One number on the main diagonal, in place: of a matrix, or of more axes of one size. With `wrap` the diagonal of
-    a matrix begins again below it, after one row.
+    """Fill the main diagonal with one number, in place: of a matrix, or of more axes of one size. With `wrap` the
+    diagonal of a matrix begins again below it, after one row.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).fill_diagonal_(0)

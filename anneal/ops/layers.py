@@ -124,7 +124,7 @@ def _hold_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: float)
 
 @checked
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Each element zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
+    """The elements, each set to zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
 
     Raises ShapeError if p is not in [0, 1].
 
@@ -164,7 +164,8 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 @checked
 def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """For each output o, a @ weight[o] @ b, plus a bias: (..., m), (..., n), (out, m, n) to (..., out).
+    """The bilinear form a @ weight[o] @ b for each output o, plus a bias: (..., m), (..., n), (out, m, n) to (...,
+    out).
 
     >>> from anneal.tensor import Tensor
     >>> bilinear(Tensor([[1.0, 2.0]]), Tensor([[3.0]]), Tensor([[[1.0], [10.0]]]))

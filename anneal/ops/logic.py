@@ -68,7 +68,7 @@ def at_most(x: Tensor, name: str, other: Operand, swap: bool) -> Tensor:
 
 @checked
 def eq(x: Tensor, other: Operand) -> Tensor:
-    """Whether each pair is equal, as bool.
+    """Element-wise `input == other`, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]) == 2
@@ -79,7 +79,7 @@ def eq(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def ne(x: Tensor, other: Operand) -> Tensor:
-    """Whether each pair differs, as bool; true for nan.
+    """Element-wise `input != other`, as bool; true for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).ne(2)
@@ -141,7 +141,7 @@ greater_equal = alias(ge, "greater_equal")
 
 @checked
 def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
-    """Whether |x - other| <= atol + rtol * |other|, or both are the same infinity (or nan, if equal_nan).
+    """Element-wise |x - other| <= atol + rtol * |other|, as bool; equal infinities are close (and nans, if equal_nan).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 1.1]).isclose(Tensor([1.000001, 1.0]))
@@ -158,7 +158,7 @@ def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, e
 
 @checked
 def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether `isclose` holds for all pairs of elements; the shapes broadcast. Gives a Python bool, computed now.
+    """True if `isclose` holds for all pairs of elements; the shapes broadcast. Gives a Python bool, computed now.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).allclose([1.0, 2.000001])
@@ -170,7 +170,7 @@ def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, 
 
 @checked
 def isin(x: Tensor, values: Operand) -> Tensor:
-    """Whether each element is one of `values`, which are compared one by one.
+    """True for each element that is one of `values`, which are compared one by one.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).isin(Tensor([3, 1]))
@@ -208,7 +208,7 @@ def shift(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> T
 
 @checked
 def bitwise_and(x: Tensor, other: Operand) -> Tensor:
-    """Each bit of both; logical and on bools. Raises DTypeError for floats.
+    """The bitwise and; logical and on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_and(3)
@@ -219,7 +219,7 @@ def bitwise_and(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def bitwise_or(x: Tensor, other: Operand) -> Tensor:
-    """Each bit of either; logical or on bools. Raises DTypeError for floats.
+    """The bitwise or; logical or on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_or(3)
@@ -230,7 +230,7 @@ def bitwise_or(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
-    """Each bit of exactly one; logical xor on bools. Raises DTypeError for floats.
+    """The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_xor(3)
@@ -241,7 +241,7 @@ def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def bitwise_not(x: Tensor) -> Tensor:
-    """Every bit inverted; logical not on bools. Raises DTypeError for floats.
+    """The bits inverted; logical not on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0, 5]).bitwise_not()
@@ -280,7 +280,7 @@ def truth(x: Tensor) -> Tensor:
 
 @checked
 def logical_not(x: Tensor) -> Tensor:
-    """Whether each element is 0 (or False).
+    """True for each element that is 0 (or False).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 2.0]).logical_not()
@@ -291,7 +291,7 @@ def logical_not(x: Tensor) -> Tensor:
 
 @checked
 def logical_and(x: Tensor, other: Operand) -> Tensor:
-    """Whether both differ from 0.
+    """True for each pair in which both elements differ from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_and(Tensor([5, 5]))
@@ -302,7 +302,7 @@ def logical_and(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def logical_or(x: Tensor, other: Operand) -> Tensor:
-    """Whether either differs from 0.
+    """True for each pair in which either element differs from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_or(Tensor([0, 0]))
@@ -313,7 +313,7 @@ def logical_or(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def logical_xor(x: Tensor, other: Operand) -> Tensor:
-    """Whether exactly one differs from 0.
+    """True for each pair in which exactly one element differs from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_xor(Tensor([5, 5]))

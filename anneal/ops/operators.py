@@ -273,5 +273,5 @@ def rmatmul(x: Tensor, other: Any) -> Tensor:
 
 
 def _comparable(other: object) -> bool:
-    """Whether == is a question about values; beside None, text and the like it is one about identity."""
+    """True if == compares values; beside None, text and the like it compares identity."""
     return isinstance(other, (Handle, bool, int, float, np.generic, np.ndarray, list, tuple))

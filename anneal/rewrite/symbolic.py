@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anneal.rewrite.driver import settled
+from anneal.rewrite.driver import graph_rewrite
 from anneal.rewrite.sums import Sum, fences, linear
 from anneal.rewrite.symbolic_rules import SYMBOLIC
 from anneal.rewrite.walk import substitute
@@ -36,7 +36,7 @@ def simplify(u: UOp, given: UOp | None = None) -> UOp:
         return found
     if len(_MEMO) > _MEMO_LIMIT:
         _MEMO.clear()
-    return settled(u, SYMBOLIC, _MEMO, parts=_parts, remake=_remade, steps=_STEPS)
+    return graph_rewrite(u, SYMBOLIC, _MEMO, parts=_parts, remake=_remade, steps=_STEPS)
 
 
 def forget() -> None:

@@ -1,4 +1,4 @@
-"""Running: what enters is nodes and a device, what leaves is memory with their values.
+"""Running: from nodes and a device to memory with their values.
 
 Start reading at `execution.py` (realize), then `steps.py` (what is executed, as values), `jitted.py` and `capture.py`
 (steps that are recorded and replayed), `guards.py` (when they are not), `context.py` (all state). Nothing here knows

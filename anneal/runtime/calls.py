@@ -1,4 +1,4 @@
-"""Calls of the host in a graph: they are made first, between launches, and memory takes their place.
+"""Calls of the host in a graph: they run first, between launches, and memory takes their place.
 
 A call may find sizes: Variables without a value in the shapes of its results. What is computed after it has them bound.
 """
@@ -229,7 +229,7 @@ def _waves(
 
 
 def _with_sizes(lazy: Sequence[UOp], givers: Mapping[str, list[UOp]]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:
-    """Every node below `lazy` with what it needs, that first: its sources, and the calls that find its sizes.
+    """The nodes below `lazy`, each after those that it needs: its sources, and the calls that find its sizes.
 
     Raises ShapeError where a size is needed to find it.
     """
@@ -263,8 +263,8 @@ def _usable(v: UOp, givers: Mapping[str, list[UOp]], entered: set[UOp], left: se
 
 def _circle(givers: Mapping[str, list[UOp]]) -> ShapeError:
     return ShapeError(
-        f"host_call: among the Variables {', '.join(givers)} is one that the call needs which is to find it; give each "
-        "call a Variable of its own"
+        f"host_call: a call that finds one of the Variables {', '.join(givers)} also needs it; give each call its own "
+        "Variable"
     )
 
 
@@ -276,7 +276,7 @@ def _free(arg: Any) -> list[UOp]:
 
 
 def exchanges(u: UOp) -> bool:
-    """Whether a value is computed together with other participants of a group."""
+    """True if a value is computed together with other participants of a group."""
     return any(x.op is Op.HOST_CALL and isinstance(x.arg[0], Exchange) for x in toposort((u,)))
 
 
@@ -323,7 +323,7 @@ def _now(shape: tuple[Any, ...], values: Mapping[str, int]) -> tuple[Any, ...]:
 
 @contextmanager
 def released(*locks: Any) -> Iterator[None]:
-    """Within the block this thread has none of `locks`, as often as it took them: another may need them first.
+    """A block in which this thread releases `locks`, as often as it took them: another may need them first.
 
     Afterwards it takes them again, the last one first, which is the order in which a thread takes several.
     """

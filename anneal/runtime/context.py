@@ -83,7 +83,7 @@ class Tensors:
         self.recordings: list[Any] = []  # the runs of jit functions that any thread records
 
     def live_leaves(self) -> list[Handle]:
-        """Every live tensor on which requires_grad was set."""
+        """The live tensors on which requires_grad was set."""
         # `valuerefs` is one step, whatever other threads add meanwhile
         return [t for r in self.leaves.valuerefs() if (t := r()) is not None and t._wants]
 
@@ -91,7 +91,7 @@ class Tensors:
 class Context:
     """The state of one user of the runtime; a block of `with` works in it, in the thread that enters it.
 
-    `device` is where tensors live that name none ("cpu", "webgpu", "auto"); None leaves it to the setting. The thread
+    `device` is the default device ("cpu", "webgpu", "auto"); None leaves it to the setting. The thread
     begins with every mode at its default, and with nothing watched or recorded; afterwards it goes on as before.
     Several threads may be in one context. Raises DeviceError for an unknown name or when there is no such device.
 
@@ -129,7 +129,7 @@ class _Here(threading.local):
         self.begin(_PROCESS)
 
     def begin(self, context: Context) -> None:
-        """Everything as it is at first."""
+        """Set everything to its initial state."""
         self.context = context
         self.outer: dict[str, Any] | None = None  # the state to go back to when the context's block ends
         # modes
@@ -175,7 +175,7 @@ here = _Here()
 
 
 def cache_statistics() -> tuple[int, int]:
-    """The counts of realizes in this context that found their plan, and that had to make one."""
+    """The counts of realizes in this context that found their plan, and of those that made one."""
     return here.context.plans_found, here.context.plans_made
 
 
@@ -188,7 +188,7 @@ def compile_seconds() -> float:
 
 
 def outdate_captures(why: str) -> None:
-    """Have captured functions captured anew: something that they read has changed where no guard sees it.
+    """Make captured functions capture again: a value that they read has changed where no guard sees it.
 
     Args:
         why: the reason, as text.
@@ -200,7 +200,7 @@ def outdate_captures(why: str) -> None:
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
-    """Call `observer` with every step that this thread executes inside the block; it is not told of replays."""
+    """Call `observer` with every step that this thread executes inside the block, replays excepted."""
     here.observers.append(observer)
     try:
         yield
@@ -236,7 +236,7 @@ def set_default_device(device: str | None) -> None:
 
 
 def default_device() -> str:
-    """The device of tensors that name none: the last `set_default_device`, else ANNEAL_DEVICE, else "cpu".
+    """The device of tensors by default: the last `set_default_device`, else ANNEAL_DEVICE, else "cpu".
 
     >>> default_device()
     'cpu'

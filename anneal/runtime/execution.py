@@ -1,4 +1,4 @@
-"""Realize: from lazy graphs to memory. `plan_of` makes the plan alone, `tracing` collects what would run."""
+"""Realize: from lazy graphs to memory. `plan_of` makes only the plan, `tracing` collects the graphs that would run."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _tell(
 
 @contextmanager
 def tracing() -> Iterator[list[Handle]]:
-    """Within the block nothing runs: what would have been computed is collected, lazy as it is."""
+    """A block in which nothing runs: tensors that would have been computed are collected, still lazy."""
     noted: list[Handle] = []
     here.tracing.append(noted)
     try:
@@ -146,7 +146,7 @@ def realize(tensors: Sequence[Handle]) -> None:
         here.tracing[-1].extend(t for t in tensors if not is_realized(t.uop))
         return
     if here.in_host_call:
-        raise UserError("a function of host_call gets arrays, and computes no tensors: its device waits for it")
+        raise UserError("a function of host_call gets arrays and must not compute tensors: its device waits for it")
     here.effects += 1
     numbering = here.numbering()
     by_device: dict[str, list[Handle]] = {}
@@ -191,8 +191,9 @@ def _with_others(
 
 
 def _grows(t: Handle) -> bool:
-    """Whether a tensor that a loop assigns in each round, and left lazy, would have another graph in each: it reads
-    memory, or counts, or is made of many nodes, as what a loop began with a constant and went on with."""
+    """True if a lazy tensor that a loop assigns in each round would have another graph each time: it reads memory, or
+    counts, or has many nodes, like a value that a loop started from a constant and built on.
+    """
     late = t.late
     u = t._looks
     if (bool(mask_of(late.template)) if late is not None else u.weak) or (u.dtype.is_int and u.size == 1):
@@ -201,7 +202,7 @@ def _grows(t: Handle) -> bool:
 
 
 def _is_long(u: UOp) -> bool:
-    """Whether more than some nodes are below one."""
+    """True if there are more than some nodes below one."""
     seen, stack = {u}, [u]
     while stack and len(seen) <= _LONG:
         new = [s for s in stack.pop().src if s not in seen]
@@ -297,7 +298,7 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
 
 
 def _key(name: str, templates: Sequence[UOp]) -> tuple[Any, ...]:
-    """What a launch is known by."""
+    """The key of a launch."""
     return (name, get_device(name).cost_model, *templates)
 
 
@@ -372,7 +373,7 @@ def values(tensors: Sequence[Handle]) -> list[Array]:
 
 
 def memory(device: str | None = None) -> MemoryReport:
-    """The memory of a device: bytes in use and cached, the peak, and who holds how much, by user's lines.
+    """The memory of a device: bytes in use and cached, the peak, and the holders of memory, by the user's lines.
 
     `device` is "cpu" or "webgpu"; None is the default device of this thread.
 

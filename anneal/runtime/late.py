@@ -39,7 +39,7 @@ from anneal.runtime.numbering import (
 )
 from anneal.runtime.uses import Given, Unknown
 from anneal.schedule import WITH_PLANS
-from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, Weighed, arena, kind_of, toposort
+from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, Weighed, arena, kind_of, line_at, toposort
 
 __all__ = ["PLAIN", "become_late", "call", "composite", "forget", "keep_run", "known_run", "register", "tensor_class"]
 
@@ -96,7 +96,7 @@ WITH_CODES.append(forget)
 
 @dataclass(slots=True)
 class _Entry:
-    """What a call gave: tensors of these templates, by the classmethod that makes them, or one of its arguments."""
+    """The result of a call: tensors of these templates, by the classmethod that makes them, or one of its arguments."""
 
     one: tuple[Any, ...] | None  # the result of a call that gives a new tensor, and changes nothing
     results: list[tuple[Any, ...]]  # (class, template, requires_grad), or (number of an argument,)
@@ -111,7 +111,7 @@ class _Entry:
 
 
 def _make_room() -> None:
-    """Of large templates fewer calls are remembered."""
+    """Forget old calls if templates are many: of large ones fewer calls are remembered."""
     if templates_are_many():
         _calls.turn()
 
@@ -147,7 +147,8 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
 
 
 def _place() -> tuple[FrameType, int, int]:
-    """The user's frame, as nodes would find it (`Arena.add`), the id of its code, and of the op that it called."""
+    """The user's frame, as nodes would find it (`Arena.add`), or the outermost that was looked at where there is none;
+    the id of its code, and of the op that it called."""
     f = sys._getframe(3)
     named = 0
     code = id(f.f_code)
@@ -156,7 +157,7 @@ def _place() -> tuple[FrameType, int, int]:
         if kind is None:
             kind = kind_of(f)
         if kind != 1:
-            if not kind:
+            if kind != 2:
                 return f, code, named
             named = code
         f = f.f_back
@@ -224,7 +225,7 @@ def call(
     entry = _calls[whole]
     if entry is None or (entry.checks and not _hold(n, entry)) or (entry.changed and not _alone(entry, tensors)):
         begun = time.perf_counter()
-        result, why = _learn(n, whole, tensors, run, args, options, (f.f_code, f.f_lineno), refused is not None)
+        result, why = _learn(n, whole, tensors, run, args, options, line_at(f), refused is not None)
         n.missed(begun, f"{function.__name__} {why}")
         if refused is not None and why is not _NEW:
             refused()
@@ -235,7 +236,7 @@ def call(
 
 
 def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
-    """Whether no tensor that the call changes is a view of another, which would change too."""
+    """True if no tensor that the call changes is a view of another, which would change too."""
     return all(flags is None or not tensors[i]._is_part() for i, _, flags in entry.changed)
 
 
@@ -312,7 +313,7 @@ def _unknown(n: Numbering, run: Callable[..., Any], args: tuple[Any, ...], optio
 
 
 def _hold(n: Numbering, entry: _Entry) -> bool:
-    """Whether the values that the host has pass the looks that the call takes at them."""
+    """True if the values that the host has pass the checks that the call makes of them."""
     try:
         for look, template, further in entry.checks:
             look(further[0], n.node(template), *further[1:])
@@ -328,7 +329,7 @@ def _learn(
     run: Callable[..., Any],
     args: tuple[Any, ...],
     options: dict[str, Any],
-    line: tuple[CodeType, int],
+    line: tuple[CodeType | None, int],
     of_many: bool,
 ) -> tuple[Any, str]:
     """The call as it stands, remembered if it may be, and why it was to be made: because it is `_NEW` if it is
@@ -346,7 +347,7 @@ def _tried(
     run: Callable[..., Any],
     args: tuple[Any, ...],
     options: dict[str, Any],
-    line: tuple[CodeType, int],
+    line: tuple[CodeType | None, int],
     of_many: bool,
     use: Unknown,
 ) -> tuple[Any, str]:
@@ -407,7 +408,7 @@ def _described(
             found.append((same[0],))
             continue
         if not _is_new(each):
-            return "gives something other than new tensors"
+            return "returns something other than new tensors"
         if of_many and _viewed(each.uop) in map(_viewed, given):
             return _VIEW
         template = n.learn(each.uop)
@@ -435,7 +436,7 @@ def _changed(
 
 
 def _is_new(x: Any) -> bool:
-    """Whether something is a tensor as an op gives it."""
+    """True if the argument is a tensor as an op gives it."""
     return isinstance(x, Handle) and x.late is None and x._is_plain()
 
 
@@ -447,7 +448,7 @@ def _viewed(u: UOp) -> UOp:
 
 
 def _nest(result: Any, items: list[Any]) -> Callable[[Iterator[Any]], Any] | None:
-    """What makes such a result of its items, which it adds to a list; None for one that is an item itself."""
+    """The function that builds such a result from its items, which it adds to a list; None for an item itself."""
     if not isinstance(result, (tuple, list)):
         items.append(result)
         return None
@@ -501,7 +502,7 @@ def composite(
     effects = here.effects
     begun = time.perf_counter()
     computed = _plainly(compute, (), {})
-    n.missed(begun, "backward or an optimiser's step was not taken of such a graph before")
+    n.missed(begun, "backward or an optimiser's step was not called on such a graph before")
     if computed is None or here.effects != effects or here.numbering() is not n:
         return None
     nodes, extra = computed

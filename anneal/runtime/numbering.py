@@ -70,7 +70,7 @@ def forget_masks() -> None:
 
 
 def templates_are_many() -> bool:
-    """Whether some are to be forgotten."""
+    """True if some templates are to be forgotten."""
     return len(_masks) >= _most_masks
 
 
@@ -304,7 +304,7 @@ class Numbering:
         return leaf
 
     def retire(self) -> None:
-        """No more is added; of the memory stays what late tensors need."""
+        """End it: it takes no more nodes, and keeps only the memory that late tensors need."""
         with _expanding:
             self._keep_graphs()
             self.retired = True
@@ -315,7 +315,7 @@ class Numbering:
 
     def _keep_graphs(self) -> None:
         """Give late tensors that want gradients their nodes, where a template might become the graph of a later leaf:
-        the node of a lazy leaf is another's once nobody has it (`Arena.fresh`)."""
+        the node of a lazy leaf is another's once it is unused (`Arena.fresh`)."""
         if here.context.tensors.lazy_leaves:
             for t in [t for r in self.tensors if (t := r()) is not None and t._wants]:
                 if (late := t.late) is not None and late.numbering is self:
@@ -383,7 +383,7 @@ class Late:
         self.numbering, self.template, self.line = numbering, template, line
 
     def is_used(self) -> bool:
-        """Whether an op was called with such a tensor: graphs may have its node."""
+        """True if an op was called with such a tensor: graphs may have its node."""
         return self.template in self.numbering.used
 
     def node_of(self, t: Handle) -> UOp:
@@ -455,7 +455,7 @@ def numbers_of(template: UOp) -> list[int]:
 
 
 def is_computed_late(t: Handle) -> bool:
-    """Whether a tensor is late and no view of memory.
+    """True if a tensor is late and no view of memory.
 
     Args:
         t: the tensor.
@@ -468,7 +468,7 @@ def is_computed_late(t: Handle) -> bool:
 
 
 def at_once(state: dict[str, Any]) -> bool:
-    """Whether the ops of the thread with this `state` (`vars(here)`) are to run as they stand."""
+    """True if the ops of the thread with this `state` (`vars(here)`) are to run immediately."""
     return bool(
         not state["defers"]
         or state["recordings"]
@@ -484,9 +484,10 @@ def at_once(state: dict[str, Any]) -> bool:
 
 
 def numbering_of(home: Any = None, state: dict[str, Any] | None = None) -> Numbering | None:
-    """This thread's numbering; None where ops are to run as they stand. `home` is where one begins: programs that begin
+    """This thread's numbering; None if ops are not to be remembered. `home` is where one begins: programs that begin
     elsewhere have other templates, whose nodes bear their own lines. `state` is the thread's, where it was found that
-    they are late."""
+    they are late.
+    """
     if state is None and at_once(vars(here)):
         return None
     n: Numbering | None = here.numbering() if state is None else state["numbering"]()

@@ -201,7 +201,7 @@ def _known(
 
 
 def ended(g: UOp) -> UOp:
-    """A gradient through which none flows: what is made of it is no function of the leaves that it is computed of.
+    """A gradient through which none flows: results made of it are constants for further derivatives.
 
     Args:
         g: the node of the gradient.
@@ -231,9 +231,8 @@ def _check(result: Tensor) -> None:
     if not result._wants:
         raise GradientError(
             f"backward: {_text(result)} depends on no tensor with requires_grad=True; set it on the tensors whose "
-            "gradient "
-            "you want before computing with them (a result made inside no_grad() or after detach() has no gradient "
-            "either)"
+            "gradient you want before computing with them (a result made inside no_grad() or after detach() has no "
+            "gradient either)"
         )
     if here.in_host_call:
         raise GradientError(

@@ -284,7 +284,9 @@ def _of_each(gradient: HostGradient, batched: tuple[bool, ...], n: int) -> HostG
 def _mapped(
     function: Callable[[Sources], Sequence[UOp | None]], given: Sources, batched: Flags, n: Size
 ) -> list[tuple[UOp, bool] | None]:
-    """What a function of one example makes of nodes, for all examples, and whether each has an axis of them."""
+    """The nodes of a function of one example, mapped over all examples, and for each of them True if it has an axis of
+    examples.
+    """
     mark = arena().watermark()
     fronts: dict[UOp, UOp] = {}
 

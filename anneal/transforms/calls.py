@@ -1,4 +1,4 @@
-"""Gradients that functions of Python know: of HOST_CALL nodes, and of results that a `Derivative` belongs to.
+"""Gradients by Python functions: of HOST_CALL nodes, and of results that a `Derivative` belongs to.
 
 Such a function gets the cotangents of all results of a call at once, so the walk collects them.
 """
@@ -29,7 +29,7 @@ class Derivative:
     """The derivative of one call by functions of Python; `name` is for messages.
 
     A result is `CUSTOM_DERIVATIVE(value, *inputs, *values, *saved, token)` with ("function", (its number, how many
-    inputs, how many values)). The token is memory that nobody reads: it has the Derivative, and what numbers memory
+    inputs, how many values)). The token is memory that is never read: it has the Derivative, and what numbers memory
     numbers calls with it.
     """
 
@@ -79,7 +79,7 @@ def outputs_of(y: UOp) -> tuple[Nodes, Nodes, Nodes]:
 
 
 def _call_of(y: UOp) -> Any:
-    """What is equal for the results of one call; None for a node that is none."""
+    """The identity of the call that made a node, equal for all its results; None for a node that no call made."""
     if y.op is Op.HOST_CALL:
         return y.arg[0], y.src
     return y.src[1:] if y.op is Op.CUSTOM_DERIVATIVE and y.arg[0] == "function" else None
@@ -144,8 +144,7 @@ def _of_host(y: UOp, given: dict[int, UOp]) -> Some:
     if len(made) != len(y.src):
         raise GradientError(
             f"the gradient of {function.title} gives {len(made)} cotangents for {len(y.src)} inputs: one for each, "
-            "None "
-            "where there is none"
+            "None where there is none"
         )
     for n, (c, x) in enumerate(zip(made, y.src, strict=True)):
         if c is not None and c.shape != x.shape:

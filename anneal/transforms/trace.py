@@ -1,4 +1,4 @@
-"""One call of a function on stand-ins for its arguments, and how the graph it left behind becomes one of the arguments.
+"""A call of a function on stand-ins for its arguments; the graph that it leaves becomes one of the arguments.
 
 A stand-in is a node of its own, made for the call: what the function captures besides is a constant, even if it is the
 argument itself, and transforms nest without mixing up their variables. Only nodes younger than the stand-ins can depend
@@ -139,7 +139,7 @@ class Trace:
         return self._above.__contains__
 
     def order(self) -> Path:
-        """Every node that depends on a stand-in, sources first, with what it was computed from."""
+        """The nodes that depend on a stand-in, sources first, with the nodes that each was computed from."""
         self.made()
         mine = set(self.nodes)
         return [(u, sources_of(u)) for u in self._above if u not in mine]

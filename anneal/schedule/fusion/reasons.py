@@ -1,5 +1,5 @@
 """The obstacles between two kernels, in words: each names what holds for this producer and this reader, and what would
-have to be otherwise. `joining.py` decides; nothing here is called unless somebody asks (`refusals`).
+have to be otherwise. `joining.py` decides; nothing here is called except for a report (`refusals`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOVED = {
 
 
 def alone(p: Group, g: Group, _: CostModel) -> str:
-    """One of the two is always a kernel of its own."""
+    """The refusal of a node that is always a kernel of its own."""
     who, group = ("the producer", p) if p.opaque else ("the reader", g)
     root = group.roots[0]
     what = (
