@@ -78,7 +78,7 @@ class DeviceCall(HostFunction):
 
     @cached_property
     def draws(self) -> bool:
-        """Whether a body draws random numbers."""
+        """True if a body of the call draws random numbers."""
         return any(
             u.op is Op.THREEFRY or (isinstance(f := _function(u), DeviceCall) and f.draws)
             for b in self.bodies
@@ -233,7 +233,7 @@ def closed(
 
 
 def _constant(u: UOp, known: dict[UOp, bool]) -> bool:
-    """Whether a node is made of constants alone, and is no variable of a transform."""
+    """True if a node is made of constants alone, and is no variable of a transform."""
     if u.weak:
         return False
     if u not in known:

@@ -87,7 +87,7 @@ class _Pulled:
         return [*self.nexts, *self.totals, *self.out]
 
     def kept(self, turn: UOp) -> list[UOp]:
-        """What of the forward turn it reads beside constants and slices."""
+        """The nodes of the forward turn that it reads beside constants and slices."""
         cotangents = {*self.ends.values(), *self.rows.values(), *self.sums.values()}
         varies = {turn, *self.carried, *self.slices}
         late: set[UOp] = set(cotangents)
@@ -202,8 +202,8 @@ def _pushed(results: Nodes, tangents: dict[UOp, UOp]) -> list[UOp | None]:
 def _push_turns(
     results: Nodes, constants: Nodes, carried: Nodes, slices: Nodes, given: Some
 ) -> tuple[dict[UOp, UOp], list[UOp | None]]:
-    """What stands for tangents of parameters, and the tangents of a body's results; what has a tangent after a turn has
-    one before."""
+    """Nodes that stand for tangents of parameters, and the tangents of a body's results; a carry with a tangent after a
+    turn has one before."""
     known = {p: _like(p) for p, t in zip((*constants, *carried, *slices), given, strict=True) if t is not None}
     while True:
         made = _pushed(results, known)
@@ -299,7 +299,7 @@ class _Many:
         return rewritten(set(toposort(results)), results, self.of, self.n, self.different)
 
     def at(self, p: UOp) -> UOp:
-        """What stands for a parameter."""
+        """The node that stands for a parameter."""
         return self.of.get(p, p)
 
     def full(self, made: tuple[UOp, bool]) -> UOp:
@@ -319,7 +319,7 @@ class _Many:
     def states(self, carried: Nodes, of: dict[UOp, UOp], flags: Collection[UOp], made: list[tuple[UOp, bool]]) -> list[
         tuple[UOp, UOp, UOp]
     ]:
-        """What is carried, with its first values and next ones."""
+        """The carries, with their first values and next ones."""
         out = []
         for p, after in zip(carried, made, strict=False):
             if p in self.of:

@@ -217,7 +217,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 class _First(NamedTuple):
-    """What a loop begins with: a tree, its leaves as tensors, and as they were given."""
+    """The beginning of a loop: a tree, its leaves as tensors, and as they were given."""
 
     name: str
     tree: Any
@@ -352,7 +352,7 @@ def _results(nodes: Sequence[UOp], wants: Sequence[bool], inputs: Tensors) -> li
 
 
 def _looped(first: _First, turn: Turn, arrays: Tensors, count: int, reverse: bool) -> tuple[list[Tensor], list[Tensor]]:
-    """What a loop carries at its end, and its rows."""
+    """The carry of a loop at its end, as tensors, and its rows."""
     made_once = _traced(first, turn, arrays)
     after, rows = [t.uop for t in made_once.after], [t.uop for t in made_once.rows]
     if count == 0:

@@ -134,7 +134,7 @@ class Trace:
         return new
 
     def depends(self) -> Callable[[UOp], bool]:
-        """What tells whether a node depends on a stand-in."""
+        """A function that tells whether a node depends on a stand-in."""
         self.made()
         return self._above.__contains__
 
