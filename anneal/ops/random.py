@@ -28,7 +28,7 @@ from anneal.ops.joining import cat
 from anneal.ops.nodes import reshape
 from anneal.ops.overflow import refused
 from anneal.runtime import capturing, default_device, here
-from anneal.uop import DType, Op, UOp, alu, dtypes
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
@@ -91,13 +91,14 @@ class Generator:
         here.effects += 1
         seed = self.seed_of(device)
         if not capturing():
-            return seed, made.fresh(wrap_array(np.array([self.next_key()[1]], np.uint32), device), device)
+            call = wrap_array(np.array([self.next_key()[1]], np.uint32), device)
+            return seed, _in_turn(seed, made.fresh(call, device))
         counter = self._counters.get(device)
         if counter is None:
             counter = self._counters[device] = _word(_JIT_START, device)
         call = made.fresh(counter.uop, device)
         counter.assign(counter + 1)
-        return seed, call
+        return seed, _in_turn(seed, call)
 
     def key_nodes(self, device: str) -> tuple[UOp, UOp]:
         """The key of the next call, as two uint32 nodes of shape () on `device`."""
@@ -131,6 +132,16 @@ class _Numbered(Generator):
 
     def key(self, device: str) -> tuple[Tensor, Tensor]:
         return self._parent.seed_of(device), made.fresh(self._call.uop.cast(_U32), device)
+
+
+def _in_turn(seed: Tensor, call: Tensor) -> Tensor:
+    """The number of a call in a turn of the loops whose body is traced: another in each."""
+    if not here.turns:
+        return call
+    key, number = alu(Op.XOR, (reshape(seed.uop, ()), const(_U32, 0x9E3779B9))), reshape(call.uop, ())
+    for turn in here.turns:
+        number = alu(Op.THREEFRY, (turn.cast(_U32), key, number))
+    return made.fresh(reshape(number, (1,)), call.device)
 
 
 def _word(value: int, device: str) -> Tensor:

@@ -134,6 +134,8 @@ class _Here(threading.local):
         self.grad = True  # False inside `no_grad`
         self.wraps = False  # True where integers wrap around in every op, as ONNX has it
         self.warns = False  # True where integers that do not fit wrap around with a warning, as the array API needs it
+        self.turns: list[Any] = []  # of loops whose body is traced: what stands for a turn's number, the innermost last
+        self.unrolls = False  # True where a file is written that has no loops: all turns are one graph
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.device = context.device  # of tensors that name none; None: the setting's
         self.skips_init = False  # True where parameters start as zeros, in `nn.init.skipped`

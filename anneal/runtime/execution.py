@@ -34,6 +34,7 @@ from anneal.runtime.numbering import (
 from anneal.runtime.rounds import Run
 from anneal.runtime.sizes import needed, seen
 from anneal.runtime.steps import Launch
+from anneal.runtime.turns import called
 from anneal.schedule import Plan
 from anneal.uop import Op, UOp, toposort
 from anneal.uop.sizes import Values
@@ -48,7 +49,7 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
     """Compute `uops` together on one device; each comes back as a buffer leaf of the same shape."""
     lazy = [u for u in dict.fromkeys(uops) if not is_realized(u)]
     if lazy and here.context.tensors.host_calls:
-        return around_host_calls(uops, lazy, device_name, _launched)
+        return around_host_calls(uops, lazy, device_name, _launched, called)
     return _launched(uops, lazy, device_name)
 
 
