@@ -26,7 +26,7 @@ def choose_device(device: str | None, adapter: str | None) -> dict[str, object]:
 
 
 def may_download(example: object, flag: bool) -> bool:
-    """Whether what an example learns from may be downloaded: if a flag says so, or the person at the terminal does."""
+    """True if an example's data may be downloaded: a flag says so, or the person at the terminal does."""
     name = getattr(example, "DOWNLOADS", None)
     if flag or name is None or settings.current().offline:
         return flag

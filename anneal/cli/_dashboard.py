@@ -291,7 +291,7 @@ def _figures(start: Start, made: Progress, width: int) -> list[Text]:
 
 
 def _kernels(made: Progress, width: int, fancy: bool, height: int) -> list[Text]:
-    """How many kernels a step has, by phase, and the slowest of them."""
+    """The number of kernels of a step, by phase, and the slowest of them."""
     from rich.text import Text
 
     if not made.kernels:
@@ -310,7 +310,7 @@ def _kernels(made: Progress, width: int, fancy: bool, height: int) -> list[Text]
 
 
 def _measured(made: Progress) -> str:
-    """What the times of kernels are: of how many steps, and their sum beside the step."""
+    """The source of the kernels' times: the number of steps, and their sum beside the step."""
     from anneal.runtime import said
 
     sums, step, python = [made.measured.get(name) for name in ("kernels", "step", "python")]
@@ -322,7 +322,7 @@ def _measured(made: Progress) -> str:
 
 
 def _bar(start: Start, made: Progress, width: int, fancy: bool) -> Text:
-    """How far it is to the last step."""
+    """The bar of the steps, with the time left."""
     from rich.text import Text
 
     recent = statistics.median(made.times[-25:]) if made.times else 0.0

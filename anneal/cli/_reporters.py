@@ -97,7 +97,7 @@ class Picture:
 
 
 def picture_kept(path: Path | None) -> str:
-    """Where a picture was written, or how to ask for it."""
+    """The place where a picture was written, or how to ask for it."""
     return f"picture {path}" if path is not None else "picture shown only; --picture FILE.png keeps it"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -92,6 +92,7 @@ class Module(Hooked, Moved):
     """
 
     training: bool = True
+    _draws: ClassVar[bool] = False  # whether a call of it in training draws random numbers
     _hooks: Hooks | None = None
     _compiled: Any = None  # the jit function of its calls
     _unsaved: frozenset[str] = frozenset()  # buffers that are no part of the state

@@ -144,6 +144,8 @@ class _Walk:
             if not cls.__module__.startswith(_ROOM) or not _is_ours(cls.forward) or module._hooks is not None:
                 return False
             attributes = vars(module)
+            if cls._draws and module.training:
+                return False  # the call of a tree that draws is not remembered
             self.tree.dicts.append(attributes)
             self.tree.forwards.append((cls, cls.forward))
             self.words += (cls, cls.forward, *attributes)

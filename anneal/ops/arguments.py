@@ -96,8 +96,8 @@ def _text(name: str, what: str, x: Any) -> Any:
 
 def need_float(name: str, what: str, x: Tensor) -> None:
     """Raise DTypeError unless `x` is a float tensor."""
-    if not x.uop.dtype.is_float:
-        raise DTypeError(f"{name}: {what} must be a float tensor, not {x.uop.dtype.name}; use .float()")
+    if not x.dtype.is_float:
+        raise DTypeError(f"{name}: {what} must be a float tensor, not {x.dtype.name}; use .float()")
 
 
 def same_device(name: str, x: Tensor, *others: Tensor | None) -> None:
@@ -335,7 +335,7 @@ def _defers(function: Callable[..., Any]) -> bool:
     at = function.__module__
     if at == "anneal.tensor._tensor":
         return function.__name__ in _METHODS
-    return at.startswith("anneal.ops.") and at not in _AT_ONCE
+    return at.startswith("anneal.ops.") and at not in _AT_ONCE and function.__name__ != "dropout"  # it draws first
 
 
 def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = False) -> F:

@@ -18,7 +18,7 @@ from anneal.ops.nodes import broadcast, inverse
 from anneal.runtime import Handle, here, is_realized, tensor_class
 from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes
 
-__all__ = ["Recipe", "link_views"]
+__all__ = ["Recipe", "link_part", "link_views"]
 
 Layout = tuple[tuple[int, ...], int]  # the strides of a view, and the place of its first element
 Shape = tuple[Any, ...]
@@ -300,6 +300,14 @@ def link_views(name: str, op: Callable[..., Any], args: tuple[Any, ...], options
             if name == "detach" and not any(o is Op.DETACH for o, _ in steps):
                 steps = (*steps, (Op.DETACH, None))
             part._part_of(base, Recipe.of(base.uop.shape, steps))
+
+
+def link_part(part: Handle, base: Handle, bounds: tuple[tuple[int, int], ...], shape: Shape) -> None:
+    """Note of a tensor that it is what `base` has within `bounds`, in this shape."""
+    steps: tuple[Step, ...] = ((Op.SHRINK, bounds),)
+    if shape != tuple([e - b for b, e in bounds]):
+        steps = (*steps, (Op.RESHAPE, shape))
+    part._part_of(base, Recipe.of(base._looks.shape, steps))
 
 
 def _is_basic(index: Any) -> bool:

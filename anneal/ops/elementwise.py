@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import DTypeError
 from anneal.ops.arguments import alias, checked
 from anneal.ops.axes import broadcast_shapes
+from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_const
 from anneal.ops.overflow import check_growth
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
@@ -107,6 +108,7 @@ def need(name: str, dtype: DType, fits: bool, wanted: str) -> None:
 
 
 @checked
+@scales
 def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha * other; a logical or on bools.
 
@@ -121,6 +123,7 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 
 @checked
+@scales
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - alpha * other. Raises DTypeError for two bools.
 
@@ -145,6 +148,7 @@ def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
 
 
 @checked
+@computes
 def mul(x: Tensor, other: Operand) -> Tensor:
     """x * other; a logical and on bools.
 
@@ -156,6 +160,7 @@ def mul(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@computes
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
 
@@ -346,6 +351,7 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@computes
 def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x).
 

@@ -16,6 +16,7 @@ from anneal.ops.arguments import changing, checked
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.elementwise import Operand, beside, binary, difference, floor_quotient, modulo, power, quotient
 from anneal.ops.grad_mode import grad_enabled, no_grad
+from anneal.ops.inputs import computes, scales
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.nodes import Number, broadcast, iota
 from anneal.runtime import here, is_realized
@@ -95,6 +96,7 @@ def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tens
 
 @changing
 @checked
+@scales
 def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha * other in place.
 
@@ -112,6 +114,7 @@ def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 @changing
 @checked
+@scales
 def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - alpha * other in place; errors as for `add_`.
 
@@ -125,6 +128,7 @@ def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 @changing
 @checked
+@computes
 def mul_(x: Tensor, other: Operand) -> Tensor:
     """x * other in place; errors as for `add_`.
 
@@ -138,6 +142,7 @@ def mul_(x: Tensor, other: Operand) -> Tensor:
 
 @changing
 @checked
+@computes
 def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other in place, as `div`; errors as for `add_`.
 
@@ -164,6 +169,7 @@ def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) ->
 
 @changing
 @checked
+@computes
 def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x) in place; errors as for `add_`.
 
@@ -258,24 +264,28 @@ def _beside(u: UOp, x: Tensor) -> UOp:
 
 
 @changing
+@computes
 def iadd(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "add_")
     return changed(x, "add_", binary(x, "add_", Op.ADD, other))
 
 
 @changing
+@computes
 def isub(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "sub_")
     return changed(x, "sub_", difference(x, other, False))
 
 
 @changing
+@computes
 def imul(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "mul_")
     return changed(x, "mul_", binary(x, "mul_", Op.MUL, other))
 
 
 @changing
+@computes
 def itruediv(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "div_")
     return changed(x, "div_", quotient(x, other, False))

@@ -14,6 +14,7 @@ from anneal.ops.arguments import alias, checked, is_tensor, said, whole
 from anneal.ops.axes import axis_of, broadcast_shapes, int_args, need_axes, one_of
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
+from anneal.ops.inputs import along, places
 from anneal.ops.nodes import broadcast, every
 from anneal.uop import Op, UOp, alu, dtypes, promote
 
@@ -253,6 +254,7 @@ def slice_axis(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
 
 
 @checked
+@places(lambda x, dim=None, index=None, *_: along(x, dim, index))
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """The slice at `index` of an axis, which goes.
 

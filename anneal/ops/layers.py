@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
-from anneal.ops.arguments import checked, need_float, same_device
+from anneal.ops.arguments import checked, deferred, is_tensor, need_float, same_device
 from anneal.ops.axes import axis_of
 from anneal.ops.grad_mode import no_grad
 from anneal.ops.indexing import check_places, out_of_range
+from anneal.ops.inputs import drops
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, common_dtype, expand, reduce_axis, reshape
 from anneal.ops.overflow import whole_product
 from anneal.ops.precision import in_single
-from anneal.ops.random import random_bits
+from anneal.ops.random import key, words
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
@@ -137,11 +138,17 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     if not training or p == 0:
         return x
     need_float("dropout", "x", x)
-    u = x.uop
     if p == 1:
-        return x._new(u * 0.0)
-    keep = random_bits(*u.shape, device=x.device).uop < round((1 - p) * 2**32)
-    return x._new(alu(Op.WHERE, (keep, u * (1 / (1 - p)), const(u.dtype, 0))))
+        return x * 0.0
+    return _dropped(x, *key(x.shape, x.device), min(round((1 - p) * 2**32), 2**32 - 1), 1 / (1 - p))
+
+
+@deferred
+@drops
+def _dropped(x: Tensor, seed: Tensor, call: Tensor, below: Any, scale: Any) -> Tensor:
+    """`x` times `scale` where the words of this key are below a number, 0 elsewhere."""
+    keep = words(x.uop.shape, seed, call)[0] < (below.uop if is_tensor(below) else below)
+    return x._new(alu(Op.WHERE, (keep, x.uop * (scale.uop if is_tensor(scale) else scale), const(x.uop.dtype, 0))))
 
 
 @checked

@@ -9,6 +9,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import alias, checked
 from anneal.ops.elementwise import need, operands
 from anneal.ops.functions import Operand
+from anneal.ops.inputs import compares
 from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
 from anneal.ops.overflow import check_growth
 from anneal.uop import Op, UOp, alu, const, dtypes
@@ -67,6 +68,7 @@ def at_most(x: Tensor, name: str, other: Operand, swap: bool) -> Tensor:
 
 
 @checked
+@compares
 def eq(x: Tensor, other: Operand) -> Tensor:
     """Element-wise `input == other`, as bool.
 
@@ -78,6 +80,7 @@ def eq(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@compares
 def ne(x: Tensor, other: Operand) -> Tensor:
     """Element-wise `input != other`, as bool; true for nan.
 
@@ -89,6 +92,7 @@ def ne(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@compares
 def lt(x: Tensor, other: Operand) -> Tensor:
     """x < other, as bool.
 
@@ -100,6 +104,7 @@ def lt(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@compares
 def gt(x: Tensor, other: Operand) -> Tensor:
     """x > other, as bool.
 
@@ -111,6 +116,7 @@ def gt(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@compares
 def le(x: Tensor, other: Operand) -> Tensor:
     """x <= other, as bool; false for nan.
 
@@ -122,6 +128,7 @@ def le(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@compares
 def ge(x: Tensor, other: Operand) -> Tensor:
     """x >= other, as bool; false for nan.
 

@@ -14,6 +14,7 @@ from anneal import schedule
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
+from anneal.runtime.bodies import DeviceCall
 from anneal.runtime.calls import FOUND, call_host
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards
@@ -24,6 +25,7 @@ from anneal.runtime.nodes import Made, buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
 from anneal.runtime.sizes import needed
 from anneal.runtime.steps import Collective, HostCall, Launch
+from anneal.runtime.turns import bound
 from anneal.schedule import Origin, Plan
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
@@ -105,6 +107,23 @@ class _BoundHostCall:
     def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
         """Read the buffer `new` in place of `old`."""
         self.inputs = [new if b is old else b for b in self.inputs]
+
+
+class _BoundDeviceCall:
+    """A loop, or a choice, bound to buffers. It finds no sizes."""
+
+    __slots__ = ("function", "later", "turns")
+
+    def __init__(self, turns: Any, function: DeviceCall) -> None:
+        self.turns, self.function = turns, function
+        self.later: list[tuple[Execution, list[str]]] = []
+
+    def run(self, swap: Swap | None = None) -> None:
+        self.turns.run()
+
+    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
+        """Read the buffer `new` in place of `old`."""
+        self.turns.rebind(old, new)
 
 
 def _tags(values: Mapping[str, int]) -> dict[str, Any]:
@@ -256,8 +275,8 @@ class Capture:
         last_reader = {id(s): n for n, step in enumerate(steps) for s in step.inputs}
         self.launches: list[Execution] = []
         self.copies: list[_CopyBack] = []
-        self.host_calls: list[_BoundHostCall] = []
-        self.steps: list[Execution | _BoundHostCall | _CopyBack] = []
+        self.host_calls: list[_BoundHostCall | _BoundDeviceCall] = []
+        self.steps: list[Execution | _BoundHostCall | _BoundDeviceCall | _CopyBack] = []
         # Memory that the kernels use belongs to the capture, whatever becomes of the tensors that showed it: constants,
         # what one launch leaves to the next. Results that are handed out have new memory each time.
         self.memory: list[Storage] = []
@@ -275,7 +294,10 @@ class Capture:
             self.memory += [s for s in (*inputs, *outputs) if id(s) not in self.in_flight]
             if isinstance(step, HostCall):
                 call = HostCall(step.function, inputs, step.shapes, outputs, step.values)
-                self.host_calls.append(_BoundHostCall(call, self.device, self.bound, self._restart))
+                if isinstance(step.function, DeviceCall):
+                    self.host_calls.append(_BoundDeviceCall(bound(call, self.device), step.function))
+                else:
+                    self.host_calls.append(_BoundHostCall(call, self.device, self.bound, self._restart))
                 self.steps.append(self.host_calls[-1])
             else:
                 assert plan is not None

@@ -61,7 +61,6 @@ class Tensors:
         "generation",
         "hooked",
         "host_calls",
-        "lazy_leaves",
         "leaves",
         "outdated",
         "recordings",
@@ -74,7 +73,6 @@ class Tensors:
         self.generation = 0
         self.flags = 0  # counts the changes of `requires_grad` of tensors that are there: captures look at theirs then
         self.host_calls = False  # whether a graph may have a HOST_CALL
-        self.lazy_leaves = False  # whether a graph may have the node of a lazy tensor that became a leaf
         self.derivatives = False  # whether a graph may have a derivative by a function of Python
         self.hooked: weakref.WeakValueDictionary[int, Handle] = (
             weakref.WeakValueDictionary()
@@ -136,6 +134,8 @@ class _Here(threading.local):
         self.grad = True  # False inside `no_grad`
         self.wraps = False  # True where integers wrap around in every op, as ONNX has it
         self.warns = False  # True where integers that do not fit wrap around with a warning, as the array API needs it
+        self.turns: list[Any] = []  # of loops whose body is traced: what stands for a turn's number, the innermost last
+        self.unrolls = False  # True where a file is written that has no loops: all turns are one graph
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.device = context.device  # of tensors that name none; None: the setting's
         self.skips_init = False  # True where parameters start as zeros, in `nn.init.skipped`
@@ -157,6 +157,7 @@ class _Here(threading.local):
         self.defers = True  # False within an op: what it calls is part of it
         self.numbering: Callable[[], Any] = nothing  # a weak reference to the one in force
         self.logs: deque[Any] = deque(maxlen=8)  # calls while it and those before were in force
+        self.plain: deque[Any] = deque(maxlen=1 << 12)  # tensors with nodes that were late, or could not be, and lines
         self.effects = 0  # counts what an op may do beside giving a result that follows from its arguments
         self.became: list[Any] | None = None  # gets the tensors that an op gives other values
         self.checks: list[tuple[Any, ...]] | None = None  # gets the looks that an op takes at values the host has

@@ -22,21 +22,26 @@ from types import CodeType, FrameType
 from typing import Any, Protocol
 from weakref import ref
 
+import numpy as np
+
 from anneal.backend import Place
 from anneal.runtime.context import here, outdate_captures
 from anneal.runtime.handle import SEEN, Handle
 from anneal.runtime.nodes import is_realized
 from anneal.runtime.numbering import (
+    LEAF,
     Late,
     Numbering,
     at_once,
     forget_masks,
     forget_templates,
     is_computed_late,
+    is_open,
     mask_of,
     numbering_of,
     templates_are_many,
 )
+from anneal.runtime.numbers import varying
 from anneal.runtime.uses import Given, Unknown
 from anneal.schedule import WITH_PLANS
 from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, Weighed, arena, kind_of, line_at, toposort
@@ -129,6 +134,8 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
             template = n.of(x)
             if not x._used:
                 x._used = SEEN
+            if is_open(template):
+                return False
         key += (template, x._wants, cls, x._device)
         return True
     if cls in PLAIN:
@@ -143,6 +150,9 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
     if cls is slice:
         key.append(cls)
         return all(_append(key, tensors, n, y) for y in (x.start, x.stop, x.step))
+    if isinstance(x, np.generic):
+        key += (cls, x.item() or repr(x))
+        return bool(x == x)
     return False
 
 
@@ -196,25 +206,15 @@ def call(
         if n is None:
             return _plainly(run, args, options) if refused is None else run(*args, **options)
     at = _ARENA._here
-    key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, state["grad"], state["wraps"]]
+    key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, state["grad"], state["wraps"], *options]
     tensors: list[Handle] = []
     ok = True
-    for x in args:
+    for x in (*args, *options.values()) if options else args:
         if not _append(key, tensors, n, x):
             ok = False
             break
-    if ok and options:
-        for name, x in options.items():
-            key.append(name)
-            if not _append(key, tensors, n, x):
-                ok = False
-                break
     if not ok and tensors:
-        begun = time.perf_counter()
-        try:
-            return _unknown(n, run, args, options)
-        finally:
-            n.missed(begun, f"{function.__name__} takes an argument that is neither tensor nor number")
+        return _missed(n, function, run, args, options, line_at(f))
     if not tensors:
         return _plainly(run, args, options)
     if changes and tensors[0]._base is not None and tensors[0]._is_part():
@@ -223,6 +223,12 @@ def call(
         key += (tensors[0]._leaf, tensors[0]._spent)
     whole = tuple(key)
     entry = _calls[whole]
+    if entry is None and (inputs := getattr(function, "inputs", None)) is not None:
+        place = (function, code, f.f_lasti, named, at.path, *[(u.shape, u.dtype) for u in [t._looks for t in tensors]])
+        again: Callable[..., Any] = lambda args, options: call(function, args, options, run, changes, refused)
+        done = inputs(varying(n, place, whole, _calls), again, args, options)
+        if done is not None:
+            return done[0]
     if entry is None or (entry.checks and not _hold(n, entry)) or (entry.changed and not _alone(entry, tensors)):
         begun = time.perf_counter()
         result, why = _learn(n, whole, tensors, run, args, options, line_at(f), refused is not None)
@@ -309,6 +315,25 @@ def _unknown(n: Numbering, run: Callable[..., Any], args: tuple[Any, ...], optio
     finally:
         here.became = outer
     use.end(result)
+    return result
+
+
+def _missed(
+    n: Numbering,
+    function: _Named,
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    line: tuple[CodeType | None, int],
+) -> Any:
+    """A call of something that has no template."""
+    begun = time.perf_counter()
+    try:
+        result = _unknown(n, run, args, options)
+    finally:
+        n.missed(begun, f"{function.__name__} takes no tensor or number, or one with a host_call or a Variable below")
+    new = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Handle)]
+    here.plain.extend([(ref(t), line) for t in new if not t._wants])
     return result
 
 
@@ -412,7 +437,7 @@ def _described(
         if of_many and _viewed(each.uop) in map(_viewed, given):
             return _VIEW
         template = n.learn(each.uop)
-        if mask_of(template) & ~sources or each._device != tensors[0]._device:
+        if mask_of(template) & ~(sources | LEAF) or each._device != tensors[0]._device:
             return "reads memory that is no argument of it"
         found.append((type(each), template, each._wants))
     return found
@@ -427,9 +452,9 @@ def _changed(
     for i, (t, u) in enumerate(zip(tensors, given, strict=True)):
         if t.uop is not u or i in in_place:
             template = n.learn(t.uop)
-            if mask_of(template) & ~sources or (i in in_place and template.op in _VIEWS):
+            if mask_of(template) & ~(sources | LEAF) or (i in in_place and template.op in _VIEWS):
                 return None
-            if i in in_place and t._wants and t._leaf and not mask_of(template) & mask_of(n.learn(u)):
+            if i in in_place and t._wants and t._leaf and not mask_of(template) & mask_of(n.learn(u)) & ~LEAF:
                 return None  # another leaf that takes these values would have this node too
             changed.append((i, template, (t._wants, t._leaf, t._spent) if i in in_place else None))
     return changed
@@ -503,7 +528,7 @@ def composite(
     begun = time.perf_counter()
     computed = _plainly(compute, (), {})
     n.missed(begun, "backward or an optimiser's step was not called on such a graph before")
-    if computed is None or here.effects != effects or here.numbering() is not n:
+    if computed is None or here.effects != effects or here.numbering() is not n or any(map(is_open, inputs)):
         return None
     nodes, extra = computed
     sources = 0
@@ -513,7 +538,7 @@ def composite(
     for v in nodes:
         template = None if v is None else n.learn(v)
         if template is not None:
-            if mask_of(template) & ~sources:
+            if mask_of(template) & ~(sources | LEAF):
                 return None
             n.nodes.setdefault(template, v)
         found.append(template)

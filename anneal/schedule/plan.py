@@ -65,9 +65,10 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
                     "that is exported, where it is not known; use where() instead of if, and return what you need"
                 )
             raise TransformError(
-                f"a value of a vmapped function was read: inside, a tensor (here of shape {u.shape}) stands for the "
-                "same part of every example at once and has no values; use where() instead of if, return the values "
-                "that you want to see, and keep nothing from inside the function"
+                f"a value of a vmapped function, or of a loop's body, was read: inside, a tensor (here of shape "
+                f"{u.shape}) stands for the same part of every example, or turn, at once and has no values; use "
+                "where() or cond() instead of if, return the values that you want to see, and keep nothing from "
+                "inside the function"
             )
         return u
 

@@ -356,7 +356,6 @@ class Tensor(Handle):
             if storage_of(self.uop) is None and self.uop.tag is None:
                 # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
                 self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf")
-                here.context.tensors.lazy_leaves |= self.uop.weak
             elif interchange.has_twin(self):
                 self.uop = self._leaf_of(self.uop)  # two parameters of one tensor have a gradient each
             here.context.tensors.leaves[id(self)] = self
@@ -512,17 +511,19 @@ class Tensor(Handle):
         if done or not (self._wants and here.grad):
             self.uop, self.late = view, None
             return
-        if self.late is not None and self.late.is_used():
+        late, computed = self.late, is_computed_late(self) and not self._leaf
+        if late is not None and late.is_used():
             self._used = SEEN
-        old, self.uop = self.uop, view
-        if storage_of(old) is None:
+        old: Any = late.as_origin() if late is not None and computed else self.uop
+        self.uop, self.late = view, None
+        if computed or storage_of(old) is None:
             if self._leaf:
                 # Graphs made while the leaf was lazy hold its old node. One is kept, so that steps do not chain.
                 self._alias = old
             else:
                 storage = storage_of(view)
                 assert storage is not None
-                storage.origin = old
+                storage.made_by = old
 
     @checked
     def contiguous(self) -> Tensor:
@@ -588,9 +589,7 @@ class Tensor(Handle):
 
     def _leaf_of(self, u: UOp) -> UOp:
         """A node of these values that no other leaf shows: two that take equal values have a gradient each."""
-        own = arena().own(Op.CONTIGUOUS, u, "leaf")
-        here.context.tensors.lazy_leaves |= own.tag is not None and own.weak
-        return own
+        return arena().own(Op.CONTIGUOUS, u, "leaf")
 
     def _take(self, u: UOp) -> None:
         """Show the values of a node of this shape and dtype from now on, in memory of one's own."""

@@ -12,7 +12,7 @@ from typing import Any
 from anneal.backend import Storage
 from anneal.errors import GradientError, ShapeError
 from anneal.ops.nodes import spread
-from anneal.runtime import HostFunction, here
+from anneal.runtime import DeviceCall, HostFunction, here
 from anneal.uop import Op, UOp, const, dtypes
 
 __all__ = ["Calls", "Derivative", "derivative_of", "differentiated", "outputs_of"]
@@ -119,6 +119,9 @@ class Calls:
         if y not in self.first or not given:
             return (None,) * len(y.src)
         if y.op is Op.HOST_CALL:
+            function = y.arg[0]
+            if isinstance(function, DeviceCall):
+                return function.rules.pull(function, y.src, [given.get(n) for n in range(len(function.results))])
             return _of_host(y, given)
         derivative = derivative_of(y)
         assert derivative is not None

@@ -87,9 +87,13 @@ class Trace:
         node = UOp(Op.CONTIGUOUS, t.uop.dtype, (t.uop,), tag=("variable", next(_NUMBERS)))
         return self._add(t, node, True)
 
-    def example(self, original: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """A stand-in without values: one of many that `original` holds."""
-        return self._add(original, stand_in(original.uop.dtype, shape), original.requires_grad)
+    def example(
+        self, original: Tensor, shape: tuple[int, ...], dtype: DType | None = None, wants: bool | None = None
+    ) -> Tensor:
+        """A stand-in without values: one of many that `original` holds. `dtype`, and whether it `wants` a gradient,
+        are its, unless they are given."""
+        wants = original.requires_grad if wants is None else wants
+        return self._add(original, stand_in(dtype or original.uop.dtype, shape), wants)
 
     def _add(self, original: Tensor, node: UOp, requires_grad: bool) -> Tensor:
         stand_in = original._new_plain(node)
@@ -128,6 +132,11 @@ class Trace:
             if u not in above and any(s in above for s in sources_of(u)):
                 above[u] = None
         return new
+
+    def depends(self) -> Callable[[UOp], bool]:
+        """A function that tells whether a node depends on a stand-in."""
+        self.made()
+        return self._above.__contains__
 
     def order(self) -> Path:
         """The nodes that depend on a stand-in, sources first, with the nodes that each was computed from."""
@@ -168,7 +177,7 @@ class Trace:
         )
 
     def check_escapes(self, results: Sequence[Tensor]) -> None:
-        """Raise TransformError if the function assigned what stands for one example to a tensor that outlives
+        """Raise TransformError if the function assigned what stands for one example, or turn, to a tensor that outlives
         the call.
         """
         self.made()
@@ -182,8 +191,8 @@ class Trace:
             t = r()
             if t is not None:
                 raise TransformError(
-                    f"{self.name}: the function assigned a value of one example to a tensor of shape {t.shape} that "
-                    "outlives the call and holds one value for all of them; return the value instead"
+                    f"{self.name}: the function assigned a value of one example, or turn, to a tensor of shape "
+                    f"{t.shape} that outlives the call and holds one value for all of them; return the value instead"
                 )
 
 

@@ -126,7 +126,7 @@ def _parameters(value: Any) -> list[str]:
 # Words that begin a clause about something unnamed: "What `finfo` gives."
 RIDDLE = re.compile(r"(What|Whatever|Where|Whether|Which|Who|Whoever|Whose|How|When|Why|That|Those)\b")
 # Docstrings of these rooms that still do: numbers that only go down.
-RIDDLES = {"anneal/cli": 9}
+RIDDLES: dict[str, int] = {}
 
 
 def told_first(value: Any) -> str:

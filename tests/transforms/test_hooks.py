@@ -22,9 +22,6 @@ from tests.transforms import hook_programs
 A = np.array([1.0, 2.0], np.float32)
 
 
-pytestmark = pytest.mark.usefixtures("own_process")
-
-
 def _leaf() -> Tensor:
     return Tensor(A, requires_grad=True)
 

@@ -184,7 +184,7 @@ class Lowering:
 
 
 _REASONS = {
-    Op.HOST_CALL: "a function of the host, which no file holds",
+    Op.HOST_CALL: "a function of the host, a while_loop or a cond, which no file holds",
     Op.PARAM: "a value of another function that is being transformed",
 }
 
