@@ -31,6 +31,7 @@ from anneal.runtime.nodes import (
     is_realized,
     note_assigned,
     note_become,
+    note_constants,
     note_made,
     sources_of,
     storage_of,
@@ -42,6 +43,7 @@ from anneal.runtime.uses import Calls, note_call
 
 if TYPE_CHECKING:
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
+    from anneal.runtime.flowing import Again, filled
     from anneal.runtime.group import Exchange, Group, Reduction
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
@@ -53,6 +55,7 @@ else:  # what computes is imported when something is computed
         __name__,
         {
             "execution": ("memory", "plan_of", "realize", "realize_new", "tracing", "upload", "values"),
+            "flowing": ("Again", "filled"),
             "group": ("Exchange", "Group", "Reduction"),
             "host": ("HostFunction", "HostGradient", "VmapMethod", "found_sizes", "key_of"),
             "jitted": ("Jit", "Recapture", "compile", "jit"),
@@ -67,6 +70,7 @@ __all__ = [
     "PLAIN",
     "SEEN",
     "UNSEEN",
+    "Again",
     "Calls",
     "Collective",
     "Context",
@@ -101,6 +105,7 @@ __all__ = [
     "composite",
     "default_device",
     "execute",
+    "filled",
     "forbid_in_capture",
     "forbid_in_jit",
     "found_sizes",
@@ -117,6 +122,7 @@ __all__ = [
     "note_assigned",
     "note_become",
     "note_call",
+    "note_constants",
     "note_made",
     "numbering_of",
     "observed",

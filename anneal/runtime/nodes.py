@@ -113,7 +113,11 @@ Constants = dict[Any, list[str]]  # by line and op, the numbers in the nodes mad
 
 
 def note_constants(root: UOp, found: Constants) -> None:
-    """Add the numbers that Python gave the nodes of a graph."""
+    """Add the numbers that Python gave the nodes of a graph to those that were `found`.
+
+    Args:
+        root: the graph.
+    """
     for u in toposort((root,)):
         if u.op is Op.BIND or u.op is Op.CONST:
             continue

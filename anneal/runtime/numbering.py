@@ -303,6 +303,10 @@ class Numbering:
             raise LookupError(hole)
         return leaf
 
+    def leaves_of(self, template: UOp) -> list[UOp]:
+        """The memory in a template."""
+        return [u for n in numbers_of(template) if (u := self.leaves[n]) is not None]
+
     def retire(self) -> None:
         """No more is added; of the memory stays what late tensors need."""
         with _expanding:

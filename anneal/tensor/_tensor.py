@@ -310,8 +310,7 @@ class Tensor(Handle):
         if self._grad is INSIDE:
             raise JitError(
                 f"the gradient of a tensor of shape {self.shape} was taken inside a jit function and stays there: "
-                "return "
-                "it from the function, or use it inside; a function that takes it again starts with zero_grad()"
+                "return it from the function, or use it inside; a function that takes it again starts with zero_grad()"
             )
         found: Tensor | None = self._grad
         if found is None and not self._leaf and not interchange.retains_grad(self):
@@ -388,6 +387,7 @@ class Tensor(Handle):
         return self._new_plain(UOp(_DETACH, u.dtype, (u,)) if self._wants else u)
 
     backward = transforms.backward
+    _captured_backward = staticmethod(transforms.captured_backward)
 
     def zero_grad(self) -> None:
         """Forget `.grad`.
