@@ -1,5 +1,5 @@
-"""Every environment variable of anneal's own: read here, once, checked, and nowhere else. Those of other programs that
-it honours stand in docs/environment.md.
+"""The environment variables of anneal: read and checked once, here alone. Those of other programs that it honours stand
+in docs/environment.md.
 
     >>> from anneal import settings
     >>> settings.current().debug
@@ -23,6 +23,7 @@ from anneal.errors import SettingError
 __all__ = ["DEVICES", "TABLE", "Setting", "Settings", "current", "override", "read", "watch"]
 
 DEVICES = ("auto", "cpu", "webgpu")
+IMPLEMENTATIONS = ("auto", "wgpu", "dawn")
 
 # What each step of ANNEAL_DEBUG adds to the ones below it.
 DEBUG_LADDER = ("nothing", "devices", "timing", "kernels", "WGSL", "IR after each pass", "every rewrite")
@@ -35,6 +36,7 @@ class Settings:
     debug: int = 0
     device: str = "auto"
     adapter: str = ""
+    webgpu: str = "auto"
     require_webgpu: bool = False
     trusted: bool = True
     cache: bool = True
@@ -48,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One variable: its field in `Settings`, how its text is read, the right values, and what it does."""
+    """An environment variable: its field in `Settings`, the parser of its text, its valid values, and its meaning."""
 
     field: str
     values: str
@@ -79,6 +81,12 @@ def _choice(text: str) -> str:
     return text.lower()
 
 
+def _implementation(text: str) -> str:
+    if text.lower() not in IMPLEMENTATIONS:
+        raise ValueError
+    return text.lower()
+
+
 def _frames(text: str) -> str:
     if text not in ("short", "full"):
         raise ValueError
@@ -92,42 +100,47 @@ def _switch(text: str) -> bool:
 
 
 TABLE: tuple[Setting, ...] = (
-    Setting(
-        "debug", "0 to 6", "how much to tell on stderr: each step adds one of " + ", ".join(DEBUG_LADDER[1:]), _level
-    ),
+    Setting("debug", "0 to 6", "how much is logged on stderr; each level adds: " + ", ".join(DEBUG_LADDER[1:]), _level),
     Setting(
         "device",
         ", ".join(DEVICES),
-        "where tensors live that name no device; auto is a GPU for the commands, cpu for programs",
+        "the default device of tensors; auto is a GPU for the commands, cpu for programs",
         _choice,
     ),
-    Setting("adapter", "text", "use the WebGPU adapter whose name contains this, even a software one", str),
+    Setting(
+        "adapter",
+        "text or a number",
+        "use the WebGPU adapter whose name contains this, or of this number in `anneal doctor`, even a software one",
+        str,
+    ),
+    Setting(
+        "webgpu",
+        ", ".join(IMPLEMENTATIONS),
+        "the implementation of WebGPU: wgpu, or dawn (the extra of that name); auto is wgpu where it finds an adapter",
+        _implementation,
+    ),
     Setting("require_webgpu", "0, 1", "accept a software adapter, and fail rather than fall back to the CPU", _switch),
     Setting("trusted", "0, 1", "1: shaders without the driver's bounds checks; 0: with them", _switch),
-    Setting(
-        "cache", "0, 1", "1: keep what was compiled on disk for the next process; 0: neither read nor write", _switch
-    ),
+    Setting("cache", "0, 1", "1: keep compiled plans and kernels on disk; 0: neither read nor write them", _switch),
     Setting(
         "cache_dir",
         "a folder",
-        "where that and downloaded files are kept; unset: the user's cache folder for anneal",
+        "the folder of the cache and of downloads; unset: the user's cache folder for anneal",
         str,
     ),
-    Setting("offline", "0, 1", "1: no connection is opened, what is not on disk is an error; 0: download it", _switch),
+    Setting("offline", "0, 1", "1: never connect, a missing file is an error; 0: download it", _switch),
     Setting(
         "beam",
         "0 to 32",
-        "search for faster kernels on webgpu, keeping so many candidates at a time; 0: no search",
+        "the beam width of the search for faster kernels on webgpu; 0: no search",
         _width,
     ),
-    Setting(
-        "replay", "0, 1", "1: steps outside jit that were run before are recognised; 0: each is traced anew", _switch
-    ),
-    Setting("bundle", "0, 1", "1: `anneal train` keeps what it was and did in a folder of its own in runs/", _switch),
+    Setting("replay", "0, 1", "1: repeated steps outside jit are recognised; 0: each is traced again", _switch),
+    Setting("bundle", "0, 1", "1: `anneal train` saves its settings and results in a new folder in runs/", _switch),
     Setting(
         "traceback",
         "short, full",
-        "full: tracebacks of mistakes keep the library's own frames; short: without",
+        "full: tracebacks of your mistakes show the library's own frames; short: they do not",
         _frames,
     ),
 )
@@ -137,7 +150,7 @@ def _value(setting: Setting, text: str) -> object:
     try:
         return setting.parse(text.strip())
     except ValueError:
-        raise SettingError(f"{setting.variable}={text!r} is not a right value; use one of: {setting.values}") from None
+        raise SettingError(f"{setting.variable}={text!r} is not a valid value; use one of: {setting.values}") from None
 
 
 def read(environ: Mapping[str, str]) -> Settings:

@@ -74,17 +74,23 @@ def _print_verdict(used: Adapter | None, processor: Cpu, cause: str) -> None:
     data(f"{yes} cpu: {processor.processor}, {processor.cores} cores, NumPy with {processor.blas}")
 
 
+def _gives(a: Adapter) -> list[tuple[bool, str]]:
+    return [(a.shader_f16, "shader-f16"), (a.wide, "64-bit dtypes"), (a.tensor_cores, "tensor cores")]
+
+
 def _print_adapter(a: Adapter, used: bool, verbose: bool) -> None:
     mark = "  <- the one anneal uses" if used else ""
-    data(f"adapter: {a.name} ({a.backend}, {a.kind or 'unknown kind'}, driver {a.driver}){mark}")
+    way = f"{a.backend} by {a.implementation}"
+    data(f"adapter {a.number}: {a.name} ({way}, {a.kind or 'unknown kind'}, driver {a.driver}){mark}")
     if not verbose:
         largest = a.limits.get("max-buffer-size", 0)
-        f16 = "" if a.shader_f16 else "no "
+        has = [f"{'' if yes else 'no '}{what}" for yes, what in _gives(a)]
         data(
-            f"  {f16}shader-f16, buffers up to {largest / 2**20:,.0f} MiB, {len(a.features)} features: --verbose lists"
+            f"  {', '.join(has)}, buffers up to {largest / 2**20:,.0f} MiB, {len(a.features)} features: --verbose lists"
         )
         return
-    data(f"  shader-f16: {'yes' if a.shader_f16 else 'no'}")
+    for yes, what in _gives(a):
+        data(f"  {what}: {'yes' if yes else 'no'}")
     data(f"  features: {', '.join(a.features) or 'none'}")
     for name, value in a.limits.items():
         size = f" ({value / 2**20:,.0f} MiB)" if "size" in name and value >= 2**20 else ""

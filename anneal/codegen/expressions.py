@@ -57,7 +57,7 @@ _ANY: dict[Op, str] = {
     Op.MAX: "max({0}, {1})",
     Op.MIN: "min({0}, {1})",
     Op.EXP: "exp_f32({0})",
-    Op.EXP2: "exp2({0})",
+    Op.EXP2: "exp2_f32({0})",
     Op.LOG: "log_f32({0})",
     Op.LOG2: "log2_f32({0})",
     Op.SIN: "sin_f32({0})",
@@ -156,7 +156,8 @@ def literal(dtype: DType, value: bool | int | float, hidden: str = "") -> str:
     if dtype is dtypes.int32:
         return f"{value}i" if value != dtype.min else "i32(-2147483648)"
     value = float(value)
-    plain = math.isfinite(value) and not 0 < abs(value) < 1.2e-38
+    lost = value == 0 and math.copysign(1.0, value) < 0  # a compiler may keep one zero for both
+    plain = math.isfinite(value) and not 0 < abs(value) < 1.2e-38 and not lost
     if plain and not (hidden and (value == 0 or abs(value) > _LARGE)):
         return f"{value!r}{'h' if dtype.bits == 16 else 'f'}"
     bits = struct.unpack("<I", struct.pack("<f", value))[0] if value == value else 0x7FC00000

@@ -38,7 +38,12 @@ FUNCTIONS: dict[str, str] = {
   let y = exp2(t);
   let h = high_bits(x);
   let lost = (h * 1.4423828125f - t) + (h * 3.122283961e-04f + (x - h) * 1.44269502f);
-  return select(y, fma(y, lost * 0.693147182f, y), abs(t) < 127.99f);
+  // what is not a number takes the first way, as not every driver's exp2 gives it back
+  return select(fma(y, lost * 0.693147182f, y), y, abs(t) >= 127.99f);
+}""",
+    "exp2_f32": """fn exp2_f32(x: f32) -> f32 {
+  // not every driver's exp2 gives back what is not a number
+  return select(exp2(x), x, is_nan(x));
 }""",
     "split_log": """fn split_log(x: f32) -> vec2<f32> {
   // x = m * 2**k with m about 1: m - 1, and k. Of a positive number, by its bits: denormals have a logarithm, too.

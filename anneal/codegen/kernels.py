@@ -73,7 +73,7 @@ class Body:
 
     @property
     def synchronises(self) -> bool:
-        """Whether its threads wait for each other."""
+        """True if its threads wait for each other."""
         return bool(self.text.shared) or self.launch.group > 1
 
 
@@ -104,12 +104,17 @@ def _bodies_of(
     """
     kernels, slots = zip(*[standalone(p) for p in parts], strict=True)
     bodies = [body(k, target) for k in kernels]
-    # Threads that wait for each other are as many as the workgroup has.
-    threads = max(b.launch.threads for b in bodies)
-    for n, b in enumerate(bodies):
-        before = [x.text for x in bodies[:n]]
-        if b.synchronises and (b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes):
-            bodies[n] = _body(kernels[n], target, _flat(target))
+    # Threads that wait for each other are as many as the workgroup has, also after another part got more.
+    settled = False
+    while not settled:
+        settled = True
+        threads = max(b.launch.threads for b in bodies)
+        for n, b in enumerate(bodies):
+            before = [x.text for x in bodies[:n]]
+            if b.synchronises and (
+                b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes
+            ):
+                bodies[n], settled = _body(kernels[n], target, _flat(target)), False
     return _alike(bodies, kernels, slots, target), slots
 
 

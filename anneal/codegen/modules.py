@@ -112,14 +112,17 @@ def merged_module(texts: Sequence[Text], target: Target) -> str:
         for slot, (element, written, nbytes) in t.bindings.items():
             bindings[slot] = (element, written or (slot in bindings and bindings[slot][1]), nbytes)
         end = first + t.launch.workgroups
-        idle = f" & (local_id < {t.launch.threads}u)" if t.launch.threads < threads else ""
-        lines.append(f"  if ((at >= {first}i) & (at < {end}i){idle}) {{")
+        # a chain: a compiler that looks for barriers knows that no thread which left one part would come to another's
+        lines.append(f"{'  } else' if first else ' '} if ((at >= {first}i) & (at < {end}i)) {{")
         if "wg" in t.uses or t.launch.needed is not None:
             lines.append(f"    let wg = at - {first}i;")
         if t.launch.needed is not None:
             lines.append(f"    if (wg >= {_expression(t.launch.needed)}) {{ return; }}")
-        lines += ["  " + line for line in body] + ["  }"]
+        if t.launch.threads < threads:
+            lines.append(f"    if (local_id >= {t.launch.threads}u) {{ return; }}")
+        lines += ["  " + line for line in body]
         first = end
+    lines.append("  }")
     names = tuple(sorted({n for t in texts for n in t.variables}))
     whole = Text(bindings, _merged_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch, names)
     return _module(whole, threads, lines, target)
@@ -178,6 +181,8 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
     helpers = called(body)
     f16 = text.f16 or any(_F16.search(part) for part in (body, *helpers))
     head = ["enable f16;"] if f16 else []
+    if target.names_subgroups and "subgroup" in body:
+        head.append("enable subgroups;")
     head += bindings
     head += [f"var<workgroup> {x.name}: array<{x.element}, {x.length}>;" for x in text.shared]
     if "zero_bits" in body or any("zero_bits" in h for h in helpers):

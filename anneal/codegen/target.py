@@ -17,6 +17,7 @@ class Target:
     """Features and limits of a device; the defaults are those that every WebGPU device has.
 
     `subgroup`: so many threads, aligned and neighbouring, exchange values without memory or barriers; 0: none do.
+    `names_subgroups`: WGSL has to name the extension before it uses them (Tint), or may not (naga).
     `binding_bytes`: the most that one storage binding shows. `f16`, `int64`, `float64`: whether it has those dtypes.
     """
 
@@ -28,6 +29,7 @@ class Target:
     binding_bytes: int = 1 << 27
     int64: bool = False
     float64: bool = False
+    names_subgroups: bool = False
 
     @property
     def dtypes(self) -> frozenset[DType]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from anneal.errors import DeviceError
 
 __all__ = ["Adapter", "Cpu", "Survey", "advice", "cpu", "survey", "versions"]
 
-PACKAGES = ("numpy", "wgpu", "rich", "typer")
+PACKAGES, EXTRAS = ("numpy", "wgpu", "rich", "typer"), ("wgpudawn",)
 LIMITS = (
     "max-buffer-size",
     "max-storage-buffer-binding-size",
@@ -28,14 +28,21 @@ LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """One WebGPU adapter, as it describes itself."""
+    """One WebGPU adapter, as it describes itself to one of the implementations of WebGPU ("wgpu", "dawn").
+
+    `number` is its place among that one's adapters, which ANNEAL_ADAPTER takes for a name, too.
+    """
 
     name: str
+    number: int
+    implementation: str
     backend: str
     kind: str
     driver: str
     hardware: bool
     shader_f16: bool
+    tensor_cores: bool
+    wide: bool
     features: list[str]
     limits: dict[str, int]
 
@@ -61,33 +68,51 @@ class Survey(NamedTuple):
 def survey(wanted: str) -> Survey:
     """The adapters of this machine; `chosen` is the one whose name contains `wanted`, if that is given."""
     try:
-        from anneal.backend.webgpu import choose_adapter, enumerate_adapters
+        from anneal.backend.webgpu import choose_adapter, enumerate_adapters, implementation_of
     except (ImportError, OSError) as error:
         return Survey([], None, f"the wgpu package does not load: {error}")
     try:
         with progress.work("looking for adapters"):
             raw = enumerate_adapters()
+            others = _others({implementation_of(adapter).name for adapter in raw})
     except Exception as error:  # a missing or broken loader surfaces as any of several types
         return Survey([], None, f"WebGPU did not start: {error}")
-    found = [_facts(adapter) for adapter in raw]
+    found = [_facts(adapter, n) for n, adapter in enumerate(raw)]
+    found += [_facts(adapter, n) for several in others for n, adapter in enumerate(several)]
     try:
         return Survey(found, found[raw.index(choose_adapter(raw, wanted or None, bool(wanted)))], "")
     except DeviceError as error:
         return Survey(found, None, str(error).split(";", maxsplit=1)[0])
 
 
-def _facts(adapter: Any) -> Adapter:
-    from anneal.backend.webgpu import describe_adapter
+def _others(used: set[str]) -> list[list[Any]]:
+    """The adapters of the implementations that are installed and not in use."""
+    from anneal.backend.webgpu import enumerate_adapters
 
-    info = describe_adapter(adapter)
-    features = sorted(adapter.features)
+    found = []
+    for name in ("wgpu", "dawn"):
+        if name not in used:
+            with suppress(DeviceError):
+                found.append(enumerate_adapters(name))
+    return found
+
+
+def _facts(adapter: Any, number: int) -> Adapter:
+    from anneal.backend.webgpu import describe_adapter, implementation_of
+
+    info, implementation = describe_adapter(adapter), implementation_of(adapter)
+    features = sorted(implementation.features(adapter))
     return Adapter(
         name=info.name,
+        number=number,
+        implementation=implementation.name,
         backend=info.backend,
         kind=info.kind,
         driver=info.driver,
         hardware=not info.software,
         shader_f16="shader-f16" in features,
+        tensor_cores="chromium-experimental-subgroup-matrix" in features,
+        wide="shader-int64" in features and "shader-f64" in features,
         features=features,
         limits={name: int(adapter.limits[name]) for name in LIMITS if name in adapter.limits},
     )
@@ -144,10 +169,13 @@ def cpu() -> Cpu:
 
 def versions() -> dict[str, str]:
     """The versions of anneal, of Python, of the system, and of the packages that anneal needs."""
+    from importlib import metadata  # which reads packages as mails: a tenth of what `anneal kernels` takes
+
     found = {"anneal": anneal.__version__, "python": platform.python_version(), "system": platform.platform()}
-    for name in PACKAGES:
+    for name in PACKAGES + EXTRAS:
         try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "missing"
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            if name in PACKAGES:
+                found[name] = "missing"
     return found

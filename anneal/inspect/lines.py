@@ -129,16 +129,14 @@ def _said(text: Sequence[str], bodies: Sequence[Body], written: Iterable[Written
     """The nodes of each line's statements, by the line's place in the text: bodies stand at its end, in their order."""
     said = {id(w.text): w.said for w in written}
     found: dict[int, list[UOp | None]] = {}
-    at = len(text) - 1  # the bracket that closes the function
+    at = len(text) - 1 - (len(bodies) > 1)  # the brackets that close the function, and its parts
     for b in reversed(bodies):
-        if len(bodies) > 1:
-            at -= 1  # and the one of a part
         lines = said[id(b.text)]
         at -= len(lines)
         for n, statements in enumerate(lines):
             found[at + n] = [s.node for s in statements]
-        while len(bodies) > 1 and not text[at].startswith("  if ((at >= "):
-            at -= 1
+        while len(bodies) > 1 and "if ((at >= " not in text[at]:
+            at -= 1  # the line where a part begins ends the one before
     return found
 
 

@@ -2,6 +2,12 @@
 
 `rewritten` applies a table at one node, `graph_rewrite` at every node of a graph. The caller of `graph_rewrite` may say
 what a node is made of: `simplify` takes a sum apart into its terms.
+
+    >>> from anneal.uop import Op, const, dtypes
+    >>> x = UOp(Op.SPECIAL, dtypes.int32, (), ("x", 8))
+    >>> table = {Op.XOR: lambda u, ctx: (u.src[0] + u.src[1], "x ^ y -> x + y")}
+    >>> graph_rewrite(((x ^ 5) * 3) ^ x, table) is (x + 5) * 3 + x
+    True
 """
 
 from __future__ import annotations
@@ -53,19 +59,10 @@ def graph_rewrite(
     steps: int = 0,
     ctx: Any = None,
 ) -> UOp:
-    """The node that the rules make of `root` and of all below it, until none matches; sources come before their users.
-
-    The node that a rule returns is visited in its turn. `parts(u)` are the nodes to rewrite before `u` (None: `u` stays
-    as it is), and `remake(u, done)` is `u` made of what they became; by default these are its sources. `done` keeps the
-    results, for the next call too. Rules that lead back to a node they replaced raise CompilerError; with `steps`, they
-    end there instead, as does a node that was rewritten so often.
-
-    >>> from anneal.uop import Op, const, dtypes
-    >>> x = UOp(Op.SPECIAL, dtypes.int32, (), ("x", 8))
-    >>> table = {Op.XOR: lambda u, ctx: (u.src[0] + u.src[1], "x ^ y -> x + y")}
-    >>> graph_rewrite(((x ^ 5) * 3) ^ x, table) is (x + 5) * 3 + x
-    True
-    """
+    """The node that the rules make of `root` and of all below it, until none matches; sources come before their users,
+    and the node that a rule returns is visited in its turn. `parts(u)` are the nodes to rewrite before `u` (None: `u`
+    stays), `remake(u, done)` is `u` made of what they became. `done` keeps the results. Rules that lead back to a node
+    raise CompilerError; with `steps`, they end there, as does a node that was rewritten so often."""
     done = {} if done is None else done
     # One function of 70 lines: its cases share one stack, each ends in `continue`, and none is a step of its own.
     became: dict[UOp, UOp] = {}  # in progress: the node whose result this one takes

@@ -1,4 +1,4 @@
-"""Running: what enters is nodes and a device, what leaves is memory with their values.
+"""Running: from nodes and a device to memory with their values.
 
 Start reading at `execution.py` (realize), then `steps.py` (what is executed, as values), `jitted.py` and `capture.py`
 (steps that are recorded and replayed), `guards.py` (when they are not), `context.py` (all state). Nothing here knows
@@ -28,6 +28,7 @@ from anneal.runtime.late import register as register_late
 from anneal.runtime.nodes import (
     buffer_leaf,
     host_storage,
+    is_call,
     is_realized,
     note_assigned,
     note_become,
@@ -36,12 +37,14 @@ from anneal.runtime.nodes import (
     sources_of,
     storage_of,
 )
-from anneal.runtime.numbering import Late, Numbering, is_computed_late, numbering_of
+from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of, numbers_of
+from anneal.runtime.numbers import Varies, number
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.uses import Calls, note_call
 
 if TYPE_CHECKING:
+    from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.flowing import Again, filled
     from anneal.runtime.group import Exchange, Group, Reduction
@@ -54,6 +57,17 @@ else:  # what computes is imported when something is computed
     __getattr__ = opened_later(
         __name__,
         {
+            "bodies": (
+                "Choice",
+                "DeviceCall",
+                "Loop",
+                "Rules",
+                "While",
+                "chosen",
+                "extended",
+                "looped",
+                "repeated_while",
+            ),
             "execution": ("memory", "plan_of", "realize", "realize_new", "tracing", "upload", "values"),
             "flowing": ("Again", "filled"),
             "group": ("Exchange", "Group", "Reduction"),
@@ -72,8 +86,10 @@ __all__ = [
     "UNSEEN",
     "Again",
     "Calls",
+    "Choice",
     "Collective",
     "Context",
+    "DeviceCall",
     "Exchange",
     "Execution",
     "Group",
@@ -85,36 +101,45 @@ __all__ = [
     "JitError",
     "Late",
     "Launch",
+    "Loop",
     "Meter",
     "Numbering",
     "Recapture",
     "Reduction",
+    "Rules",
     "Spread",
     "Step",
     "Times",
     "Track",
+    "Varies",
     "VmapMethod",
+    "While",
     "become_late",
     "bound_shape",
     "buffer_leaf",
     "cache_statistics",
     "call_late",
     "capturing",
+    "chosen",
     "compile",
     "compile_seconds",
     "composite",
     "default_device",
     "execute",
+    "extended",
     "filled",
     "forbid_in_capture",
     "forbid_in_jit",
     "found_sizes",
+    "has_leaf",
     "here",
     "host_storage",
+    "is_call",
     "is_computed_late",
     "is_realized",
     "jit",
     "key_of",
+    "looped",
     "memory",
     "metered",
     "needed",
@@ -124,13 +149,16 @@ __all__ = [
     "note_call",
     "note_constants",
     "note_made",
+    "number",
     "numbering_of",
+    "numbers_of",
     "observed",
     "outdate_captures",
     "plan_of",
     "realize",
     "realize_new",
     "register_late",
+    "repeated_while",
     "resolve_device",
     "said",
     "seen",

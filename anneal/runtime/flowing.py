@@ -159,7 +159,7 @@ def trace(
     if SYMBOLIC.seen and any(symbolic_arg(u.shape) for u in order):
         return "it takes a Variable"
     if any(u.op is Op.HOST_CALL for u in order):
-        return "it calls the host"
+        return "it calls the host, or has a loop"
     if any(u.op is not Op.BUFFER and u in wanting for u in order):
         return "it reads a leaf that is not computed yet"
     leaves = [u for u in order if u.op is Op.BUFFER and u.arg.derivative is None]
@@ -170,7 +170,7 @@ def trace(
     graphs = {n: rebuild(u, over, known) for n, u in lazy.items()}
     assigned = [rebuild(t.uop, over, known) for t in state]
     flowing = list({id(t): None for t, _ in results if t._wants})
-    inputs = [n for n, u in enumerate(leaves) if u in wanting or u.arg.origin is not None]
+    inputs = [n for n, u in enumerate(leaves) if u in wanting or u.arg.made_by is not None]
     kind: Any = type(results[0][0])
     assigned_before = len(record.assigned)
     try:
@@ -215,14 +215,14 @@ class Flowing(Capture):
         self._aliases = aliases_of(run.results)
 
     def _leaf(self, u: UOp, given: dict[int, int]) -> tuple[str, Any]:
-        """Where a replay finds memory that the run read: among the arguments, in a tensor, or there itself."""
+        """The place where a replay finds memory that the run read: among the arguments, in a tensor, or there itself."""
         if id(u.arg) in given:
             return "given", given[id(u.arg)]
         owner = None if u.arg.owner is None else u.arg.owner()
         return ("own", u) if owner is None else ("read", weakref.ref(owner))
 
     def outdated(self) -> bool:
-        """Whether something that the capture depends on is another now."""
+        """True if something that the capture depends on is another now."""
         return any([r() is None for r in self._seen]) or super().outdated()  # noqa: C419  # a generator takes longer
 
     def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:

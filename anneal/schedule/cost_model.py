@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from anneal.uop import ALU, Op, UOp
+from anneal.uop import ALU, MOVEMENT, Op, UOp
+from anneal.uop.sizes import symbolic_arg
 
 __all__ = ["COST", "GATHER_COST", "MASK_COST", "REDUCE_COST", "CostModel", "memory_bytes"]
 
@@ -59,11 +60,18 @@ class CostModel:
             return len(values)
         return sum(max(1, -(-memory_bytes(u) // self.binding_bytes)) for u in values)
 
-    def fit_to(self, values: Iterable[UOp]) -> CostModel:
-        """The same cost model, without a limit that none of `values` reaches."""
-        if not self.binding_bytes or any(memory_bytes(u) > self.binding_bytes for u in values):
+    def fit_to(self, order: Collection[UOp]) -> CostModel:
+        """The same cost model for a graph of these nodes: without a limit that none of its values reaches, and with a
+        binding set aside for the values of Variables where there are any."""
+        if not self.binding_bytes:
             return self
-        return replace(self, binding_bytes=0)
+        variables = any(u.op is Op.VARIABLE or symbolic_arg(u.arg) for u in order)
+        large = any(u.op not in MOVEMENT and memory_bytes(u) > self.binding_bytes for u in order)
+        return replace(
+            self,
+            binding_bytes=self.binding_bytes if large else 0,
+            max_buffers=self.max_buffers - variables,
+        )
 
 
 def memory_bytes(u: UOp) -> int:

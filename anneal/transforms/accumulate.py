@@ -23,13 +23,16 @@ from anneal.runtime import (
     Numbering,
     become_late,
     composite,
+    has_leaf,
     here,
+    is_call,
     is_realized,
     numbering_of,
+    numbers_of,
     storage_of,
 )
 from anneal.schedule import BUILDING
-from anneal.transforms.calls import derivative_of, number_of
+from anneal.transforms.calls import number_of
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.leaves import leaf_nodes, leaves
 from anneal.transforms.pullback import backward_phase
@@ -115,7 +118,7 @@ def backward(
         memory = None if result.late is not None else storage_of(result.uop)
         if memory is not None:
             # Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive.
-            memory.origin = None
+            memory.made_by = None
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
 
@@ -180,17 +183,19 @@ def _known(
     are computed then, with the result itself.
     """
     root = numbering.of(result)
-    calls = _calls_below(numbering, root) if numbering.origins else {}
-    if calls is None:
+    origins = numbering.origins()
+    if numbering.calls_python:
         return None
-    known, joined = numbering.known, _joined(calls, (root, seed), live)
+    calls = _calls_below(numbering, root, origins)
+    known, joined = numbering.known, _joined(calls, (root, seed, *origins), live)
     holes = [numbering.hole(u) for call in joined for u in call.memory()]
     # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
+    lazy = any(map(has_leaf, (root, *origins)))
     seen = [
         (t, n, known.get(base) or numbering.learn(n))
         for t, group in zip(live, nodes)
         for n in group
-        if (base := _base(n)) in known or base.op is not Op.BUFFER
+        if (base := _base(n)) in known or (base.op is not Op.BUFFER and (lazy or base.tag is None))
     ]
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
@@ -202,10 +207,10 @@ def _known(
         return None
     ends = [] if joined else list(calls)
     inputs = [root, *holes, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None])]
-    inputs += [known[u] for u in ends]
+    inputs += [*[known[u] for u in ends], *origins]
     ways = [(known[u], u.arg.origin.arg, joined.index(call)) for u, call in calls.items()] if joined else []
     ways += [way for call in joined for way in call.ways(joined)]
-    key = (backward, seed, *ways, *[n.shape for _, n, _ in seen], *[g is None for g in before])
+    key = (backward, len(origins), seed, *ways, *[n.shape for _, n, _ in seen], *[g is None for g in before])
     made: list[UOp | None] = []
 
     def compute() -> tuple[list[UOp | None], list[Any]]:
@@ -234,11 +239,10 @@ def _joined(calls: dict[UOp, PendingCall], key: Any, live: list[Tensor]) -> list
         call = rest.pop()
         if id(call) not in found:
             found[id(call)] = call
-            origins = [u.arg.origin for u in call.inputs() if u.arg.origin is not None]
-            before = [d.captured for u in origins if (d := derivative_of(u)) is not None and d.captured is not None]
-            rest += before
-            if len(found) > _TOGETHER or len(before) < len(origins):
+            passed = [u for u in call.inputs() if u.arg.made_by is not None]
+            if len(found) > _TOGETHER or not all(map(is_call, passed)):
                 return []
+            rest += [u.arg.made_by.src[-1].arg.derivative.captured for u in passed]
     graded = {_base(n) for t in live if t._grad is not None for n in leaf_nodes(t)} if found else set()
     several = list(found.values())
     return several if all([call.joins((key, n), graded) for n, call in enumerate(several)]) else []  # noqa: C419
@@ -278,18 +282,21 @@ def _given(
     return given
 
 
-def _calls_below(numbering: Numbering, root: UOp) -> dict[UOp, PendingCall] | None:
-    """The memory below a template that is a result of a captured call, with the call; None where a gradient goes on
-    through other memory."""
-    found = {}
-    for u in numbering.leaves_of(root):
-        if u.arg.derivative is not None:
-            return None
-        if (origin := u.arg.origin) is not None:
-            known = derivative_of(origin)
-            if known is None or known.captured is None:
-                return None
-            found[u] = known.captured
+def _calls_below(numbering: Numbering, root: UOp, origins: Sequence[UOp]) -> dict[UOp, PendingCall]:
+    """The memory below a template that is a result of a captured call, with the call; what a gradient goes on through
+    has the graphs of `origins`."""
+    graphs = dict(zip(origins[::2], origins[1::2], strict=True))
+    found: dict[UOp, PendingCall] = {}
+    seen: set[UOp] = set()
+    rest = [root] if numbering.passed else []
+    while rest:
+        for u in map(numbering.leaves.__getitem__, numbers_of(rest.pop())):
+            if u is not None and u not in seen:
+                seen.add(u)
+                if is_call(u):
+                    found[u] = u.arg.made_by.src[-1].arg.derivative.captured
+                elif (graph := graphs.get(numbering.known[u])) is not None:
+                    rest.append(graph)
     return found
 
 
@@ -320,13 +327,13 @@ def _unshaped(u: UOp | None) -> UOp | None:
 
 
 def _is_own(u: UOp) -> bool:
-    """Whether a node shows memory that no tensor shows, through which no gradient flows."""
+    """True if a node shows memory that no tensor shows, through which no gradient flows."""
     s = storage_of(u)
-    return s is not None and s.origin is None and (s.owner is None or s.owner() is None)
+    return s is not None and s.made_by is None and (s.owner is None or s.owner() is None)
 
 
 def ended(g: UOp) -> UOp:
-    """A gradient through which none flows: what is made of it is no function of the leaves that it is computed of.
+    """A gradient through which none flows: results made of it are constants for further derivatives.
 
     Args:
         g: the node of the gradient.
@@ -356,9 +363,8 @@ def _check(result: Tensor) -> None:
     if not result._wants:
         raise GradientError(
             f"backward: {_text(result)} depends on no tensor with requires_grad=True; set it on the tensors whose "
-            "gradient "
-            "you want before computing with them (a result made inside no_grad() or after detach() has no gradient "
-            "either)"
+            "gradient you want before computing with them (a result made inside no_grad() or after detach() has no "
+            "gradient either)"
         )
     if here.in_host_call:
         raise GradientError(

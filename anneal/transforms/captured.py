@@ -30,7 +30,7 @@ _NUMBERS = 4  # cotangents that are numbers have backward passes of their own, u
 
 
 class Backward:
-    """What takes the gradients of the results of one captured function; the arguments are those of
+    """The gradients of the results of one captured function; the arguments are those of
     `captured_backward`."""
 
     def __init__(
@@ -185,11 +185,11 @@ class PendingCall:
 
     def ways(self, calls: Sequence[PendingCall]) -> list[Any]:
         """The backward pass, and which results of which of some calls the inputs are."""
-        origins = [(n, u.arg.origin) for n, u in enumerate(self.inputs()) if u.arg.origin is not None]
+        origins = [(n, u.arg.made_by) for n, u in enumerate(self.inputs()) if u.arg.made_by is not None]
         return [self._backward, *[(n, u.arg, calls.index(u.src[-1].arg.derivative.captured)) for n, u in origins]]
 
     def joins(self, key: Any, graded: set[UOp]) -> bool:
-        """Whether gradients of the call's inputs are to be computed together with what is made of them, as those of a
+        """True if gradients of the call's inputs are to be computed together with what is made of them, as those of a
         loop are that takes such steps again and again (the `key` tells them apart).
 
         By themselves they are computed where they are added to some that are there already (those of `graded` memory),
@@ -257,7 +257,7 @@ class PendingCall:
 
 
 def _key(given: Some, numbers: Sequence[Any]) -> tuple[Any, ...]:
-    """What tells backward passes apart: which results have a cotangent, and which of those are which number."""
+    """The key that tells backward passes apart: which results have a cotangent, and which of those are which number."""
     return tuple([None if g is None else ("number", x) for g, x in zip(given, numbers, strict=True)])
 
 

@@ -78,7 +78,7 @@ class _Cut:
         return [u for u in self.below if (u, True) in reach and (u, False) not in reach and self._is_fed(u)]
 
     def _is_fed(self, u: UOp) -> bool:
-        """Whether something flows through a node: else it is computed of memory alone."""
+        """True if something flows through a node: else it is computed of memory alone."""
         return self.room[u, True].get((u, False), 0) > 0
 
     def _push(self, start: Gate) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MOST_STREAMS", "stream", "told"]
+__all__ = ["MOST_STREAMS", "read", "stream", "told"]
 
 MOST_STREAMS = 24
 LOOK_S = 0.04
@@ -34,7 +34,7 @@ async def stream(
             now = state()
         ended = now["state"] in ("done", "failed", "stopped", "cancelled")
         quiet = not ended and (whole or _size(path) <= at)  # a look at the size costs less than a thread that reads
-        piece = b"" if quiet else await asyncio.to_thread(_read, path, at, whole)
+        piece = b"" if quiet else await asyncio.to_thread(read, path, at, whole)
         if piece:
             at += len(piece)
             yield b"id: %d\nevent: lines\ndata: [%s]\n\n" % (at, _joined(piece, whole))
@@ -55,7 +55,7 @@ async def stream(
 
 def told(path: Path, whole: bool) -> bytes:
     """The lines of a file of events that there are now, with commas between them."""
-    return _joined(_read(path, 0, True), whole)
+    return _joined(read(path, 0, True), whole)
 
 
 def _joined(text: bytes, whole: bool) -> bytes:
@@ -78,7 +78,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _read(path: Path, at: int, whole: bool) -> bytes:
+def read(path: Path, at: int, whole: bool) -> bytes:
     """Whole lines from byte `at` on, as many as fit a piece, or all."""
     try:
         with path.open("rb") as f:

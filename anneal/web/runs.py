@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from anneal.web.uploads import Uploads
 
-__all__ = ["Runs"]
+__all__ = ["Place", "Runs", "json_of"]
 
 _ID = re.compile(r"[\w][\w.-]{0,120}")
 LARGEST = 64 << 20
@@ -33,8 +33,8 @@ class Runs:
         dropped = [u.id for u in self.uploads.all() if u.kind == "run"]
         found = []
         for name in (*[n for n in names if not n.startswith(".")], *dropped):
-            place = self._place(name)
-            manifest = None if place is None else _json(place, "manifest.json")
+            place = self.place(name)
+            manifest = None if place is None else json_of(place, "manifest.json")
             if isinstance(manifest, dict):
                 manifest.pop("files", None)
                 found.append({**manifest, "id": name, "command": _command(manifest), "dropped": name in dropped})
@@ -42,10 +42,10 @@ class Runs:
 
     def one(self, id: str) -> dict[str, Any] | None:
         """All of a bundle but its kernels' text: manifest, options, settings, losses, schedule, sample."""
-        place = self._place(id)
+        place = self.place(id)
         if place is None:
             return None
-        manifest = _json(place, "manifest.json")
+        manifest = json_of(place, "manifest.json")
         if not isinstance(manifest, dict):
             return None
         events = _lines(place, "events.jsonl")
@@ -53,8 +53,8 @@ class Runs:
             **manifest,
             "id": id,
             "command": _command(manifest),
-            "config": _json(place, "config.json"),
-            "schedule": _json(place, "schedule.json"),
+            "config": json_of(place, "config.json"),
+            "schedule": json_of(place, "schedule.json"),
             "losses": _losses(place, "loss.csv"),
             "events": [e for e in events if e.get("event") != "step"],
             "vitals": [e for e in events if e.get("event") == "step" and "lr" in e],
@@ -63,18 +63,18 @@ class Runs:
 
     def picture(self, id: str) -> bytes | None:
         """The picture that a run drew."""
-        place = self._place(id)
+        place = self.place(id)
         return place.read("picture.png") if place is not None else None
 
     def kernel(self, id: str, name: str) -> str | None:
         """The text of a run's kernel."""
-        place = self._place(id)
+        place = self.place(id)
         if place is None or not _ID.fullmatch(name):
             return None
         text = place.read(f"kernels/{name}.wgsl")
         return None if text is None else text.decode("utf-8", "replace")
 
-    def _place(self, id: str) -> Place | None:
+    def place(self, id: str) -> Place | None:
         """The bundle of that name: one of those that are there."""
         if not _ID.fullmatch(id) or ".." in id:
             return None
@@ -86,7 +86,7 @@ class Runs:
 
 
 class Place(Protocol):
-    """Where the files of a bundle are."""
+    """The folder with the files of a bundle."""
 
     def read(self, name: str) -> bytes | None:
         """A file of it; None for one that is not there, or too large."""
@@ -129,18 +129,23 @@ def _command(manifest: dict[str, Any]) -> str:
     return shlex.join(["anneal", *map(str, found)]) if isinstance(found, list) else ""
 
 
-def _json(place: Place, name: str) -> Any:
+def json_of(place: Place, name: str) -> Any:
+    """The JSON of a file of a bundle; None for none."""
     try:
-        return json.loads(place.read(name) or b"null")
+        return json.loads(place.read(name) or b"null", parse_constant=_nothing)
     except ValueError:
         return None
+
+
+def _nothing(_: str) -> None:
+    """The value of NaN and Infinity, which Python writes as JSON and a browser cannot read."""
 
 
 def _lines(place: Place, name: str) -> list[dict[str, Any]]:
     found = []
     for line in (place.read(name) or b"").splitlines():
         try:
-            value = json.loads(line)
+            value = json.loads(line, parse_constant=_nothing)
         except ValueError:
             continue
         if isinstance(value, dict):

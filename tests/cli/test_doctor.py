@@ -11,9 +11,20 @@ from anneal.inspect import Adapter, advice
 from tests.cli.helpers import run
 
 GPU = Adapter(
-    "Fast Card 9", "Vulkan", "DiscreteGPU", "driver 1.2", True, True, ["shader-f16"], {"max-buffer-size": 1 << 32}
+    "Fast Card 9",
+    0,
+    "wgpu",
+    "Vulkan",
+    "DiscreteGPU",
+    "driver 1.2",
+    True,
+    True,
+    False,
+    True,
+    ["shader-f16"],
+    {"max-buffer-size": 1 << 32},
 )
-LLVM = Adapter("llvmpipe (LLVM 15)", "Vulkan", "CPU", "Mesa", False, False, [], {})
+LLVM = Adapter("llvmpipe (LLVM 15)", 1, "wgpu", "Vulkan", "CPU", "Mesa", False, False, False, False, [], {})
 SOFTWARE_ONLY = "the only WebGPU adapter is software: llvmpipe"
 
 CASES = [

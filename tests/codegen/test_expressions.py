@@ -42,7 +42,7 @@ I64, U64, F64, F16, BF16 = dtypes.int64, dtypes.uint64, dtypes.float64, dtypes.f
     (Op.IDIV, K.I32, "floordiv_i32({0}, {1})"),
     (Op.IDIV, K.U32, "div_u32({0}, {1})"),
     (Op.IDIV, I64, "floordiv_i64({0}, {1})"),
-    (Op.EXP2, K.F32, "exp2({0})"),
+    (Op.EXP2, K.F32, "exp2_f32({0})"),
     (Op.EXP2, F64, "exp2_f64({0})"),
     (Op.RSQRT, F64, "(1.0lf / sqrt({0}))"),
     (Op.SIN, F64, "sin_f64({0})"),
@@ -103,7 +103,7 @@ def test_a_constant_is_text_that_every_compiler_takes(dtype: DType, value: float
     ("value", "hidden"), [(0.0, True), (-0.0, True), (2.0**126, True), (1.0, False), (2.0**125, False)]
 )
 def test_zeros_and_large_constants_hide_where_they_are_asked_to(value: float, hidden: bool) -> None:
-    assert "bitcast" not in literal(K.F32, value)
+    assert ("bitcast" in literal(K.F32, value)) == (str(value) == "-0.0")  # a compiler may keep one zero for both
     assert ("secret" in literal(K.F32, value, "secret")) == hidden
     assert ("secret" in literal(F64, value, "secret")) == (hidden and value == 0)
 

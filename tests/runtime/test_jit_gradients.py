@@ -457,7 +457,7 @@ def test_explain_says_what_is_captured_and_why_not() -> None:
     g(rows(1, 3, 2).requires_grad_())
     (runs,) = g.explain().splitlines()[1:]
     assert runs == (
-        "  (float32 (3, 2) on cpu that requires a gradient): runs as it stands: it gives a tensor that others see, and "
+        "  (float32 (3, 2) on cpu that requires a gradient): not captured: it gives a tensor that others see, and "
         "gradients flow through it"
     )
 

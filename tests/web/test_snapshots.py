@@ -86,6 +86,7 @@ def test_every_view_has_one(shared: Client) -> None:
         ("/x/EXP", "/api/ask/explain&op=EXP"),
         (f"/t/mlp?job={job}", f"/api/jobs/{job}/events"),
         ("/r/one", "/api/runs/one"),
+        ("/o?runs=one+two&x=log", "/api/curves&runs=one two&x=log"),
     ):
         assert wanted in kept(taken(shared, view))["answers"], view
     events = kept(taken(shared, f"/t/mlp?job={job}"))["answers"][f"/api/jobs/{job}/events"]

@@ -3,7 +3,7 @@
 from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.device import WebGpuDevice, open_device
-from anneal.backend.webgpu.native import enumerate_adapters
+from anneal.backend.webgpu.found import enumerate_adapters, implementation_of
 from anneal.backend.webgpu.program import Buffer, WebGpuProgram
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "choose_adapter",
     "describe_adapter",
     "enumerate_adapters",
+    "implementation_of",
     "open_device",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,11 +55,10 @@ def describe_adapter(adapter: Any) -> AdapterInfo:
     )
 
 
-def subgroup_size(adapter: Any) -> int:
-    """How many neighbouring threads surely are in one subgroup; 0 where the adapter has no subgroup operations."""
-    if "subgroup" not in adapter.features:
-        return 0
-    info = adapter.info
+def subgroup_size(info: Mapping[str, Any]) -> int:
+    """The number of neighbouring threads that are sure to be in one subgroup, where the adapter of this `info` has
+    subgroup operations.
+    """
     # wgpu-py 0.32 misspells the key; 4 is what WebGPU promises.
     reported = info.get("subgroup_min_size") or info.get("stackgroup_min_size") or 4
     return max(int(reported), _SUBGROUPS.get(int(info.get("vendor_id") or 0), 4))
@@ -71,8 +70,8 @@ def fix_for(platform: str) -> str:
 
 
 def choose_adapter(found: Sequence[Any], wanted: str | None, allow_software: bool) -> Any:
-    """The best of `found`: one whose name contains `wanted`; hardware before software; Vulkan, Metal, DX12 before
-    others.
+    """The best of `found`: hardware before software; Vulkan, Metal, DX12 before others; of equals the first. `wanted`
+    is the number of one in the list, or a part of its name.
 
     Raises DeviceError, with the likely cause and what to type, if none will do.
     """
@@ -81,10 +80,12 @@ def choose_adapter(found: Sequence[Any], wanted: str | None, allow_software: boo
     infos = [(describe_adapter(a), a) for a in found]
     names = ", ".join(sorted({f"{i.name} ({i.backend})" for i, _ in infos}))
     fit = infos
+    if wanted and wanted.isdecimal() and int(wanted) < len(found):
+        return found[int(wanted)]
     if wanted:
         fit = [(i, a) for i, a in infos if wanted.lower() in f"{i.name} {i.vendor} {i.backend}".lower()]
         if not fit:
-            raise DeviceError(f"no WebGPU adapter is called {wanted!r}; there are: {names}")
+            raise DeviceError(f"no WebGPU adapter is called {wanted!r}, or has that number; there are: {names}")
     elif not allow_software:
         fit = [(i, a) for i, a in infos if not i.software]
         if not fit:

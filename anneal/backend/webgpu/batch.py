@@ -12,8 +12,7 @@ import numpy as np
 import wgpu
 
 from anneal.backend.batch import Batch, Timed
-from anneal.backend.webgpu import native
-from anneal.backend.webgpu.errors import translated
+from anneal.backend.webgpu.errors import gpu_errors, translated
 from anneal.backend.webgpu.finisher import Promise
 from anneal.backend.webgpu.hazards import Use, sections
 from anneal.backend.webgpu.program import Buffer, WebGpuProgram
@@ -128,7 +127,7 @@ class WebGpuBatch(Batch[Buffer]):
                 self._swap(old, new)
             while self._runs > 1 and len(self._ready) < _IN_FLIGHT:
                 self._ready.append(self.device.finisher.submit(partial(self._finish, self._encode())))
-        except wgpu.GPUError as e:
+        except gpu_errors() as e:
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e
 
@@ -174,7 +173,7 @@ class WebGpuBatch(Batch[Buffer]):
         for d, name in zip(self.dispatches, self.names, strict=True):
             try:
                 queue.finish(queue.encode(queue.handles([d])))
-            except wgpu.GPUError:
+            except gpu_errors():
                 return name
         return f"{self.names[0]} or one of the {len(self.names) - 1} after it" if len(self.names) > 1 else self.names[0]
 
@@ -224,5 +223,5 @@ class WebGpuBatch(Batch[Buffer]):
         queue.submit()  # copies that wait come first
         gpu.queue.submit([encoder.finish()])
         read = queue.read([(ticks, 8 * count)])[0].view(np.uint64).reshape(-1, 2)
-        period = native.timestamp_period(gpu) * 1e-9
+        period = self.device.made_by.timestamp_period(gpu) * 1e-9
         return [float(end - start) * period if end > start else 0.0 for start, end in read]

@@ -19,12 +19,13 @@ from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.batch import Call, Program
 from anneal.backend.device import Device, Limits
-from anneal.backend.webgpu import native, saved
+from anneal.backend.webgpu import saved
 from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter, subgroup_size
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.finisher import Finisher
+from anneal.backend.webgpu.found import enumerate_adapters, implementation_of
 from anneal.backend.webgpu.hazards import Use
 from anneal.backend.webgpu.program import Buffer, WebGpuProgram
 from anneal.backend.webgpu.queue import Dispatch
@@ -53,24 +54,19 @@ class WebGpuDevice(Device[Buffer]):
 
     def __init__(self, adapter: Any, limits: Mapping[str, int] | None = None) -> None:
         self.info: AdapterInfo = describe_adapter(adapter)
-        self.features = [f for f in _FEATURES if f in adapter.features]
+        self.made_by = made_by = implementation_of(adapter)
+        self.trusted = settings.current().trusted and made_by.can_trust
+        names = made_by.features(adapter)
+        self.features = [f for f in _FEATURES if f in names]
         wanted = {**dict(adapter.limits), **(limits or {})}
         with translated(lambda: f"while opening {self.info.name}"):
-            self.gpu = adapter.request_device_sync(required_features=self.features, required_limits=wanted)
+            self.gpu = made_by.open(adapter, [names[f] for f in self.features], wanted, self.trusted)
         granted = {k.replace("_", "-"): v for k, v in dict(self.gpu.limits).items()}
+        for name, asked in (limits or {}).items():  # Dawn gives more
+            granted[name] = min(granted[name], asked)
         self.gpu_limits: dict[str, int] = granted
-        self.target = Target(
-            max_threads=min(
-                granted["max-compute-invocations-per-workgroup"], granted["max-compute-workgroup-size-x"], 1024
-            ),
-            max_workgroups=granted["max-compute-workgroups-per-dimension"],
-            workgroup_bytes=granted["max-compute-workgroup-storage-size"],
-            f16="shader-f16" in self.features,
-            int64="shader-int64" in self.features,
-            float64="shader-f64" in self.features,
-            subgroup=subgroup_size(adapter),
-            binding_bytes=granted["max-storage-buffer-binding-size"],
-        )
+        subgroup = subgroup_size(adapter.info) if "subgroup" in self.features else 0
+        self.target = _target(granted, self.features, subgroup, made_by.names_subgroups)
         self.max_buffer_bytes = granted["max-buffer-size"]
         self.limits = Limits(
             granted["max-storage-buffers-per-shader-stage"],
@@ -79,9 +75,8 @@ class WebGpuDevice(Device[Buffer]):
         )
         self.cost_model = cost_models.gpu(self.limits.max_buffers, self.limits.max_binding_bytes)
         # what generated code may depend on
-        self.identity = (self.info, self.features, sorted(granted.items()), self.target, wgpu.__version__)
-        self.trusted = settings.current().trusted and native.AVAILABLE
-        self.queue = native.open_queue(self.gpu)
+        self.identity = (self.info, self.features, sorted(granted.items()), self.target, made_by.version)
+        self.queue = made_by.queue(self.gpu)
         super().__init__(_POOL_BYTES)
         # Every buffer until it is dropped. Were it held by its storage alone, a collection of cycles that finds both
         # would end the handle and, through the storage, put the buffer into the pool.
@@ -137,7 +132,7 @@ class WebGpuDevice(Device[Buffer]):
             self._forget(key)
 
     def empty_cache(self) -> None:
-        """Give back what nobody uses; waits, so that the driver has it back too."""
+        """Give back unused memory; waits, so that the driver has it back too."""
         with self.lock:
             super().empty_cache()
             self.queue.empty_cache()
@@ -276,9 +271,8 @@ class WebGpuDevice(Device[Buffer]):
     def build(self, name: str, source: str, kernel: Kernel) -> tuple[Any, Any]:
         """The pipeline, and its bind group layout."""
         group, layout = self._layout(kernel)
-        module = native.shader_module(self.gpu, source, name, self.trusted)
-        compute = {"module": module, "entry_point": "main"}
-        return self.gpu.create_compute_pipeline(label=name, layout=layout, compute=compute), group
+        module = self.made_by.shader_module(self.gpu, source, name, self.trusted)
+        return self.made_by.pipeline(self.gpu, name, layout, module), group
 
     def _finish(self, program: WebGpuProgram) -> None:
         self._start(program)
@@ -372,8 +366,7 @@ class WebGpuDevice(Device[Buffer]):
             group = self.gpu.create_bind_group_layout(entries=entries)
             layout = self.gpu.create_pipeline_layout(bind_group_layouts=[group])
             module = self.gpu.create_shader_module(code="@compute @workgroup_size(1) fn main() {}")
-            compute = {"module": module, "entry_point": "main"}
-            self._fence = self.gpu.create_compute_pipeline(layout=layout, compute=compute), group, width
+            self._fence = self.made_by.pipeline(self.gpu, "fence", layout, module), group, width
         pipeline, layout, width = self._fence
         out = []
         for i in range(0, len(buffers), width):
@@ -405,8 +398,24 @@ class WebGpuDevice(Device[Buffer]):
                 for k, v in self.gpu_limits.items()
                 if "compute" in k or "storage-buffer" in k or k == "max-buffer-size"
             },
-            "wgpu": wgpu.__version__,
+            "implementation": f"{self.made_by.name} {self.made_by.version}",
         }
+
+
+def _target(granted: Mapping[str, int], features: Sequence[str], subgroup: int, names_subgroups: bool) -> Target:
+    return Target(
+        max_threads=min(
+            granted["max-compute-invocations-per-workgroup"], granted["max-compute-workgroup-size-x"], 1024
+        ),
+        max_workgroups=granted["max-compute-workgroups-per-dimension"],
+        workgroup_bytes=granted["max-compute-workgroup-storage-size"],
+        f16="shader-f16" in features,
+        int64="shader-int64" in features,
+        float64="shader-f64" in features,
+        subgroup=subgroup,
+        names_subgroups=names_subgroups,
+        binding_bytes=granted["max-storage-buffer-binding-size"],
+    )
 
 
 def open_device(
@@ -418,7 +427,7 @@ def open_device(
     the adapter's own, by WebGPU's names. Raises DeviceError with the likely cause and what to type.
     """
     try:
-        found = native.enumerate_adapters()
+        found = enumerate_adapters()
     except Exception as e:  # a missing or broken loader surfaces as any of several types
         raise DeviceError(f"WebGPU did not start ({e}); update the wgpu package, or use device 'cpu'") from e
     device = WebGpuDevice(choose_adapter(found, adapter, allow_software), limits)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import wgpu
-
 from anneal.errors import CompilerError, DeviceError, OutOfMemoryError
 
-__all__ = ["translated"]
+__all__ = ["gpu_errors", "translated"]
+
+
+def gpu_errors() -> tuple[type[Exception], ...]:
+    """The classes of errors of the packages in use."""
+    return tuple([m.GPUError for name in ("wgpu", "wgpudawn") if (m := sys.modules.get(name)) is not None])
 
 
 @contextmanager
@@ -17,9 +21,9 @@ def translated(what: Callable[[], str]) -> Iterator[None]:
     """Errors of wgpu as ours; `what` says what was being done."""
     try:
         yield
-    except wgpu.GPUOutOfMemoryError as e:
-        raise _out_of_memory(what()) from e
-    except wgpu.GPUError as e:
+    except gpu_errors() as e:
+        if type(e).__name__ == "GPUOutOfMemoryError":
+            raise _out_of_memory(what()) from e
         text = str(e)
         if "lost" in text.lower():
             raise DeviceError(

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 from anneal.schedule.fusion import consumers_of, materialised_nodes
 from anneal.schedule.records import Schedule
-from anneal.uop import MOVEMENT
 
 __all__ = ["run"]
 
 
 def run(s: Schedule) -> Schedule:
-    cost_model = s.cost_model.fit_to(u for u in s.order if u.op not in MOVEMENT)
+    cost_model = s.cost_model.fit_to(s.order)
     consumers = consumers_of(s.order)
     materialised = materialised_nodes(s.order, s.sink.src, cost_model, consumers)
     return replace(s, consumers=consumers, cost_model=cost_model, materialised=materialised)

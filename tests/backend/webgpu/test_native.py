@@ -13,7 +13,7 @@ import wgpu
 from cffi.cparser import Parser
 
 from anneal import cache, settings
-from anneal.backend.webgpu import declarations, native
+from anneal.backend.webgpu import declarations, enumerate_adapters, native
 from anneal.backend.webgpu.declarations import encode, look_up, sooner
 from tests.tiers import thinned
 
@@ -138,6 +138,6 @@ def test_the_driver_keeps_its_pipelines_if_we_keep_ours(monkeypatch: pytest.Monk
         if before is not None:
             monkeypatch.setenv(name, before)
         with settings.override(cache=enabled, cache_dir=str(tmp_path)):
-            native.enumerate_adapters()
+            enumerate_adapters()
         assert os.environ.pop(name, None) == after
         monkeypatch.setenv(name, "")

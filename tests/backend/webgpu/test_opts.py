@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anneal.backend.webgpu import WebGpuDevice
-from anneal.codegen import Opt, apply_opts, axes_of, prepare
+from anneal.codegen import Opt, Target, axes_of, generate, prepare
 from anneal.codegen.opts import KINDS
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, toposort
@@ -111,7 +111,7 @@ def test_random_sequences_of_opts(device: WebGpuDevice, name: str) -> None:
     pick = random.Random(name)
     seen = set()
     for _ in range(10):
-        opts = _some(prepare(graph, device.target), pick)
+        opts = _some(prepare(graph, device.target), pick, device.target)
         seen.update(o.kind for o in opts)
         out = run(device, graph, given, opts)
         for slot, expected in want.items():
@@ -119,14 +119,14 @@ def test_random_sequences_of_opts(device: WebGpuDevice, name: str) -> None:
     assert len(seen) >= 2
 
 
-def _some(graph: UOp, pick: random.Random) -> list[Opt]:
-    """Opts that fit, at random."""
+def _some(graph: UOp, pick: random.Random, target: Target) -> list[Opt]:
+    """Opts that fit the kernel and the target, at random."""
     opts: list[Opt] = []
     axes = len(axes_of(graph))
     for _ in range(12):
         opt = Opt(pick.choice([k for k in KINDS if k != "FLAT"]), pick.randrange(axes), pick.choice((1, 2, 3, 4, 4, 8)))
         try:
-            apply_opts(graph, [*opts, opt])
+            generate(graph, target, [*opts, opt])
         except CompilerError:
             continue
         opts.append(opt)

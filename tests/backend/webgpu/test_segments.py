@@ -67,7 +67,8 @@ OPS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("name", OPS)
 def test_kernels_over_segments(narrow: Callable[..., WebGpuDevice], name: str) -> None:
-    narrow()
+    if not narrow().target.f16 and name == "halves":
+        pytest.skip("no shader-f16")
     ours, theirs = OPS[name]
     np.testing.assert_allclose(ours(Tensor(TABLE)).numpy(), theirs(TABLE), rtol=2e-4, atol=1e-5)
 
@@ -97,7 +98,11 @@ def _losses(device: str) -> list[float]:
 
 
 @pytest.mark.parametrize("buffers", [32, 24])
-def test_a_wide_table_trains_as_on_the_cpu(narrow: Callable[..., WebGpuDevice], buffers: int) -> None:
+def test_a_wide_table_trains_as_on_the_cpu(
+    narrow: Callable[..., WebGpuDevice], device: WebGpuDevice, buffers: int
+) -> None:
+    if device.limits.max_buffers < buffers:
+        pytest.skip(f"no kernel may bind {buffers} buffers")
     narrow(max_storage_buffers_per_shader_stage=buffers)
     got = _losses("webgpu")
     np.testing.assert_allclose(got, _losses("cpu"), rtol=1e-4, atol=1e-5)

@@ -8,7 +8,8 @@ fn exp_f32(x: f32) -> f32 {
   let y = exp2(t);
   let h = high_bits(x);
   let lost = (h * 1.4423828125f - t) + (h * 3.122283961e-04f + (x - h) * 1.44269502f);
-  return select(y, fma(y, lost * 0.693147182f, y), abs(t) < 127.99f);
+  // what is not a number takes the first way, as not every driver's exp2 gives it back
+  return select(fma(y, lost * 0.693147182f, y), y, abs(t) >= 127.99f);
 }
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {

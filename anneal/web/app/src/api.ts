@@ -36,7 +36,7 @@ export interface Spread { median: number; low: number; high: number; count: numb
 // What was measured of one plan: `step` is from one run to the next, `total` all runs together; reasons say why sums do not agree.
 export interface Times {
   runs: number; first: number | null; run: Spread | null; step: Spread | null; others: Spread | null; python: Spread | null;
-  kernels: Spread | null; timed: Spread | null; idle: Spread | null; total: number | null; reasons: string[];
+  kernels: Spread | null; timed: Spread | null; idle: Spread | null; total: number | null; reasons: string[]; parts?: Record<string, number>;
 }
 export interface Timed { low?: number; high?: number; seconds: number; share: number; gflops: number; gbs: number; opts: string }
 export interface TimeReport { seconds: number; plan_seconds: number | null; times?: Times; device: string; adapter: string | null; kernels: Timed[] }
@@ -172,8 +172,8 @@ export function useAsked<T>(key: string | null, make: () => Promise<T>): Asked<T
   return state.key === key ? state : { value: null, error: null, waiting: true };
 }
 
-// The events of a job as they come, also those before; a lost connection goes on where it was.
-export function follow(id: string, lines: (events: Event[]) => void, state: (job: Job) => void): () => void {
+// The events of a job as they come, also those before (from a byte of them on); a lost connection goes on where it was.
+export function follow(id: string, lines: (events: Event[]) => void, state: (job: Job) => void, from = "0"): () => void {
   if (isSnapshot()) {
     const found = answer(`/api/jobs/${id}/events`) as { lines: Event[]; state: Job } | undefined;
     let over = false;
@@ -181,7 +181,7 @@ export function follow(id: string, lines: (events: Event[]) => void, state: (job
     return () => { over = true; };
   }
   let source: EventSource | null = null;
-  let at = "0";
+  let at = from;
   let timer = 0;
   let over = false;
   const open = () => {

@@ -1,18 +1,19 @@
-// /r and /r/ID: runs that were kept; one of them, or two side by side.
+// /r and /r/ID: runs that were kept, and those that go on, to choose from; one of them, or two side by side.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { get, send, useAsked, type Job, type Run } from "./api";
+import { get, send, useAsked, type Job, type Refused, type Run } from "./api";
 import { Chart, smoothed, thinned } from "./chart";
-import { bytes, big, count, loss, when } from "./format";
+import { bytes, big, count, counted, loss, lossOf, when } from "./format";
 import { CopyText } from "./kernels";
+import { chosen } from "./overlay";
 import { go, link, put, type Route } from "./route";
-import { Facts, Head, Panel, Phase, Shown, Table } from "./ui";
-import { file } from "./snapshot";
+import { Facts, Failed, Head, Live, Panel, Phase, Shown, Table, useInterval, Waiting, Watching } from "./ui";
+import { file, isSnapshot } from "./snapshot";
 import { Sample } from "./train";
 
 interface Kernel { name: string; label: string; phase: string; flops: number; bytes: number; fused: string[] }
 interface Bundle extends Run {
   config: { options: Record<string, unknown>; settings: Record<string, unknown> } | null; schedule: { kernels: Kernel[] } | null;
-  losses: [number, number, number][]; events: { event: string; sample?: string }[]; vitals: { step: number; lr?: number; norm?: number }[]; picture: boolean; weights?: boolean; python: string;
+  losses: [number, number, number][]; events: { event: string; sample?: string; kernels?: number; kernels_unwatched?: number | null }[]; vitals: { step: number; lr?: number; norm?: number }[]; picture: boolean; weights?: boolean; python: string;
 }
 
 export function HistoryView({ route }: { route: Route }) {
@@ -29,36 +30,80 @@ export function HistoryView({ route }: { route: Route }) {
   );
 }
 
+// Every run that is kept, with the job that wrote it, and those that train now; `text`: where a search looks.
+interface Listed { run: Run; job?: string; text: string }
+
+async function listed(): Promise<Listed[]> {
+  const [runs, jobs] = await Promise.all([get<Run[]>("/api/runs"), isSnapshot() ? [] : get<Job[]>("/api/jobs")]);
+  const live = jobs.filter((j) => j.kind === "train" && j.ended === null).map((j): Run => ({
+    id: `job.${j.id}`, model: j.model, status: j.state, begun: new Date(j.created * 1000).toISOString(), ended: "", device: j.device, error: null, command: "", anneal: "", ...j.about,
+  }));
+  const named = (name: string, v: unknown) => (v === undefined || v === null ? "" : ` ${name}=${v}`);
+  const wrote = new Map(jobs.filter((j) => j.run).map((j) => [j.run, `job.${j.id}`]));
+  return [...live, ...runs].map((run) => ({ run, job: wrote.get(run.id), text: `${run.id} ${run.model} ${run.begun} ${when(run.begun)} ${run.status} ${run.device ?? ""} ${run.adapter ?? ""} ${run.command}${named("lr", run.lr)}${named("batch", run.batch)}${named("seed", run.seed)}${named("steps", run.steps)}`.toLowerCase() }));
+}
+
+const isLive = (r: Run): boolean => r.id.startsWith("job.");
+
 function List({ route }: { route: Route }) {
-  const runs = useAsked("runs", () => get<Run[]>("/api/runs"));
+  const [all, setAll] = useState<Listed[] | null>(null);
+  const [error, setError] = useState<Refused | null>(null);
+  const load = () => void listed().then((found) => { setAll(found); setError(null); }, setError);
+  useEffect(load, []);
+  useInterval(load, all?.some(({ run }) => isLive(run)) ? 3000 : null);
   const q = route.query;
-  const find = (q.get("find") ?? "").toLowerCase();
-  const status = q.get("status") ?? "";
+  const [status, model, since, until] = ["status", "model", "since", "until"].map((name) => q.get(name) ?? "");
+  const find = q.get("find") ?? "";
+  const rows = useMemo(() => {
+    const words = find.toLowerCase().split(/\s+/).filter(Boolean);
+    return (all ?? []).filter(({ run, text }) => {
+      const day = localDay(run.begun);
+      return (!status || run.status === status) && (!model || run.model === model) && (!since || day >= since) && (!until || day <= until) && words.every((w) => text.includes(w));
+    }).map(({ run }) => run);
+  }, [all, find, status, model, since, until]);
+  const kept = new Map(all?.map(({ run, job }) => [job, run.id]));
+  const picked = new Set(chosen(route).map((id) => kept.get(id) ?? id)); // what was chosen as it trained may have ended
+  const pick = (ids: Iterable<string>) => put({ runs: [...ids].join(" ") || null }, true);
+  const others = rows.filter((r) => !picked.has(r.id));
+  if (error) return <Failed error={error} />;
+  if (!all) return <Waiting what="reading the runs" />;
+  const field = (name: string, label: string, options: string[], none: string) => (
+    <label class="field"><span>{label}</span><select value={q.get(name) ?? ""} onChange={(e) => put({ [name]: e.currentTarget.value || null }, true)}><option value="">{none}</option>{options.map((o) => <option>{o}</option>)}</select></label>
+  );
+  const day = (name: string, label: string) => <label class="field"><span>{label}</span><input type="date" value={q.get(name) ?? ""} onChange={(e) => put({ [name]: e.currentTarget.value || null }, true)} /></label>;
   return (
-    <Panel title="All runs">
+    <Panel title="All runs" aside={<span class="faint">{rows.length === all.length ? counted(all.length, "run") : `${count(rows.length)} of ${counted(all.length, "run")}`}</span>}>
       <div class="bar inner">
-        <label class="field grow"><span>Find</span><input type="search" value={q.get("find") ?? ""} placeholder="model, device or command" onInput={(e) => put({ find: e.currentTarget.value || null }, true)} /></label>
-        <label class="field"><span>Ended</span><select value={status} onChange={(e) => put({ status: e.currentTarget.value || null }, true)}><option value="">in any way</option><option>done</option><option>stopped</option><option>failed</option></select></label>
+        <label class="field grow"><span>Find</span><input type="search" value={find} placeholder="name, model, date, device or option: mlp 2026-11 lr=0.01" onInput={(e) => put({ find: e.currentTarget.value || null }, true)} /></label>
+        {field("model", "Model", [...new Set(all.map(({ run }) => run.model))].sort(), "all")} {day("since", "From")} {day("until", "To")} {field("status", "Ended", ["done", "stopped", "failed", "running"], "in any way")}
       </div>
-      <Shown asked={runs} what="reading the runs">
-        {(all) => {
-          const rows = all.filter((r) => (!status || r.status === status) && `${r.model} ${r.device ?? ""} ${r.adapter ?? ""} ${r.command}`.toLowerCase().includes(find));
-          return rows.length ? (
-            <Table caption="Runs" rows={rows} most={100} sort={q.get("sort") ?? ""} onSort={(sort) => put({ sort }, true)} selected={(r) => r.id === route.name} columns={[
-              { head: "run", cell: (r) => <a class="strong" href={link("r", r.id, { ...Object.fromEntries(q), with: null })}>{r.model}</a>, by: (r) => r.model },
-              { head: "begun", cell: (r) => when(r.begun), by: (r) => r.begun },
-              { head: "ended", cell: (r) => <span class={`state ${r.status}`}>{r.status}</span>, by: (r) => r.status },
-              { head: "steps", cell: (r) => count(r.steps_done ?? 0), by: (r) => r.steps_done ?? 0, figure: true },
-              { head: "loss", cell: (r) => loss(r.final_loss), by: (r) => r.final_loss ?? Infinity, figure: true },
-              { head: "device", cell: (r) => r.device ?? "–", by: (r) => r.device ?? "" },
-              { head: "command", cell: (r) => <code>{r.command}</code>, class: "clip" },
-              { head: "compare", cell: (r) => route.name && r.id !== route.name ? <a href={link("r", route.name, { ...Object.fromEntries(q), with: r.id })} aria-label={`compare with ${r.model} of ${when(r.begun)}`}>beside</a> : "" },
-            ]} />
-          ) : <p class="pad faint">{all.length ? "No run is like that." : "There is none yet."}</p>;
-        }}
-      </Shown>
+      <div class="bar inner">
+        <button type="button" class="primary" disabled={!picked.size} onClick={() => go(link("o", "", { runs: [...picked].join(" ") }))}>Compare{picked.size ? ` ${counted(picked.size, "run")}` : ""}</button>
+        {others.length > 0 && <button type="button" onClick={() => pick([...picked, ...others.map((r) => r.id)])}>{rows.length === all.length ? `Choose all ${count(all.length)}` : `Choose these ${count(rows.length)}`}</button>}
+        {picked.size > 0 && <button type="button" class="quiet" onClick={() => pick([])}>Choose none</button>}
+        <Live text={`${counted(rows.length, "run")} in the list, ${count(picked.size)} chosen`} />
+      </div>
+      {rows.length ? (
+        <Table caption="Runs" rows={rows} most={100} sort={q.get("sort") ?? ""} onSort={(sort) => put({ sort }, true)} selected={(r) => r.id === route.name} columns={[
+          { head: "choose", cell: (r) => <label class="check pick"><input type="checkbox" aria-label={`choose ${r.model} of ${when(r.begun)}, ${r.id}`} checked={picked.has(r.id)} onChange={(e) => pick(e.currentTarget.checked ? [...picked, r.id] : [...picked].filter((id) => id !== r.id))} /></label> },
+          { head: "run", cell: (r) => <a class="strong" href={isLive(r) ? link("t", r.model, { job: r.id.slice(4) }) : link("r", r.id, { ...Object.fromEntries(q), with: null })}>{r.model}</a>, by: (r) => r.model },
+          { head: "begun", cell: (r) => when(r.begun), by: (r) => r.begun },
+          { head: "ended", cell: (r) => <span class={`state ${r.status}`}>{r.status}</span>, by: (r) => r.status },
+          { head: "steps", cell: (r) => isLive(r) ? "–" : count(r.steps_done ?? 0), by: (r) => r.steps_done ?? 0, figure: true },
+          { head: "loss", cell: (r) => loss(r.final_loss), by: (r) => r.final_loss ?? Infinity, figure: true },
+          { head: "device", cell: (r) => r.device ?? "–", by: (r) => r.device ?? "" },
+          { head: "command", cell: (r) => <code>{r.command}</code>, class: "clip" },
+          { head: "compare", cell: (r) => route.name && r.id !== route.name && !isLive(r) ? <a href={link("r", route.name, { ...Object.fromEntries(q), with: r.id })} aria-label={`compare with ${r.model} of ${when(r.begun)}`}>beside</a> : "" },
+        ]} />
+      ) : <p class="pad faint">{all.length ? "No run is like that." : "There is none yet."}</p>}
     </Panel>
   );
+}
+
+// A moment's day here, as a field of dates has it.
+function localDay(moment: string): string {
+  const d = new Date(moment);
+  return Number.isNaN(d.getTime()) ? "" : `${d.getFullYear()}-${String(d.getMonth() + 1).padStart(2, "0")}-${String(d.getDate()).padStart(2, "0")}`;
 }
 
 function Both({ a, b }: { a: Bundle; b: Bundle | null }) {
@@ -84,7 +129,8 @@ function Both({ a, b }: { a: Bundle; b: Bundle | null }) {
             {runs.map((r) => (
               <div>
                 {b && <h3>{r.model}, {when(r.begun)}</h3>}
-                <Facts rows={[["ended", <span class={`state ${r.status}`}>{r.status}</span>], ["steps", `${count(r.steps_done ?? 0)} of ${count(r.steps ?? 0)}`], ["final loss", loss(r.final_loss)], ["batch", r.batch ?? "–"], ["learning rate", r.lr ?? "–"], ["seed", r.seed ?? "–"], ["device", r.adapter ?? r.device ?? "–"], ["parameters", count(r.params ?? 0)], ["anneal", r.anneal], ["kernels", r.schedule ? count(r.schedule.kernels.length) : "–"]]} />
+                <Facts rows={[["ended", <span class={`state ${r.status}`}>{r.status}</span>], ["steps", `${count(r.steps_done ?? 0)} of ${count(r.steps ?? 0)}`], ["loss", lossOf(r.final_loss, r.losses.length)], ["batch", r.batch ?? "–"], ["learning rate", r.lr ?? "–"], ["seed", r.seed ?? "–"], ["device", r.adapter ?? r.device ?? "–"], ["parameters", count(r.params ?? 0)], ["anneal", r.anneal], ["kernels", r.schedule ? count(r.schedule.kernels.length) : "–"]]} />
+                <Watching done={r.events.find((e) => e.event === "done")} />
                 {r.error && <pre class="bad">{r.error}</pre>}
                 <p class="command"><code>{r.command}</code> <CopyText text={r.command} /></p>
               </div>

@@ -11,6 +11,7 @@ import { HistoryView } from "./history";
 import { HomeView } from "./home";
 import { KernelsView } from "./kernels";
 import { remember } from "./models";
+import { OverlayView } from "./overlay";
 import { go, isRecording, useRoute, type Route } from "./route";
 import { ScriptView } from "./script";
 import { address, file, isSnapshot, madeAt, unpack } from "./snapshot";
@@ -44,7 +45,7 @@ function App() {
         {isSnapshot() ? <p class="snapshot">a snapshot of <code>{`${address().pathname}${address().search}`}</code>, {when(madeAt())}</p> : <nav aria-label="Views">
           <ul>
             {NAV.map(([view, url, text]) => (
-              <li><a href={target(view, url, route)} aria-current={route.view === view ? "page" : undefined}>{text}</a></li>
+              <li><a href={target(view, url, route)} aria-current={(route.view === "o" ? "r" : route.view) === view ? "page" : undefined}>{text}</a></li>
             ))}
           </ul>
         </nav>}
@@ -83,6 +84,7 @@ function View({ route, session, set }: { route: Route; session: Session; set: (s
     case "t": return <TrainView route={route} key={route.name} />;
     case "g": return <GenerateView route={{ ...route, name: route.name || "gpt2" }} key={route.name} />;
     case "r": return <HistoryView route={route} />;
+    case "o": return <OverlayView route={route} />;
     case "d": return <DoctorView />;
     default: return <Missing />;
   }

@@ -2,15 +2,15 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { follow, send, type Event, type Job, type Times } from "./api";
 import { Chart, Smooth, thinned, type Series } from "./chart";
-import { bytes, count, loss as shown, time } from "./format";
+import { bytes, count, lossOf, meanLoss, time } from "./format";
 import { modelTools, refresh, remembered, title } from "./models";
 import { link, put, type Route } from "./route";
 import { file } from "./snapshot";
-import { Facts, Head, Live, Panel, Phase, Reasons, Table, Took } from "./ui";
+import { Facts, Head, Live, Panel, Phase, Reasons, Table, Took, Watching } from "./ui";
 
 export interface Start { model: string; device: string; adapter: string | null; params: number; steps: number; batch: number; seed: number; lr: number; data: string }
 export interface Step { step: number; loss: number; ms: number; lr?: number; norm?: number | null; bytes?: number }
-export interface Done { steps: number; final_loss: number | null; median_ms: number; compile_s: number; kernels: number; sample: string; picture: string | null; stopped: boolean }
+export interface Done { steps: number; final_loss: number | null; median_ms: number; compile_s: number; kernels: number; kernels_unwatched?: number | null; sample: string; picture: string | null; stopped: boolean }
 
 export interface Shown { step: number; sample: string; picture: string | null }
 export interface Slow { phase: string; label: string; seconds: number; share: number; low?: number; high?: number }
@@ -21,6 +21,23 @@ const CALM_MS = 1000; // between two drawings of all but the loss
 
 const live = (job: Job | null): boolean => !!job && ["running", "paused", "queued"].includes(job.state);
 
+// Asks for a drawing soon. The run has the same processor: drawing takes a sixth of the time at most, and waits in between.
+export function paced(draw: () => void): () => void {
+  let planned = false;
+  let free = 0;
+  const drawn = () => {
+    planned = false;
+    const begun = performance.now();
+    draw();
+    setTimeout(() => { free = begun + Math.min(400, Math.max(GAP_MS, 6 * (performance.now() - begun))); });
+  };
+  return () => {
+    if (planned) return;
+    planned = true;
+    setTimeout(() => requestAnimationFrame(drawn), Math.max(0, free - performance.now()));
+  };
+}
+
 export function useJob(id: string | null): Watched {
   const state = useRef<Watched>(nothing());
   const [, draw] = useState(0);
@@ -28,16 +45,12 @@ export function useJob(id: string | null): Watched {
     state.current = nothing();
     draw((n) => n + 1);
     if (!id) return;
-    // The run has the same processor: drawing takes a sixth of the time at most, and waits in between.
-    let planned = false;
     let over = false;
-    let free = 0;
     let calmed = -CALM_MS;
     let settling = 0;
     const smooth = new Smooth();
-    const drawn = () => {
+    const soon = paced(() => {
       if (over) return;
-      planned = false;
       const begun = performance.now();
       state.current.version++;
       if (begun - calmed >= CALM_MS) {
@@ -47,13 +60,7 @@ export function useJob(id: string | null): Watched {
         settling ||= window.setTimeout(() => { settling = 0; soon(); }, CALM_MS - (begun - calmed)); // nothing may come after these
       }
       draw((n) => n + 1);
-      setTimeout(() => { free = begun + Math.min(400, Math.max(GAP_MS, 6 * (performance.now() - begun))); });
-    };
-    const soon = () => {
-      if (planned) return;
-      planned = true;
-      setTimeout(() => requestAnimationFrame(drawn), Math.max(0, free - performance.now()));
-    };
+    });
     const stop = follow(id, (events: Event[]) => {
       for (const e of events) {
         if (e.event === "step") {
@@ -149,12 +156,13 @@ function Control({ w, id }: { w: Watched; id: string }) {
         {job.state === "running" && !steps.length && <p class="faint" role="status"><span class="spin" aria-hidden="true" /> compiling the first step</p>}
         {job.error && <pre class="bad" role="alert">{job.error}</pre>}
         <Facts rows={[
-          ["step", start ? `${count(last?.step ?? 0)} of ${count(start.steps)}` : "–"], ["loss", shown(last?.loss)], ["a step", ms ? `${ms.toFixed(1)} ms` : "–"],
+          ["step", start ? `${count(last?.step ?? 0)} of ${count(start.steps)}` : "–"], ["loss", lossOf(meanLoss(steps), steps.length)], ["a step", ms ? `${ms.toFixed(1)} ms` : "–"],
           ...(alive && left > 0 ? [["left", time(left)] as [string, string]] : []),
           ...(start ? [["device", start.adapter ?? start.device], ["parameters", count(start.params)], ["batch", count(start.batch)], ["data", start.data]] as [string, string][] : []),
           ...(last?.bytes ? [["memory", bytes(last.bytes)] as [string, string]] : []),
           ...(done ? [["compiled in", `${done.compile_s.toFixed(1)} s`], ["kernels a step", <a href={link("k", job.model)}>{done.kernels}</a>]] as [string, preact.ComponentChildren][] : []),
         ]} />
+        <Watching done={done} />
         {w.slowest.length > 0 && <Slowest w={w} />}
         {done && <Sample done={done} picture={done.picture ? file(`/api/jobs/${id}/picture`) : null} />}
         {w.samples.length > 0 && <OnTheWay samples={w.samples} id={id} />}

@@ -1,0 +1,169 @@
+"""Dawn, Chromium's implementation of WebGPU, by the package wgpudawn: wgpu-py's API, and tensor cores.
+
+Dawn's objects are not safe between threads unless their device has the feature `implicit-device-synchronization`: a
+collection of garbage ends them in any thread. Timestamps are rounded to nothing unless it is told not to. An adapter
+gives one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from anneal.backend.webgpu.direct import Calls, DirectQueue
+from anneal.backend.webgpu.implementation import Implementation
+from anneal.backend.webgpu.queue import Bytes, Queue
+
+__all__ = ["Dawn"]
+
+_INSTANCE = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")  # what adapters have beyond the standard
+_TRUSTED = ("disable_robustness", "disable_workgroup_init")  # kernels stay within memory and write before they read
+_CHECKED_TOO = "timestamp_quantization"
+_SYNCHRONISED = "implicit-device-synchronization"
+_NAMES = {"subgroups": "subgroup"}  # of features, where they differ from wgpu's
+_FOREVER = (1 << 64) - 1
+_SLICE = 100_000_000  # nanoseconds after which a wait lets Python look for Ctrl-C
+_READ = 1  # WGPUMapMode_Read
+
+
+class Dawn(Implementation):
+    """Dawn by wgpudawn, with the calls of its library made directly."""
+
+    name = "dawn"
+    names_subgroups = True
+
+    @property
+    def can_trust(self) -> bool:
+        return True
+
+    def _prepare(self) -> None:
+        from wgpudawn.backends.dawn import _helpers, extras
+
+        if _helpers._the_instance is None:
+            extras.set_instance_extras(backends=["Primary"], enable_toggles=list(_INSTANCE))
+
+    def features(self, adapter: Any) -> Mapping[str, str]:
+        return {_NAMES.get(f, f): f for f in adapter.features}
+
+    def open(self, adapter: Any, features: Sequence[str], limits: Mapping[str, int], trusted: bool) -> Any:
+        from wgpudawn.backends.dawn import extras
+
+        if getattr(adapter, "anneal_opened", False):
+            adapter = next(a for a in self.adapters() if a.info == adapter.info)
+        adapter.anneal_opened = True
+        wanted = [*features, *([_SYNCHRONISED] if _SYNCHRONISED in adapter.features else [])]
+        return extras.request_device_sync(
+            adapter,
+            required_features=wanted,
+            required_limits=dict(limits),
+            enable_toggles=list(_TRUSTED) if trusted else [],
+            disable_toggles=[_CHECKED_TOO],
+        )
+
+    def pipeline(self, device: Any, label: str, layout: Any, module: Any) -> Any:
+        # the synchronous call holds the device's lock while the driver compiles
+        compute = {"module": module, "entry_point": "main"}
+        try:
+            return device.create_compute_pipeline_async(label=label, layout=layout, compute=compute).sync_wait()
+        except RuntimeError as e:
+            raise self.package.GPUPipelineError(str(e)) from e
+
+    def queue(self, device: Any) -> Queue:
+        return DawnQueue(device, self.package)
+
+
+class _Errors:
+    """Raise the errors that Dawn noted in the C calls of the block."""
+
+    __slots__ = ("_handler",)
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if self._handler.pending and error is None:
+            self._handler.raise_pending()
+
+
+class DawnQueue(DirectQueue):
+    """The queue by direct calls of Dawn."""
+
+    def __init__(self, gpu: Any, package: Any) -> None:
+        from wgpudawn.backends.dawn import _api, _ffi, _helpers
+
+        ffi, lib = _ffi.ffi, _ffi.lib
+        super().__init__(gpu, Calls(ffi, lib))
+        self._lib, self._package = lib, package
+        self._instance = _helpers.get_wgpu_instance()
+        self._guard = _Errors(_api.error_handler)
+        self._done, self._on_map = (
+            ffi.new("WGPUQueueWorkDoneCallbackInfo *"),
+            ffi.new("WGPUBufferMapCallbackInfo *"),
+        )
+        for info, name in ((self._done, "QueueWorkDone"), (self._on_map, "BufferMap")):
+            info.mode = lib.WGPUCallbackMode_WaitAnyOnly
+            info.callback = _ffi.c_callback(f"WGPU{name}Callback")  # it finds nothing under no name, and returns
+        self._mark: Any = None  # the end of work that the host has not waited for
+        self._awaited: Any = None  # and of that which an unfinished `wait_for` waits for
+
+    def _errors(self, call: str) -> _Errors:
+        return self._guard
+
+    def _end(self) -> Any:
+        """The end of everything that was submitted, as a future."""
+        with self._guard:
+            return self._lib.wgpuQueueOnSubmittedWorkDone(self._queue, self._done[0])
+
+    def _wait_until(self, future: Any, nanoseconds: int = _FOREVER) -> bool:
+        """Wait for a future, no longer than that; whether it came."""
+        info = self._c.ffi.new("WGPUFutureWaitInfo *")
+        info.future = future
+        while nanoseconds > 0:
+            with self._guard:
+                status = self._lib.wgpuInstanceWaitAny(self._instance, 1, info, min(nanoseconds, _SLICE))
+            if info.completed:
+                return True
+            if status not in (self._lib.WGPUWaitStatus_Success, self._lib.WGPUWaitStatus_TimedOut):
+                raise self._package.GPUError(f"waiting failed (status {status}): was the device lost?")
+            nanoseconds -= _SLICE
+        return False
+
+    def wait(self) -> None:
+        if self._copies is not None or self._written:
+            self.submit()
+        self._wait_until(self._end())
+
+    def wait_for(self, seconds: float) -> bool:
+        if self._copies is not None or self._written:
+            self.submit()
+        late, self._awaited = self._awaited, None
+        for future in [late] if late is not None else []:
+            if not self._wait_until(future, int(seconds * 1e9)):
+                self._awaited = future
+                return False
+        future = self._end()
+        if self._wait_until(future, int(seconds * 1e9)):
+            return True
+        self._awaited = future
+        return False
+
+    def _keep_pace(self) -> None:
+        mark, self._mark = self._mark, self._end()
+        if mark is not None:
+            self._wait_until(mark)
+
+    def _submit(self, commands: list[Any]) -> None:
+        with self._guard:
+            self._lib.wgpuQueueSubmit(self._queue, len(commands), commands)
+
+    def _map(self, staging: Any, starts: list[int], sizes: list[int]) -> list[Bytes]:
+        handle = staging._internal
+        with self._guard:
+            future = self._c.map(handle, _READ, 0, starts[-1], self._on_map[0])
+        self._wait_until(future)
+        if self._lib.wgpuBufferGetMapState(handle) != self._lib.WGPUBufferMapState_Mapped:
+            raise self._package.GPUError("a buffer could not be mapped: was the device lost?")
+        return self._mapped(handle, starts, sizes)
