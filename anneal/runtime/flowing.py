@@ -215,7 +215,7 @@ class Flowing(Capture):
         self._aliases = aliases_of(run.results)
 
     def _leaf(self, u: UOp, given: dict[int, int]) -> tuple[str, Any]:
-        """The place where a replay finds memory that the run read: among the arguments, in a tensor, or there itself."""
+        """The place where a replay finds memory that a run read: among the arguments, in a tensor, or there itself."""
         if id(u.arg) in given:
             return "given", given[id(u.arg)]
         owner = None if u.arg.owner is None else u.arg.owner()
