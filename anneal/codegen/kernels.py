@@ -74,7 +74,7 @@ class Body:
     @property
     def synchronises(self) -> bool:
         """True if its threads wait for each other."""
-        return bool(self.text.shared) or self.launch.group > 1
+        return self.text.synchronises
 
 
 def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Body:

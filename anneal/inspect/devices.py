@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,9 +93,22 @@ def _others(used: set[str]) -> list[list[Any]]:
     found = []
     for name in ("wgpu", "dawn"):
         if name not in used:
-            with suppress(DeviceError):
+            with suppress(DeviceError), _without_warnings():
                 found.append(enumerate_adapters(name))
     return found
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """A block in which C code writes nothing on stderr: an implementation that nobody asked for warns of drivers."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _facts(adapter: Any, number: int) -> Adapter:

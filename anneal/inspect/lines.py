@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from anneal.codegen import Body, Lowering, Target, Written, bodies_of, generate, run_passes, writing
+from anneal.codegen import Body, Lowering, Target, Written, bodies_of, generate, in_text, run_passes, writing
 from anneal.errors import UserError
 from anneal.inspect.derivations import Derivations, FiredRule, Origins
 from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
@@ -129,14 +129,16 @@ def _said(text: Sequence[str], bodies: Sequence[Body], written: Iterable[Written
     """The nodes of each line's statements, by the line's place in the text: bodies stand at its end, in their order."""
     said = {id(w.text): w.said for w in written}
     found: dict[int, list[UOp | None]] = {}
-    at = len(text) - 1 - (len(bodies) > 1)  # the brackets that close the function, and its parts
-    for b in reversed(bodies):
-        lines = said[id(b.text)]
+    at = len(text) - 1  # the bracket that closes the function
+    for t in reversed(in_text([b.text for b in bodies])):
+        if len(bodies) > 1:
+            at -= 1  # and the one of a part
+        lines = said[id(t)]
         at -= len(lines)
         for n, statements in enumerate(lines):
             found[at + n] = [s.node for s in statements]
-        while len(bodies) > 1 and "if ((at >= " not in text[at]:
-            at -= 1  # the line where a part begins ends the one before
+        while len(bodies) > 1 and not text[at].startswith("  if ((at >= "):
+            at -= 1
     return found
 
 

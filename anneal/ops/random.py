@@ -91,8 +91,8 @@ class Generator:
         here.effects += 1
         seed = self.seed_of(device)
         if not capturing():
-            call = wrap_array(np.array([self.next_key()[1]], np.uint32), device)
-            return seed, _in_turn(seed, made.fresh(call, device))
+            number = wrap_array(np.array([self.next_key()[1]], np.uint32), device)
+            return seed, _in_turn(seed, made.fresh(number, device))
         counter = self._counters.get(device)
         if counter is None:
             counter = self._counters[device] = _word(_JIT_START, device)

@@ -361,7 +361,7 @@ def test_a_loop_without_rows_takes_the_memory_of_what_it_carries() -> None:
     assert cpu.memory().peak - before < 3 * 400_000
 
 
-def test_what_is_read_one_by_one_is_computed_once(own_process: None) -> None:
+def test_what_is_read_one_by_one_is_computed_once() -> None:
     turns: list[int] = []
 
     def noted(a: Any) -> Any:
@@ -384,7 +384,7 @@ def test_what_is_read_one_by_one_is_computed_once(own_process: None) -> None:
     assert len(turns) == 4
 
 
-def test_memory_of_steps_that_read_their_loss_is_flat(own_process: None) -> None:
+def test_memory_of_steps_that_read_their_loss_is_flat() -> None:
     cpu, used = get_device("cpu"), []
     w, xs = Tensor(array(32, 32, scale=0.1), requires_grad=True), Tensor(array(20, 32)).realize()
     optimizer = an.optim.SGD([w], lr=0.01)
