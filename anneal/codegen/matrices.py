@@ -6,6 +6,7 @@ A kernel with the opts
     LOCAL(i, s) LOCAL(j, t)                  s by t subgroups in a workgroup
     UPCAST(i, u) UPCAST(j, v)                u by v matrices of sums in each subgroup
     UNROLL(k, w) TILE(k, 1)                  w matrices deep are the parts of the factors that wait in workgroup memory
+    PREFETCH(k, 1 or 2)                      the next ones in registers; 2: there are two buffers for them
 
 becomes one in which a workgroup computes s*u*m rows and t*v*n columns. A factor's part lies in workgroup memory as it
 lies in its own memory, rows apart by 8 elements more than they are long, so that the rows of a matrix lie in unlike
@@ -34,6 +35,7 @@ _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _GAP = 8  # elements between two rows in workgroup memory
 _LANES = 4
 _MOST_WHOLE = 1 << 27  # bytes that every device binds as one, as a store of a whole matrix needs it
+_AT_ONCE = 1  # matrices of sums that wait in workgroup memory: the less there is, the more workgroups run side by side
 _RESULTS = 2  # the number of the workgroup memory for sums; 0 and 1 are the factors'
 
 
@@ -99,11 +101,13 @@ def _is_free(stores: Sequence[UOp], order: Sequence[UOp], loops: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """An axis: elements of a matrix, matrices of a subgroup (or steps between two barriers), subgroups."""
+    """An axis: elements of a matrix, matrices of a subgroup (or steps between two barriers), subgroups; of the reduce
+    the buffers of its PREFETCH, 0 without one."""
 
     matrix: int
     matrices: int
     subgroups: int
+    buffers: int = 0
 
     @property
     def mine(self) -> int:
@@ -120,20 +124,21 @@ def _splits(opts: Sequence[Opt]) -> dict[int, _Split]:
     """The splits by axis, rows first, then columns, then the depth."""
     amounts: dict[tuple[str, int], int] = {}
     for o in opts:
-        if o.kind not in ("MATRIX", "LOCAL", "UPCAST", "UNROLL", "TILE") or (o.kind, o.axis) in amounts:
+        if o.kind not in ("MATRIX", "LOCAL", "UPCAST", "UNROLL", "TILE", "PREFETCH") or (o.kind, o.axis) in amounts:
             raise _refused(f"{o} does not go with it")
         amounts[o.kind, o.axis] = o.amount
     axes = [axis for kind, axis in amounts if kind == "MATRIX"]
     if len(axes) != 3 or any(axis not in axes for _, axis in amounts) or amounts.get(("TILE", axes[2])) != 1:
         raise _refused("it takes the axes of rows, of columns and of the reduce, with a TILE of 1")
     for kind, axis in amounts:
-        if kind not in (("MATRIX", "UNROLL", "TILE") if axis == axes[2] else ("MATRIX", "LOCAL", "UPCAST")):
+        if kind not in (("MATRIX", "UNROLL", "TILE", "PREFETCH") if axis == axes[2] else ("MATRIX", "LOCAL", "UPCAST")):
             raise _refused(f"no {kind} of axis {axis} goes with it")
     return {
         axis: _Split(
             amounts["MATRIX", axis],
             amounts.get(("UPCAST" if axis != axes[2] else "UNROLL", axis), 1),
             amounts.get(("LOCAL", axis), 1),
+            amounts.get(("PREFETCH", axis), 0),
         )
         for axis in axes
     }
@@ -216,7 +221,10 @@ class _Multiplication:
         if self.stores_whole():
             (store,) = self.sink.src
             return UOp(Op.SINK, self.sink.dtype, tuple(self.whole(store, sums)))
-        stores = [s for u in range(self.rows.matrices) for s in self.strip(u, sums[u])]
+        stores = []
+        for u, row in enumerate(sums):
+            for v in range(0, len(row), _AT_ONCE):
+                stores += self.piece(u, v, row[v : v + _AT_ONCE])
         return UOp(Op.SINK, self.sink.dtype, tuple(stores), self.sink.arg, self.sink.tag)
 
     def sums(self) -> list[list[UOp]]:
@@ -235,10 +243,10 @@ class _Multiplication:
         k = self.step * self.depth.block + deep
         zero = const(_I32, 0)
         value = self.at(value, self.i + across, zero, k) if is_left else self.at(value, zero, self.j + across, k)
-        tile, layout = rows_apart(value, across, deep, _GAP)
+        tile, layout, first = rows_apart(value, across, deep, _GAP, self.depth.buffers, self.step)
         out = []
         for n in range(split.matrices):
-            place = layout.position([subgroup * split.mine + n * split.matrix, self.part * self.depth.matrix])
+            place = first + layout.position([subgroup * split.mine + n * split.matrix, self.part * self.depth.matrix])
             ranges, steps = (
                 ((wide, self.inner), layout.strides) if is_left else ((self.inner, wide), layout.strides[::-1])
             )
@@ -275,24 +283,25 @@ class _Multiplication:
                 out.append(UOp(Op.STORE, store.dtype, (store.src[0], index, value)))
         return out
 
-    def strip(self, u: int, sums: Sequence[UOp]) -> list[UOp]:
-        """The stores of row `u` of a subgroup's matrices, by way of workgroup memory that all rows share."""
-        m, wide = self.rows.matrix, self.columns.mine
-        stride = wide + _GAP
+    def piece(self, u: int, first: int, sums: Sequence[UOp]) -> list[UOp]:
+        """The stores of a subgroup's matrices from `first` on in row `u`, by way of workgroup memory that all share."""
+        m, n = self.rows.matrix, self.columns.matrix
+        wide = n * len(sums)
+        stride = wide + _LANES
         subgroups = self.rows.subgroups * self.columns.subgroups
         memory = UOp(Op.SHARED, _F32, (), (_RESULTS, (subgroups * m * stride,)))
-        first = (self.down * self.columns.subgroups + self.across) * (m * stride)
+        mine = (self.down * self.columns.subgroups + self.across) * (m * stride)
         put = []
         for v, value in enumerate(sums):
-            index = self.matrix(first + v * self.columns.matrix, (self.row, self.column), (stride, 1), _F32)
+            index = self.matrix(mine + v * n, (self.row, self.column), (stride, 1), _F32)
             put.append(UOp(Op.STORE, _F32, (memory, index, value)))
-        tile = UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, tuple(put)), self.row, self.column), ("matrices", u))
+        tile = UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, tuple(put)), self.row, self.column), ("matrices", u, first))
         out = []
         for at in range(0, m * wide // _LANES, SUBGROUP):
             quad = self.lane + at
             r, c = quad // (wide // _LANES), quad % (wide // _LANES) * _LANES + self.vector
-            value = UOp(Op.LOAD, _F32, (tile, first + r * stride + c))
+            value = UOp(Op.LOAD, _F32, (tile, mine + r * stride + c))
             i = self.i + self.down * self.rows.mine + u * m + r
-            j = self.j + self.across * self.columns.mine + c
+            j = self.j + self.across * self.columns.mine + first * n + c
             out += [self.at(s, i, j, const(_I32, 0), {self.product.sum: value}) for s in self.sink.src]
         return out

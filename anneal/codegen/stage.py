@@ -131,14 +131,17 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, b
     return UOp(Op.LOAD, part.dtype, (tile, position))
 
 
-def rows_apart(value: UOp, across: UOp, deep: UOp, gap: int) -> tuple[UOp, Layout]:
-    """The tile of an operand over two ranges of its own: in the order in which its memory has them, with `gap` elements
-    left out between two rows."""
+def rows_apart(value: UOp, across: UOp, deep: UOp, gap: int, buffers: int, loop: UOp) -> tuple[UOp, Layout, UOp]:
+    """The tile of an operand over two ranges of its own, in the order in which its memory has them, with `gap` elements
+    left out between two rows; and where it begins, as there are two of it if `buffers` is 2 and `loop` is a loop."""
     fast, slow = _walk(value, (across, deep))
     stride = extent(fast) + gap
     layout = Layout((1, stride) if fast is across else (stride, 1), -1, 0)
     size = stride * extent(slow)
-    return UOp(Op.BUFFERIZE, value.dtype, (value, across, deep), ("workgroup", layout, size, False, -1)), layout
+    doubled = buffers == 2 and loop.op is Op.RANGE
+    how = ("workgroup", layout, size, buffers > 0, loop.arg[0] if doubled else -1)
+    first = loop % 2 * size if doubled else const(_I32, 0)
+    return UOp(Op.BUFFERIZE, value.dtype, (value, across, deep), how), layout, first
 
 
 def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:

@@ -55,6 +55,18 @@ def matmul(m: int, n: int, k: int, batch: int = 1) -> UOp:
     return sink(store(param(0, batch * m * n), z * (m * n) + i * n + j, reduce(Op.ADD, a * b, r).alu(Op.TANH)))
 
 
+def half_product(m: int, n: int, k: int, end: str, a_across: bool = False, b_across: bool = False) -> UOp:
+    """A product of float16 with float32 sums; `end` is "float32", "float16", "bias" (and a relu), or "transposed"."""
+    i, j, r = loop(m, 0), loop(n, 1), over(k, 2)
+    a = load(param(1, m * k, F16), r * m + i if a_across else i * k + r)
+    b = load(param(2, k * n, F16), j * k + r if b_across else r * n + j)
+    value = reduce(Op.ADD, a.cast(F32) * b.cast(F32), r)
+    if end == "bias":
+        value = (value + load(param(3, n, F16), j).cast(F32)).alu(Op.MAX, const(F32, 0.0))
+    out = param(0, m * n, F32 if end in ("float32", "transposed") else F16)
+    return sink(store(out, j * m + i if end == "transposed" else i * n + j, value))
+
+
 def row_reduce(op: Op, rows: int, columns: int, dtype: DType = F32) -> UOp:
     i, k = loop(rows, 0), over(columns, 1)
     return sink(store(param(0, rows, dtype), i, reduce(op, load(param(1, rows * columns, dtype), i * columns + k), k)))

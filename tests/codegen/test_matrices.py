@@ -1,0 +1,197 @@
+"""MATRIX: kernels by subgroup matrices compute the same, played in NumPy, and are chosen where they may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from anneal.backend import cost_models
+from anneal.backend.webgpu.dawn import shapes_of
+from anneal.codegen import (
+    MatrixShape,
+    Opt,
+    Target,
+    apply_opts,
+    choose,
+    decode_opts,
+    encode_opts,
+    generate,
+    prepare,
+    run_passes,
+)
+from anneal.errors import CompilerError
+from anneal.schedule import graph, plan_for
+from anneal.tensor import Tensor
+from anneal.uop import Op, UOp, const
+from tests.codegen import kernels as K
+from tests.codegen.played import played
+
+SHAPE = MatrixShape("float16", "float32", 16, 16, 16)
+TARGET = Target(f16=True, subgroup=32, names_subgroups=True, workgroup_bytes=49152, matrices=(SHAPE,))
+PLAIN = Target(f16=True, subgroup=32, names_subgroups=True, workgroup_bytes=49152)
+
+
+def opts(first: int, *pieces: int) -> list[Opt]:
+    """Opts for the loops `first` and the next, and the reduce after them: subgroups, matrices of each, and depth."""
+    i, j, k = first, first + 1, first + 2
+    down, across, high, wide, deep = pieces
+    shape = [Opt("MATRIX", axis, 16) for axis in (i, j, k)]
+    split = [Opt("LOCAL", i, down), Opt("LOCAL", j, across), Opt("UPCAST", i, high), Opt("UPCAST", j, wide)]
+    return [*shape, *split, Opt("UNROLL", k, deep), Opt("TILE", k, 1)]
+
+
+def played_product(graph: UOp, inputs: dict[int, npt.NDArray[Any]], given: list[Opt]) -> npt.NDArray[Any]:
+    program = run_passes(graph, TARGET, given, until="linearise").program
+    assert program is not None
+    return played(program, inputs)[0]
+
+
+@pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (2, 2, 1, 2, 2), (1, 2, 2, 1, 1), (2, 1, 1, 1, 4)])
+@pytest.mark.parametrize("across", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("end", ["float32", "float16", "bias", "transposed"])
+@pytest.mark.parametrize("buffers", [0, 1, 2])
+def test_products(pieces: tuple[int, ...], across: tuple[bool, bool], end: str, buffers: int) -> None:
+    """Every layout of the factors, every split, results stored as matrices or by threads."""
+    rng = np.random.default_rng(3)
+    m, n, k = 64, 64, 64
+    a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
+    bias = rng.standard_normal(n).astype(np.float16)
+    given = {1: a.T if across[0] else a, 2: b.T if across[1] else b, 3: bias}
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    if end == "bias":
+        want = np.maximum(want + bias, 0)
+    prefetch = [Opt("PREFETCH", 2, buffers)] if buffers else []
+    got = played_product(K.half_product(m, n, k, end, *across), given, [*opts(0, *pieces), *prefetch]).reshape(m, n)
+    np.testing.assert_allclose(got.T if end == "transposed" else got, want, rtol=1e-3, atol=2e-2)
+    if end in ("float32", "transposed"):
+        np.testing.assert_allclose(got.T if end == "transposed" else got, want, rtol=1e-5, atol=1e-4)
+
+
+def test_batches_and_a_factor_that_is_computed() -> None:
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((3, 32, 48)).astype(np.float32), rng.standard_normal((3, 48, 32)).astype(np.float16)
+    z, i, j, r = K.loop(3, 0), K.loop(32, 1), K.loop(32, 2), K.over(48, 3)
+    left = K.load(K.param(1, a.size), z * (32 * 48) + i * 48 + r).alu(Op.EXP).cast(K.F16)
+    right = K.load(K.param(2, b.size, K.F16), z * (32 * 48) + r * 32 + j)
+    total = K.reduce(Op.ADD, right.cast(K.F32) * left.cast(K.F32), r)
+    graph = K.sink(K.store(K.param(0, 3 * 32 * 32), z * 1024 + i * 32 + j, total))
+    got = played_product(graph, {1: a, 2: b}, opts(1, 1, 2, 1, 1, 1)).reshape(3, 32, 32)
+    np.testing.assert_allclose(got, np.exp(a).astype(np.float16).astype(np.float64) @ b, rtol=1e-5, atol=1e-4)
+
+
+def test_the_heuristics_kernel_computes_the_same() -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((128, 64)).astype(np.float16), rng.standard_normal((64, 128)).astype(np.float16)
+    graph = K.half_product(128, 128, 64, "float16")
+    chosen = choose(prepare(graph, TARGET), TARGET)
+    assert any(o.kind == "MATRIX" for o in chosen)
+    got = played_product(graph, {1: a, 2: b}, list(chosen)).reshape(128, 128)
+    np.testing.assert_allclose(got, a.astype(np.float64) @ b, rtol=1e-3, atol=2e-2)
+
+
+# -- where they are chosen --------------------------------------------------------------------------------------------
+
+
+def kinds(graph: UOp, target: Target = TARGET) -> set[str]:
+    return {o.kind for o in choose(prepare(graph, target), target)}
+
+
+def test_they_are_chosen_where_a_tile_divides_and_results_are_float16() -> None:
+    assert "MATRIX" in kinds(K.half_product(256, 256, 64, "float16"))
+    assert "MATRIX" in kinds(K.half_product(256, 256, 64, "bias", True, True))
+    assert "MATRIX" not in kinds(K.half_product(256, 256, 64, "float32")), "whose sums are exact to float32"
+    assert "MATRIX" not in kinds(K.half_product(250, 256, 64, "float16"))
+    assert "MATRIX" not in kinds(K.half_product(256, 256, 63, "float16"))
+    assert "MATRIX" not in kinds(K.matmul(256, 256, 64))
+
+
+def test_without_matrices_every_kernel_is_what_it_was() -> None:
+    graph = K.half_product(256, 256, 64, "float16")
+    assert "MATRIX" not in kinds(graph, PLAIN)
+    assert generate(graph, PLAIN).source == generate(graph, TARGET, choose(prepare(graph, PLAIN), PLAIN)).source
+    float32 = K.matmul(256, 256, 64)
+    assert generate(float32, PLAIN).source == generate(float32, TARGET).source
+
+
+def test_programs_of_float16_get_them() -> None:
+    def found(*outs: Tensor) -> list[bool]:
+        plan, *_ = plan_for(graph([o.uop for o in outs]), cost_models.gpu())
+        return ["subgroupMatrixStore" in generate(call.kernel.sink, TARGET).source for call in plan.calls]
+
+    x, w, bias = (Tensor(np.ones(s, np.float16)) for s in ((256, 128), (384, 128), (384,)))
+    assert found(x @ w.T) == [True]
+    assert found((x @ w.T + bias).relu()) == [True]
+    assert found(x.float() @ w.T.float()) == [False]
+
+
+# -- what does not fit ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (opts(0, 1, 1, 1, 1, 1)[:-1], "with a TILE of 1"),
+        (opts(0, 1, 1, 1, 1, 1)[1:], "the axes of rows, of columns and of the reduce"),
+        ([*opts(0, 1, 1, 1, 1, 1), Opt("GROUP", 2, 2)], "GROUP.* does not go with it"),
+        ([*opts(0, 1, 1, 1, 1, 1), Opt("PREFETCH", 0, 1)], "no PREFETCH of axis 0 goes with it"),
+        ([*opts(0, 1, 1, 1, 1, 1), Opt("LOCAL", 0, 2)], "does not go with it"),
+        (opts(0, 4, 1, 3, 1, 1), "192 does not divide a range of 64"),
+        ([Opt("MATRIX", 0, 8), *opts(0, 1, 1, 1, 1, 1)[1:]], "no subgroup matrices of this shape"),
+        (opts(1, 1, 1, 1, 1, 1), "an axis that the kernel has not"),
+    ],
+)
+def test_opts_that_do_not_fit(given: list[Opt], why: str) -> None:
+    with pytest.raises(CompilerError, match=why):
+        generate(K.half_product(64, 64, 64, "float16"), TARGET, given)
+
+
+def test_kernels_that_are_no_product_of_float16() -> None:
+    given = opts(0, 1, 1, 1, 1, 1)
+    i, j, r = K.loop(64, 0), K.loop(64, 1), K.over(64, 2)
+    a, b = (K.load(K.param(s, 4096, K.F16), at) for s, at in ((1, i * 64 + r), (2, r * 64 + j)))
+    product = K.reduce(Op.ADD, a.cast(K.F32) * b.cast(K.F32), r)
+    at, out = i * 64 + j, K.param(0, 4096, K.F16)
+    crossed = K.load(out, j * 64 + i).cast(K.F32)  # read by others than the one that stores
+    for kernel in (
+        K.matmul(64, 64, 64),
+        K.sink(K.store(out, at, K.reduce(Op.MAX, a.cast(K.F32) * b.cast(K.F32), r))),
+        K.sink(K.store(out, at, product + crossed)),
+        K.sink(K.store(out, at, (i < j).where(product, const(K.F32, 0.0)))),
+    ):
+        with pytest.raises(CompilerError, match="no product of float16"):
+            apply_opts(kernel, given)
+    generate(K.sink(K.store(out, at, product + K.load(out, at).cast(K.F32))), TARGET, given)
+    with pytest.raises(CompilerError, match="no subgroup matrices"):
+        generate(K.half_product(64, 64, 64, "float16"), PLAIN, given)
+
+
+def test_kernels_in_parts_have_none() -> None:
+    """Parts share their bindings' types and their workgroup memory, which matrices have of their own kind."""
+    x, w = Tensor(np.ones((256, 128), np.float16)), Tensor(np.ones((128, 384), np.float16))
+    rows = Tensor(np.ones((2, 48), np.float32)).softmax(-1)
+    plan, *_ = plan_for(graph([(x @ w).uop, rows.uop]), cost_models.gpu())
+    for call in plan.calls:
+        source = generate(call.kernel.sink, TARGET).source
+        assert "(at >=" not in source or "subgroupMatrix" not in source
+
+
+def test_the_opts_are_written_down() -> None:
+    given = tuple(opts(0, 2, 2, 4, 4, 2))
+    assert decode_opts(encode_opts(given)) == given
+
+
+def test_an_adapters_configurations() -> None:
+    def config(a: str, b: str, least: int, most: int) -> dict[str, Any]:
+        sizes = {"m": 16, "n": 16, "k": 16}
+        return {
+            "component_type": a,
+            "result_component_type": b,
+            "min_subgroup_size": least,
+            "max_subgroup_size": most,
+        } | sizes
+
+    found = [config("f16", "f32", 32, 32), config("u8", "u32", 32, 32), config("f16", "f32", 32, 64)]
+    assert shapes_of(found) == (SHAPE,)
