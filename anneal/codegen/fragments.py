@@ -1,8 +1,8 @@
 """Subgroup matrices in the IR: values that depend on ranges of the kinds "row", "column" and "depth".
 
 As a value that depends on a vector range is a vector, so is one that depends on two of these a matrix, which the
-threads of a subgroup hold together: the left factor over (row, depth), the right one over (depth, column), their product
-over (row, column). Such a matrix is read and stored as a whole: the index of its LOAD or STORE is
+threads of a subgroup hold together: the left factor over (row, depth), the right one over (depth, column), their
+product over (row, column). Such a matrix is read and stored as a whole: the index of its LOAD or STORE is
 LANES(index of the first element, range, range, number of the thread in its subgroup), whose arg has the dtype and the
 steps between two elements along each range, of which one is 1.
 """

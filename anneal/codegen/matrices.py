@@ -1,4 +1,4 @@
-"""MATRIX: a sum of products of float16 numbers by subgroup matrices (`fragments.py`), which 32 threads multiply together.
+"""MATRIX: sums of products of float16 numbers by subgroup matrices (`fragments.py`), which 32 threads hold together.
 
 A kernel with the opts
 
@@ -11,7 +11,7 @@ A kernel with the opts
 becomes one in which a workgroup computes s*u*m rows and t*v*n columns. A factor's part lies in workgroup memory as it
 lies in its own memory, rows apart by 8 elements more than they are long, so that the rows of a matrix lie in unlike
 banks. Sums that are stored as they are go to memory matrix by matrix. What else is done with them is done by threads: a
-subgroup puts `m` rows of its sums into workgroup memory, and each thread takes vectors from there.
+subgroup puts one matrix after another into workgroup memory, and each thread takes vectors from there.
 """
 
 from __future__ import annotations

@@ -84,11 +84,11 @@ def test_batches_and_a_factor_that_is_computed() -> None:
 
 def test_the_heuristics_kernel_computes_the_same() -> None:
     rng = np.random.default_rng(5)
-    a, b = rng.standard_normal((128, 64)).astype(np.float16), rng.standard_normal((64, 128)).astype(np.float16)
-    graph = K.half_product(128, 128, 64, "float16")
-    chosen = choose(prepare(graph, TARGET), TARGET)
+    a, b = rng.standard_normal((256, 64)).astype(np.float16), rng.standard_normal((64, 192)).astype(np.float16)
+    kernel = K.half_product(256, 192, 64, "float16")
+    chosen = choose(prepare(kernel, TARGET), TARGET)
     assert any(o.kind == "MATRIX" for o in chosen)
-    got = played_product(graph, {1: a, 2: b}, list(chosen)).reshape(128, 128)
+    got = played_product(kernel, {1: a, 2: b}, list(chosen)).reshape(256, 192)
     np.testing.assert_allclose(got, a.astype(np.float64) @ b, rtol=1e-3, atol=2e-2)
 
 
@@ -103,15 +103,16 @@ def test_they_are_chosen_where_a_tile_divides_and_results_are_float16() -> None:
     assert "MATRIX" in kinds(K.half_product(256, 256, 64, "float16"))
     assert "MATRIX" in kinds(K.half_product(256, 256, 64, "bias", True, True))
     assert "MATRIX" not in kinds(K.half_product(256, 256, 64, "float32")), "whose sums are exact to float32"
+    assert "MATRIX" not in kinds(K.half_product(64, 64, 1024, "float16")), "too few workgroups"
     assert "MATRIX" not in kinds(K.half_product(250, 256, 64, "float16"))
     assert "MATRIX" not in kinds(K.half_product(256, 256, 63, "float16"))
     assert "MATRIX" not in kinds(K.matmul(256, 256, 64))
 
 
 def test_without_matrices_every_kernel_is_what_it_was() -> None:
-    graph = K.half_product(256, 256, 64, "float16")
-    assert "MATRIX" not in kinds(graph, PLAIN)
-    assert generate(graph, PLAIN).source == generate(graph, TARGET, choose(prepare(graph, PLAIN), PLAIN)).source
+    kernel = K.half_product(256, 256, 64, "float16")
+    assert "MATRIX" not in kinds(kernel, PLAIN)
+    assert generate(kernel, PLAIN).source == generate(kernel, TARGET, choose(prepare(kernel, PLAIN), PLAIN)).source
     float32 = K.matmul(256, 256, 64)
     assert generate(float32, PLAIN).source == generate(float32, TARGET).source
 
@@ -125,6 +126,9 @@ def test_programs_of_float16_get_them() -> None:
     assert found(x @ w.T) == [True]
     assert found((x @ w.T + bias).relu()) == [True]
     assert found(x.float() @ w.T.float()) == [False]
+    # a long sum in pieces: what they store is float32, their sum is rounded
+    long, other = Tensor(np.ones((2048, 256), np.float16)), Tensor(np.ones((2048, 128), np.float16))
+    assert found(long.T @ other) == [True, False]
 
 
 # -- what does not fit ------------------------------------------------------------------------------------------------
