@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anneal.codegen import Opt
 from anneal.uop import DType, Op, UOp, const, dtypes
 
 F32, I32, U32, BOOL, F16 = dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_, dtypes.float16
@@ -65,6 +66,14 @@ def half_product(m: int, n: int, k: int, end: str, a_across: bool = False, b_acr
         value = (value + load(param(3, n, F16), j).cast(F32)).alu(Op.MAX, const(F32, 0.0))
     out = param(0, m * n, F32 if end in ("float32", "transposed") else F16)
     return sink(store(out, j * m + i if end == "transposed" else i * n + j, value))
+
+
+def by_matrices(first: int, down: int, across: int, high: int, wide: int, deep: int) -> list[Opt]:
+    """Opts for the loops `first` and the next, and the reduce after them: subgroups, matrices of each, and depth."""
+    i, j, k = first, first + 1, first + 2
+    shape = [Opt("MATRIX", axis, 16) for axis in (i, j, k)]
+    split = [Opt("LOCAL", i, down), Opt("LOCAL", j, across), Opt("UPCAST", i, high), Opt("UPCAST", j, wide)]
+    return [*shape, *split, Opt("UNROLL", k, deep), Opt("TILE", k, 1)]
 
 
 def row_reduce(op: Op, rows: int, columns: int, dtype: DType = F32) -> UOp:

@@ -1,8 +1,8 @@
 """A linear program played in NumPy: all threads of a workgroup in step, matrices held by subgroups as arrays.
 
 Statements are carried out one after another as they stand, so that indices, layouts and the order around barriers are
-held to what they say. Workgroup memory begins as nan, and what one subgroup writes none other may touch before the next
-barrier, nor write what another has read.
+held to what they say. Workgroup memory begins as nan, and what one thread or subgroup writes no other may touch before
+the next barrier, nor write what another has read.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ class _Workgroup:
         if u.op is Op.SPECIAL:
             return self.lid if u.arg[0] == "lid" else np.array(self.number)
         if u.op is Op.LOAD:
-            memory, at, threads = self.place(s, u)
+            memory, at, holders = self.place(s, u)
             if memory.op is Op.SHARED:
-                self.note(memory, at, threads, self.writer, self.reader)
+                self.note(memory, at, holders, self.writer, self.reader)
             return self.memory[memory][at]
         args = [self.value(o) for o in s.src]
         if u.op is Op.CAST:
@@ -117,39 +117,37 @@ class _Workgroup:
         return _ALU[u.op](*args)
 
     def place(self, s: Stmt, u: UOp) -> tuple[UOp, Array, Array]:
-        """The memory of an access, its indices, and the threads (of a matrix: the first of each subgroup)."""
+        """The memory of an access, its indices, and by whom: numbers of threads, and above them those of subgroups."""
         memory, at, index = s.src[0], self.value(s.src[1]), u.src[1]
         assert isinstance(memory, UOp)
-        threads = self.lid
         if is_fragment(index):
             _, first, second, _ = index.src
             steps = index.arg[1]
             rows, columns = (np.arange(r.src[0].arg) * step for r, step in zip((first, second), steps, strict=True))
             held = np.broadcast_to(at, self.lid.shape).reshape(self.subgroups, SUBGROUP)
             assert (held == held[:, :1]).all(), "a subgroup's threads disagree about its matrix"
-            threads = self.lid[::SUBGROUP, None, None]
+            holders = len(self.lid) + np.arange(self.subgroups)[:, None, None]
             at = held[:, :1, None] + rows[None, :, None] + columns
         elif is_whole(index):
             at = np.broadcast_to(at, self.lid.shape)[:, None] * 4 + np.arange(4)
-            threads = self.lid[:, None]
+            holders = self.lid[:, None]
         else:
             at = np.broadcast_to(at, self.lid.shape + at.shape[1:]) if at.ndim < 2 else at
-            threads = self.lid.reshape(-1, *[1] * (at.ndim - 1))
+            holders = self.lid.reshape(-1, *[1] * (at.ndim - 1))
         assert at.min() >= 0
-        return memory, at, np.broadcast_to(threads, at.shape)
+        return memory, at, np.broadcast_to(holders, at.shape)
 
-    def note(self, memory: UOp, at: Array, threads: Array, others: dict[UOp, Array], mine: dict[UOp, Array]) -> None:
-        """Note an access since the last barrier, and that no other subgroup's stands against it."""
-        subgroup = threads // SUBGROUP
+    def note(self, memory: UOp, at: Array, holders: Array, others: dict[UOp, Array], mine: dict[UOp, Array]) -> None:
+        """Note an access since the last barrier, and that nobody else's stands against it."""
         found = others[memory][at]
-        assert ((found == -1) | (found == subgroup)).all(), "no barrier between two subgroups"
+        assert ((found == -1) | (found == holders)).all(), "no barrier between two accesses"
         known = mine[memory][at]
-        mine[memory][at] = np.where((known == -1) | (known == subgroup), subgroup, -2)
+        mine[memory][at] = np.where((known == -1) | (known == holders), holders, -2)
 
     def store(self, s: Stmt, u: UOp) -> None:
-        memory, at, threads = self.place(s, u)
+        memory, at, holders = self.place(s, u)
         if memory.op is Op.SHARED:
-            self.note(memory, at, threads, self.reader, self.writer)
+            self.note(memory, at, holders, self.reader, self.writer)
         assert len(s.src) == 3
         value = np.broadcast_to(self.value(s.src[2]), at.shape)
         assert len(np.unique(at)) == at.size, "two threads store one element"

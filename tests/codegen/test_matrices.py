@@ -34,15 +34,6 @@ TARGET = Target(f16=True, subgroup=32, names_subgroups=True, workgroup_bytes=491
 PLAIN = Target(f16=True, subgroup=32, names_subgroups=True, workgroup_bytes=49152)
 
 
-def opts(first: int, *pieces: int) -> list[Opt]:
-    """Opts for the loops `first` and the next, and the reduce after them: subgroups, matrices of each, and depth."""
-    i, j, k = first, first + 1, first + 2
-    down, across, high, wide, deep = pieces
-    shape = [Opt("MATRIX", axis, 16) for axis in (i, j, k)]
-    split = [Opt("LOCAL", i, down), Opt("LOCAL", j, across), Opt("UPCAST", i, high), Opt("UPCAST", j, wide)]
-    return [*shape, *split, Opt("UNROLL", k, deep), Opt("TILE", k, 1)]
-
-
 def played_product(graph: UOp, inputs: dict[int, npt.NDArray[Any]], given: list[Opt]) -> npt.NDArray[Any]:
     program = run_passes(graph, TARGET, given, until="linearise").program
     assert program is not None
@@ -64,7 +55,9 @@ def test_products(pieces: tuple[int, ...], across: tuple[bool, bool], end: str, 
     if end == "bias":
         want = np.maximum(want + bias, 0)
     prefetch = [Opt("PREFETCH", 2, buffers)] if buffers else []
-    got = played_product(K.half_product(m, n, k, end, *across), given, [*opts(0, *pieces), *prefetch]).reshape(m, n)
+    got = played_product(K.half_product(m, n, k, end, *across), given, [*K.by_matrices(0, *pieces), *prefetch]).reshape(
+        m, n
+    )
     np.testing.assert_allclose(got.T if end == "transposed" else got, want, rtol=1e-3, atol=2e-2)
     if end in ("float32", "transposed"):
         np.testing.assert_allclose(got.T if end == "transposed" else got, want, rtol=1e-5, atol=1e-4)
@@ -78,7 +71,7 @@ def test_batches_and_a_factor_that_is_computed() -> None:
     right = K.load(K.param(2, b.size, K.F16), z * (32 * 48) + r * 32 + j)
     total = K.reduce(Op.ADD, right.cast(K.F32) * left.cast(K.F32), r)
     graph = K.sink(K.store(K.param(0, 3 * 32 * 32), z * 1024 + i * 32 + j, total))
-    got = played_product(graph, {1: a, 2: b}, opts(1, 1, 2, 1, 1, 1)).reshape(3, 32, 32)
+    got = played_product(graph, {1: a, 2: b}, K.by_matrices(1, 1, 2, 1, 1, 1)).reshape(3, 32, 32)
     np.testing.assert_allclose(got, np.exp(a).astype(np.float16).astype(np.float64) @ b, rtol=1e-5, atol=1e-4)
 
 
@@ -137,14 +130,14 @@ def test_programs_of_float16_get_them() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (opts(0, 1, 1, 1, 1, 1)[:-1], "with a TILE of 1"),
-        (opts(0, 1, 1, 1, 1, 1)[1:], "the axes of rows, of columns and of the reduce"),
-        ([*opts(0, 1, 1, 1, 1, 1), Opt("GROUP", 2, 2)], "GROUP.* does not go with it"),
-        ([*opts(0, 1, 1, 1, 1, 1), Opt("PREFETCH", 0, 1)], "no PREFETCH of axis 0 goes with it"),
-        ([*opts(0, 1, 1, 1, 1, 1), Opt("LOCAL", 0, 2)], "does not go with it"),
-        (opts(0, 4, 1, 3, 1, 1), "192 does not divide a range of 64"),
-        ([Opt("MATRIX", 0, 8), *opts(0, 1, 1, 1, 1, 1)[1:]], "no subgroup matrices of this shape"),
-        (opts(1, 1, 1, 1, 1, 1), "an axis that the kernel has not"),
+        (K.by_matrices(0, 1, 1, 1, 1, 1)[:-1], "with a TILE of 1"),
+        (K.by_matrices(0, 1, 1, 1, 1, 1)[1:], "the axes of rows, of columns and of the reduce"),
+        ([*K.by_matrices(0, 1, 1, 1, 1, 1), Opt("GROUP", 2, 2)], "GROUP.* does not go with it"),
+        ([*K.by_matrices(0, 1, 1, 1, 1, 1), Opt("PREFETCH", 0, 1)], "no PREFETCH of axis 0 goes with it"),
+        ([*K.by_matrices(0, 1, 1, 1, 1, 1), Opt("LOCAL", 0, 2)], "does not go with it"),
+        (K.by_matrices(0, 4, 1, 3, 1, 1), "192 does not divide a range of 64"),
+        ([Opt("MATRIX", 0, 8), *K.by_matrices(0, 1, 1, 1, 1, 1)[1:]], "no subgroup matrices of this shape"),
+        (K.by_matrices(1, 1, 1, 1, 1, 1), "an axis that the kernel has not"),
     ],
 )
 def test_opts_that_do_not_fit(given: list[Opt], why: str) -> None:
@@ -153,7 +146,7 @@ def test_opts_that_do_not_fit(given: list[Opt], why: str) -> None:
 
 
 def test_kernels_that_are_no_product_of_float16() -> None:
-    given = opts(0, 1, 1, 1, 1, 1)
+    given = K.by_matrices(0, 1, 1, 1, 1, 1)
     i, j, r = K.loop(64, 0), K.loop(64, 1), K.over(64, 2)
     a, b = (K.load(K.param(s, 4096, K.F16), at) for s, at in ((1, i * 64 + r), (2, r * 64 + j)))
     product = K.reduce(Op.ADD, a.cast(K.F32) * b.cast(K.F32), r)
@@ -183,7 +176,7 @@ def test_kernels_in_parts_have_none() -> None:
 
 
 def test_the_opts_are_written_down() -> None:
-    given = tuple(opts(0, 2, 2, 4, 4, 2))
+    given = tuple(K.by_matrices(0, 2, 2, 4, 4, 2))
     assert decode_opts(encode_opts(given)) == given
 
 
