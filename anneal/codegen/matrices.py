@@ -29,7 +29,7 @@ from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, const, dtypes, toposort
 
-__all__ = ["check_matrices", "is_by_matrices", "multiply", "product_of"]
+__all__ = ["check_matrices", "is_by_matrices", "multiply", "product_of", "room"]
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _GAP = 8  # elements between two rows in workgroup memory
@@ -175,6 +175,12 @@ def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
         if min(s.matrix, s.matrices, s.subgroups) < 1 or extent(r) % s.block:
             raise _refused(f"{s.block} does not divide a range of {extent(r)}")
     return _Multiplication(sink, product, *splits.values()).kernel()
+
+
+def room(rows: int, columns: int, depth: int, high: int, wide: int) -> int:
+    """Bytes of workgroup memory that a block of such a size takes at most, with `high` by `wide` sums at a time."""
+    longest = [max(n * (depth + _GAP), depth * (n + _GAP)) for n in (rows, columns)]
+    return sum(longest) * _F16.itemsize + high * (wide + _LANES) * _F32.itemsize
 
 
 class _Multiplication:

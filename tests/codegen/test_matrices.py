@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,19 @@ def test_they_are_chosen_where_a_tile_divides_and_results_are_float16() -> None:
     assert "MATRIX" not in kinds(K.half_product(250, 256, 64, "float16"))
     assert "MATRIX" not in kinds(K.half_product(256, 256, 63, "float16"))
     assert "MATRIX" not in kinds(K.matmul(256, 256, 64))
+
+
+@pytest.mark.parametrize("across", [(False, False), (True, True)])
+def test_no_tile_is_chosen_that_workgroup_memory_has_no_room_for(across: tuple[bool, bool]) -> None:
+    tiles = set()
+    for bytes_ in range(8192, 49152 + 1, 2048):
+        target = replace(TARGET, workgroup_bytes=bytes_)
+        for m, n in ((4096, 4096), (1024, 1024), (384, 1152), (768, 3072), (960, 1920)):
+            kernel = K.half_product(m, n, 64, "float16", *across)
+            made = generate(kernel, target)
+            assert bytes_ >= 12288 or "subgroupMatrix" not in made.source
+            tiles.add(made.opts)
+    assert len(tiles) > 5
 
 
 def test_without_matrices_every_kernel_is_what_it_was() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from anneal.codegen.affine import form
 from anneal.codegen.fragments import SUBGROUP
 from anneal.codegen.heuristics.facts import Facts
-from anneal.codegen.matrices import product_of
+from anneal.codegen.matrices import product_of, room
 from anneal.codegen.opts import Opt
 from anneal.codegen.ranges import extent
 from anneal.codegen.target import MatrixShape, Target
@@ -28,7 +28,7 @@ _FEW = 12  # workgroups below which kernels of float32 arithmetic, of which more
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
+class _Split:
     """Subgroups of a workgroup along rows and columns, matrices of a subgroup, and matrices deep.
 
     `speeds`: those of 1, 2, ... workgroups on each multiprocessor, as many as there is room for, in TFLOP/s of all.
@@ -45,6 +45,16 @@ class _Tile:
         m, n = (16 * a * b for a, b in zip(self.subgroups, self.matrices, strict=True))
         return m, n, 16 * self.deep
 
+    @property
+    def threads(self) -> int:
+        return SUBGROUP * self.subgroups[0] * self.subgroups[1]
+
+    @property
+    def room(self) -> int:
+        """Bytes of workgroup memory, at most."""
+        m, n, _ = self.block
+        return room(m, n, 16 * self.deep, self.subgroups[0] * self.subgroups[1] * _SHAPE.m, _SHAPE.n)
+
     def groups(self, sizes: tuple[int, int, int], batch: int) -> int:
         """Workgroups."""
         m, n, _ = self.block
@@ -58,16 +68,16 @@ class _Tile:
 
 
 _TILES = (
-    _Tile((2, 2), (4, 4), 2, (181, 280)),
-    _Tile((2, 2), (4, 3), 2, (160, 245)),
-    _Tile((2, 2), (3, 4), 2, (160, 245)),
-    _Tile((2, 4), (2, 2), 2, (154, 202)),
-    _Tile((2, 2), (4, 2), 2, (141, 197)),
-    _Tile((2, 2), (2, 4), 4, (180,)),
-    _Tile((2, 2), (2, 3), 2, (114, 160, 195)),
-    _Tile((2, 4), (2, 1), 4, (123,)),
-    _Tile((2, 2), (2, 2), 4, (101, 168)),
-    _Tile((2, 2), (2, 2), 2, (84, 150, 170)),
+    _Split((2, 2), (4, 4), 2, (181, 280)),
+    _Split((2, 2), (4, 3), 2, (160, 245)),
+    _Split((2, 2), (3, 4), 2, (160, 245)),
+    _Split((2, 4), (2, 2), 2, (154, 202)),
+    _Split((2, 2), (4, 2), 2, (141, 197)),
+    _Split((2, 2), (2, 4), 4, (180,)),
+    _Split((2, 2), (2, 3), 2, (114, 160, 195)),
+    _Split((2, 4), (2, 1), 4, (123,)),
+    _Split((2, 2), (2, 2), 4, (101, 168)),
+    _Split((2, 2), (2, 2), 2, (84, 150, 170)),
 )
 
 
@@ -104,7 +114,8 @@ def _opts(facts: Facts, target: Target, i: UOp, j: UOp, k: UOp) -> tuple[Opt, ..
         for t in _TILES
         if not any(n % b for n, b in zip(sizes, t.block, strict=True))
         and t.groups(sizes, batch) >= _FEW
-        and SUBGROUP * t.subgroups[0] * t.subgroups[1] <= target.max_threads
+        and t.threads <= target.max_threads
+        and t.room <= target.workgroup_bytes
     ]
     if not fit:
         return None
