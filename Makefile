@@ -8,7 +8,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help train web web-build docs docs-build quick test deep check format clean
+.PHONY: help train web web-build docs docs-build pictures quick test deep check format clean
 # One thread of BLAS in each worker; and the many processes that tests start find compiled what the first one compiled.
 RUN := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
 
@@ -30,6 +30,9 @@ docs: $(VENV)/docs.stamp ## serve the site of the documents at http://127.0.0.1:
 
 docs-build: $(VENV)/docs.stamp ## write the site to build/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
+
+pictures: $(VENV)/test.stamp ## take the documents' pictures of the studio anew, into docs/studio; ARGS: the names of some
+	@$(BIN)/python -m tools.pictures $(ARGS)
 
 quick: $(VENV)/test.stamp ## run the tests that need no GPU and no process, in less than a minute; ARGS go to pytest
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -q --tier quick $(ARGS)

@@ -31,7 +31,7 @@ class autocast(ContextDecorator):
     Args:
         device_type: "cpu" or "webgpu"; another is not there: a warning, and the block is disabled, as torch's is.
         dtype: the narrower dtype. One that torch's cpu does not take is a warning, too.
-        enabled: whether ops are cast. cache_enabled: of no account.
+        enabled: whether ops are cast. cache_enabled: ignored.
 
     Raises DTypeError for an enabled one: a dtype by op is not there, so cast the model and its input, `.bfloat16()`,
     where an optimiser keeps a float32 copy of the parameters.
@@ -53,13 +53,13 @@ class autocast(ContextDecorator):
         if not enabled:
             return
         if device_type not in ("cpu", "webgpu", "auto"):
-            warnings.warn(f"autocast: no device {device_type!r} is here; it changes nothing", stacklevel=2)
+            warnings.warn(f"autocast: no device {device_type!r} is here; nothing changes", stacklevel=2)
         elif kind not in (dtypes.bfloat16, dtypes.float16):
-            warnings.warn(f"autocast: {kind.name} is no dtype to cast to; it changes nothing", stacklevel=2)
+            warnings.warn(f"autocast: {kind.name} is not a dtype to cast to; nothing changes", stacklevel=2)
         else:
             raise DTypeError(
-                f"autocast: casts to {kind.name} that follow a list of ops are not there: give enabled=False, or cast "
-                f"the model and its input, model.to({kind.name!r}), whose optimiser keeps a copy in float32"
+                f"autocast: casting single ops to {kind.name} is not supported: give enabled=False, or cast the model "
+                f"and its input, model.to({kind.name!r}); the optimiser then keeps a copy in float32"
             )
 
     def __enter__(self) -> autocast:
@@ -217,7 +217,7 @@ class GradScaler:
         self._interval = new_interval
 
     def is_enabled(self) -> bool:
-        """Whether it scales."""
+        """True if scaling is on."""
         return self._enabled
 
     def state_dict(self) -> dict[str, Any]:
@@ -237,7 +237,9 @@ class GradScaler:
         if not self._enabled:
             return
         if not state_dict:
-            raise SettingError("GradScaler.load_state_dict: it is empty: that scaler was not enabled")
+            raise SettingError(
+                "GradScaler.load_state_dict: the state is empty: it is from a scaler that was not enabled"
+            )
         self._scale, self._growth = float(state_dict["scale"]), state_dict["growth_factor"]
         self._backoff, self._interval = state_dict["backoff_factor"], state_dict["growth_interval"]
         self._good = state_dict["_growth_tracker"]

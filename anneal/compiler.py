@@ -21,11 +21,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def reset() -> None:
-    """Nothing: a jit function guards what it depends on, and `f.reset()` forgets the captures of one."""
+    """Does nothing: guards of a jit function see what has changed, and `f.reset()` drops the captures of one."""
 
 
 def is_compiling() -> bool:
-    """Whether a function of `jit` or `compile` is being captured.
+    """True while a function of `jit` or `compile` is being captured.
 
     >>> is_compiling()
     False
@@ -42,13 +42,13 @@ def is_exporting() -> bool:
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """The function itself, which runs as it stands where nothing is captured. Inside a function that `jit` captures it
-    is captured with it: call it outside, or leave jit away.
+    """The function itself, uncaptured. Inside a function that `jit` captures it is captured with it: call it outside,
+    or leave jit away.
 
     Args:
         fn: a function; None for a decorator.
-        recursive: of no account.
-        reason: of no account.
+        recursive: ignored.
+        reason: ignored.
 
     >>> disable(len)([1, 2])
     2
@@ -66,4 +66,4 @@ def allow_in_graph(fn: F) -> F:
 
 
 def cudagraph_mark_step_begin() -> None:
-    """Nothing: results of a replay have memory of their own."""
+    """Does nothing: results of a replay have memory of their own."""

@@ -3,23 +3,23 @@
     AnnealError
     ├── UserError            a mistake in the caller's program or command; message names the fix
     │   ├── ShapeError       (also ValueError, RuntimeError) sizes or axes that do not fit
-    │   │   ├── PositionError (also IndexError) an axis that is not there, or an index outside the axis that it counts
-    │   │   │   └── SubscriptError (also DTypeError) an index of a type or dtype that names no position
+    │   │   ├── PositionError (also IndexError) an axis that does not exist, or an index out of range
+    │   │   │   └── SubscriptError (also DTypeError) an index of a wrong type or dtype
     │   │   ├── ArgumentError (also DTypeError) an argument of the wrong Python type
-    │   │   └── ModeError    (also NotImplementedError) a way of padding or resizing that there is not
+    │   │   └── ModeError    (also NotImplementedError) a mode of padding or resizing that does not exist
     │   ├── DTypeError       (also TypeError, NotImplementedError) a dtype an op or device does not take
-    │   │   └── RangeError   (also OverflowError) an integer that its dtype does not hold
+    │   │   └── RangeError   (also OverflowError) an integer out of the range of its dtype
     │   ├── DeviceError      (also RuntimeError) unknown, missing, mixed or lost device
     │   │   └── OutOfMemoryError (also MemoryError) the device has no room for a tensor
     │   ├── GradientError    (also RuntimeError) a derivative that cannot be made
     │   ├── LinAlgError      (also RuntimeError) a matrix that has no inverse, no Cholesky factor, ...
     │   ├── TransformError   (also RuntimeError) a function or argument that a transform (vmap, ...) cannot take
-    │   ├── GroupError       (also RuntimeError) a participant of a group that did not come, or did something else
-    │   ├── JitError         (also RuntimeError) something in a jit function that would be frozen at its captured value
+    │   ├── GroupError       (also RuntimeError) a participant of a group that is missing, or differs
+    │   ├── JitError         (also RuntimeError) a value in a jit function that would be frozen when captured
     │   ├── DataError        (also ValueError) a missing, unwritable or corrupt file
-    │   │   └── OnnxError        a model file that is broken, or has what cannot be run; lists every fault found
+    │   │   └── OnnxError        a model file that is broken, or cannot be run; lists all faults
     │   ├── SettingError     (also ValueError) an environment variable or flag with a wrong value
-    │   └── MissingMethodError (also NotImplementedError) a class without a method that its user is to define
+    │   └── MissingMethodError (also NotImplementedError) a class without a method that its user must define
     └── CompilerError        our fault: carries the pass, the rule and the node
 
 An error is of the class that torch raises for the same mistake: RuntimeError for sizes and dtypes (torch's "not

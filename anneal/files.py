@@ -2,8 +2,8 @@
 here.
 
 A file is made beside its place under a name of its own, `.NAME.<8 hex>.unfinished`, brought to disk, and renamed into
-the place, so that whoever reads sees the old file or the new one. Its writer holds a lock on it, which the system lets
-go of when the process ends, however that ends; whoever writes into the same folder next removes the unlocked ones.
+the place, so that a reader sees the old file or the new one. Its writer holds a lock on it, which the system lets
+go of when the process ends, however that ends; the next writer in the same folder removes the unlocked ones.
 
 What is no regular file (a device, a pipe, a folder) is neither replaced nor read; a link is followed, and stays a link.
 All errors are OSErrors with a `strerror` that ends a sentence.
@@ -50,7 +50,7 @@ def replace(path: StrPath, write: Callable[[IO[bytes]], Any], *, cached: bool = 
     Args:
         path: the file.
         write: a function of an open file.
-        cached: it is one of many that can be made again, whose folder somebody else sweeps, and that is looked at for
+        cached: it is one of many that can be made again, whose folder is swept elsewhere, and that is looked at for
             damage when it is read: it is not waited for until it is on disk.
     """
     place, before = _place(path)

@@ -62,8 +62,12 @@ if TYPE_CHECKING:
     from anneal.tensor.autograd import set_grad_enabled as set_grad_enabled
     from anneal.torch_facts import *
     from anneal.torch_names import *  # type: ignore[assignment,has-type]  # torch's arguments, where others
+    from anneal.transforms import cond as cond
     from anneal.transforms import custom_jvp as custom_jvp
     from anneal.transforms import custom_vjp as custom_vjp
+    from anneal.transforms import fori_loop as fori_loop
+    from anneal.transforms import scan as scan
+    from anneal.transforms import while_loop as while_loop
 
     alpha_dropout, feature_alpha_dropout = _nn.functional.alpha_dropout, _nn.functional.feature_alpha_dropout
     celu_, rrelu, rrelu_, selu_ = (
@@ -115,7 +119,7 @@ else:  # a later line of the table counts before an earlier one
             "is_grad_enabled", "load", "native_group_norm", "native_layer_norm", "norm", "normal", "numel", "randint",
             "randint_like", "save", "scalar_tensor", "tensor",
         ),
-        "anneal.transforms": ("custom_jvp", "custom_vjp"),
+        "anneal.transforms": ("cond", "custom_jvp", "custom_vjp", "fori_loop", "scan", "while_loop"),
     }  # fmt: skip
     __getattr__ = opened_later(__name__, _FILES)
 
@@ -136,13 +140,13 @@ else:  # a later line of the table counts before an earlier one
             "ao dequantize per_channel_affine per_tensor_affine qint32 qint8 quantization quantize_per_channel "
             "quantize_per_tensor quint8"
         ),
-        "tensors show no memory of their own": (
+        "tensors do not expose their memory": (
             "ByteStorage FloatStorage LongStorage Storage TypedStorage UntypedStorage storage"
         ),
         "DataLoader's workers are threads, and Python has multiprocessing": "multiprocessing",
         "write linalg.NAME": "lstsq matrix_rank solve",
         "write linalg.eigh": "symeig",
-        "who reads a value waits for it": "Event Stream",
+        "reading a value waits for it": "Event Stream",
         "there is no hub: load a file by load, or onnx.load": "hub package",
         "write arange(start, end + step, step)": "range",
         "write from_numpy(numpy.frombuffer(...))": "from_file frombuffer",

@@ -1,5 +1,5 @@
-"""How far long work is. Who does it says so with `work` or `told`; it is shown inside a block of `shown`, which the
-command line opens, and nowhere else: calls of the library say nothing.
+"""Progress of long work. Code that does long work reports it with `work` or `told`; it is shown only inside a block of
+`shown`, which the command line opens: calls of the library print nothing.
 
 On a terminal it is one line with a bar, there after a second and gone when the work is done or others write; into a
 pipe it is a line every ten seconds. Both go to stderr.
@@ -30,7 +30,7 @@ _IN_256 = {"#00add8": 38, "#0080a0": 31}
 
 
 class Work:
-    """Work that goes on: what it is, and how much of `total` is done; None where nobody knows how much there is.
+    """Work that goes on: what it is, and how much of `total` is done; None if the amount is unknown.
 
     `unit` is "" for pieces, "B" for bytes, which are shown scaled. `note` is shown behind.
     """
@@ -43,17 +43,17 @@ class Work:
         self.done = self.started = 0
 
     def step(self, count: int = 1) -> None:
-        """So much more is done."""
+        """Count `count` more as done."""
         self.at(self.done + count)
 
     def at(self, done: int) -> None:
-        """So much is done. Time left is reckoned from the first call on: the first piece compiles."""
+        """Set the amount done. Time left is reckoned from the first call on, since the first piece compiles."""
         if not self.done:
             self.first, self.started = time.monotonic(), done
         self.done = done
 
     def resume(self, done: int) -> None:
-        """So much was there before, and took no time of this attempt; a note of the last one is gone."""
+        """Set the amount that was done before, in no time of this attempt; drops the last attempt's note."""
         self.done = self.started = done
         self.first, self.note = time.monotonic(), ""
 
@@ -103,7 +103,7 @@ class _Display(threading.Thread):
             self.write(f"\r{text}\x1b[K")
 
     def erase(self) -> None:
-        """Take the bar off the terminal; for whoever else wants to write on it."""
+        """Remove the bar from the terminal, so that others can write on it."""
         if self.drawn:
             self.drawn = False
             self.write("\r\x1b[K")
@@ -125,8 +125,8 @@ _display: _Display | None = None
 
 @contextmanager
 def shown(stream: TextIO | None = None) -> Iterator[None]:
-    """In the block, work is shown on `stream`, which is stderr if none is given; inside another such block, or without
-    a stderr, nothing changes.
+    """A block in which work is shown on `stream`, by default stderr; inside another such block, or without a stderr, it
+    changes nothing.
     """
     global _display
     stream = stream or sys.stderr
@@ -154,7 +154,7 @@ def silence(hidden: bool = True) -> None:
 
 
 def yields(text: str) -> None:
-    """Take the bar away before `text` is written to a terminal: called by whoever stands behind the streams."""
+    """Remove the bar before `text` is written to a terminal: called by the streams' wrapper."""
     display = _display
     if display is None or not display.terminal:
         return

@@ -1,5 +1,5 @@
-"""Every environment variable of anneal's own: read here, once, checked, and nowhere else. Those of other programs that
-it honours stand in docs/environment.md.
+"""The environment variables of anneal: read and checked once, here alone. Those of other programs that it honours stand
+in docs/environment.md.
 
     >>> from anneal import settings
     >>> settings.current().debug
@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One variable: its field in `Settings`, how its text is read, the right values, and what it does."""
+    """An environment variable: its field in `Settings`, the parser of its text, its valid values, and its meaning."""
 
     field: str
     values: str
@@ -100,13 +100,11 @@ def _switch(text: str) -> bool:
 
 
 TABLE: tuple[Setting, ...] = (
-    Setting(
-        "debug", "0 to 6", "how much to tell on stderr: each step adds one of " + ", ".join(DEBUG_LADDER[1:]), _level
-    ),
+    Setting("debug", "0 to 6", "how much is logged on stderr; each level adds: " + ", ".join(DEBUG_LADDER[1:]), _level),
     Setting(
         "device",
         ", ".join(DEVICES),
-        "where tensors live that name no device; auto is a GPU for the commands, cpu for programs",
+        "the default device of tensors; auto is a GPU for the commands, cpu for programs",
         _choice,
     ),
     Setting(
@@ -123,30 +121,26 @@ TABLE: tuple[Setting, ...] = (
     ),
     Setting("require_webgpu", "0, 1", "accept a software adapter, and fail rather than fall back to the CPU", _switch),
     Setting("trusted", "0, 1", "1: shaders without the driver's bounds checks; 0: with them", _switch),
-    Setting(
-        "cache", "0, 1", "1: keep what was compiled on disk for the next process; 0: neither read nor write", _switch
-    ),
+    Setting("cache", "0, 1", "1: keep compiled plans and kernels on disk; 0: neither read nor write them", _switch),
     Setting(
         "cache_dir",
         "a folder",
-        "where that and downloaded files are kept; unset: the user's cache folder for anneal",
+        "the folder of the cache and of downloads; unset: the user's cache folder for anneal",
         str,
     ),
-    Setting("offline", "0, 1", "1: no connection is opened, what is not on disk is an error; 0: download it", _switch),
+    Setting("offline", "0, 1", "1: never connect, a missing file is an error; 0: download it", _switch),
     Setting(
         "beam",
         "0 to 32",
-        "search for faster kernels on webgpu, keeping so many candidates at a time; 0: no search",
+        "the beam width of the search for faster kernels on webgpu; 0: no search",
         _width,
     ),
-    Setting(
-        "replay", "0, 1", "1: steps outside jit that were run before are recognised; 0: each is traced anew", _switch
-    ),
-    Setting("bundle", "0, 1", "1: `anneal train` keeps what it was and did in a folder of its own in runs/", _switch),
+    Setting("replay", "0, 1", "1: repeated steps outside jit are recognised; 0: each is traced again", _switch),
+    Setting("bundle", "0, 1", "1: `anneal train` saves its settings and results in a new folder in runs/", _switch),
     Setting(
         "traceback",
         "short, full",
-        "full: tracebacks of mistakes keep the library's own frames; short: without",
+        "full: tracebacks of your mistakes show the library's own frames; short: they do not",
         _frames,
     ),
 )
@@ -156,7 +150,7 @@ def _value(setting: Setting, text: str) -> object:
     try:
         return setting.parse(text.strip())
     except ValueError:
-        raise SettingError(f"{setting.variable}={text!r} is not a right value; use one of: {setting.values}") from None
+        raise SettingError(f"{setting.variable}={text!r} is not a valid value; use one of: {setting.values}") from None
 
 
 def read(environ: Mapping[str, str]) -> Settings:

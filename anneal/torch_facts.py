@@ -104,7 +104,7 @@ _BEFORE: list[str] = []  # the default devices outside the blocks
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Nothing: the compiler chooses for itself."""
+    """Does nothing: the compiler chooses for itself."""
 
 
 mps = xpu = cuda
@@ -155,7 +155,7 @@ def get_default_dtype() -> DType:
 
 
 def set_default_dtype(d: Any) -> None:
-    """Nothing for float32. DTypeError for another `d`: Python's floats become float32 here, so name dtypes."""
+    """Does nothing for float32. DTypeError for another `d`: Python's floats become float32 here, so name dtypes."""
     if as_dtype(d) is not dtypes.float32:
         raise DTypeError(f"set_default_dtype: Python's floats become float32; give dtype={as_dtype(d).name!r} where "
                          "tensors are made, or use .double()")  # fmt: skip
@@ -183,7 +183,7 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any) -> bool:
-    """Whether torch lets `out=` of the dtype `to` take a result of `from_`: not a float in an integer, nor either in a
+    """True if torch lets `out=` of the dtype `to` take a result of `from_`: not a float in an integer, nor either in a
     bool.
 
     >>> can_cast("int32", "float16"), can_cast("float32", "int64")

@@ -69,7 +69,7 @@ def tensor(
         dtype: the dtype by name or as a member of `dtypes`; None: int32, float32 or bool by the data, an array's own.
         device: the name of a device; None: the default one.
         requires_grad: whether `backward()` gives it a gradient.
-        pin_memory: of no account.
+        pin_memory: ignored.
 
     >>> tensor([1, 2], dtype="float32")
     Tensor([1., 2.], dtype=float32)
@@ -385,7 +385,7 @@ def norm(
 
 
 def is_grad_enabled() -> bool:
-    """Whether gradients are recorded here.
+    """True if gradients are recorded here.
 
     >>> is_grad_enabled()
     True
@@ -404,7 +404,7 @@ def save(
     _use_new_zipfile_serialization: bool = True,
 ) -> None:
     """Save `obj`, a tensor or a nest of dicts, lists and tuples of tensors, arrays, numbers and texts, to `path`, or to
-    an open file, as safetensors; `pickle_module` and `pickle_protocol` are of no account.
+    an open file, as safetensors; `pickle_module` and `pickle_protocol` are ignored.
 
     Other programs read its tensors by their places, as "model.weight". Raises DataError for anything else: nothing is
     pickled.
@@ -441,8 +441,7 @@ def _laid_out(obj: Any, path: tuple[str, ...], tensors: dict[str, Any]) -> Any:
         return {"value": obj.item()}
     raise DataError(
         f"save: {'.'.join(path) or 'the object'} is a {type(obj).__name__}; tensors, numbers, texts, dicts and lists "
-        "are "
-        "saved, so give a module's or an optimiser's state_dict()"
+        "are saved, so give a module's or an optimiser's state_dict()"
     )
 
 
@@ -456,7 +455,7 @@ def load(
     mmap: bool | None = None,
 ) -> Any:
     """The object that `save` wrote to `path`, or to an open file; of another safetensors file, its tensors by name.
-    Nothing is pickled, so `weights_only`, `pickle_module` and `mmap` are of no account.
+    Nothing is pickled, so `weights_only`, `pickle_module` and `mmap` are ignored.
 
     Tensors are on `device` (torch's `map_location`); no file says where they were, so a function or a dict for that
     puts them on the default one. Raises DataError for a file that is none of these: torch's own

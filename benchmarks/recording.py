@@ -1,11 +1,15 @@
 """Whether a recording tells the truth about time: scripts with and without one, beside processes that are busy.
 
-    python -m benchmarks.recording --rounds 20 --json
+    python -m benchmarks.recording                  all scripts; ends with the table
+    python -m benchmarks.recording --script vit     one of them
 
-Each script has a process of its own, in which it runs without a recording and with one in turn. `own` is its step by
-its own clock while it is recorded, in steps without; `sums` the sum of its kernels in its step, as the recording has
-them; `step` and `kernels` are those in a step without. Each is a median of rounds, with its quartiles. What is further
-than 15 % from 1 needs a reason, and those that the recording gives are listed.
+Each script has a process of its own. It is set up once; in each round a block of its steps runs without a recording,
+and one with, and the next round has them the other way round. A block takes about `--seconds`, and has 8 steps at
+least; of a script whose rounds take longer than `--limit` there are fewer. `own` is its step by its own clock while it
+is recorded, in steps without; `sums` the kernels of all plans in a step, as the recording has them for the steps in
+the middle; `parts` the same with the time between the kernels, which is measured by itself; `step` and `kernels` are
+the recording's in a step without. Each is a median of rounds, with its quartiles. Ratios further than 15 % from 1 need
+a reason, and those that the recording gives are listed.
 """
 
 from __future__ import annotations
@@ -13,13 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import runpy
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,23 +32,15 @@ from anneal.inspect import recording
 
 __all__ = ["SCRIPTS", "main", "measure", "page", "verdict"]
 
-STEPS, WARM, FAR, SLOWER = 40, 4, 0.15, 1.5
+SECONDS, LEAST, MOST = 0.3, 8, 200  # of a block of steps; and the number of its steps
+WARM = 12  # steps before each block: a recording listens to rules in its first ones
+LIMIT, FEWEST = 60.0, 3  # seconds for a script, after which no further round begins, if there were so many
+FAR, SLOWER = 0.15, 1.5
 
 _HEAD = """
-import statistics, time
 import anneal as an
 an.manual_seed(0)
 F = an.nn.functional
-"""
-_LOOP = """
-for _ in range({warm}):
-    step()
-times = []
-for _ in range({steps}):
-    begun = time.perf_counter()
-    step()
-    times.append(time.perf_counter() - begun)
-STEP = statistics.median(times)
 """
 _PERCEPTRON = """
 x, y = an.randn({rows}, 64).realize(), an.randn({rows}, 1).realize()
@@ -60,9 +56,12 @@ def update(x, y):
 _EXAMPLE = """
 from anneal.training import load_example
 example = load_example({name!r})
-training = example.make(steps=100, batch={batch}, seed=1, lr=example.LR)
+training = example.make(steps=10**6, batch={batch}, seed=1, lr=example.LR)
 step = lambda: training.step().item()
 """
+# Of 263 launches a step, which meet at a barrier each: beside busy processes each may cost a time slice, and a round
+# took minutes. Two blocks of half the width have the step of the other examples.
+_SMALL = ("training = ", "example.DEPTH, example.WIDTH = 2, 64\ntraining = ")
 SCRIPTS = {
     "perceptron, jit": _PERCEPTRON.format(rows=128) + "update = an.jit(update)\nstep = lambda: update(x, y).item()",
     "perceptron, 2048 rows": _PERCEPTRON.format(rows=2048)
@@ -111,41 +110,69 @@ step = lambda: ((x.exp() + 1).log() * x.tanh()).sum().item()
     "conv": _EXAMPLE.format(name="conv", batch=32),
     "nanogpt": _EXAMPLE.format(name="nanogpt", batch=4),
     "makemore-mlp": _EXAMPLE.format(name="makemore-mlp", batch=256),
-    "vit": _EXAMPLE.format(name="vit", batch=8),
+    "vit": _EXAMPLE.format(name="vit", batch=8).replace(*_SMALL),
 }
 
 
-def measure(name: str, rounds: int, steps: int = STEPS) -> list[dict[str, Any]]:
-    """The seconds of a step in each round: without a recording, and with one by the script and by the recording."""
-    text = _HEAD + SCRIPTS[name] + _LOOP.format(warm=WARM, steps=steps)
-    found = []
+def measure(name: str, rounds: int, seconds: float = SECONDS, limit: float = LIMIT) -> list[dict[str, Any]]:
+    """The seconds of a step in each round: without a recording, and with one by the script and by the recording.
+
+    Fewer rounds than asked for where they take longer than `limit`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "script.py"
-        script.write_text(text)
-        runpy.run_path(str(script))  # compiles
-        for _ in range(rounds):
-            plain = runpy.run_path(str(script))["STEP"]
-            with recording(later=True) as r:
-                own = runpy.run_path(str(script))["STEP"]
-            r.settle()
-            each = [p for p in r.plans if p.times and 2 * p.runs > steps]
-            main = max(each, key=lambda p: p.times["total"])  # type: ignore[index]
-            found.append(
-                {
-                    "plain": plain, "own": own, "step": main.times["step"]["median"],  # type: ignore[index]
-                    "kernels": sum(p.times["kernels"]["median"] for p in each),  # type: ignore[index]
-                    "python": main.times["python"]["median"],  # type: ignore[index]
-                    "reasons": [reason for p in each for reason in p.times["reasons"]],  # type: ignore[index]
-                }
-            )  # fmt: skip
+        script.write_text(_HEAD + SCRIPTS[name])
+        space: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(script.read_text(), str(script), "exec"), space)
+        step: Callable[[], Any] = space["step"]
+        steps = min(max(LEAST, int(seconds / _block(step, LEAST))), MOST)
+        found = []
+        begun = time.perf_counter()
+        for n in range(rounds):
+            first = _block(step, steps) if n % 2 == 0 else 0.0
+            recorded = _recorded(step, steps)
+            found.append({"plain": first or _block(step, steps), **recorded})
+            if n == 0:
+                took = time.perf_counter() - begun
+                print(f"{name}: rounds of twice {steps} steps, {took:.1f} s each", file=sys.stderr, flush=True)
+            if n + 1 >= FEWEST and time.perf_counter() - begun > limit:
+                break
     return found
+
+
+def _block(step: Callable[[], Any], steps: int) -> float:
+    """The median of the seconds of some steps, after others."""
+    for _ in range(WARM):
+        step()
+    times = []
+    for _ in range(steps):
+        begun = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
+def _recorded(step: Callable[[], Any], steps: int) -> dict[str, Any]:
+    """A block that is recorded, by its own clock and by the recording."""
+    with recording(later=True) as r:
+        own = _block(step, steps)
+    r.settle()
+    each = [p.times for p in r.plans if p.times and 2 * p.runs > steps]
+    main = max(each, key=lambda t: t["total"])
+    parts, between = sum(main["parts"].values()), main["parts"]["between kernels"]
+    return {
+        # of the steps in the middle: medians of kernels and of steps are of different steps
+        "own": own, "step": main["step"]["median"], "kernels": (parts - between) * main["step"]["median"],
+        "parts": parts, "between": between, "whole": 1.0,
+        "reasons": [reason for t in each for reason in t["reasons"]],
+    }  # fmt: skip
 
 
 def verdict(name: str, rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The ratios of a script, each with its quartiles, and the reasons that most rounds gave."""
     pairs = {
-        "own": ("own", "plain"), "sums": ("kernels", "step"), "step": ("step", "plain"), "kernels": ("kernels", "plain"),
-        "python": ("python", "step"),
+        "own": ("own", "plain"), "sums": ("kernels", "step"), "parts": ("parts", "whole"), "step": ("step", "plain"),
+        "kernels": ("kernels", "plain"), "between": ("between", "whole"),
     }  # fmt: skip
     ratios = {}
     for key, (a, b) in pairs.items():
@@ -156,6 +183,7 @@ def verdict(name: str, rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     agree = all(abs(ratios[k][0] - 1) <= FAR for k in ("sums", "step", "kernels"))
     return {
         "script": name, "ms": round(statistics.median([r["plain"] for r in rounds]) * 1e3, 3), **ratios, "agree": agree,
+        "whole": abs(ratios["parts"][0] - 1) <= FAR, "rounds": len(rounds),
         "reasons": [kind for kind, n in kinds.items() if 2 * n > len(rounds)],
     }  # fmt: skip
 
@@ -170,18 +198,22 @@ def _kind(reason: str) -> str:
 def page(found: Sequence[dict[str, Any]]) -> str:
     """The figures as a table of Markdown, and how many scripts stay within the bars."""
     lines = [
-        "| script | ms a step | own | sums | step | kernels | Python | reasons |",
-        "|---|---|---|---|---|---|---|---|",
+        "| script | rounds | ms a step | own | sums | between kernels | parts | step | kernels | reasons |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for f in found:
-        cells = [f"{f[k][0]:.2f} ({f[k][1]:.2f} to {f[k][2]:.2f})" for k in ("own", "sums", "step", "kernels")]
-        said = "; ".join(f["reasons"]) or "-"
-        lines.append(f"| {f['script']} | {f['ms']} | {' | '.join(cells)} | {f['python'][0]:.0%} | {said} |")
+        own, sums, parts, step, kernels = [
+            f"{f[k][0]:.2f} ({f[k][1]:.2f} to {f[k][2]:.2f})" for k in ("own", "sums", "parts", "step", "kernels")
+        ]
+        cells = [own, sums, f"{f['between'][0]:.0%}", parts, step, kernels, "; ".join(f["reasons"]) or "-"]
+        lines.append(f"| {f['script']} | {f['rounds']} | {f['ms']} | {' | '.join(cells)} |")
     slow = sum(f["own"][0] <= SLOWER for f in found)
     agree = sum(f["agree"] for f in found)
     told = sum(bool(f["agree"] or f["reasons"]) for f in found)
+    whole = sum(f["whole"] for f in found)
     lines.append(
-        f"\n{len(found)} scripts: {slow} at most {SLOWER} x as slow, {agree} agree within 15 %, {told} or say why"
+        f"\n{len(found)} scripts: {slow} at most {SLOWER} x as slow, {agree} agree within 15 %, {told} or say why; "
+        f"the parts of {whole} sum to the step within 15 %"
     )
     return "\n".join(lines)
 
@@ -203,21 +235,22 @@ def _busy(count: int) -> Iterator[None]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of a block of steps")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of a script's rounds, three at least")
     parser.add_argument("--busy", type=int, default=len(os.sched_getaffinity(0)), help="processes beside; one a core")
     parser.add_argument("--script", action="append", choices=SCRIPTS, help="only these")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
-        print(json.dumps(measure(options.child, options.rounds, options.steps)))
+        print(json.dumps(measure(options.child, options.rounds, options.seconds, options.limit)))
         return
     found = []
     with _busy(options.busy):
         for name in options.script or SCRIPTS:
             command = [sys.executable, "-m", "benchmarks.recording", "--child", name]
-            more = ["--rounds", str(options.rounds), "--steps", str(options.steps)]
-            out = subprocess.run([*command, *more], capture_output=True, text=True, check=True).stdout
+            more = ["--rounds", str(options.rounds), "--seconds", str(options.seconds), "--limit", str(options.limit)]
+            out = subprocess.run([*command, *more], stdout=subprocess.PIPE, text=True, check=True).stdout
             found.append(verdict(name, json.loads(out.splitlines()[-1])))
             print(page(found[-1:]).splitlines()[2], file=sys.stderr, flush=True)
     print(json.dumps(found) if options.json else page(found))

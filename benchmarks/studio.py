@@ -107,9 +107,10 @@ class Served:
             [sys.executable, "-P", "-c", CLI, "web", ":0", "--no-open"], cwd=where, env=env, stdout=subprocess.PIPE, text=True
         )  # fmt: skip
         assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().split()[-1].rstrip("/")
+        self.url = self.process.stdout.readline().split()[-1].partition("/?")[0]
         with urllib.request.urlopen(self.url + "/") as answer:
             answer.read()
+        self.token = (where / "runs" / ".studio" / "token").read_text()
         self.first, self.begun = time.perf_counter() - begun, begun
         self.cpu = _cpu(self.process.pid)
 
@@ -118,9 +119,9 @@ class Served:
         self.process.wait(20)
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        token = json.load(urllib.request.urlopen(self.url + "/api/session"))["token"]
         data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(self.url + path, data, {"x-anneal-token": token})) as answer:
+        headers = {"x-anneal-token": self.token}
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers)) as answer:
             return json.load(answer)
 
 
@@ -143,13 +144,15 @@ def _cpu(pid: int) -> float:
 
 
 @contextmanager
-def page(browser: Any, url: str, there: str) -> Iterator[tuple[Any, float]]:
-    """A new page at an address, and the seconds until `there` could be seen in it."""
+def page(browser: Any, studio: Served, path: str, there: str) -> Iterator[tuple[Any, float]]:
+    """A new page at a path, and the seconds until `there` could be seen in it."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
+    name = f"anneal_token_{studio.url.rpartition(':')[2]}"
+    context.add_cookies([{"name": name, "value": studio.token, "url": studio.url}])
     context.set_default_timeout(120_000)
     found = context.new_page()
     begun = time.perf_counter()
-    found.goto(url)
+    found.goto(studio.url + path)
     found.wait_for_selector(there)
     try:
         yield found, time.perf_counter() - begun
@@ -165,7 +168,7 @@ def starts(browser: Any, runs: int, where: Path, cache: Path) -> dict[str, list[
         with served(where, cache) as studio:
             found["first response"].append(studio.first)
             found["first response, processor"].append(studio.cpu)
-            with page(browser, studio.url + "/", ".models .links a") as (p, seconds):
+            with page(browser, studio, "/", ".models .links a") as (p, seconds):
                 found["first view"].append(seconds)
                 entries = "[...performance.getEntriesByType('resource'), ...performance.getEntriesByType('navigation')]"
                 found["sent for the first view"].append(
@@ -184,15 +187,15 @@ def graphs(browser: Any, runs: int, where: Path, cache: Path) -> dict[str, list[
         with (
             tempfile.TemporaryDirectory() as empty,
             served(where, Path(empty)) as studio,
-            page(browser, studio.url + GRAPH, "svg g.box") as (_, seconds),
+            page(browser, studio, GRAPH, "svg g.box") as (_, seconds),
         ):
             put("graph, nothing known", seconds)
-    with served(where, cache) as studio, page(browser, studio.url + GRAPH, "svg g.box"):
+    with served(where, cache) as studio, page(browser, studio, GRAPH, "svg g.box"):
         pass
     for _ in range(runs):
         with served(where, cache) as studio:
             for name in ("graph, plan known, new server", "graph, seen before"):
-                with page(browser, studio.url + GRAPH, "svg g.box") as (p, seconds):
+                with page(browser, studio, GRAPH, "svg g.box") as (p, seconds):
                     put(name, seconds)
                     put("boxes", p.locator("svg g.box").count())
                     if name.endswith("before"):
@@ -232,7 +235,7 @@ def training(browser: Any, where: Path, cache: Path, model: str, steps: int, rou
                 return _terminal(where, cache, model, steps)
             if kind == "no page":
                 return _through(studio, model, steps)
-            with page(browser, studio.url + f"/t/{model}", "form") as (p, _):
+            with page(browser, studio, f"/t/{model}", "form") as (p, _):
                 return _through(studio, model, steps, p, lags)
 
         run("terminal")  # plans
@@ -345,7 +348,7 @@ def told(driver: Any, chromium: str, where: Path, cache: Path, seconds: float = 
     with FileLock(place / "lock"), (place / "events.jsonl").open("a") as events, served(where, cache) as studio:
         before = _descendants(os.getpid())
         browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
-        with page(browser, f"{studio.url}/t/makemore-mlp?job={place.name}", "[data-steps]") as (p, _):
+        with page(browser, studio, f"/t/makemore-mlp?job={place.name}", "[data-steps]") as (p, _):
             p.wait_for_timeout(2000)
             ours = _descendants(os.getpid()) - before
             begun, cpu = time.perf_counter(), [sum(map(_cpu, ours)), _cpu(studio.process.pid)]

@@ -5,7 +5,7 @@
 
 Nine layers (David Page, 2018): convolutions with batch norm, pools that halve the image while the channels double, and
 two residual blocks, whose two convolutions add to what enters. Trained with momentum, a learning rate that rises and
-falls, and pictures that are shifted and flipped. Where CIFAR-10 cannot be had the run says so and learns shapes that
+falls, and pictures that are shifted and flipped. Where CIFAR-10 is not available the run says so and learns shapes that
 are made here.
 """
 

@@ -24,9 +24,7 @@ import pytest
 from anneal import cache, settings
 from anneal.backend import get_device
 from anneal.errors import DeviceError
-from anneal.runtime.context import here
 from anneal.tensor import set_default_device
-from anneal.uop import SYMBOLIC
 from tests import quick
 from tests.tiers import QUICK, TIERS, runs
 
@@ -118,10 +116,3 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
             yield name
         finally:
             set_default_device(None)
-
-
-@pytest.fixture
-def own_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other tests made of the process (Variables, calls of the host) has ops run as they stand; not here."""
-    monkeypatch.setattr(SYMBOLIC, "seen", False)
-    monkeypatch.setattr(here.context.tensors, "host_calls", False)

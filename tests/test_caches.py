@@ -25,9 +25,9 @@ from anneal import settings
 from anneal.backend import get_device
 from anneal.backend.cpu import CpuDevice
 from anneal.backend.pool import BufferPool
-from anneal.runtime import here, late, numbering
+from anneal.runtime import late, numbering
 from anneal.schedule import clear_cache
-from anneal.uop import SYMBOLIC, Recent, Weighed, arena, provenance, toposort
+from anneal.uop import Recent, Weighed, arena, provenance, toposort
 from tests.test_state import CACHE, PACKAGE, STATE
 
 HALVES = "most"  # a `Recent`, which keeps twice as many, or a `Weighed`
@@ -148,10 +148,7 @@ def further(n: int, folder: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What other tests made of the process (Variables, calls of the host) has ops run as they stand."""
-    monkeypatch.setattr(SYMBOLIC, "seen", False)
-    monkeypatch.setattr(here.context.tensors, "host_calls", False)
+def with_empty_caches() -> Iterator[None]:
     clear_cache()
     with settings.override(device="cpu", cache=False):
         yield

@@ -55,7 +55,7 @@ def training() -> Training:
 CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "module": (lambda: Net()(weight()), r"Net defines no forward\(\): define"),
     "list": (lambda: nn.ModuleList([Net()])(1), "called one by one"),
-    "optimizer": (lambda: Step([weight()], {"lr": 0.1}).step(), r"Step says no new values: define step\(\)"),
+    "optimizer": (lambda: Step([weight()], {"lr": 0.1}).step(), r"Step computes no update: define step\(\)"),
     "schedule": (lambda: Rate(optim.SGD([weight()], lr=0.1)), r"Rate defines no get_lr\(\): define"),
     "function": (lambda: Op.apply(weight()), r"forward\(ctx, \*args\), a static method: define"),
     "pull": (lambda: Op.backward(None, weight()), "no backward, a static method: define"),

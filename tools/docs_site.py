@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 import json
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +35,10 @@ OUTSIDE = {
 }
 # What a search finds first: pages that teach, before the reference, before pages about the house itself.
 BOOSTS = {
-    "guides/": 8, "howto/": 8, "first-hour": 8, "coming-from": 8, "faq": 6, "limitations": 4, "gallery": 3,
-    "notebooks/": 2, "reference/": 1, "internals/": 0.5, "changelog": 0.3, "reading": 0.3, "decisions/": 0.2,
+    "guides/": 8, "howto/": 8, "first-hour": 8, "coming-from": 8, "faq": 6, "limitations": 8, "gallery": 3,
+    "notebooks/": 2, "reference/anneal/": 2, "reference/": 1, "internals/": 0.5, "changelog": 0.3, "reading": 0.3, "decisions/": 0.2,
 }  # fmt: skip
-LINK = re.compile(r"(\]\()(?!https?://|#|mailto:)([^)\s#]+)(#[^)\s]*)?(\))")
+LINK = re.compile(r"(\]\()(?!https?://|#|mailto:|data:)([^)\s#]+)(#[^)\s]*)?(\))")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -79,13 +82,29 @@ def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files:
     """Links that are right in the repository become right on the site; what is not on the site is in the repository."""
     uri = page.file.src_uri
     page.meta.setdefault("search", {"boost": next((b for begins, b in BOOSTS.items() if uri.startswith(begins)), 1)})
-    origin = next((name for name, place in OUTSIDE.items() if place == uri), f"docs/{uri}")
+    origin = _origin(uri)
+    page.edit_url = f"{config.extra['repository']}/edit/main/{origin}"
     blocks = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     for n in range(0, len(blocks), 2):
         blocks[n] = LINK.sub(
             lambda found: f"{found[1]}{_moved(found[2], origin, uri, config)}{found[3] or ''}{found[4]}", blocks[n]
         )
     return "".join(blocks)
+
+
+def _origin(uri: str) -> str:
+    """The file of the repository that a page is made of."""
+    if uri.startswith("notebooks/"):
+        return f"docs/{uri.removesuffix('.md')}.ipynb"
+    if uri.startswith("reference/"):
+        return Path(sys.modules[_modules()[uri]].__file__ or "").relative_to(ROOT).as_posix()
+    return next((name for name, place in OUTSIDE.items() if place == uri), f"docs/{uri}")
+
+
+@functools.cache
+def _modules() -> dict[str, str]:
+    """The module that each page of the reference documents."""
+    return {page.uri: page.module for page in pages()} | {"reference/tensor-class.md": "anneal.tensor._tensor"}
 
 
 def _moved(target: str, origin: str, uri: str, config: MkDocsConfig) -> str:
@@ -185,7 +204,7 @@ def _runtime(home: str) -> Any:
 
 
 def notebook(path: Path) -> str:
-    """A notebook as Markdown: its text, its code, and the text and pictures that it printed."""
+    """A notebook as Markdown: its text, its code, and the text and pictures that it shows."""
     out = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
@@ -195,9 +214,16 @@ def notebook(path: Path) -> str:
         out.append(f"```python\n{source}\n```")
         for printed in cell["outputs"]:
             data = printed.get("data", {})
-            if "image/png" in data:
-                out.append(f"![what the cell shows](data:image/png;base64,{''.join(data['image/png']).strip()})")
+            if "image/svg+xml" in data:
+                out.append(_drawn("".join(data["image/svg+xml"])))
             else:
                 text = "".join(printed.get("text") or data.get("text/plain", ""))
                 out.append(f"```text\n{text.rstrip()}\n```")
     return "\n\n".join(out)
+
+
+def _drawn(svg: str) -> str:
+    """A picture, whose title is what is read out in its place."""
+    title = re.search("<title>(.*?)</title>", svg)
+    assert title, "a picture without a title"
+    return f"![{title[1]}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"

@@ -98,6 +98,10 @@ class Page:
     entries: list[Entry] = field(default_factory=list)
     elsewhere: list[tuple[str, Entry]] = field(default_factory=list)
     values: list[tuple[str, str]] = field(default_factory=list)
+    module: str = ""  # where most of it is defined, if that is not the room itself
+
+    def __post_init__(self) -> None:
+        self.module = self.module or self.room
 
 
 def pages() -> list[Page]:
@@ -126,7 +130,8 @@ def _pages_of(module: ModuleType, folder: str, heading: str, documented: dict[st
             continue
         home = f"{value.__module__}.{value.__qualname__}"
         file = value.__module__.rpartition(".")[2].strip("_").removeprefix("f_")
-        page = families.setdefault(value.__module__, Page(f"reference/{folder}/{file}.md", file, module.__name__))
+        uri = f"reference/{folder}/{file}.md"
+        page = families.setdefault(value.__module__, Page(uri, file, module.__name__, module=value.__module__))
         if not stands(value):
             page.values.append((name, (inspect.getdoc(value) or "").partition("\n")[0].replace("`", "")))
             continue

@@ -87,7 +87,8 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 
 def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """One value everywhere, in its own dtype (int32, int64 if it needs that, float32, bool) unless one is given.
+    """An array filled with one value, in the value's own dtype (int32, int64 if it needs that, float32, bool) unless
+    one is given.
 
     >>> full((2,), 3.0)
     Tensor([3., 3.], dtype=float32)
@@ -98,7 +99,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None =
 
 
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """One value in the shape, the dtype and on the device of x, unless others are given."""
+    """An array filled with one value, in the shape, the dtype and on the device of x, unless others are given."""
     return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
 
 
@@ -113,7 +114,7 @@ def ones(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
 
 
 def empty(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Values that nobody promises."""
+    """An array of unspecified values."""
     return zeros(shape, dtype=dtype, device=device)
 
 
@@ -128,7 +129,7 @@ def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> 
 
 
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Values that nobody promises, as `zeros_like`."""
+    """An array of unspecified values, as `zeros_like`."""
     return full_like(x, 0, dtype=dtype, device=device)
 
 

@@ -121,7 +121,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether promotion leads from one dtype to the other; it does not lead from one kind to another.
+    """True if promotion leads from one dtype to the other, which it does only within one kind.
 
     >>> from anneal.tensor import dtypes
     >>> can_cast(dtypes.int8, dtypes.int16), can_cast(dtypes.int32, dtypes.float64)
@@ -134,7 +134,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is another, of a kind that the standard names, or one of several such.
+    """True if a dtype is another one, of a kind that the standard names, or one of several such.
 
     Raises DTypeError for an unknown kind.
 

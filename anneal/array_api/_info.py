@@ -1,4 +1,4 @@
-"""What the namespace says of itself."""
+"""The namespace's description of itself."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
-    """Whether each element of x1 is one of those of x2."""
+    """A test of each element of x1 for being among those of x2, as bool."""
     x = x1 if isinstance(x1, Tensor) else x2._lift("isin", x1)
     found = x.isin(x2)
     return ~found if invert else found

@@ -87,12 +87,12 @@ def min(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 
 def all(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Whether every element along axes differs from 0."""
+    """A test that every element along axes differs from 0, as bool."""
     return x.all(axis, keepdims)
 
 
 def any(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Whether some element along axes differs from 0."""
+    """A test that some element along axes differs from 0, as bool."""
     return x.any(axis, keepdims)
 
 
@@ -148,7 +148,7 @@ def cumulative_prod(
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
-    """Each element less the one before, n times; of what `prepend` and `append` make longer.
+    """The difference of each element and the one before, n times, after `prepend` and `append` are joined.
 
     >>> diff(Tensor([1, 4, 9]))
     Tensor([3, 5], dtype=int32)

@@ -1,4 +1,4 @@
-"""What has as many elements as values say: computed at once, by NumPy, outside jit."""
+"""Functions whose result's size depends on values: NumPy computes them at once, outside jit."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
 
 @standards
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """Every product of an element of one vector and one of the other."""
+    """The product of every element of one vector and every element of the other."""
     return linalg.outer(x1, x2)
 
 

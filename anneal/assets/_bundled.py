@@ -13,7 +13,7 @@ __all__ = ["BUNDLED", "BundledFile", "load"]
 
 @dataclass(frozen=True, slots=True)
 class BundledFile:
-    """One bundled file: where it stands, what it must hash to, and what it is."""
+    """A bundled file: its place, its hash, and its contents in words."""
 
     file: str
     sha256: str

@@ -1,4 +1,4 @@
-"""One file over HTTP, in as many attempts as it takes, each going on where the last one stopped.
+"""Download of one file over HTTP, in as many attempts as it takes; each resumes where the last one stopped.
 
 What decides is the pinned hash, taken of the whole file on disk at the end. So what a server says on the way (lengths,
 ranges, ETags) may save time, but whatever it gets wrong cannot put a wrong file in place.
@@ -83,8 +83,8 @@ def download(asset: Asset, path: Path) -> os.stat_result:
             if failures >= ATTEMPTS:
                 raise DataError(
                     f"{asset.name} cannot be downloaded ({why}; {failures} attempts, {_size(part):,} of "
-                    f"{asset.bytes:,} "
-                    f"bytes are there); check the network and run the command again to go on, or {by_hand(asset, path)}"
+                    f"{asset.bytes:,} bytes are there); check the network and run the command again to go on, or "
+                    f"{by_hand(asset, path)}"
                 )
             wait = min(LONGEST_WAIT, max(wait, BACK_OFF * 2 ** (failures - 1) * random.uniform(0.5, 1.0)))
             going.note = f"{why}; again in {wait:.0f} s"
@@ -95,7 +95,7 @@ def download(asset: Asset, path: Path) -> os.stat_result:
 
 
 def _attempt(asset: Asset, path: Path, part: Path, going: progress.Work) -> os.stat_result:
-    """One response, then the hash; the facts of a part that has the pinned one."""
+    """Read one response, then check the hash; the facts of a part that has the pinned one."""
     start = _size(part)
     if start < asset.bytes:
         start = _receive(asset, path, part, start, going)
@@ -201,7 +201,7 @@ def _innermost(error: Exception) -> Exception:
 
 
 def _offline(error: Exception) -> bool:
-    """A host's name that nobody knows, or no way to it."""
+    """An unknown host name, or no route to the host."""
     from urllib3.exceptions import NameResolutionError
 
     inner = _innermost(error)

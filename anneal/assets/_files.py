@@ -6,7 +6,7 @@
                         model.safetensors.lock         held by the process that downloads or hashes
                         model.safetensors.rejected     another file, which was found in its place
 
-A file that somebody puts in place by hand counts like a downloaded one.
+A file that is put in place by hand counts like a downloaded one.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _facts(asset: Asset, facts: os.stat_result) -> bytes:
 
 
 def _stamped(asset: Asset, path: Path) -> bool:
-    """Whether the file is as it was when it had the pinned hash."""
+    """True if the file is unchanged since its hash was checked against the pinned one."""
     try:
         wanted = _facts(asset, path.stat())
         with files.opened(f"{path}.verified") as f:
@@ -135,7 +135,7 @@ def _stamp(asset: Asset, path: Path, examined: os.stat_result) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """One process at a time; the system lets go of it when the process ends. OSError where no lock can be made."""
+    """A lock that one process holds at a time; the system frees it when the process ends. OSError if there is none."""
     from filelock import FileLock, Timeout
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def _lock(path: Path) -> Iterator[None]:
         try:
             lock.acquire(timeout=1)
         except Timeout:
-            print(f"anneal: waiting for another process that has {path} in hand", file=sys.stderr)
+            print(f"anneal: waiting for another process that is working on {path}", file=sys.stderr)
             lock.acquire()
     except NotImplementedError as error:  # a file system without locks
         raise OSError(str(error)) from None

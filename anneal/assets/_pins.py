@@ -10,7 +10,7 @@ __all__ = ["ASSETS", "Asset", "by_hand"]
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file to download: where it comes from, and what it must be to the last bit.
+    """A file to download: its source, and its exact contents by size and hash.
 
     `name` is also its path below the folder of assets: `gpt2/vocab.json`.
     """
@@ -23,7 +23,7 @@ class Asset:
 
 
 def by_hand(asset: Asset, path: Path) -> str:
-    """Advice for whoever has no download, as the end of a sentence."""
+    """Advice if there is no download, as the end of a sentence."""
     return f"put the file at {path} yourself: {asset.bytes:,} bytes, SHA-256 {asset.sha256}, from {asset.url}"
 
 

@@ -1,4 +1,4 @@
-"""torch's older names beside gradients."""
+"""torch's older names of gradient functions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
 
 class set_detect_anomaly:
-    """torch's search for the first nan of a backward pass, a call or a block; here it warns that nothing is searched.
+    """torch's search for the first nan of a backward pass, as a call or a block; here it only warns.
 
     Args:
-        mode: whether it is wanted. check_nan: of no account.
+        mode: whether it is wanted. check_nan: ignored.
 
     >>> with set_detect_anomaly(False):
     ...     total = 2.0
@@ -20,22 +20,22 @@ class set_detect_anomaly:
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         if mode:
             warnings.warn(
-                "detect_anomaly: nothing is searched here; `anneal check script.py` names the op of the first nan",
+                "detect_anomaly: has no effect; `anneal check script.py` names the op of the first nan",
                 stacklevel=2,
             )
 
     def __enter__(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def __exit__(self, *error: object) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class detect_anomaly(set_detect_anomaly):
     """`set_detect_anomaly(True)` as a block.
 
     Args:
-        check_nan: of no account.
+        check_nan: ignored.
     """
 
     def __init__(self, check_nan: bool = True) -> None:

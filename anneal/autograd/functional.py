@@ -109,5 +109,5 @@ def hvp(
 def vhp(
     func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """As `hvp`: the Hessian is symmetric."""
+    """The product of a vector and the Hessian: `hvp`, since the Hessian is symmetric."""
     return hvp(func, inputs, v, create_graph, strict)

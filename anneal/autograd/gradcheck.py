@@ -23,7 +23,7 @@ def gradcheck(
     rtol: float = 1e-3,
     raise_exception: bool = True,
 ) -> bool:
-    """Whether the gradients of `func(*inputs)` equal its central differences, for each input that requires a gradient.
+    """True if the gradients of `func(*inputs)` equal its central differences, for each input that requires a gradient.
 
     Differences of 1e-6 need inputs in float64 (`x.double().requires_grad_()`), which the cpu device has. Raises
     GradientError that names the input and the largest difference, or without `raise_exception` gives False.
@@ -75,7 +75,7 @@ def _results(func: Callable[..., Any], given: Sequence[Any]) -> list[Tensor]:
 
 
 def _fault(func: Callable[..., Any], given: list[Any], m: int, n: int, eps: float, atol: float, rtol: float) -> str:
-    """What is wrong with the derivative of result `m` by input `n`, if anything is."""
+    """The error in the derivative of result `m` by input `n`, in words; "" if there is none."""
     x = given[n]
     values = x.numpy()
 

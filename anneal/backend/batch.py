@@ -16,7 +16,7 @@ Buffer = TypeVar("Buffer")
 
 
 class Program(ABC):
-    """One compiled kernel. `name` is stable from run to run; `source` is what was generated, as text."""
+    """A compiled kernel. `name` is stable from run to run; `source` is the generated text."""
 
     name: str
     source: str
@@ -63,7 +63,7 @@ class Batch(ABC, Generic[Buffer]):
         raise DeviceError(f"{type(self).__name__} has no variables")
 
     def can_swap(self, buffer: Buffer) -> bool:
-        """Whether `run_and_swap` may replace `buffer`."""
+        """True if `run_and_swap` may replace `buffer`."""
         return False
 
     def run_and_swap(self, pairs: Callable[[], Sequence[tuple[Buffer, Buffer]]]) -> None:

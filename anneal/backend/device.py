@@ -49,12 +49,12 @@ class Limits:
 
 
 class Idle(Protocol):
-    """Memory that is kept though nobody may use it: a round of the same loop may come."""
+    """Memory that is kept though it may be unused: a round of the same loop may come."""
 
     nbytes: int  # 0 once it holds none
 
     def let_go(self) -> bool:
-        """Give the memory back where nobody uses it; whether that was so."""
+        """Free the memory if it is unused; True if it was freed."""
         ...
 
     def forget(self) -> None:
@@ -157,7 +157,7 @@ class Device(ABC, Generic[Buffer]):
                 out.append(self.alloc(size, dtype))
 
     def keep_idle(self, memory: Idle) -> None:
-        """Have memory let go when there is much of it and the pool has none; of very much the first that came go."""
+        """Keep memory for a later round, and free some if there is too much of it, oldest first."""
         with self.lock:
             self._idle.append(weakref.ref(memory))
             self._idle_bytes += memory.nbytes
@@ -170,14 +170,14 @@ class Device(ABC, Generic[Buffer]):
                     m.forget()
 
     def _look_at_idle(self) -> list[Idle]:
-        """What is kept for later rounds and holds memory still, the first that came first."""
+        """The memory that is kept for later rounds, oldest first."""
         found = [m for r in self._idle if (m := r()) is not None and m.nbytes]
         self._idle = [weakref.ref(m) for m in found]
         self._idle_bytes, self._idle_looked = sum([m.nbytes for m in found]), len(found)
         return found
 
     def end_idle(self) -> bool:
-        """Have memory let go that was kept for a later round; whether there was any."""
+        """Free the memory that was kept for later rounds; True if there was any."""
         ended = [m.let_go() for m in self._look_at_idle()]
         self._look_at_idle()
         return any(ended)
@@ -192,7 +192,7 @@ class Device(ABC, Generic[Buffer]):
         self._kind(size, dtype)
 
     def _create_after_all(self, size: int, dtype: DType, nbytes: int) -> Buffer:
-        """Drop all that nobody uses, wait until the device has let go of it, and try again."""
+        """Drop all unused memory, wait until the device has freed it, and try again."""
         arena().sweep()
         gc.collect()
         self.empty_cache()
@@ -203,7 +203,7 @@ class Device(ABC, Generic[Buffer]):
             shape = f"{size} {dtype.name}"
             raise OutOfMemoryError(
                 f"device {self.name!r} has no room for {nbytes:,} bytes ({shape}): delete tensors, take smaller "
-                f"batches, or compute under no_grad() what needs no gradient\n{self.report().text(most=8)}"
+                f"batches, or use no_grad() where no gradient is needed\n{self.report().text(most=8)}"
             ) from None
 
     def free(self, buffer: Buffer) -> None:
@@ -241,7 +241,7 @@ class Device(ABC, Generic[Buffer]):
                     self.pool.give(kind, nbytes, buffer, self._in_use // 4, _OF_PEAK * self._peak)
 
     def memory(self) -> MemoryUse:
-        """The bytes in use, those kept for later use, and the most that were in use."""
+        """The bytes in use, the bytes kept for later use, and the peak of use."""
         from anneal.backend.memory import MemoryUse
 
         with self.lock:
@@ -267,7 +267,7 @@ class Device(ABC, Generic[Buffer]):
             self._peak = self._in_use
 
     def empty_cache(self) -> None:
-        """Give back the memory that nobody uses, and scratch memory that can be made again."""
+        """Give back unused memory, and scratch memory that can be made again."""
         with self.lock:
             if self._changing.locked():
                 return

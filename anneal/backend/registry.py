@@ -88,7 +88,7 @@ def planned_cost_model(name: str) -> CostModel:
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a name is that of a GPU in other frameworks."""
+    """True if a name is that of a GPU in other frameworks."""
     return isinstance(name, str) and name.partition(":")[0] in ("cuda", "mps", "xpu", "hip", "gpu")
 
 
@@ -96,8 +96,8 @@ def _known(name: str) -> _Known:
     known = _KNOWN.get(name)
     if known is None and is_foreign(name):
         raise DeviceError(
-            f"there is no device {name!r} here: GPUs of all makers are reached by WebGPU, so write 'webgpu' for it "
-            "(or 'auto', which is the GPU if there is one and else the cpu)"
+            f"there is no device {name!r} here: GPUs of every vendor are reached through WebGPU, so write 'webgpu' "
+            "(or 'auto': the GPU if there is one, else the cpu)"
         )
     if known is None:
         raise DeviceError(f"unknown device {name!r}; choose one of {', '.join(device_names())}")
@@ -129,8 +129,8 @@ def get_device(name: str = "auto") -> AnyDevice:
             return get_device(_auto_name())
         if name in _LEFT_BEHIND:
             raise DeviceError(
-                f"device {name!r} was opened before this process was forked from another, and does not work here; "
-                'open it in the new process alone, or start that with multiprocessing.get_context("spawn")'
+                f"device {name!r} was opened before this process was forked, and does not work in it; open it in the "
+                'new process alone, or start that with multiprocessing.get_context("spawn")'
             )
         with progress.work(f"opening {name}"):
             device = OPEN[name] = _known(name).open()
@@ -146,9 +146,9 @@ def memory_report(device: str) -> MemoryReport:
 
 
 def empty_cache() -> None:
-    """Give memory that nobody uses back to the system, on every open device.
+    """Give unused memory back to the system, on every open device.
 
-    Values that are kept to be used again go too, and nodes that nobody uses. Plans, programs and remembered calls stay:
+    Values that are kept to be used again go too, and unused nodes. Plans, programs and remembered calls stay:
     a loop that calls this would make them anew each time. Each of those caches has a bound.
     """
     arena().sweep()

@@ -32,7 +32,7 @@ class Storage:
         "host",
         "leaf",
         "line",
-        "origin",
+        "made_by",
         "owner",
         "place",
         "reused",
@@ -44,13 +44,25 @@ class Storage:
         self.buffer: OpaqueBuffer | None = None
         self.host = host
         self.reused = False
-        # The graph these values were computed from, kept only where a gradient has to go on through it.
-        self.origin: UOp | None = None
+        # The graph these values were computed from, or what makes it, where a gradient has to go on through it.
+        self.made_by: UOp | Callable[[], UOp] | None = None
         self.owner: weakref.ref[Any] | None = None  # the tensor that shows this memory
         self.leaf: weakref.ref[Any] | None = None  # the leaf that shows it, where one does
         self.place: tuple[Any, ...] | None = None  # how graphs without memory last named it (`runtime/numbering.py`)
         self.derivative: Any = None  # of memory that stands for a call: what knows the call's derivative
         self.line: tuple[Any, int] | None = None  # the user's code and line that computes it, where not the node's own
+
+    @property
+    def origin(self) -> UOp | None:
+        """The graph that these values were computed from, kept only where a gradient has to go on through it."""
+        found = self.made_by
+        if callable(found):
+            found = self.made_by = found()
+        return found
+
+    @origin.setter
+    def origin(self, u: UOp | None) -> None:
+        self.made_by = u
 
     def ensure(self) -> OpaqueBuffer:
         """The device buffer: allocated on first use, with `host` uploaded if there is one."""

@@ -29,7 +29,7 @@ def math_sdp_enabled() -> bool:
 
 
 def enable_flash_sdp(enabled: bool) -> None:
-    """Nothing: the compiler chooses how attention is computed, `enabled` or not."""
+    """Does nothing: the compiler chooses how attention is computed, `enabled` or not."""
 
 
 enable_math_sdp = enable_mem_efficient_sdp = enable_cudnn_sdp = enable_flash_sdp

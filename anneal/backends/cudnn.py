@@ -18,7 +18,7 @@ def is_available() -> bool:
 
 
 def version() -> None:
-    """None: there is none."""
+    """Gives None: there is no cuDNN."""
 
 
 def flags(*settings: Any, **named: Any) -> nullcontext[None]:

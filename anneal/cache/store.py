@@ -40,7 +40,7 @@ _told: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file of the cache. `state` is current, old (another version of anneal made it) or damaged."""
+    """A file of the cache. `state` is current, old (made by another version of anneal) or damaged."""
 
     kind: str
     path: Path
@@ -51,7 +51,7 @@ class Entry:
 
 
 def enabled() -> bool:
-    """Whether anything is read or kept."""
+    """True if entries are read and written."""
     return settings.current().cache and folder() is not None
 
 
@@ -111,7 +111,7 @@ def load(kind: str, key: bytes | None, decode: Callable[[Any], Any] = lambda val
 
 
 def _is_own(facts: os.stat_result) -> bool:
-    """Whether nobody but this user (or root) can have written the file; where users have no numbers, yes."""
+    """True if only this user (or root) can have written the file; always, on systems without user ids."""
     if not hasattr(os, "geteuid"):
         return True
     return facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & stat.S_IWOTH

@@ -26,7 +26,7 @@ def code_version() -> bytes | None:
 
 
 def unchanged() -> bool:
-    """Whether the source files are still older than this process."""
+    """True if the source files are still older than this process."""
     try:
         return all(changed <= _IMPORTED for room in _ROOMS for _, changed in _sources(str(_PACKAGE / room)))
     except OSError:

@@ -79,7 +79,7 @@ def _on_interrupt(pressed: list[int]) -> Callable[[], None]:
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Whether an import goes on and there are no tensors yet, so that nothing is lost by an exit on the spot.
+    """True while an import goes on and there are no tensors yet, so that nothing is lost by an exit on the spot.
 
     Modules in C that are interrupted while they import others print what was raised, traceback and all.
     """

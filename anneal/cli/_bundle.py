@@ -143,8 +143,10 @@ class Bundle(JsonLines):
         self._status = "stopped" if stopped else "done"
         self._facts |= {"steps_done": progress.count, "final_loss": progress.final_loss}
         if picture is not None:
+            from anneal.training import png
+
             with self._writing():
-                (self._place / "picture.png").write_bytes(picture.path.read_bytes())
+                (self._place / "picture.png").write_bytes(png(picture.pixels))
         super().done(progress, sample, picture, stopped)
 
     # -- the rest of it

@@ -115,6 +115,7 @@ def record(report: Report) -> dict[str, Any]:
     found = {
         "ok": report.ok,
         "reason": report.reason,
+        "text": str(report),
         **asdict(report),
         "elements": report.elements,
         "compared": report.compared,

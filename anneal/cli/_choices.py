@@ -26,7 +26,7 @@ def choose_device(device: str | None, adapter: str | None) -> dict[str, object]:
 
 
 def may_download(example: object, flag: bool) -> bool:
-    """Whether what an example learns from may be downloaded: if a flag says so, or the person at the terminal does."""
+    """True if an example's data may be downloaded: a flag says so, or the person at the terminal does."""
     name = getattr(example, "DOWNLOADS", None)
     if flag or name is None or settings.current().offline:
         return flag
@@ -74,7 +74,7 @@ def unwritable(path: Path, error: OSError) -> DataError:
     """The error for a file that cannot be written, with what to do."""
     advice = "choose another file"
     if os.path.isdir(path):
-        advice = f"name a file, such as {path / 'model.safetensors'}"
+        advice = f"name a file in it: {path / 'NAME'}"
     elif isinstance(error, FileNotFoundError) and not os.path.exists(path.parent):
         return DataError(
             f"{path} cannot be written: {path.parent} does not exist; make it first: mkdir -p {path.parent}"

@@ -149,8 +149,7 @@ class Dashboard(PlainLines):
             try:
                 width, height = self._size
                 lines = frame(self._start, self._progress, min(width, _WIDEST), min(height, _TALLEST), self._said[-1:])
-                text = _painted(lines, width)
-                self._write("\x1b[?2026h\x1b[H" + "\x1b[K\r\n".join(text) + "\x1b[K\x1b[J\x1b[?2026l")
+                self._write(_drawing(_painted(lines, width), *self._size))
             except BaseException as error:
                 self._failed = error  # the thread that trains raises it
 
@@ -186,6 +185,17 @@ def _size() -> tuple[int, int]:
     except (OSError, ValueError):
         return progress.columns(sys.stdout), 24
     return found.columns or 80, found.lines or 24
+
+
+def _drawing(lines: Sequence[str], width: int, height: int) -> str:
+    """A frame over whatever stands on the screen.
+
+    What is left of a wider frame is erased where there is room beside or below this one, and nowhere else: behind a
+    line of the terminal's width the cursor stays on its last column, and to erase from there takes the border away.
+    """
+    beside = "\x1b[K" if width > _WIDEST else ""
+    below = "\r\n\x1b[J" if len(lines) < height else ""
+    return "\x1b[?2026h\x1b[H" + f"{beside}\r\n".join(lines) + beside + below + "\x1b[?2026l"
 
 
 def _painted(lines: list[Text], width: int) -> list[str]:
@@ -232,8 +242,9 @@ def _boxed(lines: list[Text], title: str, width: int, fancy: bool) -> list[Text]
     from rich.text import Text
 
     left, flat, right, side, low_left, low_right = "\u256d\u2500\u256e\u2502\u2570\u256f" if fancy else "+-+|++"
-    head = f" {title} " if len(title) < width - 6 else ""
-    out = [Text.assemble((left + flat, "dim"), (head, "bold"), (flat * (width - 3 - len(head)) + right, "dim"))]
+    name = Text(f" {title} ", "bold")
+    head = name if name.cell_len < width - 4 else Text()
+    out = [Text.assemble((left + flat, "dim"), head, (flat * (width - 3 - head.cell_len) + right, "dim"))]
     for line in lines:
         if line.cell_len > width - 4 and not fancy:
             line.truncate(width - 7, overflow="crop")
@@ -249,10 +260,11 @@ def _rows(parts: Sequence[str | Text], width: int) -> list[Text]:
 
     lines: list[Text] = []
     for part in parts:
-        if lines and lines[-1].cell_len + 3 + len(part) <= width:
-            lines[-1] += Text("   ") + part
+        text = Text() + part
+        if lines and lines[-1].cell_len + 3 + text.cell_len <= width:
+            lines[-1] += Text("   ") + text
         else:
-            lines.append(Text() + part)
+            lines.append(text)
     return lines
 
 
@@ -279,7 +291,7 @@ def _figures(start: Start, made: Progress, width: int) -> list[Text]:
 
 
 def _kernels(made: Progress, width: int, fancy: bool, height: int) -> list[Text]:
-    """How many kernels a step has, by phase, and the slowest of them."""
+    """The number of kernels of a step, by phase, and the slowest of them."""
     from rich.text import Text
 
     if not made.kernels:
@@ -298,7 +310,7 @@ def _kernels(made: Progress, width: int, fancy: bool, height: int) -> list[Text]
 
 
 def _measured(made: Progress) -> str:
-    """What the times of kernels are: of how many steps, and their sum beside the step."""
+    """The source of the kernels' times: the number of steps, and their sum beside the step."""
     from anneal.runtime import said
 
     sums, step, python = [made.measured.get(name) for name in ("kernels", "step", "python")]
@@ -310,7 +322,7 @@ def _measured(made: Progress) -> str:
 
 
 def _bar(start: Start, made: Progress, width: int, fancy: bool) -> Text:
-    """How far it is to the last step."""
+    """The bar of the steps, with the time left."""
     from rich.text import Text
 
     recent = statistics.median(made.times[-25:]) if made.times else 0.0

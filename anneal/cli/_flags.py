@@ -64,45 +64,49 @@ def readable(context: typer.Context, value: Any) -> Any:
     return value
 
 
-Quiet = Annotated[
-    bool, typer.Option("--quiet", callback=_hush, help="Say nothing but results and errors: no progress.")
+Quiet = Annotated[bool, typer.Option("--quiet", callback=_hush, help="Print only results and errors, no progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+NoOpen = Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")]
+DeviceFlag = Annotated[
+    Device | None, typer.Option("--device", help="Device to run on; default: ANNEAL_DEVICE, else auto.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
-NoOpen = Annotated[bool, typer.Option("--no-open", help="Open no browser.")]
-DeviceFlag = Annotated[Device | None, typer.Option("--device", help="Where to run; default: ANNEAL_DEVICE, else auto.")]
 AdapterFlag = Annotated[
-    str | None, typer.Option("--adapter", metavar="NAME", help="The WebGPU adapter whose name contains NAME.")
+    str | None, typer.Option("--adapter", metavar="NAME", help="WebGPU adapter whose name contains NAME.")
 ]
 PlannedFlag = Annotated[
     Device | None,
-    typer.Option("--device", help="Whose fusion decisions to show; auto is webgpu, and none is opened."),
+    typer.Option("--device", help="Device to plan for; auto: webgpu. No device is opened."),
 ]
 Model = Annotated[
     str,
-    typer.Argument(
-        metavar="MODEL", help="A model of examples/; `anneal train --help` lists them.", autocompletion=models
-    ),
+    typer.Argument(metavar="MODEL", help="Example model; `anneal train --help` lists them.", autocompletion=models),
 ]
 Traceable = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A model of examples/ (`anneal train --help`), or an ONNX file.",
+        help="Example model (`anneal train --help`) or ONNX file.",
         autocompletion=traceable,
         callback=readable,
     ),
 ]
 # The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
 MOST, MOST_AT_ONCE, LAST_SEED = 10**9, 1 << 20, 2**63 - 1
-Batch = Annotated[int | None, typer.Option("--batch", metavar="N", min=1, max=MOST_AT_ONCE, help="Examples per step.")]
+Batch = Annotated[
+    int | None,
+    typer.Option("--batch", metavar="N", min=1, max=MOST_AT_ONCE, help="Batch size; default: the example's."),
+]
 
 Record = Annotated[
     Path | None,
-    typer.Option("--record", metavar="FILE.zip", help="Keep the plans that make the tokens, for the studio."),
+    typer.Option("--record", metavar="FILE.zip", help="Save a recording of the generation for the studio."),
 ]
 
 Download = Annotated[
-    bool, typer.Option("--download", help="Fetch CIFAR-10 (170 MB) if it is not here, without asking; else shapes do.")
+    bool,
+    typer.Option(
+        "--download", help="Download CIFAR-10 (170 MB) without asking; without it, generated shapes are used."
+    ),
 ]
 
 Inputs = Annotated[
@@ -110,10 +114,10 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         metavar="NAME=FILE.npy",
-        help="Values of an input, or NAME=random; random if not given.",
+        help="Values of an input; NAME=random or no value: random.",
         callback=readable,
     ),
 ]
 Sizes = Annotated[
-    list[str] | None, typer.Option("--size", metavar="NAME=N", help="A symbolic size of random inputs; 1 if not given.")
+    list[str] | None, typer.Option("--size", metavar="NAME=N", help="Value of a symbolic size; default: 1.")
 ]

@@ -162,7 +162,7 @@ def _fetched(names: tuple[str, ...]) -> Path:
 
 
 def _known(tokenizer: Any, model: Any, folder: Path) -> int:
-    """How many rows of the model's table are tokens of the vocabulary; a table may be longer, for tiles' sake."""
+    """The rows of the model's table that are tokens of the vocabulary; a table may be longer, for tiles' sake."""
     last = max(tokenizer.vocabulary.tokens)
     if last >= model.config.vocab_size:
         raise DataError(

@@ -220,7 +220,7 @@ def _print_table(shown: Sequence[tuple[int, KernelCall]]) -> None:
 
 def _print(number: int, total: int, kernel: KernelCall) -> None:
     data(f"// ==== kernel {number}/{total} {kernel.name} ({kernel.phase}) " + "=" * 40)
-    data(f"// {kernel.label}  [{_shown(kernel.lines)}]")
+    data(f"// {kernel.label}" + (f"  [{_shown(kernel.lines)}]" if kernel.lines else ""))
     data(f"// fused: {' + '.join(kernel.fused)}")
     for b in kernel.reads:
         _print_buffer("reads", b, f"boundary: from kernel {b.kernel}" if b.kernel is not None else "given")

@@ -201,7 +201,7 @@ def be_quiet() -> None:
 
 
 def is_quiet() -> bool:
-    """Whether --quiet was given."""
+    """True if --quiet was given."""
     return _quiet
 
 
@@ -385,7 +385,7 @@ class Flow:
 
 
 def fits(text: str) -> bool:
-    """Whether stdout's encoding can print this text."""
+    """True if stdout's encoding can print this text."""
     return _printable(text, sys.stdout.encoding) == text
 
 

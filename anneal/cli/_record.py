@@ -93,7 +93,10 @@ def _tell(task: Task, state: Recording) -> None:
     if any(p.times for p in state.plans):
         data("times: medians in ms, of the program's own runs; a step is from one run to the next")
     for plan in sorted(state.plans, key=lambda p: -p.runs)[:_REASONS]:
-        for reason in (plan.times or {}).get("reasons", ()):
+        times = plan.times or {}
+        if parts := times.get("parts"):
+            data(f"plan {plan.number}: of a step " + ", ".join([f"{name} {x:.0%}" for name, x in parts.items()]))
+        for reason in times.get("reasons", ()):
             data(f"plan {plan.number}: {reason}")
     if state.left_out:
         message(f"{state.left_out} runs of further plans were not kept; --plans keeps more")

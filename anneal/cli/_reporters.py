@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from anneal.cli._output import data, harmless, json_line, message, show
 
-__all__ = ["JsonLines", "Picture", "PlainLines", "Progress", "Reporter", "Slow", "Start", "header"]
+__all__ = ["JsonLines", "Picture", "PlainLines", "Progress", "Reporter", "Slow", "Start", "header", "picture_kept"]
 
 
 LAST = 50  # steps whose mean is the final loss
@@ -55,6 +55,7 @@ class Progress:
     losses: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     kernels: int = 0
+    kernels_unwatched: int | None = None  # of a step that keeps no norm of its gradients, if this one does
     uops_forward: int = 0
     uops_backward: int = 0
     before: int = 0  # steps that earlier processes did
@@ -89,10 +90,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture that a model has drawn: a PNG file, and its pixels, uint8 (h, w, 3)."""
+    """A picture that a model has drawn: the PNG file that was asked for, if any, and its pixels, uint8 (h, w, 3)."""
 
-    path: Path
+    path: Path | None
     pixels: Any
+
+
+def picture_kept(path: Path | None) -> str:
+    """The place where a picture was written, or how to ask for it."""
+    return f"picture {path}" if path is not None else "picture shown only; --picture FILE.png keeps it"
 
 
 class Reporter(Protocol):
@@ -154,7 +160,12 @@ class JsonLines:
         )  # fmt: skip
 
     def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
-        self.line(event="sample", step=progress.count, sample=sample, picture=str(picture.path) if picture else None)
+        self.line(
+            event="sample",
+            step=progress.count,
+            sample=sample,
+            picture=str(picture.path) if picture and picture.path else None,
+        )
 
     def ended(self, progress: Progress) -> None:
         """Nothing to say."""
@@ -163,8 +174,9 @@ class JsonLines:
         self.line(
             event="done", steps=progress.count, final_loss=progress.final_loss, final_loss_steps=progress.final_steps,
             median_ms=round(progress.median_ms, 3), compile_s=round(progress.compile_s, 3), kernels=progress.kernels,
-            uops_forward=progress.uops_forward, uops_backward=progress.uops_backward, sample=sample,
-            picture=str(picture.path) if picture else None, stopped=stopped,
+            kernels_unwatched=progress.kernels_unwatched, uops_forward=progress.uops_forward,
+            uops_backward=progress.uops_backward, sample=sample,
+            picture=str(picture.path) if picture and picture.path else None, stopped=stopped,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from anneal.cli._choices import check_writable, choose_device, may_download, wri
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import load_module
 from anneal.cli._output import Flow, data, harmless, json_report, message, readable, show
+from anneal.cli._reporters import picture_kept
 from anneal.errors import UserError
 
 __all__ = ["Story", "llama2c", "resnet9"]
@@ -98,17 +99,18 @@ def resnet9(
     weights: Path | None,
     count: int,
     seed: int,
-    picture: Path,
+    picture: Path | None,
     *,
     device: str | None,
     adapter: str | None,
     download: bool,
     as_json: bool,
 ) -> None:
-    """Name test pictures, print what came out, and show the first of them."""
+    """Classify test pictures, print what came out, and show the first; write them to `picture`, if that is given."""
     from anneal.training import downloads, png
 
-    check_writable(picture)
+    if picture is not None:
+        check_writable(picture)
     with settings.override(**choose_device(device, adapter)):
         from anneal.backend import get_device
 
@@ -119,10 +121,11 @@ def resnet9(
         opened = get_device(settings.current().device)
         with settings.override(device=opened.name), downloads(may):
             text, pixels = example.run(weights, count, seed)
-    write_file(picture, png(pixels))
+    if picture is not None:
+        write_file(picture, png(pixels))
     if as_json:
-        json_report({"device": opened.name, "text": text, "picture": str(picture)})
+        json_report({"device": opened.name, "text": text, "picture": str(picture) if picture else None})
         return
     data(text)
     show(pixels)
-    message(f"picture {picture}")
+    message(picture_kept(picture))

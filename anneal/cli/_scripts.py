@@ -19,7 +19,9 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def check_script(name: str) -> None:
-    """DataError for a script that is not there."""
+    """DataError for a script that is not there, or is a folder."""
+    if Path(name).is_dir():
+        raise DataError(f"{name} cannot be read: it is a folder, not a file")
     if not Path(name).is_file():
         raise DataError(f"{name}: there is no such file")
 

@@ -59,7 +59,7 @@ class Reader:
     text: list[int] = field(default_factory=list)
 
     def logits(self) -> np.ndarray[Any, Any]:
-        """Those of the character after the text."""
+        """The logits of the character after the text."""
         import numpy as np
 
         from anneal.tensor import Tensor, no_grad

@@ -19,7 +19,7 @@ from anneal.cli._choices import check_writable, choose_device, may_download, wri
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import DRAWING, Trainable, check_model, load_example
 from anneal.cli._output import console, going_on, is_quiet, message
-from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start
+from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start, picture_kept
 from anneal.errors import SettingError, UserError
 from anneal.progress import work
 
@@ -129,7 +129,7 @@ def _check(options: Options) -> None:
         raise SettingError(
             f"--picture is for what makes pictures ({', '.join(DRAWING)}), and {options.model} makes none"
         )
-    for path in (options.save, _picture(options)):
+    for path in (options.save, options.picture):
         if path is not None:
             check_writable(path)
 
@@ -176,7 +176,7 @@ def _run(
     _describe(options, training, progress, bundle)
     reporter.done(progress, sample, shown, stopped)
     if shown is not None:
-        message(f"picture {shown.path}")
+        message(picture_kept(shown.path))
     if options.save is not None:
         message(f"saved   {options.save}")
     return STOPPED if stopped else 0
@@ -213,34 +213,33 @@ def _steps(
 
 def _describe(options: Options, training: Any, progress: Progress, bundle: Bundle | None) -> None:
     """Count the nodes of a step, and keep what a bundle has of it."""
+    from anneal.backend import get_device
     from anneal.inspect import step_graph
+    from anneal.schedule import graph, plan_for
 
+    device, norm = get_device(settings.current().device), getattr(training, "gradient_norm", None)
     with work("tracing a step"):
         traced = step_graph(options.model, training)
+        if options.vitals and norm is not None:
+            rest = graph([u for u in traced.outputs if u is not norm.uop])
+            progress.kernels_unwatched = len(plan_for(rest, device.cost_model)[0].calls)
     progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
     if bundle is not None:
-        from anneal.backend import get_device
-
-        bundle.describe(traced, get_device(settings.current().device))
-
-
-def _picture(options: Options) -> Path | None:
-    """The file of the picture, if there will be one: the user's, or one beside where the command runs."""
-    if options.model not in DRAWING:
-        return None
-    return options.picture or Path(f"{options.model}.png")
+        bundle.describe(traced, device)
 
 
 def _draw(training: Trainable, options: Options, step: int | None = None) -> Picture | None:
-    """The model's picture, written to its file; one of a step on the way to a file beside it."""
-    pixels, path = getattr(training, "picture", None), _picture(options)
-    if pixels is None or path is None:
+    """The model's picture, written to the file that is asked for, if any; one of a step on the way to a file beside
+    it."""
+    pixels, path = getattr(training, "picture", None), options.picture
+    if pixels is None:
         return None
-    if step is not None:
-        path = path.with_name(f"{path.stem}-{step}{path.suffix}")
-    from anneal.training import png
+    if path is not None:
+        if step is not None:
+            path = path.with_name(f"{path.stem}-{step}{path.suffix}")
+        from anneal.training import png
 
-    write_file(path, png(pixels))
+        write_file(path, png(pixels))
     return Picture(path, pixels)
 
 

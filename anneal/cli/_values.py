@@ -1,8 +1,8 @@
 """Values of the command line that need no conversion.
 
 Newer typers convert every value, even a missing one, through pydantic, whose import takes longer than that of all that
-`anneal web` needs until its first answer. A text that is wanted as text, and an option that was left out, are as they
-should be already; a path is made of its text.
+`anneal web` needs until its first answer. A text that is wanted as text, and an option that was left out, a number too,
+are as they should be already; a path is made of its text.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ class _Late:
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         one = not param.multiple and param.nargs == 1
+        if value is None and (param.multiple or param.nargs == -1):
+            return ()
+        if one and type(value) is self.kind and self.kind in (int, float):  # a default: what is typed is a text
+            return value
         if one and (value is None or (self.kind in (str, bool, Path) and isinstance(value, self.kind))):
             return value
         if one and self.kind is Path and isinstance(value, str):

@@ -16,7 +16,7 @@ from anneal.codegen.hardware import Launch
 from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
 from anneal.codegen.kernels import Body, Kernel, bodies_of, generate
-from anneal.codegen.modules import grid
+from anneal.codegen.modules import grid, in_text
 from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.pipeline import PASSES, Lowering, prepare, run_passes
 from anneal.codegen.saved import decode_kernel, decode_opts, encode_kernel, encode_opts
@@ -50,6 +50,7 @@ __all__ = [
     "fused_ops",
     "generate",
     "grid",
+    "in_text",
     "kernel_info",
     "neighbours",
     "opts_text",

@@ -21,7 +21,7 @@ Form = tuple[dict[UOp, int], int]
 
 
 def is_linear(u: UOp) -> bool:
-    """Is `u` an int32 node that an affine form looks through?"""
+    """True if `u` is an int32 node that an affine form looks through."""
     if u.dtype is not _I32 or u.op not in _LINEAR:
         return False
     return u.op is not Op.MUL or u.src[1].op is Op.CONST or u.src[0].op is Op.CONST

@@ -60,7 +60,7 @@ class _Split:
 
     @property
     def runs_in_parallel(self) -> bool:
-        """Whether what is left of the axis goes to workgroups: a loop over which no reduce runs."""
+        """True if the rest of the axis is spread over workgroups: it is a loop over which no reduce runs."""
         return self.axis.is_loop and not self.is_fused
 
     def take(self, amount: int, piece: UOp) -> None:
@@ -219,7 +219,7 @@ class _Splitting:
         return out
 
     def flatten(self, loops: Sequence[_Split], visit: _Rewrite, clamp: bool) -> dict[UOp, UOp]:
-        """For every loop range its remaining part, as a digit of one mixed-radix index over all of them."""
+        """The remaining part of each loop range, as a digit of one mixed-radix index over all of them."""
         total = product([s.left for s in loops])
         groups = ceil_div(total, self.flat)
         flat = const(_I32, 0) if groups == 1 else _range(self.fresh, groups, "workgroup")

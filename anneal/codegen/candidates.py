@@ -36,7 +36,7 @@ _MOST_COPIES = 1024  # copies of a reduce's body in the text
 
 
 def neighbours(axes: Sequence[Axis], opts: Opts, target: Target) -> Iterator[Opts]:
-    """Every sequence one step from `opts` that a workgroup and the text of a kernel have room for."""
+    """The sequences one step from `opts` that fit a workgroup and the text of a kernel."""
     seen = {opts}
     for found in _steps(axes, opts):
         if found not in seen and _fits(found, target):

@@ -57,7 +57,7 @@ def coalesce(sink: UOp) -> UOp:
 def _coalesced(
     ranges: list[UOp], reduces: list[tuple[UOp, ...]], users: dict[UOp, list[dict[UOp, int]]]
 ) -> tuple[dict[UOp, UOp], dict[UOp, int]]:
-    """For each range that another takes in, that other; and the extent that each range then has.
+    """A map from each merged range to the one that it is merged into; and the extents of the ranges afterwards.
 
     `users` are the affine forms that each range has a term of.
     """

@@ -207,7 +207,7 @@ def functions64(functions: Mapping[str, str]) -> dict[str, str]:
         high = 2 ** (bits - (kind[0] == "i")) - 1
         word = f"{kind[0]}32"
         out[f"to_{kind}_f64"] = (
-            f"fn to_{kind}_f64(x: f64) -> {word} {{ "
-            f"return {word}(min(max(select(x, 0.0lf, is_nan_f64(x)), {low}.0lf), {high}.0lf)); }}"
+            f"fn to_{kind}_f64(x: f64) -> {word} {{ return {word}(min(max(select(x, 0.0lf, is_nan_f64(x)), {low}.0lf), "
+            f"{high}.0lf)); }}"
         )
     return out

@@ -68,7 +68,7 @@ def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
 
 
 def _one_of_each(vectors: Sequence[UOp], table: dict[UOp, UOp], fresh: int) -> UOp:
-    """One range for all vectors of one length, so that equal loads are one node; returns that of four lanes."""
+    """A single range for all vectors of one length, so that equal loads are one node; returns that of four lanes."""
     kept: dict[int, UOp] = {}
     for v in vectors:
         table[v] = kept.setdefault(extent(v), v)

@@ -98,7 +98,7 @@ def _is_arithmetic(u: UOp) -> bool:
 
 
 def _is_product(u: UOp) -> bool:
-    """Whether this is a sum of products of two operands that both run along it, each over loops of its own."""
+    """True if this is a sum of products of two operands that both run along it, each over loops of its own."""
     if u.op is not Op.REDUCE or u.arg is not Op.ADD or u.src[0].op is not Op.MUL:
         return False
     a, b = u.src[0].src

@@ -73,8 +73,8 @@ class Body:
 
     @property
     def synchronises(self) -> bool:
-        """Whether its threads wait for each other."""
-        return bool(self.text.shared) or self.launch.group > 1
+        """True if its threads wait for each other."""
+        return self.text.synchronises
 
 
 def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Body:

@@ -44,7 +44,7 @@ class _Indices:
         return found[0], found[1] + constant
 
     def is_aligned(self, index: UOp, v: UOp) -> bool:
-        """Whether the terms other than the lane are whole vectors."""
+        """True if the terms other than the lane are whole vectors."""
         n, bit = extent(v), v.arg[0]
         return not any(t is not v and (k % n or t.ranges >> bit & 1) for t, k in self.form(index)[0].items())
 
@@ -127,7 +127,7 @@ def to_vectors(sink: UOp) -> UOp:
 def _along_vectors(
     accesses: Sequence[UOp], vectors: Sequence[UOp], indices: _Indices
 ) -> tuple[dict[UOp, UOp], set[UOp]]:
-    """For memory that is accessed along a vector range the range, one for each memory; and those accesses."""
+    """A map from each memory that is accessed along a vector range to that range; and those accesses."""
     wide: dict[UOp, UOp] = {}
     direct: set[UOp] = set()
     for u in accesses:
@@ -141,7 +141,7 @@ def _along_vectors(
 
 
 def is_whole(u: UOp) -> bool:
-    """Is `u` the index of a whole vector?"""
+    """True if `u` is the index of a whole vector."""
     return u.op is Op.LANES and u.src[1].op is Op.RANGE and u.src[1].arg[1] == "vector"
 
 

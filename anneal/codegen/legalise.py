@@ -73,7 +73,7 @@ _BOOL_REDUCE = {Op.ADD: Op.MAX, Op.MAX: Op.MAX, Op.MUL: Op.MIN, Op.MIN: Op.MIN}
 
 
 def _legal(u: UOp) -> UOp:
-    """One node by the lowering rules: its replacement, or itself where no rule matches."""
+    """The node that the lowering rules make of one; itself if no rule matches."""
     rule = LOWERING.get(u.op)
     found = rule(u, None) if rule is not None else None
     return u if found is None else found[0]

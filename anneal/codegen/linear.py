@@ -508,7 +508,7 @@ def _iterations(u: UOp) -> list[tuple[UOp, ...]]:
 
 
 def _differs(u: UOp, synchronised: bool) -> bool:
-    """Whether a thread reads memory for `u`, or has a value of its own where threads are `synchronised`."""
+    """True if a thread reads memory for `u`, or has a value of its own where threads are `synchronised`."""
     return u.op is Op.LOAD or (synchronised and u.op is Op.SPECIAL and u.arg[0] == "lid")
 
 

@@ -13,7 +13,7 @@ from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, toposort
 
-__all__ = ["Shared", "Text", "grid", "merged_bytes", "merged_module", "module", "variable_name"]
+__all__ = ["Shared", "Text", "grid", "in_text", "merged_bytes", "merged_module", "module", "variable_name"]
 
 
 def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
@@ -60,6 +60,11 @@ class Text(NamedTuple):
     launch: Launch
     variables: tuple[str, ...] = ()  # names, as they follow each other in the binding after the last
 
+    @property
+    def synchronises(self) -> bool:
+        """True if its threads wait for each other."""
+        return bool(self.shared) or self.launch.group > 1
+
     def bound(self, slots: Sequence[int]) -> Text:
         """The same with other bindings: `slots[n]` in the place of n."""
         lines = tuple([_BINDING.sub(lambda m: f"p{slots[int(m[1])]}", line) for line in self.lines])
@@ -92,6 +97,15 @@ def _position(workgroups: int, target: Target) -> tuple[str, bool]:
     return f"i32({where})", nx * ny * nz != workgroups
 
 
+def in_text(texts: Sequence[Text]) -> list[Text]:
+    """Several programs as a merged module has them: those with barriers first, where no thread has left yet.
+
+    WGSL asks for barriers in uniform control flow, and a thread may leave a program that has none. A chain of else-ifs
+    would do as well, but for drivers that lose count of hundreds of them (llvmpipe of more than 80).
+    """
+    return sorted(texts, key=lambda t: not t.synchronises)
+
+
 def merged_module(texts: Sequence[Text], target: Target) -> str:
     """The module whose `main` runs each of several programs in workgroups of its own, one program's after another's.
 
@@ -105,24 +119,21 @@ def merged_module(texts: Sequence[Text], target: Target) -> str:
         lines.append("  let lid = i32(local_id);")
     bindings: dict[int, tuple[str, bool, int]] = {}
     first = 0
-    for t in texts:
+    for t in in_text(texts):
         body = list(t.lines)
         for x in t.shared:
             body = [re.sub(rf"\b{x.name}\b", _merged_name(x), line) for line in body]
         for slot, (element, written, nbytes) in t.bindings.items():
             bindings[slot] = (element, written or (slot in bindings and bindings[slot][1]), nbytes)
         end = first + t.launch.workgroups
-        # a chain: a compiler that looks for barriers knows that no thread which left one part would come to another's
-        lines.append(f"{'  } else' if first else ' '} if ((at >= {first}i) & (at < {end}i)) {{")
+        idle = f" & (local_id < {t.launch.threads}u)" if t.launch.threads < threads else ""
+        lines.append(f"  if ((at >= {first}i) & (at < {end}i){idle}) {{")
         if "wg" in t.uses or t.launch.needed is not None:
             lines.append(f"    let wg = at - {first}i;")
         if t.launch.needed is not None:
             lines.append(f"    if (wg >= {_expression(t.launch.needed)}) {{ return; }}")
-        if t.launch.threads < threads:
-            lines.append(f"    if (local_id >= {t.launch.threads}u) {{ return; }}")
-        lines += ["  " + line for line in body]
+        lines += ["  " + line for line in body] + ["  }"]
         first = end
-    lines.append("  }")
     names = tuple(sorted({n for t in texts for n in t.variables}))
     whole = Text(bindings, _merged_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch, names)
     return _module(whole, threads, lines, target)

@@ -2,7 +2,7 @@
 
 A value of such a dtype is a number of the dtype that it is computed in (`register`); this file has the text by which
 it comes out of words and goes back. A store of whole words writes them. In a sub-word store another thread may write
-the rest of the word, so it is two atomic operations on bits that nobody else touches; all of that memory is then an
+the rest of the word, so it is two atomic operations on bits that no other thread touches; all of that memory is then an
 array of atomics.
 """
 

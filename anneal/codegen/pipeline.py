@@ -67,7 +67,7 @@ def _choose(s: Lowering) -> Lowering:
     opts = s.opts if s.opts is not None else choose(s.sink, s.target)
     if not any(o.kind == "FUSE_REDUCE" for o in opts) and overwrites_rows(s.kernel):
         raise CompilerError(
-            "a kernel that overwrites its rows needs the opt FUSE_REDUCE: only then nobody reads them later"
+            "a kernel that overwrites its rows needs the opt FUSE_REDUCE: only then they are not read later"
         )
     return replace(s, opts=opts)
 
@@ -196,7 +196,7 @@ PASSES: Pipeline[Lowering] = Pipeline(
             run=_skip,
             view=_graph,
             stage="linear",
-            reason="no loads, iterations and stores that a whole workgroup would throw away",
+            reason="removes loads, iterations and stores that a whole workgroup would discard",
         ),
         Pass(
             name="map-to-hardware",
@@ -235,7 +235,7 @@ PASSES: Pipeline[Lowering] = Pipeline(
             name="write-module",
             run=_module,
             view=_source,
-            reason="around the body its bindings, workgroup memory and functions",
+            reason="wraps the body in its bindings, workgroup memory and functions",
         ),
     ),
 )

@@ -175,7 +175,7 @@ def _statement(line: str, slots: set[int]) -> str:
 
 
 def _lane(line: str, at: int) -> tuple[str | None, int]:
-    """Which component of an element follows at `at`, and where what follows that begins."""
+    """The component of an element that follows at `at`, and the position where the rest begins."""
     if line.startswith(".", at):
         return f"{'xyzw'.index(line[at + 1])}i", at + 2
     if line.startswith("[", at):

@@ -157,7 +157,7 @@ def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:
 
 
 def _step(index: UOp, terms: Mapping[UOp, int], r: UOp) -> int:
-    """How far apart the first two elements along `r` lie, or 0 if that depends on data."""
+    """The distance of the first two elements along `r`, or 0 if it depends on data."""
     if not any(t.ranges >> r.arg[0] & 1 for t in terms if t is not r):
         return abs(terms[r])
     zeros = {u: const(_I32, 0) for u in toposort((index,)) if u.op is Op.RANGE or not u.ranges and u.op is not Op.CONST}

@@ -50,7 +50,7 @@ _LINE = 110  # characters of an expression before it gets a name of its own
 
 
 def _is_zeros(u: UOp) -> bool:
-    """Whether it chooses between 0.0 and -0.0, which a compiler may take for equal."""
+    """True if it chooses between 0.0 and -0.0, which a compiler may take for equal."""
     if u.op is not Op.WHERE or not u.dtype.is_float:
         return False
     return all(x.op is Op.CONST and x.arg == 0 for x in u.src[1:])
@@ -311,7 +311,7 @@ class _Writer:
         return f"vec{lanes}<{kind}>({', '.join(parts)})"
 
     def part(self, s: Stmt, u: UOp, index: str, wide: int) -> str:
-        """One element of memory."""
+        """An element of memory, as text."""
         array, memory = self.operand(s.src[0]), memory_of(u.src[0])
         packed = PACKED.get(memory.dtype)
         if packed is None:
@@ -402,7 +402,9 @@ class _Writer:
             self.share_in_memory(parts, joined)
 
     def share_in_memory(self, parts: list[tuple[str, UOp]], joined: int) -> None:
-        """One of `joined` lanes writes; while many are left an eighth of the threads takes in the others; all read."""
+        """Combine values in shared memory: one of `joined` lanes writes; while many are left an eighth of the threads
+        takes in the others; all read.
+        """
         launch = self.program.launch
         stride, left = launch.group_stride, launch.group // joined
         rooms = []
@@ -541,7 +543,7 @@ _WRITTEN = Watch[Written]()
 
 
 def writing() -> AbstractContextManager[list[Written]]:
-    """Every text that is written within the block, with the statements of its lines."""
+    """A block that records every text written within it, with the statements of its lines."""
     return _WRITTEN.listening()
 
 

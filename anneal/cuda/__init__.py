@@ -67,7 +67,7 @@ max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """Nothing is counted for a `device` of CUDA."""
+    """An empty dict: the memory of a CUDA `device` is not counted."""
     return {}
 
 
@@ -77,21 +77,21 @@ def get_arch_list() -> list[str]:
 
 
 def manual_seed(seed: int) -> None:
-    """Nothing: the `seed` of `anneal.manual_seed` is every device's."""
+    """Does nothing: the `seed` of `anneal.manual_seed` is every device's."""
 
 
 manual_seed_all = manual_seed
 
 
 def synchronize(device: Any = None) -> None:
-    """Nothing: who reads a value waits for it, on every `device`."""
+    """Does nothing: reading a value waits for it, on every `device`."""
 
 
 reset_peak_memory_stats = reset_max_memory_allocated = synchronize
 
 
 def ipc_collect() -> None:
-    """Nothing: there is no memory of CUDA's to collect."""
+    """Does nothing: there is no CUDA memory to collect."""
 
 
 seed = seed_all = ipc_collect
@@ -105,8 +105,8 @@ def __getattr__(name: str) -> Any:
 
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise DeviceError(
-            f"cuda.{name}: there is no CUDA here: GPUs of all makers are reached by WebGPU: give tensors and modules "
-            'the device "webgpu", and ask cuda.is_available() before this'
+            f"cuda.{name}: there is no CUDA here: GPUs of every vendor are reached through WebGPU: move tensors and "
+            'modules to the device "webgpu", and ask cuda.is_available() first'
         )
 
     return refused

@@ -53,7 +53,7 @@ class ThreadGroup(Group):
         return self._table.meet(self.rank, what, arrays)
 
     def leave(self, why: str = "has left") -> None:
-        """Take this participant out of every further exchange: whoever waits for it gets an error now, which says
+        """Take this participant out of every further exchange: waiting participants get an error now, which says
         `why`.
         """
         self._table.fail(f"participant {self.rank} of {self.size} {why}")
@@ -107,7 +107,7 @@ class _Table:
             raise GroupError(f"{what}: {self._failed}")
 
     def fail(self, why: str) -> None:
-        """No exchange takes place any more."""
+        """Make every exchange from now on fail with `why`."""
         with self._changed:
             self._failed = self._failed or why
             self._changed.notify_all()
@@ -136,7 +136,7 @@ def in_threads(
     Args:
         function: takes a participant's view of the group.
         size: the number of participants.
-        device: where tensors live that name none; None leaves it to the setting.
+        device: the default device; None leaves it to the setting.
         timeout: seconds that an exchange waits for the others; they may be compiling. One that ends with an error is
             not waited for.
 

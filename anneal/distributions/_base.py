@@ -167,8 +167,8 @@ class Distribution:
             self._missing("rsample")
         if not self._flows and any(getattr(self, name).requires_grad for name in self._given):
             raise GradientError(
-                f"{type(self).__name__}.rsample: the derivative of such a draw is not there; sample() has none, and "
-                "log_prob() gives the gradient of a score"
+                f"{type(self).__name__}.rsample: draws from it are not differentiable; use sample(), and "
+                "log_prob() for the gradient of a score"
             )
         return self._draw(self._shape(sample_shape))
 
@@ -189,7 +189,7 @@ class Distribution:
         return found
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of what is not above `value`."""
+        """The probability of a draw that is at most `value`."""
         return self._cdf(self._check_value(value))
 
     def icdf(self, value: Any) -> Tensor:
@@ -233,7 +233,7 @@ class Distribution:
         return self.variance.sqrt()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """Every value along a new first axis, with `expand` for the whole batch."""
+        """The values of the support, along a new first axis; with `expand` for the whole batch."""
         found: Tensor = self._missing("enumerate_support")
         return found
 

@@ -82,12 +82,12 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
             if (a, b) in _TABLE:
                 return _TABLE[a, b](p, q)
     raise MissingMethodError(
-        f"kl_divergence: none is known of {type(p).__name__} and {type(q).__name__}; register_kl adds one"
+        f"kl_divergence: no formula for {type(p).__name__} and {type(q).__name__}; register_kl adds one"
     )
 
 
 def _bits(p: Any, q: Any) -> Tensor:
-    """Of `probs` along no axis; 0 log 0 is 0."""
+    """The divergence of two Bernoulli distributions; 0 log 0 is 0."""
     lost = p.probs * (soft(-q.logits) - soft(-p.logits))
     found: Tensor = lost + (1.0 - p.probs) * (soft(q.logits) - soft(p.logits))
     return found
@@ -232,7 +232,7 @@ _OWN = (HalfCauchy, Multinomial, OneHotCategorical)
 @register_kl(TransformedDistribution, TransformedDistribution)
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
-        raise MissingMethodError("kl_divergence: none is known of distributions that went through different transforms")
+        raise MissingMethodError("kl_divergence: no formula for different transforms")
     found = kl_divergence(p.base_dist, q.base_dist)
     more = len(p.event_shape) - len(p.base_dist.event_shape)
     return found.sum(tuple(range(-more, 0))) if more > 0 else found

@@ -29,7 +29,7 @@ class Transform:
     `log_abs_det_jacobian`.
 
     Args:
-        cache_size: of no account: an inverse is computed whenever it is asked for.
+        cache_size: ignored: an inverse is computed whenever it is asked for.
 
     >>> from anneal.distributions import ExpTransform
     >>> ExpTransform()(0.0).item(), ExpTransform().inv(1.0).item()
@@ -135,7 +135,7 @@ class ComposeTransform(Transform):
     """Transforms one after another.
 
     Args:
-        parts: the transforms, the first of which comes first. cache_size: of no account.
+        parts: the transforms, the first of which comes first. cache_size: ignored.
 
     >>> from anneal.distributions import AffineTransform, ExpTransform
     >>> ComposeTransform([AffineTransform(1.0, 2.0), ExpTransform()])(-0.5).item()

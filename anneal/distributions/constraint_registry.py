@@ -25,7 +25,7 @@ class ConstraintRegistry:
         self._registry: dict[type, Factory] = {}
 
     def register(self, constraint: Any, factory: Factory | None = None) -> Any:
-        """Add what makes a transform of a constraint; without it this is a decorator.
+        """Register a function that makes a transform onto a constraint; without it this is a decorator.
 
         Args:
             constraint: a constraint, or a class of them. factory: a function of the constraint to a transform.

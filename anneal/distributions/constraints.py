@@ -53,7 +53,7 @@ class Constraint:
     is_discrete: bool = False
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether each element of `value` is in the set."""
+        """A test of each element of `value` for being in the set, as bool."""
         raise MissingMethodError(f"{type(self).__name__} defines no check(value): define it")
 
     def __repr__(self) -> str:

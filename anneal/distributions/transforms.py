@@ -162,7 +162,7 @@ class PowerTransform(Transform):
     """The power of a positive x.
 
     Args:
-        exponent: a number or a tensor. cache_size: of no account.
+        exponent: a number or a tensor. cache_size: ignored.
 
     >>> PowerTransform(2.0)(3.0).item()
     9.0
@@ -229,7 +229,7 @@ class IndependentTransform(Transform):
     """A transform of whose values more last axes make one event.
 
     Args:
-        base_transform: that transform. reinterpreted_batch_ndims: how many axes. cache_size: of no account.
+        base_transform: that transform. reinterpreted_batch_ndims: how many axes. cache_size: ignored.
 
     >>> IndependentTransform(ExpTransform(), 1).log_abs_det_jacobian(Tensor([1.0, 2.0]), None).item()
     3.0
@@ -264,7 +264,7 @@ class ReshapeTransform(Transform):
     """The last axes in another shape.
 
     Args:
-        in_shape: their shape. out_shape: the shape that they get. cache_size: of no account.
+        in_shape: their shape. out_shape: the shape that they get. cache_size: ignored.
 
     Raises ShapeError for shapes of different numbers of elements.
 
@@ -415,7 +415,7 @@ class StackTransform(Transform):
     """Transforms of the places along an axis, each by its own.
 
     Args:
-        tseq: the transforms. dim: that axis. cache_size: of no account.
+        tseq: the transforms. dim: that axis. cache_size: ignored.
 
     Raises SettingError for what is no transform, ShapeError for a tensor of another number of places.
 
@@ -490,7 +490,7 @@ class CumulativeDistributionTransform(Transform):
     """The probability of what is not above x.
 
     Args:
-        distribution: whose probability it is. cache_size: of no account.
+        distribution: whose probability it is. cache_size: ignored.
 
     >>> from anneal.distributions import Normal
     >>> CumulativeDistributionTransform(Normal(0.0, 1.0))(0.0).item()

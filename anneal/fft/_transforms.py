@@ -56,7 +56,7 @@ def _floats(x: Tensor) -> Tensor:
 
 
 def _back(y: Tensor, x: Tensor) -> Tensor:
-    """In the dtype of x, if that is a float."""
+    """A result cast to the dtype of x, if that is a float."""
     return y.cast(x.dtype) if x.dtype.is_float else y
 
 
@@ -99,7 +99,7 @@ def _axes(dim: Any, s: Any, ndim: int) -> tuple[tuple[int, ...], list[Any]]:
 
 
 def _fitted(x: Tensor, axis: int, n: int | None) -> Tensor:
-    """One axis of a tensor cut, or filled up with zeros, to n elements."""
+    """A tensor with one axis cut, or padded with zeros, to n elements."""
     has = x.shape[axis]
     if n is not None and n < 1:
         raise ShapeError(f"fft: a transform has at least 1 element, not {n}")
@@ -203,7 +203,7 @@ def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = N
 
 
 def _whole(n: int) -> int:
-    """A size that somebody gave: -1 is none."""
+    """A given size: -1 is none."""
     return 0 if n == -1 else n
 
 

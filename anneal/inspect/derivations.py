@@ -43,7 +43,7 @@ class Origins:
 
 
 class Derivations:
-    """Steps from nodes back to those that they were made of, collected while somebody compiles.
+    """Steps from nodes back to their origins, collected during a compilation.
 
     `numbers` has those of nodes that the way back ends at: which nodes of the tensor graph each stands for.
     """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,9 +93,22 @@ def _others(used: set[str]) -> list[list[Any]]:
     found = []
     for name in ("wgpu", "dawn"):
         if name not in used:
-            with suppress(DeviceError):
+            with suppress(DeviceError), _without_warnings():
                 found.append(enumerate_adapters(name))
     return found
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """A block in which C code writes nothing on stderr: an implementation that nobody asked for warns of drivers."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _facts(adapter: Any, number: int) -> Adapter:
@@ -170,11 +183,13 @@ def cpu() -> Cpu:
 
 def versions() -> dict[str, str]:
     """The versions of anneal, of Python, of the system, and of the packages that anneal needs."""
+    from importlib import metadata  # which reads packages as mails: a tenth of what `anneal kernels` takes
+
     found = {"anneal": anneal.__version__, "python": platform.python_version(), "system": platform.platform()}
     for name in PACKAGES + EXTRAS:
         try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
             if name in PACKAGES:
                 found[name] = "missing"
     return found

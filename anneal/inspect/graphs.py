@@ -56,7 +56,8 @@ class StepGraph:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node: `id` is its place in the list, `src` are the ids of its sources, `source` the user's "file:line".
+    """One node: `id` is its place in the list, `src` are the ids of its sources. `source` is the user's "file:line"; of
+    what no line of the user's made it is the module that was called, such as the node of an ONNX file.
 
     A symbolic size is in `shape` as the text of its expression.
     """
@@ -79,7 +80,8 @@ class Node:
 
 
 def step_graph(model: str, training: Steps) -> StepGraph:
-    """One more step of a training run, not run. Afterwards its tensors wait for values that nobody computes.
+    """The graph of one more training step, which is not run. Afterwards the model's tensors wait for values that nobody
+    computes.
 
     Args:
         model: the training run.
@@ -109,7 +111,7 @@ def _node(u: UOp, numbers: dict[UOp, int]) -> Node:
         arg=None if u.arg is None else repr(u.arg),
         src=tuple([numbers[s] for s in u.src]),
         phase=phase,
-        source="" if code is None else f"{code.co_filename.rsplit('/', 1)[-1]}:{line}",
+        source=path if code is None else f"{code.co_filename.rsplit('/', 1)[-1]}:{line}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Recordings read back: the answers that `recordings.py` kept, from a file that anybody may have made."""
+"""Recordings read back: the answers that `recordings.py` kept, from an untrusted file."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class KeptPlan:
         return self._read("kernels")
 
     def kernel(self, number: int) -> Any:
-        """One launch. Raises UserError for one that the plan does not have.
+        """The launch of that number. Raises UserError if the plan does not have it.
 
         Args:
             number: the number of the launch or plan, counted from 0.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from anneal.codegen import Body, Lowering, Target, Written, bodies_of, generate, run_passes, writing
+from anneal.codegen import Body, Lowering, Target, Written, bodies_of, generate, in_text, run_passes, writing
 from anneal.errors import UserError
 from anneal.inspect.derivations import Derivations, FiredRule, Origins
 from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
@@ -130,10 +130,10 @@ def _said(text: Sequence[str], bodies: Sequence[Body], written: Iterable[Written
     said = {id(w.text): w.said for w in written}
     found: dict[int, list[UOp | None]] = {}
     at = len(text) - 1  # the bracket that closes the function
-    for b in reversed(bodies):
+    for t in reversed(in_text([b.text for b in bodies])):
         if len(bodies) > 1:
             at -= 1  # and the one of a part
-        lines = said[id(b.text)]
+        lines = said[id(t)]
         at -= len(lines)
         for n, statements in enumerate(lines):
             found[at + n] = [s.node for s in statements]

@@ -1,4 +1,4 @@
-"""All that a viewer asks of one graph and its plan: each answer a dict of records, which JSON can have.
+"""The answers for a viewer about one graph and its plan: each a dict of records, ready for JSON.
 
     graph()          the tensor graph, each node with the kernels that compute it
     passes(), of()   what each pass made of the graph, or of one kernel

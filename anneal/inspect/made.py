@@ -1,4 +1,4 @@
-"""Which rule made a node of the tensor graph: a fold while it was written, or a rule of derivatives."""
+"""The rule that made a node of the tensor graph: a fold while it was written, or a rule of derivatives."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _between(result: UOp, known: set[UOp], cotangents: set[UOp]) -> Iterable[UOp
 
 
 def _is_sum(u: UOp, terms: set[UOp]) -> bool:
-    """Whether a node is one of the terms, or a sum of them."""
+    """True if a node is one of the terms, or a sum of them."""
     left = [u]
     while left:
         u = left.pop()

@@ -63,7 +63,7 @@ def traced_run(file: Path, batch: int | None) -> StepGraph:
 def random_input(info: ValueInfo, sizes: dict[str, int], generator: np.random.Generator) -> Any:
     """Random values for an input: normal floats, 0 and 1 for whole numbers.
 
-    `sizes` has those that the file leaves open, by name or as INPUT.AXIS; what nobody gives is 1.
+    `sizes` has those that the file leaves open, by name or as INPUT.AXIS; the others are 1.
 
     Args:
         info: the description of the input.

@@ -77,7 +77,7 @@ class RecordedPlan:
         return json.loads(zlib.decompress(self.packed[name]))
 
     def summary(self) -> dict[str, Any]:
-        """All but the answers."""
+        """The recording without its answers."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "packed"}
 
 
@@ -349,7 +349,7 @@ def _ms(spread: dict[str, Any] | None, part: str = "median") -> str:
 
 
 def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]]:
-    """A graph and what fired while it was made, over memory that nobody has filled: what they read may go."""
+    """A graph and the rules that made it, over memory that is never filled: the memory that they read may go."""
     known: dict[UOp, UOp] = {}
 
     def bare(root: UOp) -> UOp:

@@ -25,8 +25,9 @@ SHOWN = 8  # values at the beginning
 
 @dataclass(frozen=True, slots=True)
 class TensorStatistics:
-    """Of the finite values: least, greatest, mean, standard deviation, and how many lie in each of equal bins between
-    the least and the greatest; None where there is none. `zeros` and `not_finite` count; `first` are values as text.
+    """The statistics of the finite values: least, greatest, mean, standard deviation, and the counts in equal bins
+    between the least and the greatest; None if there are none. `zeros` and `not_finite` count; `first` are values as
+    text.
     """
 
     least: float | None
@@ -119,7 +120,7 @@ def _statistics(flat: Array) -> TensorStatistics:
 
 
 def _wide(array: Array) -> bool:
-    """Whether the dtype is a float that NumPy does not have itself, such as bfloat16."""
+    """True if the dtype is a float that NumPy does not have itself, such as bfloat16."""
     return array.dtype.kind == "V" and array.dtype.names is None and "float" in array.dtype.name
 
 

@@ -1,4 +1,4 @@
-"""Calls of NumPy's LAPACK: what they take, what they raise, and that they are batched."""
+"""Calls of NumPy's LAPACK: checks of arguments, errors, batches."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
-    """Where to cut each part of a chain."""
+    """The place to cut each part of a chain."""
     count = len(sizes) - 1
     cost = {(i, i): 0 for i in range(count)}
     best: dict[tuple[int, int], int] = {}

@@ -113,8 +113,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     if B.shape[-2 if left else -1] != n:
         raise ShapeError(
             f"linalg.solve: {'A X = B' if left else 'X A = B'} with A of shape {A.shape} and B of shape {B.shape}: "
-            "axis "
-            f"{-2 if left else -1} of B must have {n} elements"
+            f"axis {-2 if left else -1} of B must have {n} elements"
         )
     if left:
         return _solved(*one_batch("linalg.solve", A, B))
@@ -288,8 +287,9 @@ def pinv(
 
 
 def _pseudo_inverse(A: Tensor, least: Tensor, lower: bool = False) -> Tensor:
-    """Of the singular values above `least`, (..., 1, 1); of the `lower` triangle alone, with the gradient as if all
-    of A were read, as in torch."""
+    """The pseudo-inverse by the singular values above `least`, (..., 1, 1); with `lower` of the lower triangle alone,
+    with the gradient as if all of A were read, as in torch.
+    """
     m, n = A.shape[-2:]
 
     def compute(a: Array, low: Array) -> list[Array]:

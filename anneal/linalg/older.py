@@ -113,7 +113,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int = 2, M: Tensor | None =
     All are computed: torch's come from random directions in `niter` rounds, and are near these.
 
     Args:
-        niter: of no account. M: a matrix that is taken off.
+        niter: ignored. M: a matrix that is taken off.
 
     Raises ShapeError for a q that is more than the smaller size.
 
@@ -133,7 +133,7 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     """`svd_lowrank` of A less the mean of its rows: principal components are the columns of V.
 
     Args:
-        q: how many; None: 6, or the smaller size. center: whether the mean is taken off. niter: of no account.
+        q: how many; None: 6, or the smaller size. center: whether the mean is taken off. niter: ignored.
 
     >>> pca_lowrank(Tensor([[1.0, 1.0], [3.0, 3.0]]), q=1).V.abs().round(4)
     Tensor([[0.7071],

@@ -18,7 +18,7 @@ __all__ = ["GroupedQueryAttention", "RotaryEmbedding", "SelfAttention", "SwiGLU"
 
 
 class SelfAttention(Module):
-    """Every position attends to all: (batch, positions, dim) to the same. The layers are `qkv` and `proj`.
+    """Self-attention of every position to all: (batch, positions, dim) to the same. The layers are `qkv` and `proj`.
 
     Args:
         is_causal: a position attends to itself and those before it only. dropout: of the weights, in training.

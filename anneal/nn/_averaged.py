@@ -114,7 +114,7 @@ class AveragedModel(Module):
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
-        """Take in the parameters of `model` as they are now."""
+        """Average the present parameters of `model` in."""
         pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
         copied = list(zip(self.module.buffers(), model.buffers(), strict=True))
         if self.use_buffers:
@@ -135,7 +135,7 @@ class AveragedModel(Module):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: str | None = None) -> None:
-    """Take the running statistics of `model`'s batch norms anew, as means over the batches of `loader`.
+    """Compute the running statistics of `model`'s batch norms again, as means over the batches of `loader`.
 
     A batch that is a list or a tuple counts by its first part; it moves to `device` if that is given.
 

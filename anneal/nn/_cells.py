@@ -1,4 +1,4 @@
-"""One step of recurrent networks, with torch's names, arguments, parameter names and layouts."""
+"""Cells of recurrent networks, with torch's names, arguments, parameter names and layouts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Cell(Resettable):
         self._place(device, dtype)
 
     def _rows(self, x: Tensor, *states: Tensor | None) -> tuple[bool, Tensor, list[Tensor]]:
-        """Whether there is no batch, then x and the states with one; absent states are zeros."""
+        """True if there is no batch, then x and the states with one; absent states are zeros."""
         name, single = type(self).__name__, x.ndim == 1
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise ShapeError(f"{name}: x has shape (batch, {self.input_size}) or ({self.input_size},), not {x.shape}")

@@ -1,7 +1,7 @@
-"""Attributes of a module that are computed of its other tensors when they are asked for: weights of a direction and a
-length, pruned ones.
+"""Attributes of a module that are computed from its other tensors at each access: weights as direction and length,
+pruned ones.
 
-A module of which some are gets a class of its own, below its class, with a property for each.
+A module with such attributes gets its own class, below its class, with a property for each.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ Compute = Callable[[Any], Any]
 
 
 def computed(module: Module) -> dict[str, tuple[Compute, Compute | None]]:
-    """The functions by which attributes of `module` are computed, by name, and those by which they are set."""
+    """The functions that compute attributes of `module`, by name, and those that set them."""
     found: dict[str, Any] = vars(module).get("_computed", {})
     return found
 
 
 def before(module: Module) -> type:
-    """The class that a module was made of."""
+    """The class of a module before attributes of it were computed."""
     kind: type = getattr(module, "_before", type(module))
     return kind
 
 
 def compute(module: Any, name: str, get: Callable[..., Any], put: Callable[..., Any] | None = None) -> None:
-    """Let `module.name` be `get(module, name)`; set, it is `put(module, name, value)`."""
+    """Make `module.name` compute `get(module, name)`; assignment calls `put(module, name, value)`."""
     vars(module).pop(name, None)
     vars(module)["_computed"] = computed(module) | {name: (get, put)}
     _reclass(module)
 
 
 def keep(module: Any, name: str, value: Any) -> None:
-    """Let `module.name` be `value` again."""
+    """Make `module.name` a plain attribute with `value` again."""
     vars(module)["_computed"] = {n: f for n, f in computed(module).items() if n != name}
     _reclass(module)
     setattr(module, name, value)

@@ -1,4 +1,4 @@
-"""Modules and parameters in rows and by names."""
+"""Lists and dicts of modules and parameters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Row(Module, Generic[T]):
             self.append(v)
 
     def append(self, value: T) -> Self:
-        """Add one at the end; returns the row."""
+        """Add one item at the end; returns the container."""
         name = str(len(self))
         setattr(self, name, self._checked(value))
         if name not in self._names:  # a function, or a parameter
@@ -66,13 +66,13 @@ class _Row(Module, Generic[T]):
         return self
 
     def extend(self, values: Iterable[T]) -> Self:
-        """Add several at the end; returns the row."""
+        """Add several items at the end; returns the container."""
         for v in list(values):
             self.append(v)
         return self
 
     def insert(self, index: int, value: T) -> Self:
-        """Add one before a place; returns the row."""
+        """Add one item before a place; returns the container."""
         values = list(self)
         values.insert(index, value)
         self._put(values)
@@ -123,7 +123,7 @@ class _Row(Module, Generic[T]):
 
 
 class ModuleList(_Row[M]):
-    """Modules in a row, named "0", "1", ...; to type checkers its items are of the class that they have in common.
+    """A list of modules, named "0", "1", ...; to type checkers its items are of the class that they have in common.
 
     It is a list: slices, `append`, `extend`, `insert`, `pop`, and places that are set and deleted.
 
@@ -183,7 +183,7 @@ class Sequential(_Row[Callable[[Tensor], Tensor]]):
 
 
 class ParameterList(_Row[Tensor]):
-    """Parameters in a row, named "0", "1", ...; a tensor that is none becomes one. A list, as `ModuleList` is.
+    """A list of parameters, named "0", "1", ...; other tensors become parameters. It has the methods of `ModuleList`.
 
     >>> weights = ParameterList([Tensor.ones(2), Tensor.zeros(3)])
     >>> [(name, p.shape) for name, p in weights.named_parameters()], weights[0].tolist()
@@ -231,41 +231,41 @@ class _Named(Module, Generic[T]):
         return value
 
     def update(self, values: Mapping[str, T] | Iterable[tuple[str, T]]) -> None:
-        """Set several by their names."""
+        """Set several items by name."""
         for name, value in values.items() if isinstance(values, Mapping) else values:
             self[name] = value
 
     def keys(self) -> list[str]:
-        """The names."""
+        """The names of the items."""
         return list(self._names)
 
     def values(self) -> list[T]:
-        """What stands under them."""
+        """The items, without their names."""
         return [self[name] for name in self._names]
 
     def items(self) -> list[tuple[str, T]]:
-        """Both."""
+        """The names with the items."""
         return [(name, self[name]) for name in self._names]
 
     def get(self, name: str, default: T | None = None) -> T | None:
-        """What stands under a name, or `default`."""
+        """The item of a name, or `default`."""
         return self[name] if name in self._names else default
 
     def setdefault(self, name: str, default: T) -> T:
-        """What stands under a name, `default` from now on where nothing does."""
+        """The item of a name, set to `default` first if there is none."""
         if name not in self._names:
             self[name] = default
         return self[name]
 
     def popitem(self) -> tuple[str, T]:
-        """Take out the last, and return its name and it. Raises KeyError where there is none."""
+        """Remove the last item, and return its name and it. Raises KeyError if there is none."""
         if not self._names:
             raise KeyError(f"{type(self).__name__} is empty")
         name = self._names[-1]
         return name, self.pop(name)
 
     def copy(self) -> Self:
-        """The same values under the same names, in a container of their own."""
+        """A new container with the same items."""
         return type(self)(self.items())
 
     def pop(self, name: str) -> T:
@@ -275,7 +275,7 @@ class _Named(Module, Generic[T]):
         return value
 
     def clear(self) -> None:
-        """Take all out."""
+        """Remove all items."""
         for name in self._names:
             del self[name]
 
@@ -305,9 +305,8 @@ class _Named(Module, Generic[T]):
                 or hasattr(type(self), name)
             ):
                 raise DTypeError(
-                    f"{type(self).__name__}: a name is a text without dots that does not begin with an underscore "
-                    "and is no "
-                    f"method, not {said(name)}"
+                    f"{type(self).__name__}: a name is a text without dots that does not begin with an underscore and "
+                    f"is no method, not {said(name)}"
                 )
             self._names = (*self._names, name)
         setattr(self, name, value)
@@ -320,7 +319,7 @@ class _Named(Module, Generic[T]):
 
 
 class ModuleDict(_Named[M]):
-    """Modules by names, as a dict: the names are those of the parameters below.
+    """A dict of modules; its names are part of the parameters' names.
 
     >>> from anneal.nn import Linear, ReLU
     >>> layers = ModuleDict({"up": Linear(2, 3), "act": ReLU()})
@@ -333,7 +332,7 @@ class ModuleDict(_Named[M]):
 
 
 class ParameterDict(_Named[Tensor]):
-    """Parameters by names, as a dict; a tensor that is none becomes one.
+    """A dict of parameters; other tensors become parameters.
 
     >>> weights = ParameterDict({"scale": Tensor.ones(2)})
     >>> weights["shift"] = Tensor.zeros(2)

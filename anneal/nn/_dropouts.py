@@ -19,6 +19,8 @@ __all__ = [
 
 
 class _Dropout(Module):
+    _draws = True
+
     @checked
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         if not 0 <= p <= 1:

@@ -118,8 +118,7 @@ def _check_query(query: Tensor, width: int, heads: int) -> None:
     if query.ndim not in (2, 3) or query.shape[-1] != width or width % heads:
         raise ShapeError(
             f"multi_head_attention_forward: query is (time, batch, {width}) or (time, {width}), and {heads} heads "
-            "divide "
-            f"that width; it has shape {query.shape}"
+            f"divide that width; it has shape {query.shape}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What `nn.functional` has besides: bags of embeddings, losses over sequences, distances, resizing by other names."""
+"""Further functions of `nn.functional`: embedding bags, losses over sequences, distances, other names for resizing."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _bags(rows: Tensor, member: Tensor, mode: str) -> Tensor:
 
 @checked
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The hinge between each class that is there and each that is not: (batch, classes) or (classes,).
+    """The hinge loss between each target class and each other class: (batch, classes) or (classes,).
 
     `target` lists the classes of each row, and ends with -1. Raises ShapeError for shapes that differ.
 
@@ -178,7 +178,7 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """Connectionist temporal classification (Graves and others, 2006): less the log of the chance of a sequence.
+    """Connectionist temporal classification (Graves and others, 2006): the negative log-probability of a sequence.
 
     Args:
         log_probs: (time, batch, classes) or (time, classes), logarithms of chances.

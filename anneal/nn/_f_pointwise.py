@@ -293,7 +293,7 @@ def _check(name: str, p: float) -> None:
 
 @checked
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each element zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
+    """The elements, each set to zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
 
     `inplace` as for `relu`. Raises ShapeError if p is not in [0, 1].
 

@@ -1,4 +1,4 @@
-"""Pools that say where their values stand, what undoes them, and pools of powers.
+"""Pools that return positions, their inverses, and pools of powers.
 
 A window is a list of positions on each axis: plain and adaptive pools differ in these lists alone.
 """
@@ -132,7 +132,7 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor | ValuesIndices:
-    """The largest value of each window of the last axis; with `return_indices` also where it stands.
+    """The largest value of each window of the last axis; with `return_indices` also its position.
 
     Positions count all elements of the last axis, int32. Otherwise as `anneal.tensor.functional.max_pool1d`.
 
@@ -191,7 +191,7 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor | ValuesIndices:
-    """The largest value of each window of the last two axes; with `return_indices` also where it stands.
+    """The largest value of each window of the last two axes; with `return_indices` also its position.
 
     Positions count all elements of the last two axes, int32. Otherwise as `anneal.tensor.functional.max_pool2d`.
 
@@ -250,7 +250,7 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor | ValuesIndices:
-    """The largest value of each window of the last three axes; with `return_indices` also where it stands.
+    """The largest value of each window of the last three axes; with `return_indices` also its position.
 
     Positions count all elements of the last three axes, int32. Otherwise as `anneal.tensor.functional.max_pool3d`.
 

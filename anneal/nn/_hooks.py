@@ -1,4 +1,4 @@
-"""Functions that are called before and after a module's `forward`, or with its gradients; how to take them away."""
+"""Functions that are called before and after a module's `forward`, or with its gradients, and their handles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Hooks:
         self.pulled: dict[int, tuple[Callable[..., Any], bool]] = {}
 
     def any(self) -> bool:
-        """Whether there is a hook."""
+        """True if there is a hook."""
         return bool(self.before or self.after or self.pulled_first or self.pulled)
 
 
@@ -179,8 +179,8 @@ class _Backward:
             changed = hook(self.module, none, found)
             if changed is not None and not (isinstance(changed, tuple) and all(g is None for g in changed)):
                 raise GradientError(
-                    f"register_full_backward_hook: no argument of this call of {type(self.module).__name__} wants a "
-                    f"gradient, so the hook returns None, not {said(changed)}"
+                    f"register_full_backward_hook: no argument of this call of {type(self.module).__name__} requires "
+                    f"a gradient, so the hook returns None, not {said(changed)}"
                 )
         return found
 
@@ -218,7 +218,7 @@ class _Backward:
 
 
 class Hooked:
-    """What `Module` is made of: functions that are called with its forward and its backward pass."""
+    """The hooks of `Module`: functions that are called with its forward and its backward pass."""
 
     _hooks: Hooks | None
 

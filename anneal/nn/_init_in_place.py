@@ -50,7 +50,7 @@ def _fans(name: str, tensor: Tensor) -> tuple[int, int]:
 
 @checked
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By how much an activation makes deviations smaller, inverted; `param` is leaky_relu's slope.
+    """The gain that makes up for an activation's smaller deviations; `param` is leaky_relu's slope.
 
     Raises ShapeError for an unknown name.
 

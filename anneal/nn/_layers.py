@@ -49,7 +49,7 @@ class Linear(Resettable):
 
 
 class Identity(Module):
-    """The module that returns x itself, to leave out a layer; its arguments are of no account.
+    """The module that returns x itself, to leave out a layer; its arguments are ignored.
 
     >>> Identity()(Tensor([1.0]))
     Tensor([1.], dtype=float32)
@@ -176,7 +176,7 @@ class EmbeddingBag(Resettable):
 
 
 class Bilinear(Resettable):
-    """For each output o, `a @ weight[o] @ b`, plus a bias: (..., in1), (..., in2) to (..., out).
+    """A bilinear layer: `a @ weight[o] @ b` for each output o, plus a bias: (..., in1), (..., in2) to (..., out).
 
     >>> Bilinear(3, 4, 2)(Tensor.ones(5, 3), Tensor.ones(5, 4)).shape
     (5, 2)

@@ -99,7 +99,7 @@ class NLLLoss(_WeightedLoss):
 
 
 class MSELoss(_Loss):
-    """The squared difference.
+    """The squared error.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
 
@@ -113,7 +113,7 @@ class MSELoss(_Loss):
 
 
 class L1Loss(_Loss):
-    """The absolute difference.
+    """The absolute error.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
 
@@ -253,7 +253,7 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class MarginRankingLoss(_Loss):
-    """`functional.margin_ranking_loss`: which of two inputs should be the larger one.
+    """`functional.margin_ranking_loss`: one of two inputs should be larger.
 
     Inputs and targets (1: the first, -1: the second) are of one shape.
 

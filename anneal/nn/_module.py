@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,8 @@ class _Forward(Protocol[P, _R_co]):
 
 
 class LoadedKeys(NamedTuple):
-    """The names that `load_state_dict` missed in the state, and those that it found no place for.
+    """The names that `load_state_dict` did not find in the state, and the names in the state that the module does not
+    have.
 
     >>> from anneal import nn
     >>> nn.ReLU().load_state_dict({})
@@ -91,6 +92,7 @@ class Module(Hooked, Moved):
     """
 
     training: bool = True
+    _draws: ClassVar[bool] = False  # whether a call of it in training draws random numbers
     _hooks: Hooks | None = None
     _compiled: Any = None  # the jit function of its calls
     _unsaved: frozenset[str] = frozenset()  # buffers that are no part of the state
@@ -110,8 +112,8 @@ class Module(Hooked, Moved):
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        forbid_in_capture(f"{type(self).__name__}.{name} taken away", "take it away outside")
-        outdate_captures(f"{type(self).__name__}.{name} was taken away")
+        forbid_in_capture(f"{type(self).__name__}.{name} taken away", "delete it outside")
+        outdate_captures(f"{type(self).__name__}.{name} was deleted")
         super().__delattr__(name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -156,7 +158,7 @@ class Module(Hooked, Moved):
             nodes.path = before
 
     def compile(self, **options: Any) -> None:
-        """Have this module's calls captured, as `jit` would; `options` are those of `an.compile`.
+        """Capture this module's calls, as `jit` would; `options` are those of `an.compile`.
 
         >>> from anneal import nn
         >>> layer = nn.ReLU()
@@ -286,14 +288,14 @@ class Module(Hooked, Moved):
         return _named(self, "buffer", target, dict(self.named_buffers()))
 
     def _is_parameter(self, value: Tensor) -> bool:
-        """Whether a tensor of this module's own counts as one that trains: also while it is frozen."""
+        """True if a tensor of this module itself is a parameter, frozen or not."""
         if isinstance(value, Parameter) or (value.requires_grad and value.is_leaf):
             return True
         return any(value is t for t in vars(self).get("_frozen", ()))
 
     def _tensors(self, private: bool = False, recurse: bool = True) -> Iterator[tuple[str, Module, str, Tensor]]:
-        """Every tensor with its full name, its module and its name there, with `private` also those that are not
-        saved; a shared one under each name.
+        """The tensors with their full names, modules and names there; with `private` also those that are not saved; a
+        shared one under each name.
         """
         for prefix, module in self.named_modules(remove_duplicate=False) if recurse else [("", self)]:
             mine = [(name, value) for name, value in vars(module).items() if isinstance(value, Tensor)]
@@ -308,7 +310,7 @@ class Module(Hooked, Moved):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that train, frozen ones among them, with their names; a shared one once, under its first name.
+        """The parameters, frozen ones too, with their names; a shared one once, under its first name.
 
         `prefix` stands before the names; `recurse=False` looks at this module alone.
 
@@ -327,7 +329,7 @@ class Module(Hooked, Moved):
                 yield f"{prefix}.{name}" if prefix else name, t
 
     def parameters(self, recurse: bool = True) -> list[Tensor]:
-        """The tensors that train, frozen ones among them, a shared one once; without `recurse`, of this module alone.
+        """The parameters, frozen ones too, a shared one once; without `recurse`, of this module alone.
         `next(model.parameters())` is the first.
 
         >>> from anneal import nn
@@ -337,7 +339,7 @@ class Module(Hooked, Moved):
         return _Tensors([t for _, t in self.named_parameters(recurse=recurse)])
 
     def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that do not train, with their names, after `prefix`; without `recurse`, of this module alone.
+        """The buffers, with their names, after `prefix`; without `recurse`, of this module alone.
 
         >>> from anneal import nn
         >>> [name for name, _ in nn.BatchNorm1d(2).named_buffers()]
@@ -348,7 +350,7 @@ class Module(Hooked, Moved):
                 yield f"{prefix}.{name}" if prefix else name, t
 
     def buffers(self, recurse: bool = True) -> list[Tensor]:
-        """The tensors that do not train; without `recurse`, of this module alone."""
+        """The buffers: tensors that do not train; without `recurse`, of this module alone."""
         return _Tensors([t for _, t in self.named_buffers(recurse=recurse)])
 
     def register_parameter(self, name: str, param: Tensor | None) -> None:
@@ -417,7 +419,7 @@ class Module(Hooked, Moved):
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
-        """Every parameter and buffer by name, detached; a shared one under each of its names.
+        """The parameters and buffers by name, detached; a shared one under each of its names.
 
         `prefix` stands before the names; `keep_vars` gives the tensors themselves.
 
@@ -509,7 +511,7 @@ class Module(Hooked, Moved):
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget every parameter's gradient, or with `set_to_none=False` make those that are there zeros."""
+        """Set every parameter's gradient to None, or with `set_to_none=False` to zeros if it is there."""
         for t in self.parameters():
             t.grad = None if set_to_none or t.grad is None else regraded(t, Tensor.zeros_like(t.grad).uop)
 
@@ -536,7 +538,7 @@ class Module(Hooked, Moved):
 
 
 class Resettable(Module):
-    """Base of layers that can draw their parameters anew."""
+    """Base of layers that can initialise their parameters again."""
 
     def reset_parameters(self) -> None:
         """Begin anew: parameters and running statistics have the values that a new layer of these settings has.

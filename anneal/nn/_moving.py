@@ -16,7 +16,7 @@ __all__ = ["Moved"]
 
 
 class Moved:
-    """What `Module` is made of: `to` and its short forms."""
+    """The part of `Module` that moves and casts it: `to` and its short forms."""
 
     if TYPE_CHECKING:
 
@@ -33,7 +33,7 @@ class Moved:
         """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same
         objects; returns the module.
 
-        `non_blocking` and `memory_format` are of no account: nothing waits here before a value is read, and the
+        `non_blocking` and `memory_format` are ignored: nothing waits here before a value is read, and the
         compiler chooses the layout. On "meta" tensors forget their values and keep shapes, dtypes and their device: a
         module to be called with others' parameters, by `functional_call`. Computing one raises DataError.
 
@@ -78,7 +78,7 @@ class Moved:
         return self
 
     def _place(self, device: str | None, dtype: DTypeLike | None) -> None:
-        """What a layer's `device=` and `dtype=` ask for."""
+        """Move and cast to the `device=` and `dtype=` of a layer, if they are given."""
         if device is not None or dtype is not None:
             self.to(device=device, dtype=dtype)
 
@@ -118,7 +118,7 @@ class Moved:
         return self.to("cpu")
 
     def cuda(self, device: Any = None) -> Self:
-        """Raise DeviceError, which says the device to write instead: there is no CUDA."""
+        """Raise DeviceError, which names the device to use instead: there is no CUDA."""
         return self.to("cuda")
 
 

@@ -142,7 +142,7 @@ class _ChannelNorm(Resettable):
         self.num_batches_tracked = Tensor(0) if tracked else None
 
     def reset_running_stats(self) -> None:
-        """Begin the running statistics anew: means of 0, variances of 1, no batches."""
+        """Reset the running statistics: means of 0, variances of 1, no batches."""
         for t, start in ((self.running_mean, 0.0), (self.running_var, 1.0), (self.num_batches_tracked, 0)):
             if t is not None:
                 t.assign(start)
@@ -320,7 +320,8 @@ class InstanceNorm3d(_InstanceNorm):
 
 
 class LocalResponseNorm(Module):
-    """Each element over a power of k plus alpha times the mean square of `size` channels about its own.
+    """Local response normalisation: x / (k + alpha * m) ** beta, where m is the mean square of `size` channels about
+    x's own.
 
     >>> LocalResponseNorm(2)(Tensor.ones(1, 3, 4)).shape
     (1, 3, 4)

@@ -1,4 +1,4 @@
-"""Parameter and buffer: tensors that say by their class whether they train."""
+"""Parameter and buffer: tensors whose class decides if they train."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Recurrent layers, with torch's names, arguments, parameter names and layouts.
 
-The sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels. A packed
-sequence is unrolled to its longest; states of the others stand still after their ends.
+A short sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels. A long one
+is a loop on the device. A packed sequence runs to its longest; states of the others stand still after their ends.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from anneal.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.transforms import scan
+
+_LOOPED = 256  # steps that are a loop on the device; fewer are one graph
 
 __all__ = ["GRU", "LSTM", "RNN"]
 
@@ -131,14 +134,21 @@ class _Recurrent(Resettable):
                 # The inputs of all steps in one product; only what depends on the step before is left for the loop.
                 given = F.linear(x, getattr(self, f"weight_ih{suffix}"), getattr(self, f"bias_ih{suffix}", None))
                 state = [s[len(last)] for s in initial]
-                steps: list[Tensor] = []
-                for t in reversed(range(time)) if way else range(time):
-                    new = self._cell(given[t], w, b, state)
-                    if there is not None:
-                        new = [there[t].where(n, old) for n, old in zip(new, state, strict=True)]
-                    state = new
-                    steps.append(state[0])
-                directions.append(Tensor.stack(steps[::-1] if way else steps, dim=0))
+
+                def step(state: list[Tensor], now: Any, w: Tensor = w, b: Tensor | None = b) -> Any:
+                    new = self._cell(now[0], w, b, state)
+                    if now[1] is not None:
+                        new = [now[1].where(n, old) for n, old in zip(new, state, strict=True)]
+                    return new, new[0]
+
+                if time >= _LOOPED:
+                    state, steps = scan(step, state, (given, there), reverse=way == 1)
+                else:
+                    outputs: list[Any] = [None] * time
+                    for t in reversed(range(time)) if way else range(time):
+                        state, outputs[t] = step(state, (given[t], None if there is None else there[t]))
+                    steps = Tensor.stack(outputs, dim=0)
+                directions.append(steps)
                 last.append(state)
             x = directions[0] if len(directions) == 1 else Tensor.cat(directions, dim=-1)
         ends = [Tensor.stack([s[i] for s in last], dim=0) for i in range(states)]
@@ -158,7 +168,7 @@ class _Recurrent(Resettable):
         return [[getattr(self, f"{kind}{suffix}") for kind in kinds] for suffix in suffixes]
 
     def flatten_parameters(self) -> None:
-        """Nothing: torch's call for one of its libraries."""
+        """Does nothing: in torch it prepares weights for cuDNN."""
 
 
 class RNN(_Recurrent):

@@ -1,4 +1,4 @@
-"""Losses that are more than a function's call: over sequences, with a distance or weights of one's own."""
+"""Losses with settings beyond those of a function: over sequences, with a given distance or own weights."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class MultiLabelMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """`functional.triplet_margin_with_distance_loss` for a distance of one's own.
+    """`functional.triplet_margin_with_distance_loss` for a given distance.
 
     >>> TripletMarginWithDistanceLoss()(Tensor([[0.0]]), Tensor([[0.0]]), Tensor([[3.0]]))
     Tensor(0., dtype=float32)
@@ -190,7 +190,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self._place(device, dtype)
 
     def reset_parameters(self) -> None:
-        """Draw the parameters of all clusters anew."""
+        """Initialise the parameters of all clusters again."""
         for m in self.modules():
             if isinstance(m, Linear):
                 m.reset_parameters()
@@ -207,7 +207,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     @checked
     def predict(self, x: Tensor) -> Tensor:
-        """The likeliest class of each example."""
+        """The most probable class of each example."""
         return self.log_prob(x).argmax(1)
 
     @checked

@@ -1,4 +1,4 @@
-"""Layers that give values another shape or size, with torch's names and arguments."""
+"""Layers that change the shape or size of their input, with torch's names and arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Sizes = int | Sequence[int]
 
 
 class Flatten(Module):
-    """The axes from `start_dim` to `end_dim` become one: (batch, channels, h, w) to (batch, channels * h * w).
+    """A layer that joins the axes from `start_dim` to `end_dim`: (batch, channels, h, w) to (batch, channels * h * w).
 
     >>> Flatten()(Tensor.ones(2, 3, 4, 4)).shape
     (2, 48)
@@ -43,7 +43,7 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """One axis becomes several.
+    """A layer that splits one axis into several.
 
     >>> Unflatten(1, (3, 4))(Tensor.ones(2, 12)).shape
     (2, 3, 4)
@@ -75,7 +75,7 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Columns as `Unfold` makes them, added up where their windows stand: (batch, channels, h, w).
+    """A layer that puts columns, as `Unfold` makes them, back in place and adds them up: (batch, channels, h, w).
 
     >>> Fold(4, 2)(Tensor.ones(1, 12, 9)).shape
     (1, 3, 4, 4)
@@ -99,7 +99,7 @@ class Fold(Module):
 
 
 class PixelShuffle(Module):
-    """Channels become pixels: (batch, c * r * r, h, w) to (batch, c, h * r, w * r).
+    """A layer that turns channels into pixels: (batch, c * r * r, h, w) to (batch, c, h * r, w * r).
 
     >>> PixelShuffle(2)(Tensor.ones(1, 8, 3, 3)).shape
     (1, 2, 6, 6)
@@ -115,7 +115,8 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Pixels become channels, the inverse of `PixelShuffle`: (batch, c, h * r, w * r) to (batch, c * r * r, h, w).
+    """A layer that turns pixels into channels, the inverse of `PixelShuffle`: (batch, c, h * r, w * r) to (batch, c * r
+    * r, h, w).
 
     >>> PixelUnshuffle(2)(Tensor.ones(1, 2, 6, 6)).shape
     (1, 8, 3, 3)

@@ -76,7 +76,7 @@ _OF_TENSORS = {  # settings of which a layer keeps the tensors that they ask for
 
 
 def settings_shown(module: Any) -> str:
-    """What stands between the brackets of a printed layer: the settings in the table of its class, or a base's.
+    """The text between the brackets of a printed layer: the settings in the table of its class, or a base's.
 
     >>> from anneal import nn
     >>> settings_shown(nn.Conv2d(3, 8, 3, padding=1, bias=False))

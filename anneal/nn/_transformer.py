@@ -54,7 +54,7 @@ def _linear(n_in: int, n_out: int, bias: bool, std: float = STD) -> Linear:
 
 
 class CausalSelfAttention(Module):
-    """Each position attends to itself and those before it: (batch, time, n_embd) to the same.
+    """Causal self-attention, of each position to itself and those before it: (batch, time, n_embd) to the same.
 
     Weights start normal with deviation 0.02, those of the last layer with `residual_std`; biases zero.
 

@@ -1,4 +1,4 @@
-"""A module called as one: in a loop without jit, a module of this library that was called so before is looked up whole.
+"""A module called as one: a loop without jit looks up the repeated call of a module of this library as a whole.
 
 What such a module computes follows from its arguments, the tensors of its tree and the tree itself: classes, names and
 plain attributes. So its call may be remembered as an op's is (`anneal.runtime.late`), instead of those of all the ops
@@ -41,11 +41,11 @@ class _Kind:
         self.apart = False  # whether its modules are called one by one
 
     def refuse(self) -> None:
-        """Its call is not of the kind that is remembered."""
+        """Note that its calls are not to be remembered."""
         self.apart = True
 
     def made_one(self) -> None:
-        """A call was made. Where most are, the modules in it may be known all the same."""
+        """Note that a call was made. If most are, calls of the modules in it may still be remembered."""
         self.made += 1
         if self.calls > _TRIED and 2 * self.made > self.calls:
             self.apart = True
@@ -70,12 +70,12 @@ class _Tree:
         return chain.from_iterable((*map(dict.values, self.dicts), *self.rows))
 
     def hold(self) -> None:
-        """Note what there is."""
+        """Note the present state."""
         self.held = list(self._values())  # as long as they are held, ids tell them apart
         self.ids = list(map(id, self.held))
 
     def is_current(self) -> bool:
-        """Whether everything is what it was."""
+        """True if everything is as it was."""
         return [*map(id, self._values())] == self.ids and all(c.forward is f for c, f in self.forwards)
 
 
@@ -89,7 +89,7 @@ def whole_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """`forward(module, args, kwargs)`, which calls the module's own; or what it gave before, late."""
+    """The result of `forward(module, args, kwargs)`, which calls the module's own, or its remembered result, late."""
     if not here.defers or not type(module).__module__.startswith(_ROOM) or EVERYWHERE.any():
         return forward(module, args, kwargs)
     kind, tensors = _known(module)
@@ -144,6 +144,8 @@ class _Walk:
             if not cls.__module__.startswith(_ROOM) or not _is_ours(cls.forward) or module._hooks is not None:
                 return False
             attributes = vars(module)
+            if cls._draws and module.training:
+                return False  # the call of a tree that draws is not remembered
             self.tree.dicts.append(attributes)
             self.tree.forwards.append((cls, cls.forward))
             self.words += (cls, cls.forward, *attributes)
@@ -184,18 +186,18 @@ class _Walk:
 
 
 def _is_ours(function: Any) -> bool:
-    """Whether a function is of this library."""
+    """True if a function is of this library."""
     return str(function.__module__).startswith("anneal.")
 
 
 def _is_frozen(cls: type) -> bool:
-    """Whether instances of a class are a configuration: a frozen dataclass of this library."""
+    """True if instances of a class are a configuration: a frozen dataclass of this library."""
     parameters = getattr(cls, "__dataclass_params__", None)
     return parameters is not None and parameters.frozen and cls.__module__.startswith("anneal.")
 
 
 def _plain(values: Iterable[Any]) -> bool:
-    """Whether a call with such arguments may be known."""
+    """True if a call with such arguments may be remembered."""
     for x in values:
         cls = x.__class__
         if cls not in _ARGUMENTS and not ((cls is tuple or cls is list) and _plain(x)):

@@ -67,7 +67,7 @@ class _Conv(Resettable):
         return convolve(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def _sides(self) -> list[int]:
-        """How much is padded before and after, the last axis first."""
+        """The padding before and after each axis, the last axis first."""
         name = type(self).__name__
         if isinstance(self.padding, str):
             dilation = per_axis(name, "dilation", self.dilation, self.axes)

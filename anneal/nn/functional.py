@@ -1,6 +1,6 @@
 """The functions of neural networks under torch's names and with its arguments: `import anneal.nn.functional as F`.
 
-What `anneal.tensor.functional` has, and what is made of it: values in place, indices of pools, attention with its
+All of `anneal.tensor.functional`, and functions made of it: values in place, indices of pools, attention with its
 weights, losses over sequences.
 """
 

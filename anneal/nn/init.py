@@ -69,9 +69,9 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
 @contextmanager
 def skipped() -> Iterator[None]:
-    """In this block parameters start as zeros that take neither time nor memory: for a model about to be loaded.
+    """A block in which parameters start as zeros that take neither time nor memory: for a model about to be loaded.
 
-    Other threads are not concerned.
+    Other threads are not affected.
 
     >>> with skipped():
     ...     normal((2,))
@@ -86,10 +86,10 @@ def skipped() -> Iterator[None]:
 
 @contextmanager
 def blank() -> Iterator[None]:
-    """In this block parameters are memory like any other, of zeros that are not written until somebody reads them: for
-    a model whose graph is looked at.
+    """A block in which parameters are ordinary memory, of zeros that are not written until they are read: for a model
+    whose graph is inspected.
 
-    Other threads are not concerned.
+    Other threads are not affected.
 
     >>> with blank():
     ...     normal((2,))
@@ -115,7 +115,7 @@ def _parameter(shape: Shape, values: Callable[[], Array]) -> Parameter:
 
 @checked
 def constant(shape: Shape, value: float) -> Parameter:
-    """Every element `value`.
+    """A parameter whose every element is `value`.
 
     >>> constant((2,), 1.0)
     Parameter([1., 1.], dtype=float32, requires_grad=True)

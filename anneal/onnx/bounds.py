@@ -111,9 +111,8 @@ class Bounds:
                 low, high = self.limits[str(name)]
                 if not low <= n <= high:
                     raise OnnxError(
-                        f"run: input {info.name!r}: axis {axis} is {name!r}, which goes from {low} to {high}, and "
-                        f"has {n}; "
-                        "load the model with wider shapes"
+                        f"run: input {info.name!r}: axis {axis} is {name!r}, which goes from {low} to {high}, and has "
+                        f"{n}; load the model with wider shapes"
                     )
                 first, where = found.setdefault(str(name), (n, info.name))
                 if first != n:
@@ -149,7 +148,7 @@ def _fixed(info: ValueInfo, fixed: Mapping[str, int]) -> ValueInfo:
 
 
 def inside_another() -> bool:
-    """Whether this runs inside a jit function, a transform or a call of the host, whose tensors have no memory yet."""
+    """True inside a jit function, a transform or a host call, whose tensors have no memory yet."""
     return bool(here.recordings or here.depth or here.in_host_call or here.tracing)
 
 

@@ -53,7 +53,7 @@ class Captured:
         shapes: shapes of inputs in which sizes are Variables.
         fixed: further inputs, which follow from the file alone.
         key: what tells the graph's nodes from those of others, where results of nodes are kept.
-        inner: results stay as they are, and are nobody's own: they go on to other nodes.
+        inner: results stay as they are: they go on to other nodes.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Captured:
     def run(self, given: list[Any]) -> list[Any]:
         """The results for tensors in the order in which `split` takes them from feeds.
 
-        Raises NeedsHostError where a node wants values on the host, UnsizedError where a node cannot take a symbolic
+        Raises NeedsHostError where a node needs values on the host, UnsizedError where a node cannot take a symbolic
         size, and JitError for a node that does what cannot be replayed.
         """
         values: dict[str, int] = {}
@@ -108,7 +108,7 @@ class Captured:
                 raise
             if isinstance(e, NeedsHostError):
                 self._check_plain(given)
-            raise UnsizedError(f"{e} wants values on the host" if isinstance(e, NeedsHostError) else str(e)) from e
+            raise UnsizedError(f"{e} needs values on the host" if isinstance(e, NeedsHostError) else str(e)) from e
         self._served += 1
         shapes = [None if s is None else evaluator(s)(values) for s in self._shapes]
         return self._joined([t if s is None else exact(t, s) for t, s in zip(out, shapes)], values)
@@ -159,7 +159,7 @@ class Captured:
         return [_known(r, values) for r in results] if self._inner else [own(r) for r in results]
 
     def _traced(self, sizes: tuple[UOp, ...], *tensors: Tensor) -> Any:
-        """One run that reads nothing: its tensors that are not fixed."""
+        """The tensors of one run that reads nothing, without the fixed ones."""
         known = len(self.memo.used)
         run = self.model.start(self.memo, self.elements, reads=False)
         with no_grad():
@@ -196,7 +196,7 @@ def _known(value: Any, values: Mapping[str, int]) -> Any:
 
 
 def own(value: Any) -> Any:
-    """A result as tensors and arrays of the caller's own: what is done to them in place is nobody else's."""
+    """A result as tensors and arrays of the caller's own: in-place changes of them affect nothing else."""
     if isinstance(value, list):
         return [own(v) for v in value]
     if isinstance(value, Map):
@@ -228,7 +228,7 @@ def joined(value: Any, given: Any) -> Any:
 
 
 def is_given(value: Any) -> bool:
-    """Whether a value comes with each run, and is no part of what a plan is for."""
+    """True if a value is passed to each run, rather than fixed in its plan."""
     small = isinstance(value, np.ndarray) and value.dtype.kind in "iub" and value.ndim <= 1 and value.size <= _SMALL
     return not small
 

@@ -1,4 +1,4 @@
-"""Every node's value beside another runtime's: the first node that differs, with both values."""
+"""Comparison of each node's value with another runtime's: the first node that differs, with both values."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def check(
 
 
 def _difference(node: Node, name: str, ours: Any, theirs: Any) -> Difference:
-    """How far two arrays are apart."""
+    """The distance between two arrays."""
 
     def of(what: str, a: object, b: object, at: tuple[int, ...] = (), error: float = float("inf")) -> Difference:
         return Difference(str(node), name, what, at, str(a), str(b), error)

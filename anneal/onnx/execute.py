@@ -47,7 +47,7 @@ _WORK = 1 << 9  # how often all that one value may have goes through the sums an
 
 
 class Run:
-    """One run of a model: its device, and what is noted on the way.
+    """A run of a model: its device, and the notes made on the way.
 
     Args:
         device: where tensors are made.
@@ -189,7 +189,7 @@ class Run:
             )
 
     def measure(self, node: Node, values: list[Any], results: tuple[Any, ...]) -> None:
-        """Count what a node's sums and products go through."""
+        """Count the elements that a node's sums and products go through."""
         uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
         self.work += work_of(*uops)
         if self.work > self.elements * _WORK:
@@ -200,17 +200,17 @@ class Run:
             )
 
     def is_fixed(self, value: Any) -> bool:
-        """Whether a value follows from the file and the shapes of the inputs."""
+        """True if a value follows from the file and the shapes of the inputs."""
         if isinstance(value, list):
             return value.fixed if isinstance(value, Items) else all(self.is_fixed(v) for v in value)
         return value is None or id(value) in self.memo.fixed or id(value) in self.constants.fixed
 
     def of_file(self, value: Any) -> bool:
-        """Whether a value follows from the file alone, so that it is the same for all shapes."""
+        """True if a value follows from the file alone, so that it is the same for all shapes."""
         return not self.parameters and all(id(v) in self.constants.fixed for v in leaves(value))
 
     def is_loose(self, value: Any) -> bool:
-        """Whether a value, or its shape, depends on what the host read in the middle of the run."""
+        """True if a value, or its shape, depends on values that the host read during the run."""
         if isinstance(value, list) and value:
             return value.loose if isinstance(value, Items) else any(self.is_loose(v) for v in value)
         return self.nothing_is_loose if value is None or isinstance(value, list) else id(value) in self.loose
@@ -301,7 +301,7 @@ class Call:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """All attributes by name, the schema's defaults among them."""
+        """The attributes by name, with the schema's defaults."""
         return self.node.attributes
 
     @property
@@ -311,7 +311,7 @@ class Call:
 
     @property
     def training(self) -> bool:
-        """Whether gradients flow through this run."""
+        """True if gradients flow through this run."""
         return self.of.training
 
     @property
@@ -320,11 +320,11 @@ class Call:
         return len(self.node.outputs)
 
     def wants(self, n: int) -> bool:
-        """Whether the node has an n-th output."""
+        """True if the node has an n-th output."""
         return n < len(self.node.outputs) and self.node.outputs[n] != ""
 
     def fail(self, message: str, fix: str = "") -> OnnxError:
-        """The error that says what is wrong here: `raise node.fail("...")`."""
+        """The error with this fault: `raise node.fail("...")`."""
         return self.node.fault(message, fix)
 
     def room(self, *shape: Any) -> None:
@@ -452,7 +452,7 @@ class Call:
         return pieces.node(self.of, self._scope, self.node, of, given, count)
 
     def decides(self, name: str) -> bool:
-        """Whether the values of an input of a subgraph decide shapes."""
+        """True if the values of an input of a subgraph decide shapes."""
         return name in self.of.deciding
 
     def again(self, name: str, values: dict[str, Any]) -> Any:
@@ -526,7 +526,7 @@ class Call:
 
     @property
     def needs_host(self) -> bool:
-        """Whether it cannot be captured: values were read on the host, or it gives other results each time."""
+        """True if it cannot be captured: values were read on the host, or results differ from run to run."""
         of = self.node.implementation
         return self._read or self._alone or (of is not None and (not of.pure or of.name in _SEQUENCES))
 

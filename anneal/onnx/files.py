@@ -159,7 +159,7 @@ def _external(tensor: Any, where: str, folder: Path | None) -> Any:
     if length < 0:
         length = have - offset
     if offset < 0 or length < 0 or offset + length > have:
-        raise OnnxError(f"{where}: wants bytes {offset} to {offset + length} of {location!r}, which has {have}")
+        raise OnnxError(f"{where}: asks for bytes {offset} to {offset + length} of {location!r}, which has {have}")
     if not length:
         return np.empty(0, np.uint8)
     return np.memmap(path, np.uint8, "r", offset, (length,))

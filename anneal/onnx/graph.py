@@ -34,7 +34,7 @@ class ValueInfo:
 
 @dataclass(eq=False)
 class Node:
-    """One node of a graph: what it computes, its attributes with the schema's defaults, and who computes it."""
+    """A node of a graph: its operator, its attributes with the schema's defaults, and the function that computes it."""
 
     name: str
     op: str

@@ -172,7 +172,7 @@ class Model:
         raise AssertionError("unreachable: the last plan has no Variables")
 
     def _choices(self) -> Iterator[frozenset[str]]:
-        """Which sizes may be Variables, all that are known to work at first, none at last."""
+        """The sets of sizes to try as Variables: first all that are known to work, at last none."""
         names = [n for n in self.bounds.variables if n not in self._unsized]
         for count in range(len(names), -1, -1):
             if count in (0, 1, len(names) - 1, len(names)):
@@ -190,7 +190,7 @@ class Model:
         return OnnxModule(self)
 
     def gaps(self) -> tuple[Any, ...]:
-        """All nodes of the model that cannot be run: see `anneal.onnx.Gap`."""
+        """The nodes of the model that cannot be run: see `anneal.onnx.Gap`."""
         return gaps_of(self.program)
 
     def describe(self) -> Description:
@@ -198,7 +198,7 @@ class Model:
         return describe(self.program)
 
     def trace(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs by name as graphs that nobody has computed yet: for `anneal kernels`, and to go on from.
+        """The outputs by name as graphs that are not computed yet: for `anneal kernels`, and to go on from.
 
         Raises OnnxError as `run` does.
 

@@ -1,4 +1,4 @@
-"""The notes of runs: what is fixed, where the host was asked, and what may be captured."""
+"""The notes of runs: fixed values, host calls, and captures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Memo:
 
 
 class Pieces(Protocol):
-    """How graphs run whose nodes do not all work on the device alone: see `anneal.onnx.segments`."""
+    """The runs of a graph whose nodes do not all work on the device alone: see `anneal.onnx.segments`."""
 
     def run(self, run: Run, scope: Scope) -> bool:
         """Run the nodes of a graph in pieces; False, if that cannot be, and nothing ran."""

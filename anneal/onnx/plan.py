@@ -39,7 +39,7 @@ class Plan:
         self._pieces = Pieces(model, shapes or {})
         self._host = tuple(
             [
-                HostStep(f"input {name!r}", "its values are wanted on the host")
+                HostStep(f"input {name!r}", "its values are needed on the host")
                 for name, value in feeds.items()
                 if any(is_given(v) and not isinstance(v, Tensor) for v in leaves(value))
             ]
@@ -74,7 +74,7 @@ class Plan:
             return self._in_pieces(given)
 
     def _in_pieces(self, given: list[Any]) -> list[Any]:
-        """One run with values read in the middle."""
+        """A run in pieces, with values read between them."""
         # what is fixed for these inputs is not, where their sizes are Variables
         run = self.model.start(Memo() if self.captured.variables else self.memo, self.captured.elements)
         run.pieces = self._pieces

@@ -29,7 +29,7 @@ _Names = tuple[Container[str], ...]  # names of the graphs outside, a set each
 def program_of(proto: Any, array: Callable[[Any, str], Any]) -> Program:
     """The records of a ModelProto; `array(tensor, where)` gives the values of a TensorProto.
 
-    Raises OnnxError for what is broken.
+    Raises OnnxError for a broken model.
     """
     opsets: dict[str, int] = {}
     for entry in proto.opset_import:

@@ -60,7 +60,7 @@ class Implementation:
         return function
 
     def wants_value(self, n: int) -> bool:
-        """Whether input `n` is one whose values decide shapes."""
+        """True if the values of input `n` decide shapes."""
         return bool(self.values) and self.inputs[min(n, len(self.inputs) - 1)] in self.values
 
 
@@ -145,6 +145,6 @@ def find(name: str, domain: str, version: int) -> Implementation | None:
 
 
 def table() -> dict[tuple[str, str], list[Implementation]]:
-    """All there are, by domain and name, oldest first."""
+    """The implementations by domain and name, oldest first."""
     _load()
     return _TABLE

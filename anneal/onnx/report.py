@@ -21,7 +21,7 @@ _SILENT = frozenset(("doc_string", "consumed_inputs", "layer_name", "hidden_size
 
 @dataclass(frozen=True)
 class Gap:
-    """One thing that cannot be run: which node, why, and what to do."""
+    """A node that cannot be run, the reason, and the remedy."""
 
     op: str
     domain: str
@@ -105,7 +105,7 @@ def nodes_of(graph: Graph) -> Iterator[Node]:
 
 
 def gaps_of(program: Program) -> tuple[Gap, ...]:
-    """Every gap of a model, those inside functions once for each function."""
+    """The gaps of a model, those inside functions once for each function."""
     out = [*_untaken(program.graph), *_mistyped(program.graph)]
     todo = [program.graph]
     seen = set()
@@ -148,7 +148,7 @@ def _mistyped(graph: Graph) -> Iterator[Gap]:
 
 
 def _gap(node: Node) -> Gap | None:
-    """Why a node cannot be run, if that can be said before it is."""
+    """The reason why a node cannot be run, if it is known beforehand."""
     name = node.name or next((x for x in node.outputs if x), "")
 
     def gap(what: str, fix: str) -> Gap:
@@ -187,7 +187,7 @@ def _gap(node: Node) -> Gap | None:
 
 
 def told(gaps: tuple[Gap, ...]) -> str:
-    """All gaps as the text of an error."""
+    """The gaps as the text of an error."""
     lines = "\n".join([f"  {g}" for g in gaps[:200]])
     more = f"\n  and {len(gaps) - 200} more" if len(gaps) > 200 else ""
     return f"{len(gaps)} of the model's nodes cannot be run:\n{lines}{more}"

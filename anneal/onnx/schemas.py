@@ -56,7 +56,7 @@ def defaults_of(schema: Any) -> dict[str, Any]:
 
 
 def same(value: Any, default: Any) -> bool:
-    """Whether an attribute is at its default."""
+    """True if an attribute is at its default."""
     return type(value) is type(default) and bool(value == default)
 
 

@@ -24,7 +24,7 @@ class Scope:
         self.at = 0  # the place of the node that runs, among those of `graph`
 
     def waiting(self) -> list[Tensor]:
-        """Tensors that a later node reads, here or around: whoever asks computes them."""
+        """Tensors that a later node reads, here or around: its reader computes them."""
         out: list[Tensor] = []
         scope: Scope | None = self
         while scope is not None:

@@ -313,7 +313,7 @@ class _Part:
 
 
 def _is_constant(run: Run, value: Any) -> bool:
-    """Whether a value follows from the file, and is not the number of a turn."""
+    """True if a value follows from the file, and is not the number of a turn."""
     if value is None or isinstance(value, list) or not run.of_file(value):
         return False
     scalar = isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "ib"

@@ -69,7 +69,7 @@ class InferenceSession:
         Args:
             output_names: the names of the outputs; None: all.
             input_feed: the values of the inputs by name.
-            run_options: of no account.
+            run_options: ignored.
         """
         results = self.model.run(input_feed)
         names = list(results) if output_names is None else list(output_names)

@@ -71,7 +71,7 @@ class Map:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of arrays of objects: no device holds maps."""
+        """The dtype of arrays of objects: no device holds maps."""
         return np.dtype(object)
 
     @property
@@ -114,7 +114,7 @@ def array_code(name: str) -> int:
 
 
 def fits_device(dtype: np.dtype[Any]) -> bool:
-    """Whether a Tensor can hold elements of this dtype."""
+    """True if a Tensor can hold elements of this dtype."""
     return dtype.name in _ON_DEVICE
 
 

@@ -41,13 +41,13 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def size_of(value: Any) -> int:
-    """How many elements a tensor or an array has, or may have; 0 for what is neither."""
+    """The number of elements that a tensor or an array has, or may have; 0 for anything else."""
     return math.prod([largest(n) for n in value.shape]) if hasattr(value, "shape") else 0
 
 
 def is_small(arrays: list[Any], most: int) -> bool:
-    """Whether what an operator makes of these arrays is small, and no more than `most`: as long as they broadcast, or
-    else as all pairs of their elements.
+    """True if an operator's result from these arrays is small, and at most `most`: as long as they broadcast, or else
+    as all pairs of their elements.
     """
     try:
         size = math.prod(np.broadcast_shapes(*[v.shape for v in arrays if isinstance(v, np.ndarray)]))
@@ -59,7 +59,7 @@ def is_small(arrays: list[Any], most: int) -> bool:
 
 
 def fit_device(values: list[Any]) -> bool:
-    """Whether tensors can hold the elements of all these arrays."""
+    """True if tensors can hold the elements of all these arrays."""
     return all(fits_device(v.dtype) for v in leaves(values) if isinstance(v, np.ndarray))
 
 

@@ -1,4 +1,4 @@
-"""How much a node computes, before it is computed: what a file asks for is bounded as its memory is."""
+"""The cost of a node, before it is computed: a file's work is bounded as its memory is."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def _written(trace: Traced, names: list[str], opset: int) -> tuple[Writer, list[
 
 
 def _sources(inputs: list[Input]) -> dict[str, tuple[str, int | None]]:
-    """For each Variable an axis of an input that is as long, or the input that it is."""
+    """A source for each Variable: an axis of an input that is as long, or the input that is its value."""
     found: dict[str, tuple[str, int | None]] = {i.node.arg[0]: (i.name, None) for i in inputs if i.node.op is Op.BIND}
     for i in inputs:
         for axis, n in enumerate(i.shape):
@@ -166,8 +166,7 @@ def _check_sizes(results: list[UOp], sources: Collection[str]) -> None:
         if x.arg[0] not in sources:
             raise OnnxError(
                 f"export: no input tells the Variable {x.arg[0]!r}: have it as the size of an axis of an input, or "
-                "pass "
-                f"{x.arg[0]}.bind(value) as an argument of its own"
+                f"pass {x.arg[0]}.bind(value) as an argument of its own"
             )
 
 

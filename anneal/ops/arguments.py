@@ -96,12 +96,12 @@ def _text(name: str, what: str, x: Any) -> Any:
 
 def need_float(name: str, what: str, x: Tensor) -> None:
     """Raise DTypeError unless `x` is a float tensor."""
-    if not x.uop.dtype.is_float:
-        raise DTypeError(f"{name}: {what} must be a float tensor, not {x.uop.dtype.name}; use .float()")
+    if not x.dtype.is_float:
+        raise DTypeError(f"{name}: {what} must be a float tensor, not {x.dtype.name}; use .float()")
 
 
 def same_device(name: str, x: Tensor, *others: Tensor | None) -> None:
-    """Raise DeviceError unless all that are there live on one device."""
+    """Raise DeviceError unless all given tensors live on one device."""
     for o in others:
         if o is not None and o.device != x.device:
             x._mixed(name, o)
@@ -241,7 +241,7 @@ def _renamed(error: UserError, name: str) -> None:
 
 
 def checked(function: F, name: str = "") -> F:
-    """The function with its arguments looked at first, and its name (a class's, for `__init__`) in what it raises."""
+    """The function with a check of its arguments, and its name (a class's, for `__init__`) in its errors."""
     # From the code object: inspect.signature takes 0.1 ms, and there are hundreds of ops to import.
     inner: Any = inspect.unwrap(function)
     code, annotations = inner.__code__, inner.__annotations__
@@ -331,11 +331,11 @@ _METHODS = frozenset(
 
 
 def _defers(function: Callable[..., Any]) -> bool:
-    """Whether a function's calls may be late: it is an op, and gives what follows from its arguments."""
+    """True if a function's calls may be late: it is an op, and its result follows from its arguments."""
     at = function.__module__
     if at == "anneal.tensor._tensor":
         return function.__name__ in _METHODS
-    return at.startswith("anneal.ops.") and at not in _AT_ONCE
+    return at.startswith("anneal.ops.") and at not in _AT_ONCE and function.__name__ != "dropout"  # it draws first
 
 
 def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = False) -> F:

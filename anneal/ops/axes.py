@@ -33,8 +33,8 @@ def broadcast_shapes(name: str, *shapes: Shape) -> Shape:
                     kind = PositionError if name == "index" else ShapeError
                     raise kind(
                         f"{name}: shapes {said} do not broadcast: axis {i - ndim} is {out[i]} in one and {n} in "
-                        "another; "
-                        f"sizes must be equal or 1 (aligned at the last axis): reshape, or unsqueeze the missing axis"
+                        "another; sizes must be equal or 1 (aligned at the last axis): reshape, or unsqueeze the "
+                        "missing axis"
                     )
                 out[i] = n
     return tuple(out)
@@ -55,7 +55,7 @@ def axes_of(name: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int
 
 
 def axis_of(name: str, axis: int, ndim: int) -> int:
-    """One axis as a non-negative number. Raises PositionError, listing the valid range, for a wrong one."""
+    """An axis as a non-negative number. Raises PositionError, which lists the valid range, for a wrong one."""
     # A scalar accepts axis 0 and -1, as torch's does.
     n = ndim or 1
     if axis.__class__ is not int:

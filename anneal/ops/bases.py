@@ -18,7 +18,7 @@ from anneal.ops.nodes import broadcast, inverse
 from anneal.runtime import Handle, here, is_realized, tensor_class
 from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes
 
-__all__ = ["Recipe", "link_views"]
+__all__ = ["Recipe", "link_part", "link_views"]
 
 Layout = tuple[tuple[int, ...], int]  # the strides of a view, and the place of its first element
 Shape = tuple[Any, ...]
@@ -49,12 +49,12 @@ _APART: Final[frozenset[Any]] = frozenset((*_READ, "diagonal")) - {Op.EXPAND}
 
 
 def _read(u: UOp, op: Any, arg: Any) -> UOp:
-    """What a step shows of `u`."""
+    """The view of `u` that a step makes."""
     movement = _READ.get(op)
     if movement is not None:
         return movement(u, arg)
     with _as_they_stand():
-        shown: UOp = getattr(tensor_class()(u, "cpu"), op)(*arg).uop  # the device is of no account to a node
+        shown: UOp = getattr(tensor_class()(u, "cpu"), op)(*arg).uop  # nodes have no device
         return shown
 
 
@@ -139,15 +139,15 @@ class Recipe:
                 and self.layout not in (None, (_contiguous(step.shape), 0))
             ):
                 raise ShapeError(
-                    "as_strided: strides count from the first element in memory, and a tensor of shape "
-                    f"{step.shape} is a part of another: take it of that one, with storage_offset=, or of a .clone()"
+                    "as_strided: strides count from the first element in memory, and this tensor, of shape "
+                    f"{step.shape}, is part of another: call it on that one, with storage_offset=, or on a .clone()"
                 )
             found = self._then[step] = Recipe.of(self.shape, (*self.steps, *step.steps))
         return found
 
     @property
     def layout(self) -> Layout | None:
-        """Where torch has the elements; None where strides cannot say it: there it copies."""
+        """The layout of the elements in torch; None if strides cannot express it: there torch copies."""
         if self._layout is False:
             self._layout = _layout(self.shape, self.steps)
         layout: Layout | None = self._layout
@@ -155,7 +155,7 @@ class Recipe:
 
     @property
     def is_view(self) -> bool:
-        """Whether torch gives a view, rather than a copy."""
+        """True if torch gives a view, rather than a copy."""
         return self.layout is not None
 
     def read(self, u: UOp) -> UOp:
@@ -182,7 +182,7 @@ class Recipe:
 
 
 def _overlap(shape: Shape, strides: Sequence[int]) -> bool:
-    """Whether elements that strides name are one in memory."""
+    """True if two elements of these strides share a place in memory."""
     if not strides or 0 in shape or not all(isinstance(n, int) for n in shape):
         return False
     reach = 0
@@ -302,8 +302,16 @@ def link_views(name: str, op: Callable[..., Any], args: tuple[Any, ...], options
             part._part_of(base, Recipe.of(base.uop.shape, steps))
 
 
+def link_part(part: Handle, base: Handle, bounds: tuple[tuple[int, int], ...], shape: Shape) -> None:
+    """Note of a tensor that it is what `base` has within `bounds`, in this shape."""
+    steps: tuple[Step, ...] = ((Op.SHRINK, bounds),)
+    if shape != tuple([e - b for b, e in bounds]):
+        steps = (*steps, (Op.RESHAPE, shape))
+    part._part_of(base, Recipe.of(base._looks.shape, steps))
+
+
 def _is_basic(index: Any) -> bool:
-    """Whether an index has no tensors, arrays and lists."""
+    """True if an index has no tensors, arrays and lists."""
     kinds = (int, slice, type(None), type(Ellipsis), UOp, np.integer)
     return all(isinstance(x, kinds) for x in (index if isinstance(index, tuple) else (index,)))
 

@@ -1,4 +1,6 @@
-"""torch's names of functions that copy where others give views, or whose parts may be changed: all the same here."""
+"""torch's names of functions that copy where others give views, or whose parts may be changed: here they do the
+same.
+"""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def full(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """One value everywhere; its own dtype (int32, float32 or bool) unless one is given.
+    """A tensor filled with one value, in the value's own dtype (int32, float32 or bool) unless one is given.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.full((2,), 7)
@@ -114,7 +114,7 @@ def empty(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """Values that nobody promises (zeros, as it happens).
+    """A tensor of unspecified values (zeros, as it happens).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.empty(2, 3).shape
@@ -435,7 +435,7 @@ def full_like(
     requires_grad: bool | None = None,
     device: str | None = None,
 ) -> Tensor:
-    """One value everywhere, in this tensor's shape, dtype and device.
+    """A tensor filled with one value, in this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).full_like(7)

@@ -81,8 +81,8 @@ def _numbers(data: Any) -> Any:
     """A nest of lists with the number in place of a tensor that has one, as torch reads it; gradients end there."""
     if is_tensor(data):
         if data.requires_grad:
-            warnings.warn("Tensor: a number is read of a tensor that requires a gradient, which ends there: use "
-                          "Tensor.stack", stacklevel=2)  # fmt: skip
+            warnings.warn("Tensor: a number is read from a tensor that requires a gradient, and the gradient is lost: "
+                          "use Tensor.stack", stacklevel=2)  # fmt: skip
         return np.asarray(data.item(), numpy_dtype(data.dtype)) if data.numel() == 1 else data.numpy()
     return [_numbers(x) for x in data] if isinstance(data, (list, tuple)) else data
 
@@ -113,9 +113,8 @@ def array_of(data: Any, dtype: DType | None) -> Array:
         if any(is_tensor(x) for x in data):
             if isinstance(data, tuple) and hasattr(data, "_fields"):  # of x.max(dim=1), say
                 raise DTypeError(
-                    f"Tensor: {type(data).__name__} is no tensor but {len(data)}: ask for .{data._fields[0]}; where "
-                    "dim= "
-                    "gives such a pair, axis= gives the values alone"
+                    f"Tensor: {type(data).__name__} is not one tensor but {len(data)}: take .{data._fields[0]}; "
+                    "dim= gives such a pair, axis= the values alone"
                 )
             if all(is_tensor(x) and x.numel() != 1 for x in data):
                 raise DTypeError("Tensor: a list of tensors is no data; use Tensor.stack(list) or Tensor.cat(list)")

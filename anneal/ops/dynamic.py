@@ -1,4 +1,4 @@
-"""What has as many elements as values say: positions of what is true, chosen elements, distinct ones.
+"""Ops whose result's size depends on values: positions of true elements, chosen elements, distinct elements.
 
 Outside jit the values are looked at, so the result has its size at once. Inside jit shapes are static: `size=` says how
 many there are at most, and `fill_value` stands in the places that are left.

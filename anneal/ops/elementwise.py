@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import DTypeError
 from anneal.ops.arguments import alias, checked
 from anneal.ops.axes import broadcast_shapes
+from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_const
 from anneal.ops.overflow import check_growth
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
@@ -107,6 +108,7 @@ def need(name: str, dtype: DType, fits: bool, wanted: str) -> None:
 
 
 @checked
+@scales
 def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha * other; a logical or on bools.
 
@@ -121,6 +123,7 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 
 @checked
+@scales
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - alpha * other. Raises DTypeError for two bools.
 
@@ -145,6 +148,7 @@ def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
 
 
 @checked
+@computes
 def mul(x: Tensor, other: Operand) -> Tensor:
     """x * other; a logical and on bools.
 
@@ -156,6 +160,7 @@ def mul(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@computes
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
 
@@ -346,6 +351,7 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@computes
 def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x).
 
@@ -390,8 +396,8 @@ true_divide = alias(div, "true_divide")
 
 @checked
 def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """Every element moved into [min, max]; either may be left out, or be a tensor. At a number the gradient ends; at
-    an element of a bound that is a tensor each has half of it.
+    """The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
+    number has no gradient; one that equals a bound's element shares it evenly with that.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-5, 0, 5]).clamp(-1, 2)
@@ -527,7 +533,7 @@ def _below_zero(u: UOp) -> UOp:
 
 
 def _has_sign(u: UOp) -> UOp:
-    """Whether a float is negative; true of -0.0."""
+    """True for each float that is negative, -0.0 too."""
     wide = u if u.dtype.bits >= 32 else u.cast(_FLOAT32)
     bits = dtypes.int32 if wide.dtype.bits == 32 else dtypes.int64
     return _below_zero(UOp(Op.BITCAST, bits, (wide,)))
@@ -539,7 +545,9 @@ def _size(u: UOp) -> UOp:
 
 
 def _off_by_one(a: UOp, b: UOp) -> UOp:
-    """Whether the floor and the truncated quotient of signed integers differ: signs differ and something is left."""
+    """True where the floor and the truncated quotient of signed integers differ: signs differ and there is a
+    remainder.
+    """
     rest = alu(Op.MOD, (a, b))
     zero = const(a.dtype, 0)
     apart = alu(Op.XOR, (alu(Op.LT, (a, zero)), alu(Op.LT, (b, zero))))

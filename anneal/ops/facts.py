@@ -21,17 +21,17 @@ _LIMIT = 1 << 31  # index arithmetic has 32 bits
 
 
 def is_tensor(x: Any) -> TypeGuard[Tensor]:
-    """Whether something is a tensor."""
+    """True if the argument is a tensor."""
     return isinstance(x, Handle)
 
 
 def is_bool(x: Any) -> bool:
-    """Whether something is a bool, which is never an axis, a size or a position."""
+    """True if the argument is a bool, which is never an axis, a size or a position."""
     return isinstance(x, (bool, np.bool_))
 
 
 def said(x: Any) -> str:
-    """A wrong argument in the words of a message; nothing is computed for it."""
+    """A wrong argument, described for a message; nothing is computed for it."""
     if is_tensor(x):
         return f"a tensor of {x.dtype.name} of shape {x.shape}"
     if isinstance(x, np.ndarray):

@@ -1,4 +1,4 @@
-"""Every family's functions: one star after the other, which type checkers follow to `import anneal`."""
+"""The functions of every family: one star import after the other, which type checkers follow to `import anneal`."""
 
 from __future__ import annotations
 

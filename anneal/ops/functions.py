@@ -364,7 +364,7 @@ def as_reals(x: Tensor, name: str, other: Operand) -> tuple[Tensor, Tensor, DTyp
 
 @checked
 def signbit(x: Tensor) -> Tensor:
-    """Whether the sign is negative; true for -0.0.
+    """True for each negative element, -0.0 too.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-0.0, 0.0, -2.0]).signbit()
@@ -458,7 +458,7 @@ def polynomial(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
 
 
 def has_sign_bit(x: Tensor) -> Tensor:
-    """Whether the sign bit is set."""
+    """True for each element whose sign bit is set."""
     u = x.uop
     bits = dtypes.int32 if u.dtype.bits == 32 else dtypes.int64
     return x._new_plain(broadcast(alu(Op.LT, (UOp(Op.BITCAST, bits, (u,)), const(bits, 0))), x.shape))

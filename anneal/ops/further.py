@@ -1,4 +1,4 @@
-"""Names of torch and of the array API that are short to say in the ops below them."""
+"""Names of torch and of the array API that are one-line functions of other ops."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @checked
 def equal(x: Tensor, other: Any) -> bool:
-    """Whether two tensors have the same shape and the same elements.
+    """True if two tensors have the same shape and the same elements.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).equal(Tensor([1, 2])), Tensor([1, 2]).equal(Tensor([1]))
@@ -265,7 +265,7 @@ def isreal(x: Tensor) -> Tensor:
 
 @checked
 def clamp_min(x: Tensor, min: Any) -> Tensor:
-    """No element below `min`: `clamp(min=min)`.
+    """The elements, none below `min`: `clamp(min=min)`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 5]).clamp_min(3)
@@ -276,7 +276,7 @@ def clamp_min(x: Tensor, min: Any) -> Tensor:
 
 @checked
 def clamp_max(x: Tensor, max: Any) -> Tensor:
-    """No element above `max`: `clamp(max=max)`.
+    """The elements, none above `max`: `clamp(max=max)`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 5]).clamp_max(3)
@@ -398,7 +398,7 @@ def rsub(x: Tensor, other: Any, alpha: Number = 1) -> Tensor:
 
 @checked
 def fill(x: Tensor, value: Any) -> Tensor:
-    """One number, or a tensor of shape (), everywhere, in this tensor's shape and dtype.
+    """A tensor filled with one number, or with a tensor of shape (), in this tensor's shape and dtype.
 
     >>> from anneal.tensor import Tensor
     >>> fill(Tensor([1.0, 2.0]), 3)
@@ -529,7 +529,7 @@ def new_ones(
 def new_empty(
     x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Values that nobody promises, with this tensor's dtype and device, unless others are given.
+    """A tensor of unspecified values, with this tensor's dtype and device, unless others are given.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1]).new_empty(2, 3).shape
@@ -541,7 +541,8 @@ def new_empty(
 
 @checked
 def new_empty_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
-    """`new_empty(size)`, with its options: tensors have no strides of their own, so `stride` has to be as long alone.
+    """`new_empty(size)`, with its options. Tensors have no strides of their own: only the length of `stride` is
+    checked.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1]).new_empty_strided((2, 3), (1, 2)).shape

@@ -86,7 +86,7 @@ def digamma(x: Tensor) -> Tensor:
 
 
 def _distance(x: Tensor) -> Tensor:
-    """How far the nearest integer is: sin(pi * x) from this keeps its digits where x is large."""
+    """The distance from the nearest integer: sin(pi * x) from this keeps its digits where x is large."""
     return x - x.round()
 
 

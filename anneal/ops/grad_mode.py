@@ -15,8 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class no_grad:
-    """Within the block (or the decorated function) results want no gradient, whatever they are made of. Other threads
-    are not concerned.
+    """A block (or a decorated function) whose results require no gradient. Other threads are not affected.
 
     >>> from anneal.tensor import Tensor, no_grad
     >>> w = Tensor([1.0, 2.0], requires_grad=True)

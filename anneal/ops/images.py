@@ -50,8 +50,7 @@ def fold(
     if columns % math.prod(k) or places != math.prod(counts):
         raise ShapeError(
             f"fold: shape {x.shape} is not (batch, channels*{math.prod(k)}, {math.prod(counts)}): an image of {out} "
-            "has "
-            f"{counts[0]} x {counts[1]} windows of {k}"
+            f"has {counts[0]} x {counts[1]} windows of {k}"
         )
     windows = x.reshape(batch, columns // math.prod(k), *k, *counts)
     total: Any = None
@@ -136,8 +135,7 @@ def grid_sample(
     if mode not in modes or padding_mode not in ("zeros", "border", "reflection"):
         raise DTypeError(
             f'grid_sample: mode is one of {", ".join(modes)}, padding_mode "zeros", "border" or "reflection", not '
-            f"{mode!r}, "
-            f"{padding_mode!r}"
+            f"{mode!r}, {padding_mode!r}"
         )
     sizes, corners = x.shape[2:], bool(align_corners)
     if 0 in sizes:
@@ -212,7 +210,7 @@ def _by_lines(read: _Reader, places: list[Any]) -> Any:
 
 
 def _by_cubes(read: _Reader, places: list[Any]) -> Any:
-    """Of 4 by 4 neighbours, by Keys's weights; each neighbour is moved inside, not the place."""
+    """Bicubic values: of 4 by 4 neighbours, by Keys's weights; each neighbour is moved inside, not the place."""
     low = [at.detach().floor() for at in places]
     weights = [cubic(at - below) for at, below in zip(places, low, strict=True)]
     total: Any = None

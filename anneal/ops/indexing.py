@@ -22,6 +22,7 @@ from anneal.ops import nodes
 from anneal.ops.arguments import bound_int, checked, is_tensor
 from anneal.ops.axes import axis_of, broadcast_shapes
 from anneal.ops.elementwise import choose
+from anneal.ops.inputs import computes
 from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, meet, put_rows, take_rows, wrapped
 from anneal.ops.overflow import kept
 from anneal.runtime import here
@@ -331,9 +332,10 @@ def where(x: Tensor) -> tuple[Tensor, ...]: ...
 @overload
 def where(x: Tensor, a: Any, b: Any) -> Tensor: ...
 @checked
+@computes
 def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...]:
-    """Choose element by element; all three broadcast. Of a condition alone, the places where it is true, an index for
-    each axis: `nonzero(as_tuple=True)`.
+    """Elements of two tensors, chosen by a condition; all three broadcast. Of a condition alone, the places where it is
+    true, an index for each axis: `nonzero(as_tuple=True)`.
 
     Called on a condition, `condition.where(a, b)` or `Tensor.where(condition, a, b)`: `a` where it is true, else
     `b`. Called on values, `x.where(condition, b)`: `x` where the condition is true, else `b`.
@@ -356,6 +358,7 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
 
 
 @checked
+@computes
 def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype.
 

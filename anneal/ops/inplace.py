@@ -16,6 +16,7 @@ from anneal.ops.arguments import changing, checked
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.elementwise import Operand, beside, binary, difference, floor_quotient, modulo, power, quotient
 from anneal.ops.grad_mode import grad_enabled, no_grad
+from anneal.ops.inputs import computes, scales
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.nodes import Number, broadcast, iota
 from anneal.runtime import here, is_realized
@@ -32,7 +33,7 @@ def _kind(dtype: DType) -> int:
 
 
 def need_changeable(x: Tensor, name: str) -> None:
-    """Raise GradientError for a leaf whose gradient is wanted and which somebody may have computed with."""
+    """Raise GradientError for a leaf that requires a gradient and may be part of a graph."""
     if x._wants and x._leaf and grad_enabled():
         raise GradientError(
             f"{name}: a leaf that requires a gradient cannot be changed in place; use .clone() first, or no_grad()"
@@ -40,19 +41,17 @@ def need_changeable(x: Tensor, name: str) -> None:
 
 
 def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
-    """`x`, which shows the values of `new` from now on, in its own dtype."""
+    """The tensor `x`, which takes the values of `new`, in its own dtype."""
     old, u = x.uop, new.uop
     if u.shape != old.shape:
         raise ShapeError(
-            f"{name}: the result has shape {u.shape}, and a tensor of shape {old.shape} that is changed in place "
-            "keeps its "
-            f"shape; write x = x + y for one that grows"
+            f"{name}: the result has shape {u.shape}, and a tensor of shape {old.shape} that is changed in place keeps "
+            "its shape; write x = x + y for one that grows"
         )
     if _kind(u.dtype) > _kind(old.dtype):
         raise DTypeError(
-            f"{name}: the result is {u.dtype.name}, which a tensor of {old.dtype.name} that is changed in place "
-            "cannot hold; "
-            f"cast it before, or write x = x + y"
+            f"{name}: the result is {u.dtype.name}, which a tensor of {old.dtype.name} that is changed in place cannot "
+            "hold; cast it before, or write x = x + y"
         )
     u = u.cast(old.dtype)
     if x._base is not None and x._is_part():
@@ -87,7 +86,7 @@ def _change_root(x: Tensor, name: str, u: UOp, new: Tensor) -> None:
 
 
 def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """`x`, which shows `function(x)` from now on; `name` is for messages. Errors as for `add_`."""
+    """The tensor `x`, which takes the values of `function(x)`; `name` is for messages. Errors as for `add_`."""
     need_changeable(x, name)
     return changed(x, name, function(x))
 
@@ -97,6 +96,7 @@ def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tens
 
 @changing
 @checked
+@scales
 def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha * other in place.
 
@@ -114,6 +114,7 @@ def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 @changing
 @checked
+@scales
 def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - alpha * other in place; errors as for `add_`.
 
@@ -127,6 +128,7 @@ def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 @changing
 @checked
+@computes
 def mul_(x: Tensor, other: Operand) -> Tensor:
     """x * other in place; errors as for `add_`.
 
@@ -140,6 +142,7 @@ def mul_(x: Tensor, other: Operand) -> Tensor:
 
 @changing
 @checked
+@computes
 def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other in place, as `div`; errors as for `add_`.
 
@@ -154,7 +157,7 @@ def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
 @changing
 @checked
 def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """Every element moved into [min, max], in place; errors as for `add_`.
+    """Clamp the elements to [min, max], in place; errors as for `add_`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-5, 0, 5]).clamp_(-1, 2)
@@ -166,6 +169,7 @@ def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) ->
 
 @changing
 @checked
+@computes
 def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x) in place; errors as for `add_`.
 
@@ -200,7 +204,7 @@ def copy_(x: Tensor, src: Any) -> Tensor:
 @changing
 @checked
 def fill_(x: Tensor, value: Any) -> Tensor:
-    """One number everywhere: a number, or a tensor of shape ().
+    """Fill the tensor with one number, in place: a number, or a tensor of shape ().
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).fill_(3)
@@ -217,8 +221,8 @@ def fill_(x: Tensor, value: Any) -> Tensor:
 @changing
 @checked
 def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
-    """One number on the main diagonal, in place: of a matrix, or of more axes of one size. With `wrap` the diagonal of
-    a matrix begins again below it, after one row.
+    """Fill the main diagonal with one number, in place: of a matrix, or of more axes of one size. With `wrap` the
+    diagonal of a matrix begins again below it, after one row.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).fill_diagonal_(0)
@@ -260,24 +264,28 @@ def _beside(u: UOp, x: Tensor) -> UOp:
 
 
 @changing
+@computes
 def iadd(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "add_")
     return changed(x, "add_", binary(x, "add_", Op.ADD, other))
 
 
 @changing
+@computes
 def isub(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "sub_")
     return changed(x, "sub_", difference(x, other, False))
 
 
 @changing
+@computes
 def imul(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "mul_")
     return changed(x, "mul_", binary(x, "mul_", Op.MUL, other))
 
 
 @changing
+@computes
 def itruediv(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "div_")
     return changed(x, "div_", quotient(x, other, False))

@@ -14,6 +14,7 @@ from anneal.ops.arguments import alias, checked, is_tensor, said, whole
 from anneal.ops.axes import axis_of, broadcast_shapes, int_args, need_axes, one_of
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
+from anneal.ops.inputs import along, places
 from anneal.ops.nodes import broadcast, every
 from anneal.uop import Op, UOp, alu, dtypes, promote
 
@@ -82,7 +83,7 @@ def join(parts: Sequence[Tensor], axis: int) -> Tensor:
 
 @checked
 def cat(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
-    """Tensors one after the other along an axis (0 if none is named); other sizes must agree.
+    """Tensors joined along an axis (0 if none is named); other sizes must agree.
 
     Called on a list, `Tensor.cat([a, b], dim=1)`, or on a tensor, `a.cat(b, dim=1)`.
 
@@ -112,7 +113,7 @@ concatenate = alias(cat, "concatenate")
 
 @checked
 def stack(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
-    """Tensors of one shape along a new axis (0 if none is named).
+    """Tensors of one shape, joined along a new axis (0 if none is named).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1)
@@ -160,7 +161,8 @@ def split(
 
 @checked
 def chunk(x: Tensor, chunks: int, dim: int | None = None, axis: int | None = None) -> tuple[Tensor, ...]:
-    """At most `chunks` pieces of equal size along an axis (the last may be smaller); of nothing so many empty ones.
+    """The tensor in at most `chunks` pieces of equal size along an axis (the last may be smaller); an axis of size 0
+    gives `chunks` empty ones.
 
     >>> from anneal.tensor import Tensor
     >>> [t.tolist() for t in Tensor.arange(5).chunk(2)]
@@ -175,7 +177,7 @@ def chunk(x: Tensor, chunks: int, dim: int | None = None, axis: int | None = Non
 
 @checked
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """One tensor for each position of an axis, without that axis.
+    """The slices at each position of an axis, without that axis.
 
     >>> from anneal.tensor import Tensor
     >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
@@ -189,7 +191,7 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 @checked
 def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
-    """Every window of `size` elements along an axis, `step` apart; the elements of a window are the last axis.
+    """The windows of `size` elements along an axis, `step` apart; the elements of a window are the last axis.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.arange(5).unfold(0, 3, 1)
@@ -252,6 +254,7 @@ def slice_axis(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
 
 
 @checked
+@places(lambda x, dim=None, index=None, *_: along(x, dim, index))
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """The slice at `index` of an axis, which goes.
 
@@ -409,7 +412,7 @@ def block_diag(x: Tensor, *others: Any) -> Tensor:
 
 @checked
 def cartesian_prod(x: Tensor, *others: Any) -> Tensor:
-    """Every combination of an element of each vector, a row for each.
+    """The Cartesian product of vectors: every combination of an element of each, one a row.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).cartesian_prod(Tensor([3, 4])).tolist()
@@ -431,7 +434,7 @@ def cartesian_prod(x: Tensor, *others: Any) -> Tensor:
 
 @checked
 def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """Every choice of `r` elements of a vector, in order, a row for each.
+    """The combinations of `r` elements of a vector, in order, one a row.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).combinations().tolist()

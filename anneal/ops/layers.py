@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
-from anneal.ops.arguments import checked, need_float, same_device
+from anneal.ops.arguments import checked, deferred, is_tensor, need_float, same_device
 from anneal.ops.axes import axis_of
 from anneal.ops.grad_mode import no_grad
 from anneal.ops.indexing import check_places, out_of_range
+from anneal.ops.inputs import drops
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, common_dtype, expand, reduce_axis, reshape
 from anneal.ops.overflow import whole_product
 from anneal.ops.precision import in_single
-from anneal.ops.random import random_bits
+from anneal.ops.random import key, words
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _hold_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: float)
 
 @checked
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Each element zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
+    """The elements, each set to zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
 
     Raises ShapeError if p is not in [0, 1].
 
@@ -137,11 +138,17 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     if not training or p == 0:
         return x
     need_float("dropout", "x", x)
-    u = x.uop
     if p == 1:
-        return x._new(u * 0.0)
-    keep = random_bits(*u.shape, device=x.device).uop < round((1 - p) * 2**32)
-    return x._new(alu(Op.WHERE, (keep, u * (1 / (1 - p)), const(u.dtype, 0))))
+        return x * 0.0
+    return _dropped(x, *key(x.shape, x.device), min(round((1 - p) * 2**32), 2**32 - 1), 1 / (1 - p))
+
+
+@deferred
+@drops
+def _dropped(x: Tensor, seed: Tensor, call: Tensor, below: Any, scale: Any) -> Tensor:
+    """`x` times `scale` where the words of this key are below a number, 0 elsewhere."""
+    keep = words(x.uop.shape, seed, call)[0] < (below.uop if is_tensor(below) else below)
+    return x._new(alu(Op.WHERE, (keep, x.uop * (scale.uop if is_tensor(scale) else scale), const(x.uop.dtype, 0))))
 
 
 @checked
@@ -164,7 +171,8 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 @checked
 def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """For each output o, a @ weight[o] @ b, plus a bias: (..., m), (..., n), (out, m, n) to (..., out).
+    """The bilinear form a @ weight[o] @ b for each output o, plus a bias: (..., m), (..., n), (out, m, n) to (...,
+    out).
 
     >>> from anneal.tensor import Tensor
     >>> bilinear(Tensor([[1.0, 2.0]]), Tensor([[3.0]]), Tensor([[[1.0], [10.0]]]))

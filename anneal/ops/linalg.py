@@ -76,7 +76,7 @@ mv = alias(matmul, "mv")
 
 @checked
 def outer(x: Tensor, other: Any) -> Tensor:
-    """Every product of an element of one vector and one of the other.
+    """The outer product of two vectors: the products of every element of one and every element of the other.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).outer(Tensor([3, 4]))

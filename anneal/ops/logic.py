@@ -9,6 +9,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import alias, checked
 from anneal.ops.elementwise import need, operands
 from anneal.ops.functions import Operand
+from anneal.ops.inputs import compares
 from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
 from anneal.ops.overflow import check_growth
 from anneal.uop import Op, UOp, alu, const, dtypes
@@ -67,8 +68,9 @@ def at_most(x: Tensor, name: str, other: Operand, swap: bool) -> Tensor:
 
 
 @checked
+@compares
 def eq(x: Tensor, other: Operand) -> Tensor:
-    """Whether each pair is equal, as bool.
+    """Element-wise `input == other`, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]) == 2
@@ -78,8 +80,9 @@ def eq(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@compares
 def ne(x: Tensor, other: Operand) -> Tensor:
-    """Whether each pair differs, as bool; true for nan.
+    """Element-wise `input != other`, as bool; true for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).ne(2)
@@ -89,6 +92,7 @@ def ne(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@compares
 def lt(x: Tensor, other: Operand) -> Tensor:
     """x < other, as bool.
 
@@ -100,6 +104,7 @@ def lt(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@compares
 def gt(x: Tensor, other: Operand) -> Tensor:
     """x > other, as bool.
 
@@ -111,6 +116,7 @@ def gt(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@compares
 def le(x: Tensor, other: Operand) -> Tensor:
     """x <= other, as bool; false for nan.
 
@@ -122,6 +128,7 @@ def le(x: Tensor, other: Operand) -> Tensor:
 
 
 @checked
+@compares
 def ge(x: Tensor, other: Operand) -> Tensor:
     """x >= other, as bool; false for nan.
 
@@ -141,7 +148,7 @@ greater_equal = alias(ge, "greater_equal")
 
 @checked
 def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
-    """Whether |x - other| <= atol + rtol * |other|, or both are the same infinity (or nan, if equal_nan).
+    """Element-wise |x - other| <= atol + rtol * |other|, as bool; equal infinities are close (and nans, if equal_nan).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 1.1]).isclose(Tensor([1.000001, 1.0]))
@@ -158,7 +165,7 @@ def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, e
 
 @checked
 def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether `isclose` holds for all pairs of elements; the shapes broadcast. Gives a Python bool, computed now.
+    """True if `isclose` holds for all pairs of elements; the shapes broadcast. Gives a Python bool, computed now.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).allclose([1.0, 2.000001])
@@ -170,7 +177,7 @@ def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, 
 
 @checked
 def isin(x: Tensor, values: Operand) -> Tensor:
-    """Whether each element is one of `values`, which are compared one by one.
+    """True for each element that is one of `values`, which are compared one by one.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).isin(Tensor([3, 1]))
@@ -208,7 +215,7 @@ def shift(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> T
 
 @checked
 def bitwise_and(x: Tensor, other: Operand) -> Tensor:
-    """Each bit of both; logical and on bools. Raises DTypeError for floats.
+    """The bitwise and; logical and on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_and(3)
@@ -219,7 +226,7 @@ def bitwise_and(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def bitwise_or(x: Tensor, other: Operand) -> Tensor:
-    """Each bit of either; logical or on bools. Raises DTypeError for floats.
+    """The bitwise or; logical or on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_or(3)
@@ -230,7 +237,7 @@ def bitwise_or(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
-    """Each bit of exactly one; logical xor on bools. Raises DTypeError for floats.
+    """The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_xor(3)
@@ -241,7 +248,7 @@ def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def bitwise_not(x: Tensor) -> Tensor:
-    """Every bit inverted; logical not on bools. Raises DTypeError for floats.
+    """The bits inverted; logical not on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0, 5]).bitwise_not()
@@ -280,7 +287,7 @@ def truth(x: Tensor) -> Tensor:
 
 @checked
 def logical_not(x: Tensor) -> Tensor:
-    """Whether each element is 0 (or False).
+    """True for each element that is 0 (or False).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 2.0]).logical_not()
@@ -291,7 +298,7 @@ def logical_not(x: Tensor) -> Tensor:
 
 @checked
 def logical_and(x: Tensor, other: Operand) -> Tensor:
-    """Whether both differ from 0.
+    """True for each pair in which both elements differ from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_and(Tensor([5, 5]))
@@ -302,7 +309,7 @@ def logical_and(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def logical_or(x: Tensor, other: Operand) -> Tensor:
-    """Whether either differs from 0.
+    """True for each pair in which either element differs from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_or(Tensor([0, 0]))
@@ -313,7 +320,7 @@ def logical_or(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def logical_xor(x: Tensor, other: Operand) -> Tensor:
-    """Whether exactly one differs from 0.
+    """True for each pair in which exactly one element differs from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_xor(Tensor([5, 5]))

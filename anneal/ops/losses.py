@@ -229,7 +229,7 @@ def nll_loss(
 @checked
 @in_single()
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The squared difference.
+    """The squared error.
 
     >>> from anneal.tensor import Tensor
     >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0])).item()
@@ -243,7 +243,7 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 @checked
 @in_single()
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The absolute difference.
+    """The absolute error.
 
     >>> from anneal.tensor import Tensor
     >>> l1_loss(Tensor([1.0, 2.0]), Tensor([1.0, 5.0]))
@@ -405,7 +405,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """`max(0, -t*(x1 - x2) + margin)`: a target t of 1 wants x1 above x2, -1 below.
+    """`max(0, -t*(x1 - x2) + margin)`: a target t of 1 asks for x1 above x2, -1 for x1 below x2.
 
     >>> from anneal.tensor import Tensor
     >>> margin_ranking_loss(Tensor([2.0]), Tensor([1.5]), Tensor([1.0]), margin=1.0).item()

@@ -117,7 +117,7 @@ view_as = alias(reshape_as, "view_as")
 
 @checked
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """The axes from start_dim to end_dim as one.
+    """The tensor with the axes from start_dim to end_dim joined to one.
 
     >>> from anneal.tensor import Tensor; Tensor.zeros(2, 3, 4).flatten(1).shape
     (2, 12)
@@ -134,7 +134,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 @checked
 def ravel(x: Tensor) -> Tensor:
-    """All axes as one.
+    """The tensor with all axes joined to one.
 
     >>> from anneal.tensor import Tensor; Tensor([[1, 2], [3, 4]]).ravel()
     Tensor([1, 2, 3, 4], dtype=int32)
@@ -144,7 +144,7 @@ def ravel(x: Tensor) -> Tensor:
 
 @checked
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """One axis as several, of the given sizes (one may be -1).
+    """The tensor with one axis split into several, of the given sizes (one may be -1).
 
     >>> from anneal.tensor import Tensor; Tensor.zeros(2, 12).unflatten(1, (3, -1)).shape
     (2, 3, 4)
@@ -160,7 +160,7 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 @checked
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
-    """Without the axes of size 1: all of them, or those given (an axis of another size stays).
+    """The tensor without its axes of size 1: all of them, or those given (an axis of another size stays).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros(1, 3, 1).squeeze().shape, Tensor.zeros(1, 3, 1).squeeze(0).shape
@@ -172,7 +172,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None, axis: int | Seque
 
 @checked
 def unsqueeze(x: Tensor, dim: int | None = None, axis: int | None = None) -> Tensor:
-    """With a new axis of size 1 at `dim`.
+    """The tensor with a new axis of size 1 at `dim`.
 
     >>> from anneal.tensor import Tensor; Tensor.zeros(3).unsqueeze(-1).shape
     (3, 1)
@@ -190,7 +190,7 @@ def unsqueeze(x: Tensor, dim: int | None = None, axis: int | None = None) -> Ten
 
 @checked
 def permute(x: Tensor, *dims: Any) -> Tensor:
-    """The axes in another order: axis i of the result is axis dims[i].
+    """The tensor with its axes reordered: axis i of the result is axis dims[i].
 
     >>> from anneal.tensor import Tensor; Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
     (4, 2, 3)
@@ -207,7 +207,7 @@ def permute(x: Tensor, *dims: Any) -> Tensor:
 
 @checked
 def transpose(x: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
-    """Two axes exchanged.
+    """The tensor with two axes exchanged.
 
     >>> from anneal.tensor import Tensor; Tensor([[1, 2, 3]]).transpose(0, 1).shape
     (3, 1)
@@ -240,7 +240,7 @@ def t(x: Tensor) -> Tensor:
 
 @checked
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
-    """The axes `source` moved to `destination`; the others keep their order.
+    """The tensor with the axes `source` moved to `destination`; the others keep their order.
 
     >>> from anneal.tensor import Tensor; Tensor.zeros(2, 3, 4).movedim(0, -1).shape
     (3, 4, 2)
@@ -260,7 +260,7 @@ moveaxis = alias(movedim, "moveaxis")
 
 @checked
 def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The axes reversed; all of them if none is named.
+    """The tensor with axes reversed; all of them if none is named.
 
     >>> from anneal.tensor import Tensor; Tensor([[1, 2], [3, 4]]).flip(1)
     Tensor([[2, 1],
@@ -320,7 +320,7 @@ def roll(
 
 @checked
 def expand(x: Tensor, *shape: Any) -> Tensor:
-    """Axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size.
+    """The tensor with axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size.
 
     >>> from anneal.tensor import Tensor; Tensor([[1], [2]]).expand(-1, 3)
     Tensor([[1, 1, 1],
@@ -364,7 +364,7 @@ def broadcast_to(x: Tensor, *shape: Any) -> Tensor:
 
 @checked
 def repeat(x: Tensor, *repeats: Any) -> Tensor:
-    """The whole tensor laid out again and again along each axis, new axes in front (NumPy's tile).
+    """The tensor repeated along each axis, with new axes in front (NumPy's tile).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).repeat(2, 2)
@@ -402,7 +402,7 @@ def tile(x: Tensor, *repeats: Any) -> Tensor:
 def repeat_interleave(
     x: Tensor, repeats: Any, dim: int | None = None, axis: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each element `repeats` times in a row along an axis; without one, of the flat row.
+    """The tensor with each element repeated `repeats` times along an axis; without an axis, flattened first.
 
     A tensor or a list has a count for each position. The counts are computed now, unless `output_size` says what they
     add up to: then the result has so many elements, in jit too, and what the counts lack is the last position's.
@@ -427,7 +427,7 @@ def repeat_interleave(
 
 
 def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> Tensor:
-    """Each position of an axis as often as `counts` says of it."""
+    """The tensor with each position of an axis repeated as `counts` says."""
     name = "repeat_interleave"
     if at is None:
         x, at = x.ravel(), 0
@@ -531,7 +531,7 @@ def _above(n: Size) -> Size:
 
 @checked
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors expanded to the shape they broadcast to.
+    """The tensors, expanded to the shape that they broadcast to.
 
     >>> from anneal.tensor import Tensor
     >>> [t.shape for t in broadcast_tensors(Tensor.zeros(2, 1), Tensor.zeros(3))]

@@ -1,4 +1,4 @@
-"""Normalisation: mean 0 and variance 1 along some axes, and what is like it."""
+"""Normalisation to mean 0 and variance 1 along some axes, and related functions."""
 
 from __future__ import annotations
 
@@ -224,7 +224,8 @@ def instance_norm(
     momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel of each sample with mean 0 and variance 1 over its places, then scaled and shifted by channel.
+    """Instance normalisation: each channel of each sample with mean 0 and variance 1 over its places, then scaled and
+    shifted by channel.
 
     Running statistics (channels,) move by `momentum` towards the means over the samples, as in `batch_norm`; without
     `use_input_stats` they are used instead.
@@ -255,7 +256,8 @@ def instance_norm(
 
 @checked
 def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
-    """Each element over a power of k plus alpha times the mean square of `size` channels about its own.
+    """Local response normalisation: x / (k + alpha * m) ** beta, where m is the mean square of `size` channels about
+    x's own.
 
     >>> from anneal.tensor import Tensor
     >>> local_response_norm(Tensor.ones(1, 3, 1), 3, alpha=3.0).shape

@@ -9,6 +9,7 @@ import numpy as np
 from anneal.ops.arguments import deferred
 from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
 from anneal.ops.inplace import iadd, iand, ifloordiv, ilshift, imod, imul, ior, ipow, irshift, isub, itruediv, ixor
+from anneal.ops.inputs import compares, computes, places
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.subscripts import getitem as _getitem
 from anneal.ops.subscripts import iterate, setitem
@@ -76,45 +77,53 @@ __all__ = [
 ]
 
 Operand = Any  # a tensor, an array or a Python number
-getitem = deferred(_getitem)
+getitem = deferred(places(lambda x, index: index)(_getitem))
 
 
 @deferred
+@computes
 def add(x: Tensor, other: Operand) -> Tensor:
     return binary(x, "add", Op.ADD, other)
 
 
 @deferred
+@computes
 def radd(x: Tensor, other: Operand) -> Tensor:
     return binary(x, "add", Op.ADD, other, True)
 
 
 @deferred
+@computes
 def sub(x: Tensor, other: Operand) -> Tensor:
     return difference(x, other, False)
 
 
 @deferred
+@computes
 def rsub(x: Tensor, other: Operand) -> Tensor:
     return difference(x, other, True)
 
 
 @deferred
+@computes
 def mul(x: Tensor, other: Operand) -> Tensor:
     return binary(x, "mul", Op.MUL, other)
 
 
 @deferred
+@computes
 def rmul(x: Tensor, other: Operand) -> Tensor:
     return binary(x, "mul", Op.MUL, other, True)
 
 
 @deferred
+@computes
 def truediv(x: Tensor, other: Operand) -> Tensor:
     return quotient(x, other, False)
 
 
 @deferred
+@computes
 def rtruediv(x: Tensor, other: Operand) -> Tensor:
     return quotient(x, other, True)
 
@@ -178,31 +187,37 @@ def abs(x: Tensor) -> Tensor:
 
 
 @deferred
+@compares
 def eq(x: Tensor, other: Operand) -> Tensor:
     return x.eq(other) if _comparable(other) else NotImplemented
 
 
 @deferred
+@compares
 def ne(x: Tensor, other: Operand) -> Tensor:
     return x.ne(other) if _comparable(other) else NotImplemented
 
 
 @deferred
+@compares
 def lt(x: Tensor, other: Operand) -> Tensor:
     return x.lt(other)
 
 
 @deferred
+@compares
 def gt(x: Tensor, other: Operand) -> Tensor:
     return x.gt(other)
 
 
 @deferred
+@compares
 def le(x: Tensor, other: Operand) -> Tensor:
     return x.le(other)
 
 
 @deferred
+@compares
 def ge(x: Tensor, other: Operand) -> Tensor:
     return x.ge(other)
 
@@ -273,5 +288,5 @@ def rmatmul(x: Tensor, other: Any) -> Tensor:
 
 
 def _comparable(other: object) -> bool:
-    """Whether == is a question about values; beside None, text and the like it is one about identity."""
+    """True if == compares values; beside None, text and the like it compares identity."""
     return isinstance(other, (Handle, bool, int, float, np.generic, np.ndarray, list, tuple))

@@ -94,8 +94,9 @@ _SEEN = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.FLIP, Op.CONTIGUOUS, Op
 
 
 def _reached(u: UOp) -> bool:
-    """Whether some element is as small as its bounds say, and some as large: of constants and of `arange`, times and
-    plus constants."""
+    """True if some element reaches the lower bound and some the upper one: so for constants and `arange`, multiplied by
+    and added to constants.
+    """
     while u.op is not Op.IOTA and u.vmin != u.vmax:
         if u.op in _SEEN or (u.op is Op.CAST and u.src[0].dtype.is_int):
             u = u.src[0]

@@ -1,4 +1,4 @@
-"""Values with the indices they stand at: what torch's `dim=` forms give, where `axis=` gives the values alone."""
+"""Values with their indices: the results of torch's `dim=` forms; `axis=` gives the values alone."""
 
 from __future__ import annotations
 

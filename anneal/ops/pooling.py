@@ -230,7 +230,9 @@ def avg_pool3d(
 
 
 def _adaptive(name: str, axes: int, x: Tensor, size: Outputs, op: Op) -> Tensor:
-    """One window for each output, from floor(i n / m) up to ceil((i + 1) n / m), axis by axis."""
+    """The windows of adaptive pooling, one for each output: from floor(i n / m) up to ceil((i + 1) n / m), axis by
+    axis.
+    """
     if x.ndim not in (axes + 1, axes + 2):
         raise ShapeError(f"{name}: x is (batch, channels, {AXES[axes]}) or (channels, {AXES[axes]}), not {x.shape}")
     given = (size,) * axes if isinstance(size, int) else tuple(size)

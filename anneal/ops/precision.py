@@ -17,7 +17,8 @@ _FLOAT32 = dtypes.float32
 
 
 def in_single(keeps: bool = False) -> Callable[[F], F]:
-    """For a function made of several ops: floats of 8 and 16 bits become float32 first, and the result is rounded once.
+    """A decorator for functions of several ops: floats of 8 and 16 bits become float32 first, and the result is rounded
+    once.
 
     The result has the dtype that the float tensors among the arguments promote to; with `keeps`, that of the first.
     """

@@ -20,7 +20,7 @@ import numpy as np
 from anneal.backend import HOST, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import made
-from anneal.ops.arguments import Integer, checked, need_float, need_tensor
+from anneal.ops.arguments import Integer, checked, deferred, need_float, need_tensor
 from anneal.ops.axes import int_args
 from anneal.ops.creation import arange
 from anneal.ops.data import DTypeLike, as_dtype, wrap_array
@@ -28,7 +28,7 @@ from anneal.ops.joining import cat
 from anneal.ops.nodes import reshape
 from anneal.ops.overflow import refused
 from anneal.runtime import capturing, default_device, here
-from anneal.uop import DType, Op, UOp, alu, dtypes
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
@@ -86,26 +86,29 @@ class Generator:
             self.calls = (n + 1) % _JIT_START
         return self.seed, n
 
-    def key_nodes(self, device: str) -> tuple[UOp, UOp]:
-        """The key of the next call, as two uint32 nodes of shape () on `device`."""
+    def key(self, device: str) -> tuple[Tensor, Tensor]:
+        """The seed and the number of the next call, tensors of one uint32 on `device`."""
         here.effects += 1
-        seed = self.seed_node(device)
+        seed = self.seed_of(device)
         if not capturing():
-            call = wrap_array(np.array([self.next_key()[1]], np.uint32), device)
-            return seed, reshape(call, ())
+            number = wrap_array(np.array([self.next_key()[1]], np.uint32), device)
+            return seed, _in_turn(seed, made.fresh(number, device))
         counter = self._counters.get(device)
         if counter is None:
             counter = self._counters[device] = _word(_JIT_START, device)
-        call = counter.uop
+        call = made.fresh(counter.uop, device)
         counter.assign(counter + 1)
-        return seed, reshape(call, ())
+        return seed, _in_turn(seed, call)
 
-    def seed_node(self, device: str) -> UOp:
-        """The seed, a uint32 node of shape () on `device`."""
+    def key_nodes(self, device: str) -> tuple[UOp, UOp]:
+        """The key of the next call, as two uint32 nodes of shape () on `device`."""
+        seed, call = self.key(device)
+        return reshape(seed.uop, ()), reshape(call.uop, ())
+
+    def seed_of(self, device: str) -> Tensor:
+        """The seed, a uint32 tensor of one element on `device`."""
         seed = self._seeds.get(device)
-        if seed is None:
-            seed = self._seeds.setdefault(device, _word(self.seed, device))
-        return reshape(seed.uop, ())
+        return self._seeds.setdefault(device, _word(self.seed, device)) if seed is None else seed
 
     def at(self, call: Tensor) -> Generator:
         """A generator whose every call has the number `call`, one integer on the device, whatever was drawn before.
@@ -127,8 +130,18 @@ class _Numbered(Generator):
         super().__init__(parent.seed)
         self._parent, self._call = parent, call
 
-    def key_nodes(self, device: str) -> tuple[UOp, UOp]:
-        return self._parent.seed_node(device), reshape(self._call.uop.cast(_U32), ())
+    def key(self, device: str) -> tuple[Tensor, Tensor]:
+        return self._parent.seed_of(device), made.fresh(self._call.uop.cast(_U32), device)
+
+
+def _in_turn(seed: Tensor, call: Tensor) -> Tensor:
+    """The number of a call in a turn of the loops whose body is traced: another in each."""
+    if not here.turns:
+        return call
+    key, number = alu(Op.XOR, (reshape(seed.uop, ()), const(_U32, 0x9E3779B9))), reshape(call.uop, ())
+    for turn in here.turns:
+        number = alu(Op.THREEFRY, (turn.cast(_U32), key, number))
+    return made.fresh(reshape(number, (1,)), call.device)
 
 
 def _word(value: int, device: str) -> Tensor:
@@ -153,16 +166,29 @@ def manual_seed(seed: Integer) -> Generator:
 # -- bits -----------------------------------------------------------------------------------------------------------
 
 
-def _bits(shape: tuple[int, ...], device: str, generator: Generator | None, words: int = 1) -> list[UOp]:
-    """`words` arrays of random 32-bit words, all of one call."""
+def _bits(shape: tuple[int, ...], device: str, generator: Generator | None) -> UOp:
+    """An array of random 32-bit words."""
+    return words(shape, *key(shape, device, generator))[0]
+
+
+def key(
+    shape: tuple[int, ...], device: str, generator: Generator | None = None, count: int = 1
+) -> tuple[Tensor, Tensor]:
+    """The key of a call that draws `count` arrays of words."""
     n = product(shape)
-    if most(n) * words >= 1 << 31:
+    if most(n) * count >= 1 << 31:
         raise ShapeError(f"random: {n} numbers in one call are too many; the limit is 2**31")
-    seed, call = (generator or default_generator).key_nodes(device)
+    return (generator or default_generator).key(device)
+
+
+def words(shape: tuple[int, ...], seed: Tensor, call: Tensor, count: int = 1) -> list[UOp]:
+    """`count` arrays of random 32-bit words, all of the call with this key."""
+    n = product(shape)
+    key = reshape(seed.uop, ()), reshape(call.uop, ())
     positions = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(_U32)
-    starts = [n * i for i in range(words)]
+    starts = [n * i for i in range(count)]
     places = [positions + (s.cast(_U32) if isinstance(s, UOp) else s) if s != 0 else positions for s in starts]
-    return [reshape(alu(Op.THREEFRY, (at, seed, call)), shape) for at in places]
+    return [reshape(alu(Op.THREEFRY, (at, *key)), shape) for at in places]
 
 
 def _unit(bits: UOp, dtype: DType) -> UOp:
@@ -199,7 +225,7 @@ def random_bits(*shape: Any, device: str | None = None, generator: Generator | N
     dtypes.uint32
     """
     device = _device(device)
-    return made.fresh(_bits(_shape("random_bits", shape), device, generator)[0], device)
+    return made.fresh(_bits(_shape("random_bits", shape), device, generator), device)
 
 
 # -- distributions --------------------------------------------------------------------------------------------------
@@ -237,12 +263,17 @@ def uniform(
     >>> Tensor.uniform(2, low=3.0, high=3.0)
     Tensor([3., 3.], dtype=float32)
     """
-    d = _float_dtype("uniform", dtype)
-    device = _device(device)
-    u = _unit(_bits(_shape("uniform", shape), device, generator)[0], d)
+    d, size, device = _float_dtype("uniform", dtype), _shape("uniform", shape), _device(device)
+    drawn = _uniform(*key(size, device, generator), size, d, low, high)
+    return made.fresh(drawn.uop, device, True) if requires_grad else drawn
+
+
+@deferred
+def _uniform(seed: Tensor, call: Tensor, shape: tuple[int, ...], d: DType, low: float, high: float) -> Tensor:
+    u = _unit(words(shape, seed, call)[0], d)
     if high - low != 1:
         u = u * (high - low)
-    return made.fresh(u if low == 0 else u + low, device, requires_grad)
+    return made.fresh(u if low == 0 else u + low, seed.device)
 
 
 @checked
@@ -280,14 +311,19 @@ def normal(
     """
     if not std >= 0:
         raise ShapeError(f"normal: the standard deviation is 0 or more, not {std}")
-    d = _float_dtype("normal", dtype)
-    device = _device(device)
-    a, b = _bits(_shape("normal", shape), device, generator, 2)
+    d, size, device = _float_dtype("normal", dtype), _shape("normal", shape), _device(device)
+    drawn = _normal(*key(size, device, generator, 2), size, d, mean, std)
+    return made.fresh(drawn.uop, device, True) if requires_grad else drawn
+
+
+@deferred
+def _normal(seed: Tensor, call: Tensor, shape: tuple[int, ...], d: DType, mean: float, std: float) -> Tensor:
+    a, b = words(shape, seed, call, 2)
     f = dtypes.float32
     # 1 - u lies in (0, 1], so the logarithm is finite.
     radius = alu(Op.SQRT, (alu(Op.LOG, (1.0 - _unit(a, f),)) * (-2.0 * std * std),))
     u = radius * alu(Op.COS, (_unit(b, f) * (2 * math.pi),))
-    return made.fresh((u if mean == 0 else u + mean).cast(d), device, requires_grad)
+    return made.fresh((u if mean == 0 else u + mean).cast(d), seed.device)
 
 
 @checked
@@ -321,7 +357,7 @@ def randint(
     if low < least or high - 1 > most_:
         raise DTypeError(f"randint: {d.name} cannot hold every integer of [{low}, {high})")
     device = _device(device)
-    bits = _bits(_shape("randint", (tuple(shape if size is None else size),)), device, generator)[0]
+    bits = _bits(_shape("randint", (tuple(shape if size is None else size),)), device, generator)
     u = (bits if span == 1 << 32 else bits % span).cast(d)
     return made.fresh(u + low if low else u, device)
 
@@ -354,14 +390,14 @@ def randperm(n: int, *, device: str | None = None, generator: Generator | None =
     [0, 1, 2, 3]
     """
     device = _device(device)
-    bits = _bits(_shape("randperm", (n,)), device, generator)[0]
+    bits = _bits(_shape("randperm", (n,)), device, generator)
     keys = UOp(Op.BITCAST, dtypes.int32, (bits,))
     return made.fresh(UOp(Op.ARGSORT, dtypes.int32, (keys,)), device)
 
 
 def _gumbel(shape: tuple[int, ...], device: str, generator: Generator | None) -> Tensor:
     """-log(-log(u)) with u strictly between 0 and 1."""
-    u = _unit(_bits(shape, device, generator)[0], dtypes.float32) + 2.0**-25
+    u = _unit(_bits(shape, device, generator), dtypes.float32) + 2.0**-25
     inner = alu(Op.NEG, (alu(Op.LOG, (u,)),))
     return made.fresh(alu(Op.NEG, (alu(Op.LOG, (inner,)),)), device)
 

@@ -109,7 +109,7 @@ def prod(
 
 @checked
 def any(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """Whether some element along axes differs from 0; False over nothing.
+    """True if some element along axes differs from 0; False over no elements.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[0, 1], [0, 0]]).any(axis=1)
@@ -121,7 +121,7 @@ def any(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
 
 @checked
 def all(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """Whether every element along axes differs from 0; True over nothing.
+    """True if every element along axes differs from 0; True over no elements.
 
     >>> from anneal.tensor import Tensor
     >>> (Tensor([1, 2]) > 0).all().item()
@@ -283,7 +283,7 @@ def root(x: Tensor, p: float) -> Tensor:
 
 
 def size_power(x: Tensor, p: float) -> Tensor:
-    """|x| ** p, with slope 0 at 0."""
+    """The power |x| ** p, with slope 0 at 0."""
     size = x.abs()
     zero = size.eq(0.0)
     slope = choose(zero, 0.0, x.sign() * choose(zero, 1.0, size) ** (p - 1.0) * p)

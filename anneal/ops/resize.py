@@ -68,7 +68,7 @@ def interpolate(
     if len(values) != axes or any(v <= 0 for v in values):
         raise ShapeError(f"interpolate: shape {x.shape} takes one positive number or {axes}, not {given!r}")
     if not MODES[mode] and align_corners:
-        raise ShapeError(f"interpolate: align_corners says nothing about mode {mode!r}")
+        raise ShapeError(f"interpolate: align_corners has no meaning for mode {mode!r}")
     image = x.dtype is dtypes.uint8 and mode in ("bilinear", "bicubic")
     if not image and not mode.startswith("nearest"):
         need_float("interpolate", "x", x)
@@ -102,7 +102,7 @@ def _new_size(n: int, v: float, scaled: bool, recompute: bool | None) -> tuple[i
 
 
 def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: bool) -> Tensor:
-    """One axis with `m` elements, `step` inputs apart."""
+    """The tensor with one axis resized to `m` elements, `step` inputs apart."""
     from fractions import Fraction
 
     s = x.shape
@@ -134,7 +134,7 @@ def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: b
 
 
 def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, antialias: bool) -> np.ndarray[Any, Any]:
-    """What each of `m` elements takes of each of `n`: of its neighbours, or of all within its reach."""
+    """The weights of `n` input elements in `m` output elements: of the neighbours, or of all within reach."""
     apart = float(step)
     if corners:
         apart = (n - 1) / (m - 1) if m > 1 else 0.0
@@ -159,7 +159,8 @@ def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, an
 
 
 def _of_bytes(x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> Tensor:
-    """One axis of bytes, with weights of 15 bits and each result rounded to a byte, exactly as torch has it.
+    """The tensor of bytes with one axis resized, with weights of 15 bits and each result rounded to a byte, exactly as
+    in torch.
 
     The products of halves of 8 bits are sums of whole numbers below 2 ** 24, which float32 has on every device.
     """

@@ -149,7 +149,7 @@ def frac(x: Tensor) -> Tensor:
 
 @checked
 def isnan(x: Tensor) -> Tensor:
-    """Whether each element is not a number.
+    """True for each element that is not a number.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("inf"), float("nan")]).isnan()
@@ -160,7 +160,7 @@ def isnan(x: Tensor) -> Tensor:
 
 @checked
 def isinf(x: Tensor) -> Tensor:
-    """Whether each element is plus or minus infinity.
+    """True for each element that is plus or minus infinity.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("inf"), float("nan")]).isinf()
@@ -173,7 +173,7 @@ def isinf(x: Tensor) -> Tensor:
 
 @checked
 def isposinf(x: Tensor) -> Tensor:
-    """Whether each element is infinity.
+    """True for each element that is infinity.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("inf"), -float("inf")]).isposinf()
@@ -184,7 +184,7 @@ def isposinf(x: Tensor) -> Tensor:
 
 @checked
 def isneginf(x: Tensor) -> Tensor:
-    """Whether each element is minus infinity.
+    """True for each element that is minus infinity.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("inf"), -float("inf")]).isneginf()
@@ -195,7 +195,7 @@ def isneginf(x: Tensor) -> Tensor:
 
 @checked
 def isfinite(x: Tensor) -> Tensor:
-    """Whether each element is neither infinite nor nan.
+    """True for each element that is neither infinite nor nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("inf"), float("nan")]).isfinite()

@@ -130,7 +130,8 @@ def _running_extreme(x: Tensor, name: str, op: Op, dim: Any, axis: int | None) -
 
 @checked
 def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
-    """Each element less the one before it along an axis, `n` times over; `prepend` and `append` are joined to it first.
+    """The difference of each element and the one before it along an axis, `n` times over; `prepend` and `append` are
+    joined to it first.
 
     Gives a tensor of x's shape with `n` elements fewer along the axis, and those of `prepend` and `append` more.
 

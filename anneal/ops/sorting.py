@@ -166,7 +166,7 @@ def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = No
 
 
 def _shared(rows: Tensor, value: Tensor) -> Tensor:
-    """One value of each row, whose gradient all elements equal to it share evenly."""
+    """A value of each row, whose gradient all elements equal to it share evenly."""
     if not value.requires_grad:
         return value
     picked = value.detach().unsqueeze(-1)
@@ -206,7 +206,7 @@ def _sorted_rows(x: Tensor, name: str, dim: Any, axis: Axes) -> tuple[Tensor, Te
 
 
 def _count(rows: Tensor) -> int:
-    """How many elements a row has. Raises ShapeError where only a run says it."""
+    """The number of elements of a row. Raises ShapeError if it is known only at the run."""
     n = rows.shape[-1]
     if not isinstance(n, int):
         raise ShapeError(
@@ -236,7 +236,7 @@ def quantile(
     dim: Axes = None,
     interpolation: str = "linear",
 ) -> Tensor:
-    """The value below which a share `q` of the elements lies, along axes; nan if there is one.
+    """The value below which a fraction `q` of the elements lies, along axes; nan if there is one.
 
     Several shares, a list or a vector, become the first axis. Between two elements, interpolation is "linear", "lower",
     "higher", "midpoint" or "nearest" (halves to even).

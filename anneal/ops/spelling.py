@@ -85,7 +85,7 @@ def unknown(error: Exception, name: str, order: Sequence[str], options: dict[str
 
 
 def into(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], of_tensors: bool) -> Any:
-    """What a call gives, written into the tensor, or the tuple of them, that is its `out=`, and that.
+    """The result of a call, written into its `out=` (a tensor, or a tuple of them), which is returned.
 
     As in torch an `out` of no elements takes the shape of the result, and no gradient is recorded. Where torch warns
     and gives an `out` of other elements another shape there is a ShapeError.

@@ -186,7 +186,7 @@ def histogram(
 
 
 def _is_pair(x: Any) -> bool:
-    """Whether something is two numbers."""
+    """True if the argument is two numbers."""
     return isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(n, (int, float)) for n in x)
 
 
@@ -290,7 +290,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
 
 @checked
 def msort(x: Tensor) -> Tensor:
-    """`sort` along the first axis, the values only.
+    """The values of `sort` along the first axis.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[3, 1], [2, 5]]).msort()
@@ -357,7 +357,7 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     """
     at = axis_of("renorm", dim, x.ndim)
     if maxnorm < 0:
-        raise ShapeError(f"renorm: maxnorm is not negative, as {maxnorm} is")
+        raise ShapeError(f"renorm: maxnorm must not be negative, not {maxnorm}")
     size = x.norm(p, [i for i in range(x.ndim) if i != at], keepdim=True)
     return x * choose(size > float(maxnorm), float(maxnorm) / (size + 1e-7), 1.0)
 

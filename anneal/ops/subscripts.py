@@ -169,8 +169,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     if len(part) != len(shape) or len(starts) != len(shape):
         raise ShapeError(
             f"update_slice: a value of shape {part} and {len(starts)} starts for a tensor of shape {shape}; it takes "
-            "as "
-            "many axes, and as many starts"
+            "as many axes, and as many starts"
         )
     for axis, (n, whole) in enumerate(zip(part, shape, strict=True)):
         if most(n) > most(whole):
@@ -293,7 +292,7 @@ def _known(t: Tensor, x: _Known, axis: int) -> UOp:
 
 
 def _item(t: Tensor, x: Any) -> list[Any]:
-    """One item of an index as ints, slices, None, Ellipsis, int32 nodes and known arrays."""
+    """The parts of one item of an index: ints, slices, None, Ellipsis, int32 nodes and known arrays."""
     if x is None or x is Ellipsis or isinstance(x, slice):
         return [x]
     if isinstance(x, (bool, np.bool_)):
@@ -347,7 +346,7 @@ class _Basic:
 
     @property
     def is_box(self) -> bool:
-        """Whether neighbours stay neighbours, in order."""
+        """True if neighbours stay neighbours, in order."""
         return not self.flips and all(s == 1 for s in self.steps)
 
     def read(self, u: UOp) -> UOp:

@@ -58,7 +58,7 @@ def erfcx(x: Tensor) -> Tensor:
 
 @checked
 def ndtr(x: Tensor) -> Tensor:
-    """The share of a normal distribution that lies below x.
+    """The fraction of a normal distribution that lies below x.
 
     >>> from anneal.tensor import Tensor
     >>> ndtr(Tensor([0.0, 1.0])).round(4)
@@ -99,7 +99,7 @@ def log_ndtr(x: Tensor) -> Tensor:
 
 @checked
 def ndtri(x: Tensor) -> Tensor:
-    """The place below which a share x of a normal distribution lies: -inf at 0, inf at 1, nan outside.
+    """The number below which a fraction x of a normal distribution lies: -inf at 0, inf at 1, nan outside.
 
     >>> from anneal.tensor import Tensor
     >>> ndtri(Tensor([0.5, 0.975])).round(3)

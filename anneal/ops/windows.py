@@ -29,7 +29,7 @@ KERNEL = {1: "k", 2: "kh, kw", 3: "kd, kh, kw"}
 
 
 def per_axis(name: str, what: str, value: Sizes, count: int, least: int = 1) -> Ints:
-    """One number for each of `count` axes."""
+    """A number for each of `count` axes."""
     p = (value,) if isinstance(value, int) else tuple(value)
     p = p * count if len(p) == 1 else p
     if len(p) != count or not all(isinstance(v, int) and v >= least for v in p):
@@ -54,7 +54,7 @@ def windows_of(name: str, x: UOp, kernel: Ints, stride: Ints, dilation: Ints) ->
                 f"along axis {axis - k}; add padding or use a smaller kernel"
             )
         out.append((n - reach) // s + 1)
-    # of one window the stride is of no account, and may be longer than any row
+    # of one window the stride does not matter, and may be longer than any row
     stride = tuple([size if o == 1 and s > size else s for o, size, s in zip(out, kernel, stride, strict=True)])
     whole = tuple([(0, n) for n in lead])
     if all(size == s and d == 1 for size, s, d in zip(kernel, stride, dilation, strict=True)):

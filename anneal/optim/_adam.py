@@ -30,7 +30,7 @@ class SGD(Optimizer):
     Args:
         params: as for `Optimizer`. lr: the learning rate. momentum: how much of the last step's direction stays.
         dampening: how much of a gradient does not join it. weight_decay: how much of a parameter joins its gradient.
-        nesterov: looks ahead by the momentum. maximize: climbs. foreach, differentiable, fused: of no account here.
+        nesterov: looks ahead by the momentum. maximize: climbs. foreach, differentiable, fused: ignored.
 
     Raises SettingError for nesterov without a momentum or with dampening, and as `Optimizer` does.
 
@@ -96,7 +96,7 @@ class Adam(Optimizer):
     Args:
         params: as for `Optimizer`. lr: the learning rate. betas: how much of the running means of gradients and of
             their squares stays in a step, in [0, 1). eps: added to the root of the latter. amsgrad: takes the largest
-            mean of squares so far. maximize: climbs. foreach, capturable, differentiable, fused: of no account here.
+            mean of squares so far. maximize: climbs. foreach, capturable, differentiable, fused: ignored.
 
     Raises as `Optimizer` does.
 

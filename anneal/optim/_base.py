@@ -54,8 +54,9 @@ Update = TypeVar("Update", bound=Callable[..., None])
 
 
 def follows(update: Update) -> Update:
-    """An `_update` that follows from gradients, parameters, state and settings alone: a step like one that was taken is
-    not built anew."""
+    """A mark of an `_update` that follows from gradients, parameters, state and settings alone: a repeated step is not
+    traced again.
+    """
     _FOLLOWING.add(update)
     return update
 
@@ -106,7 +107,7 @@ class ParameterGroup(dict[str, Any]):
     # a dict's other ways of setting an item, which would go past the above
 
     def __delitem__(self, key: str, /) -> None:
-        outdate_captures(f"an optimiser's {key!r} was taken away")
+        outdate_captures(f"an optimiser's {key!r} was deleted")
         super().__delitem__(key)
 
     def update(self, *given: Any, **settings: Any) -> None:
@@ -119,14 +120,14 @@ class ParameterGroup(dict[str, Any]):
         return self
 
     def setdefault(self, key: str, default: Any = None, /) -> Any:
-        """The setting `key`, which is `default` where there is none."""
+        """The setting `key`, set to `default` first if there is none."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def pop(self, key: str, *default: Any) -> Any:
-        """Take the setting `key` away, and return it, or `default` where there is none."""
-        outdate_captures(f"an optimiser's {key!r} was taken away")
+        """Remove the setting `key`, and return it, or `default` if there is none."""
+        outdate_captures(f"an optimiser's {key!r} was deleted")
         return super().pop(key, *default)
 
     def make_data(self, key: str) -> None:
@@ -151,7 +152,7 @@ class ParameterGroup(dict[str, Any]):
         return _share(self[key][n] if key == "betas" else self[key])
 
     def constants(self) -> list[tuple[str, type, Any]]:
-        """The settings that an update has as constants, with their types: all that are no data on the device."""
+        """The settings that are constants of an update, with their types: all that are not data on the device."""
         settings = {name: value for name, value in self.items() if name not in ("params", "lr", *self._data)}
         if "betas" in self._data:
             settings["betas"] = self["betas"][1:]
@@ -253,7 +254,7 @@ class Optimizer:
         realize(tensors)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget every gradient, or with `set_to_none=False` make those that are there zeros."""
+        """Set every gradient to None, or with `set_to_none=False` to zeros if it is there."""
         for t in self.params:
             t.grad = None if set_to_none or t.grad is None else regraded(t, Tensor.zeros_like(t.grad).uop)
 
@@ -351,8 +352,9 @@ class Optimizer:
             realize([*results, *take_results(), *take_running_updates(), *nodes])
 
     def _follows(self) -> bool:
-        """Whether the update follows from gradients, parameters, state and settings alone: this room's own do, where
-        they say so, and a subclass may ask for anything."""
+        """True if the update follows from gradients, parameters, state and settings alone: so for this package's own
+        optimisers that say so; a subclass may read anything.
+        """
         kind = type(self)
         return kind._update in _FOLLOWING and kind.__module__.startswith("anneal.optim.")
 
@@ -368,7 +370,7 @@ class Optimizer:
 
     def _known(self, numbering: Numbering) -> _New | dict[Tensor, UOp] | None:
         """Parameters and state, with the templates and lines of their new values; the values' nodes where these do not
-        follow from gradients, parameters, state and settings as they stand; None where nobody can say."""
+        follow from gradients, parameters, state and settings as they are; None if that is unknown."""
         inputs: list[Tensor] = []
         key: list[Any] = [
             type(self),
@@ -416,7 +418,7 @@ class Optimizer:
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         """Put the new nodes of parameters and state into `done`."""
         raise MissingMethodError(
-            f"{type(self).__name__} says no new values: define step() in the class, or derive from SGD, Adam, ..."
+            f"{type(self).__name__} computes no update: define step() in the class, or derive from SGD, Adam, ..."
         )
 
     def _operands(self, t: Tensor, maximize: bool = False) -> tuple[UOp, UOp, DType]:
@@ -495,7 +497,7 @@ class Optimizer:
                 mine[rest] = Tensor(array, device=t.device) if tensor else array.item()
                 continue
             if array.shape != (shape := self._shape_of(t, rest)):
-                raise DataError(f"load_state_dict: {key} has shape {array.shape}, not {shape} as its parameter asks")
+                raise DataError(f"load_state_dict: {key} has shape {array.shape}, not {shape} as its parameter has")
             self._state(t, rest).assign(Tensor(array, device=t.device))
 
     def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale all gradients so that their joint norm is at most `max_norm`; returns the norm before, shape ().
 
-    `params` are the tensors whose gradients these are; `foreach` is of no account. `norm_type` is the norm's p,
+    `params` are the tensors whose gradients these are; `foreach` is ignored. `norm_type` is the norm's p,
     math.inf for the largest element. `error_if_nonfinite` reads the norm, and raises GradientError where it is no
     number. Raises SettingError for a negative max_norm.
 
@@ -72,7 +72,7 @@ def _joint_norm(grads: list[Tensor], p: float) -> UOp:
 def clip_grad_value_(params: Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Move every element of all gradients into [-clip_value, clip_value].
 
-    `params` are the tensors whose gradients these are; `foreach` is of no account. Raises SettingError for a negative
+    `params` are the tensors whose gradients these are; `foreach` is ignored. Raises SettingError for a negative
     clip_value.
 
     >>> w = Tensor([3.0, 0.5], requires_grad=True)

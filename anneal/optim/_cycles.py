@@ -51,7 +51,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         else:
             at = 0.0 if epoch is None else epoch
             if at < 0:
-                raise SettingError(f"CosineAnnealingWarmRestarts: a step is not negative, as {epoch}")
+                raise SettingError(f"CosineAnnealingWarmRestarts: epoch must not be negative, not {epoch}")
             self.T_i, self.T_cur = self.T_0, at
             while self.T_cur >= self.T_i:
                 self.T_cur -= self.T_i

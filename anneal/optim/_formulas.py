@@ -32,7 +32,7 @@ _NUMBERS = ("step", "mu_product", "eta", "mu")  # states of shape ()
 
 
 class States:
-    """The state of one parameter in one step: what it was, and what it becomes."""
+    """The state of one parameter in one step, before and after it."""
 
     def __init__(
         self, owner: Optimizer, group: ParameterGroup, t: Tensor, wide: DType, done: dict[Tensor, UOp]
@@ -47,7 +47,7 @@ class States:
         return self.get(name, 0.0)
 
     def put(self, name: str, value: Tensor) -> Tensor:
-        """The state from now on, which is given back."""
+        """The new state, which is returned."""
         state = self._owner._state(self._t, name)
         self._done[state] = value.uop.cast(state.uop.dtype)
         return value
@@ -81,7 +81,7 @@ def _correction(share: tuple[Any, Any, Any], step: Tensor) -> Tensor:
 
 
 class Formula(Optimizer):
-    """An optimiser whose subclasses say each parameter's new value in `_formula`."""
+    """An optimiser whose subclasses compute each parameter's new value in `_formula`."""
 
     def _shape_of(self, t: Tensor, name: str) -> tuple[int, ...]:
         return () if name in _NUMBERS else t.shape

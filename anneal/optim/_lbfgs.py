@@ -112,7 +112,7 @@ class LBFGS(Optimizer):
         return first
 
     def _direction(self, g: Vector, lr: float) -> tuple[Vector, float]:
-        """Where to go from here, and how far at first."""
+        """The direction of the next step, and its first length."""
         self._directions += 1
         if self._last is None:
             return -g, min(1.0, 1.0 / float(np.abs(g).sum())) * lr

@@ -1,4 +1,4 @@
-"""What all schedules share."""
+"""The base of all schedules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LRScheduler"]
 
 
 class LRScheduler:
-    """Base of schedules: subclasses say in `get_lr` the rates of step `last_epoch` from those in force.
+    """The base of schedules: subclasses compute in `get_lr` the rates of step `last_epoch` from the present ones.
 
     Args:
         optimizer: whose groups' `"lr"` is set. last_epoch: the step to go on from, -1 to begin.
@@ -52,7 +52,7 @@ class LRScheduler:
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def get_lr(self) -> list[float]:
-        """The rates of step `last_epoch`, from those in force."""
+        """The rates of step `last_epoch`, from the present ones."""
         raise MissingMethodError(
             f"{type(self).__name__} defines no get_lr(): define it in the class, to return a rate for each group"
         )
@@ -75,7 +75,7 @@ class LRScheduler:
         self._last = self._rates()
 
     def get_last_lr(self) -> list[float]:
-        """The rates in force, per group."""
+        """The present rates, per group."""
         return list(self._last)
 
     def state_dict(self) -> dict[str, Any]:

@@ -59,7 +59,8 @@ def warmup_cosine(step: int, peak: float, warmup: int, steps: int, floor: float 
 
 
 class LambdaLR(LRScheduler):
-    """Each group's first rate times `lr_lambda(step)`: one function, or one for each group.
+    """A schedule that sets each group's rate to its first rate times `lr_lambda(step)`: one function, or one for each
+    group.
 
     >>> from anneal import nn, optim
     >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
@@ -80,7 +81,7 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LRScheduler):
-    """Each rate times `lr_lambda(step)`, step by step.
+    """A schedule that multiplies each group's rate by `lr_lambda(step)`, step by step.
 
     >>> from anneal import nn, optim
     >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
@@ -103,7 +104,7 @@ class MultiplicativeLR(LRScheduler):
 
 
 class StepLR(LRScheduler):
-    """Rates times `gamma` every `step_size` steps.
+    """A schedule that multiplies rates by `gamma` every `step_size` steps.
 
     >>> from anneal import nn, optim
     >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
@@ -126,7 +127,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Rates times `gamma` at each of `milestones`.
+    """A schedule that multiplies rates by `gamma` at each of `milestones`.
 
     >>> from anneal import nn, optim
     >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
@@ -150,7 +151,7 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Rates times `factor` for the first `total_iters` steps.
+    """A schedule that multiplies rates by `factor` for the first `total_iters` steps.
 
     >>> from anneal import nn, optim
     >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
@@ -175,7 +176,7 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """Rates from `start_factor` to `end_factor` of their own in `total_iters` steps.
+    """A schedule of rates from `start_factor` to `end_factor` of their own in `total_iters` steps.
 
     >>> from anneal import nn, optim
     >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
@@ -213,7 +214,7 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Rates times `gamma` in each step.
+    """A schedule that multiplies rates by `gamma` in each step.
 
     >>> from anneal import nn, optim
     >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
@@ -234,7 +235,7 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """Rates down to 0 in `total_iters` steps, along a power.
+    """A schedule of rates down to 0 in `total_iters` steps, along a power.
 
     >>> from anneal import nn, optim
     >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
@@ -259,7 +260,8 @@ class PolynomialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Rates along half a cosine down to `eta_min` in `T_max` steps, and up again (Loshchilov and Hutter, 2017).
+    """A schedule of rates along half a cosine down to `eta_min` in `T_max` steps, and up again (Loshchilov and Hutter,
+    2017).
 
     >>> from anneal import nn, optim
     >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
@@ -372,7 +374,8 @@ def _set(group: ParameterGroup, lr: float) -> None:
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Rates times `factor` when a measure has not become better for more than `patience` steps: `step(measure)`.
+    """A schedule that multiplies rates by `factor` when a metric has not improved for more than `patience` steps:
+    `step(metric)`.
 
     Args:
         mode: whether less ("min") or more ("max") is better. threshold, threshold_mode: by how much, as a share ("rel")
@@ -414,7 +417,7 @@ class ReduceLROnPlateau(LRScheduler):
         self._last = self._rates()
 
     def is_better(self, a: float, best: float) -> bool:
-        """Whether a measure is better than the best so far."""
+        """True if a metric is better than the best so far."""
         if self.threshold_mode == "rel" and math.isfinite(best):
             return a > best * (1 + self.threshold) if self.mode == "max" else a < best * (1 - self.threshold)
         return a > best + self.threshold if self.mode == "max" else a < best - self.threshold
@@ -424,7 +427,7 @@ class ReduceLROnPlateau(LRScheduler):
         `epoch` sets the step's number. Raises SettingError without a measure.
         """
         if metrics is None:
-            raise SettingError("ReduceLROnPlateau: step takes the measure that should become better")
+            raise SettingError("ReduceLROnPlateau: step takes the metric that should improve")
         now = float(metrics)
         self.last_epoch += 1
         if self.is_better(now, self.best):

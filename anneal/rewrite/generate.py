@@ -103,7 +103,7 @@ class _Writer:
         return steps
 
     def _swaps(self, pattern: Node) -> bool:
-        """Whether the rule moves a constant from the first place to the second and does nothing else."""
+        """True if the rule moves a constant from the first place to the second and does nothing else."""
         a, b = pattern.src if len(pattern.src) == 2 else (None, None)
         if not (isinstance(a, Var) and a.const and isinstance(b, Var) and not b.const):
             return False

@@ -34,7 +34,7 @@ _SUMS_LIMIT = 1 << 13
 
 
 def linear(u: UOp) -> bool:
-    """Whether `u` is a signed sum or a multiple, which a Sum looks through (unsigned terms have no negatives)."""
+    """True if `u` is a signed sum or a multiple, which a Sum looks through (unsigned terms have no negatives)."""
     op = u.op
     if op is Op.ADD or op is Op.SUB or op is Op.NEG:
         return u.dtype.kind == "int"
@@ -150,12 +150,12 @@ class Sum:
 
     @property
     def fits(self) -> bool:
-        """Whether no value of the sum leaves the dtype: it is the integer that it reads as."""
+        """True if no value of the sum leaves the dtype: it is the integer that it reads as."""
         return bool(self.dtype.min <= self.lo and self.hi <= self.dtype.max)
 
     @property
     def negative(self) -> bool:
-        """Whether every coefficient is below zero."""
+        """True if every coefficient is below zero."""
         return all(k < 0 for k in self.terms.values())
 
     def node(self) -> UOp:
@@ -184,7 +184,7 @@ class Sum:
         return self.with_terms(whole, self.constant // divisor), self.with_terms(rest, self.constant % divisor)
 
     def near(self, divisor: int) -> tuple[Sum, Sum]:
-        """As `split`, but every coefficient leaves its remainder of least size in the rest."""
+        """The sum split like `split`, but every coefficient leaves its remainder of least size in the rest."""
         whole: dict[UOp, int] = {}
         rest: dict[UOp, int] = {}
         for t, k in self.terms.items():
@@ -247,7 +247,7 @@ def ordered(u: UOp) -> UOp:
 
 
 def divided(x: UOp, c: UOp) -> UOp | None:
-    """`x // c` for a sum x and a positive constant c: what is divisible leaves the quotient."""
+    """`x // c` for a sum x and a positive constant c: divisible terms leave the quotient."""
     d = int(c.arg)
     s = Sum.of(x)
     if d <= 0 or not s.fits:

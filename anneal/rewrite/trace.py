@@ -1,8 +1,8 @@
 """The rules that fired, as values: every rule of every generated table, with its line in its file and the user's line.
 
-A table is a dict from op to function. While somebody listens, the functions in the tables are others, which do the same
-and tell of it; otherwise none of this is on any path, so a trace costs nothing when it is off. Results that were kept
-from before (`simplify`'s memo, plans, kernels) need no rules again, and nothing is told of them.
+A table is a dict from op to function. With a listener, the functions in the tables are others, which do the same
+and report it; otherwise none of this is on any path, so a trace costs nothing when it is off. Results that were kept
+from before (`simplify`'s memo, plans, kernels) need no rules again, and are not in the trace.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Listener = Callable[["Event"], None]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One rule that fired.
+    """A rule that fired.
 
     `after` is a node, or for rules of derivatives one contribution for each source. `pass_name` is empty outside of
     passes.
@@ -66,7 +66,7 @@ _plain: list[tuple[str, dict[Op, Any], dict[Op, Any]]] = []  # (kind, table, its
 
 
 def listening() -> bool:
-    """Whether any thread is told of rules."""
+    """True if some thread listens to the rules that fire."""
     return bool(_listeners)
 
 

@@ -74,7 +74,7 @@ _ANNOTATED = re.compile(r"\b([A-Za-z_]\w*):(" + "|".join(DTYPE_TESTS) + r")\b")
 
 @dataclass(frozen=True)
 class Rule:
-    """One line of a table, as text."""
+    """A line of a rule table, as text."""
 
     table: str
     pattern: str

@@ -62,7 +62,7 @@ _WALKS = Watch[dict[UOp, UOp]]()
 
 
 def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
-    """Every walk that ends within the block: the nodes that it visited, with what takes the place of each.
+    """A block that records each walk that ends within it: the nodes that it visited, and their replacements.
 
     >>> from anneal.uop import Op, UOp, dtypes
     >>> x = UOp(Op.PARAM, dtypes.float32, (), (0, ()))
@@ -75,7 +75,7 @@ def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
 
 
 def tell(walks: Callable[[], Iterable[dict[UOp, UOp]]]) -> None:
-    """Tell whoever listens (`rebuilt`) of another loop: `walks()`, asked for only then, maps nodes to their results."""
+    """Report another loop to listeners (`rebuilt`): `walks()`, asked for only then, maps nodes to their results."""
     if _WALKS.found is not None:
         _WALKS.found.extend(walks())
 

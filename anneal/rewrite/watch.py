@@ -1,4 +1,4 @@
-"""A list that gets what happens in a thread, while somebody there wants it."""
+"""A list of events in a thread, while it has a listener."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Watch(threading.local, Generic[T]):
-    """A channel for one kind of event: `found` is the list to append to, or None where nobody listens in this thread.
+    """A channel for one kind of event: `found` is the list to append to, or None without a listener in this thread.
 
     >>> walks = Watch[str]()
     >>> with walks.listening() as heard:

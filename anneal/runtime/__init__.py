@@ -1,4 +1,4 @@
-"""Running: what enters is nodes and a device, what leaves is memory with their values.
+"""Running: from nodes and a device to memory with their values.
 
 Start reading at `execution.py` (realize), then `steps.py` (what is executed, as values), `jitted.py` and `capture.py`
 (steps that are recorded and replayed), `guards.py` (when they are not), `context.py` (all state). Nothing here knows
@@ -35,12 +35,14 @@ from anneal.runtime.nodes import (
     sources_of,
     storage_of,
 )
-from anneal.runtime.numbering import Late, Numbering, is_computed_late, numbering_of
+from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of
+from anneal.runtime.numbers import Varies, number
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.uses import Calls, note_call
 
 if TYPE_CHECKING:
+    from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.group import Exchange, Group, Reduction
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
@@ -52,6 +54,17 @@ else:  # what computes is imported when something is computed
     __getattr__ = opened_later(
         __name__,
         {
+            "bodies": (
+                "Choice",
+                "DeviceCall",
+                "Loop",
+                "Rules",
+                "While",
+                "chosen",
+                "extended",
+                "looped",
+                "repeated_while",
+            ),
             "execution": ("memory", "plan_of", "realize", "realize_new", "tracing", "upload", "values"),
             "group": ("Exchange", "Group", "Reduction"),
             "host": ("HostFunction", "HostGradient", "VmapMethod", "found_sizes", "key_of"),
@@ -68,8 +81,10 @@ __all__ = [
     "SEEN",
     "UNSEEN",
     "Calls",
+    "Choice",
     "Collective",
     "Context",
+    "DeviceCall",
     "Exchange",
     "Execution",
     "Group",
@@ -81,35 +96,43 @@ __all__ = [
     "JitError",
     "Late",
     "Launch",
+    "Loop",
     "Meter",
     "Numbering",
     "Recapture",
     "Reduction",
+    "Rules",
     "Spread",
     "Step",
     "Times",
     "Track",
+    "Varies",
     "VmapMethod",
+    "While",
     "become_late",
     "bound_shape",
     "buffer_leaf",
     "cache_statistics",
     "call_late",
     "capturing",
+    "chosen",
     "compile",
     "compile_seconds",
     "composite",
     "default_device",
     "execute",
+    "extended",
     "forbid_in_capture",
     "forbid_in_jit",
     "found_sizes",
+    "has_leaf",
     "here",
     "host_storage",
     "is_computed_late",
     "is_realized",
     "jit",
     "key_of",
+    "looped",
     "memory",
     "metered",
     "needed",
@@ -118,6 +141,7 @@ __all__ = [
     "note_become",
     "note_call",
     "note_made",
+    "number",
     "numbering_of",
     "observed",
     "outdate_captures",
@@ -125,6 +149,7 @@ __all__ = [
     "realize",
     "realize_new",
     "register_late",
+    "repeated_while",
     "resolve_device",
     "said",
     "seen",

@@ -20,7 +20,7 @@ __all__ = ["ArrayGiven", "described", "difference", "flatten", "rebuild", "with_
 
 
 class ArrayGiven(Exception):
-    """An array among the arguments, which is to be a tensor."""
+    """An array among the arguments, to be made a tensor."""
 
 
 def with_tensors(value: Any) -> Any:
@@ -78,7 +78,7 @@ def rebuild(value: Any, fresh: Iterator[Handle], sizes: Callable[[Any], Any]) ->
 
 
 def difference(old: Any, new: Any, where: str = "arguments") -> Failure | None:
-    """The first place where two structures that `flatten` gave differ; None if they are equal.
+    """The first place where two structures made by `flatten` differ; None if they are equal.
 
     >>> difference(("tuple", ("V", int, 1)), ("tuple", ("V", int, 2)))
     Failure(what='arguments[0]', old='1', new='2')

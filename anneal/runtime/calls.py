@@ -1,4 +1,4 @@
-"""Calls of the host in a graph: they are made first, between launches, and memory takes their place.
+"""Calls of the host in a graph: they run first, between launches, and memory takes their place.
 
 A call may find sizes: Variables without a value in the shapes of its results. What is computed after it has them bound.
 """
@@ -8,15 +8,16 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from anneal import settings
-from anneal.backend import AnyDevice, OpaqueBuffer, Storage, get_device
+from anneal.backend import AnyDevice, OpaqueBuffer, Storage
 from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
+from anneal.runtime.bodies import DeviceCall
 from anneal.runtime.context import here
 from anneal.runtime.group import Exchange
 from anneal.runtime.host import HostFunction
@@ -33,20 +34,28 @@ FOUND = "found"  # the tag of the bindings that a call of the host found while a
 
 # (nodes, those of them that are lazy, device) -> the nodes as leaves: one launch
 Launched = Callable[[Sequence[UOp], list[UOp], str], list[UOp]]
+# a call -> the values of Variables that it found
+Called = Callable[[HostCall], Mapping[str, int]]
 # calls that need no other's results, each with the nodes of its results
 Wave = dict[tuple[HostFunction, tuple[UOp, ...]], list[UOp]]
 
 
-def around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str, launched: Launched) -> list[UOp]:
+def around_host_calls(
+    uops: Sequence[UOp], lazy: list[UOp], device_name: str, launched: Launched, called: Called, dry: bool = False
+) -> list[UOp]:
     """Compute `uops` on one device, the calls of the host first; `lazy` are those of them that are not in memory.
+
+    `called` makes a call, and gives the values of Variables that it found. If it is `dry`, neither it nor `launched`
+    computes anything: they note what is to be done.
 
     Calls that need no other's results have their inputs computed together, by `launched`, and with them what is wanted
     and needs no more calls: a loss, say, beside the gradients that participants exchange. Raises ShapeError for a size
     that two calls find to be two numbers, or that is needed to find it.
     """
     # a replay makes its calls itself, and who watches is shown all of them
-    kept = None if SYMBOLIC.seen or here.recordings or here.observers or here.watchers else _kept
-    computed = _Computed()
+    watched = SYMBOLIC.seen or here.recordings or here.observers or here.watchers or dry
+    kept = None if watched else _kept
+    computed = _Computed(called, dry)
     depth, waves = _waves(lazy, kept, computed.nodes)
     if not waves and not computed.nodes:
         return launched(uops, lazy, device_name)
@@ -54,15 +63,16 @@ def around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str, la
     # what is kept is shown to nobody
     shown = {s for u in computed.nodes.values() if (s := storage_of(u)) is not None}
     for n, wave in enumerate(waves):
-        sources = [[computed.over(s) for s in src] for _, src in wave]
+        calls = [_wanted(function, src, nodes, kept is not None) for (function, src), nodes in wave.items()]
+        sources = [[computed.over(s) for s in src] for _, src, _ in calls]
         ready = {u: computed.over(u) for u in lazy if depth.get(u, 0) == n}
         flat = list(dict.fromkeys([s for src in (*sources, ready.values()) for s in src]))
         leaves = dict(zip(flat, launched(flat, [s for s in flat if not is_realized(s)], device_name), strict=True))
         computed.nodes.update({u: leaves[s] for u, s in ready.items()})
-        for ((function, _), nodes), src in zip(wave.items(), sources, strict=True):
-            computed.call(function, nodes, [leaves[s] for s in src], device_name)
+        for (function, _, results), src in zip(calls, sources, strict=True):
+            computed.call(function, results, [leaves[s] for s in src], device_name)
             if kept is not None and not isinstance(function, Exchange):
-                kept.update({u: computed.nodes[u] for u in nodes if u.weak and u not in roots})
+                _keep(kept, results, computed.nodes, roots)
     final = {u: computed.over(u) for u in lazy}
     for n, (old, u) in enumerate(final.items()):
         # each has memory of its own, as everything that is realized: a jit may update one of them in place
@@ -75,15 +85,48 @@ def around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str, la
     return launched(wanted, [u for u in dict.fromkeys(wanted) if not is_realized(u)], device_name)
 
 
+def _wanted(
+    function: HostFunction, src: tuple[UOp, ...], nodes: Sequence[UOp], keeps: bool
+) -> tuple[HostFunction, tuple[UOp, ...], dict[UOp, int]]:
+    """The call that gives these results of one, its sources, and the numbers of the results in it. Where results are
+    kept, a loop gives those that somebody has, and what its reverse will read, as well."""
+    if not isinstance(function, DeviceCall):
+        return function, src, {u: u.arg[1] for u in nodes}
+    if keeps and any(u.weak for u in nodes):
+        known = arena().nodes
+        refs = [known.get((Op.HOST_CALL, t, src, (function, n), None)) for n, (_, t) in enumerate(function.results)]
+        others = [r() if isinstance(r, ref) else r for r in refs]
+        nodes = [*nodes, *[u for u in others if u is not None], *function.for_reverse(src)]
+    less, taken, numbers = function.pruned(src, {u.arg[1] for u in nodes})
+    return less, taken, {u: numbers[u.arg[1]] for u in nodes}
+
+
 # Results of calls that graphs go on reading, by their nodes: a value that is read in every round of a loop is computed
-# from the loop's beginning each time, and the calls in it are made once.
-_kept: WeakKeyDictionary[UOp, UOp] = WeakKeyDictionary()
+# from the loop's beginning each time, and the calls in it are made once. Each holds the nodes of what the reverse of
+# its call reads, which nobody else has; memory of a result that a tensor shows is that tensor's.
+_kept: WeakKeyDictionary[UOp, tuple[UOp | None, Sequence[UOp]]] = WeakKeyDictionary()
+
+
+def _keep(
+    kept: WeakKeyDictionary[UOp, tuple[UOp | None, Sequence[UOp]]],
+    results: Mapping[UOp, int],
+    leaves: Mapping[UOp, UOp],
+    roots: Collection[UOp],
+) -> None:
+    """Keep the results of one call."""
+    first = next(iter(results))
+    function = first.arg[0]
+    held = function.for_reverse(first.src) if isinstance(function, DeviceCall) and first.weak else []
+    for u in results:
+        if u.weak and (held or u not in roots):
+            kept[u] = (None if u in roots else leaves[u]), () if u in held else held
 
 
 class _Computed:
     """Results of calls so far: memory in the place of their nodes, and values for the Variables that they found."""
 
-    def __init__(self) -> None:
+    def __init__(self, called: Called, dry: bool) -> None:
+        self.called, self.dry = called, dry
         self.nodes: dict[UOp, UOp] = {}  # the results of calls as leaves, and the nodes over them
         self.found: dict[str, int] = {}
         # what a replay finds anew is told from what stays as it is
@@ -107,23 +150,17 @@ class _Computed:
         """Sizes with the values that were found."""
         return bound_sizes(sizes, self.found, self.tag, free=True) if self.found and symbolic_arg(sizes) else sizes
 
-    def call(self, function: HostFunction, nodes: Sequence[UOp], inputs: Sequence[UOp], device_name: str) -> None:
-        """Call a function: leaves take the place of `nodes`, its results."""
+    def call(self, function: HostFunction, nodes: Mapping[UOp, int], inputs: Sequence[UOp], device_name: str) -> None:
+        """Call a function: leaves take the place of `nodes`, its results by their numbers."""
         given = [s for u in inputs if (s := storage_of(u)) is not None]
         outputs = [Storage(math.prod(widest(shape)), dtype, device_name) for shape, dtype in function.results]
         values = Values()
         for shape in (*[u.shape for u in inputs], *[self._bound(shape) for shape, _ in function.results]):
             _note(shape, values)
         begun = time.perf_counter()
-        found = call_host(
-            function,
-            [(u.shape, u.dtype) for u in inputs],
-            get_device(device_name),
-            [s.ensure() for s in given],
-            [s.ensure() for s in outputs],
-            values,
-        )
-        if settings.current().debug >= 2:
+        shapes = [u.shape for u in inputs]
+        found = self.called(HostCall(function, given, shapes, outputs, values))
+        if settings.current().debug >= 2 and not self.dry:
             sizes = "".join([f", {name} is {value}" for name, value in found.items()])
             taken = (time.perf_counter() - begun) * 1e3
             print(f"anneal: {function.title}: {taken:.1f} ms{sizes}", file=sys.stderr)
@@ -134,11 +171,11 @@ class _Computed:
                     f"{self.found[name]}: give each call a Variable of its own"
                 )
         kind = Collective if isinstance(function, Exchange) else HostCall
-        step = kind(function, given, [u.shape for u in inputs], outputs, values, found)
-        for observe in here.observers:
+        step = kind(function, given, shapes, outputs, values, found)
+        for observe in () if self.dry else here.observers:
             observe(step)
-        for u in nodes:
-            storage = outputs[u.arg[1]]
+        for u, n in nodes.items():
+            storage = outputs[n]
             storage.line = u.provenance[1:3]
             self.nodes[u] = buffer_leaf(storage, self._bound(u.shape))
 
@@ -155,8 +192,11 @@ def _note(shape: tuple[Any, ...], values: Values) -> None:
 # -- the order of calls -------------------------------------------------------------------------------------------
 
 
+_NOTHING: tuple[UOp | None, Sequence[UOp]] = (None, ())
+
+
 def _waves(
-    lazy: Sequence[UOp], kept: Mapping[UOp, UOp] | None, known: dict[UOp, UOp]
+    lazy: Sequence[UOp], kept: Mapping[UOp, tuple[UOp | None, Sequence[UOp]]] | None, known: dict[UOp, UOp]
 ) -> tuple[dict[UOp, int], list[Wave]]:
     """The calls below `lazy` in the order in which they can be made, and after how many of them each node can be.
 
@@ -164,7 +204,7 @@ def _waves(
     """
 
     def is_kept(u: UOp) -> bool:
-        leaf = kept.get(u) if kept and u.op is Op.HOST_CALL else None
+        leaf = kept.get(u, _NOTHING)[0] if kept and u.op is Op.HOST_CALL else None
         if leaf is not None:
             known[u] = leaf
         return leaf is not None
@@ -189,7 +229,7 @@ def _waves(
 
 
 def _with_sizes(lazy: Sequence[UOp], givers: Mapping[str, list[UOp]]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:
-    """Every node below `lazy` with what it needs, that first: its sources, and the calls that find its sizes.
+    """The nodes below `lazy`, each after those that it needs: its sources, and the calls that find its sizes.
 
     Raises ShapeError where a size is needed to find it.
     """
@@ -223,8 +263,8 @@ def _usable(v: UOp, givers: Mapping[str, list[UOp]], entered: set[UOp], left: se
 
 def _circle(givers: Mapping[str, list[UOp]]) -> ShapeError:
     return ShapeError(
-        f"host_call: among the Variables {', '.join(givers)} is one that the call needs which is to find it; give each "
-        "call a Variable of its own"
+        f"host_call: a call that finds one of the Variables {', '.join(givers)} also needs it; give each call its own "
+        "Variable"
     )
 
 
@@ -236,7 +276,7 @@ def _free(arg: Any) -> list[UOp]:
 
 
 def exchanges(u: UOp) -> bool:
-    """Whether a value is computed together with other participants of a group."""
+    """True if a value is computed together with other participants of a group."""
     return any(x.op is Op.HOST_CALL and isinstance(x.arg[0], Exchange) for x in toposort((u,)))
 
 
@@ -283,7 +323,7 @@ def _now(shape: tuple[Any, ...], values: Mapping[str, int]) -> tuple[Any, ...]:
 
 @contextmanager
 def released(*locks: Any) -> Iterator[None]:
-    """Within the block this thread has none of `locks`, as often as it took them: another may need them first.
+    """A block in which this thread releases `locks`, as often as it took them: another may need them first.
 
     Afterwards it takes them again, the last one first, which is the order in which a thread takes several.
     """

@@ -14,6 +14,7 @@ from anneal import schedule
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
+from anneal.runtime.bodies import DeviceCall
 from anneal.runtime.calls import FOUND, call_host
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards
@@ -24,6 +25,7 @@ from anneal.runtime.nodes import Made, buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
 from anneal.runtime.sizes import needed
 from anneal.runtime.steps import Collective, HostCall, Launch
+from anneal.runtime.turns import bound
 from anneal.schedule import Origin, Plan
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
@@ -107,13 +109,30 @@ class _BoundHostCall:
         self.inputs = [new if b is old else b for b in self.inputs]
 
 
+class _BoundDeviceCall:
+    """A loop, or a choice, bound to buffers. It finds no sizes."""
+
+    __slots__ = ("function", "later", "turns")
+
+    def __init__(self, turns: Any, function: DeviceCall) -> None:
+        self.turns, self.function = turns, function
+        self.later: list[tuple[Execution, list[str]]] = []
+
+    def run(self, swap: Swap | None = None) -> None:
+        self.turns.run()
+
+    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
+        """Read the buffer `new` in place of `old`."""
+        self.turns.rebind(old, new)
+
+
 def _tags(values: Mapping[str, int]) -> dict[str, Any]:
-    """By which kind of binding the values of Variables came."""
+    """The kind of binding that each Variable's value came from."""
     return values.tags if isinstance(values, Values) else dict.fromkeys(values)
 
 
 class Capture:
-    """One captured run, ready to be replayed: `steps` are executed in order, for as long as the guards hold."""
+    """A captured run, ready to be replayed: `steps` are executed in order, for as long as the guards hold."""
 
     def __init__(self, run: Recorded) -> None:
         self.name, self.device, self.lock = run.name, run.device, run.device.lock
@@ -205,7 +224,7 @@ class Capture:
     def _source(
         self, result: Handle, internal: set[int], given: dict[int, int], state: bool
     ) -> Callable[[list[Storage]], Handle]:
-        """How a replay makes a result, from the arguments it is called with."""
+        """The source of a replay's result, given the arguments of the call."""
         leaf, shape, device, make = result.uop, result.uop.shape, self.device, type(result)._from_uop
         shown = storage_of(leaf)
         if state:
@@ -230,7 +249,7 @@ class Capture:
         if held is not None:
 
             def copy(arguments: list[Storage]) -> Handle:
-                """The result looks at state: later calls change that, and must not change this."""
+                """Note that the result shows state: later calls change that, and must not change this."""
                 own, now = Storage(held.storage.size, held.storage.dtype, device.name), self._now(shape)
                 own.buffer = copy_of(device, held.storage, needed(now))
                 return make(buffer_leaf(own, now), device.name)
@@ -256,8 +275,8 @@ class Capture:
         last_reader = {id(s): n for n, step in enumerate(steps) for s in step.inputs}
         self.launches: list[Execution] = []
         self.copies: list[_CopyBack] = []
-        self.host_calls: list[_BoundHostCall] = []
-        self.steps: list[Execution | _BoundHostCall | _CopyBack] = []
+        self.host_calls: list[_BoundHostCall | _BoundDeviceCall] = []
+        self.steps: list[Execution | _BoundHostCall | _BoundDeviceCall | _CopyBack] = []
         # Memory that the kernels use belongs to the capture, whatever becomes of the tensors that showed it: constants,
         # what one launch leaves to the next. Results that are handed out have new memory each time.
         self.memory: list[Storage] = []
@@ -275,7 +294,10 @@ class Capture:
             self.memory += [s for s in (*inputs, *outputs) if id(s) not in self.in_flight]
             if isinstance(step, HostCall):
                 call = HostCall(step.function, inputs, step.shapes, outputs, step.values)
-                self.host_calls.append(_BoundHostCall(call, self.device, self.bound, self._restart))
+                if isinstance(step.function, DeviceCall):
+                    self.host_calls.append(_BoundDeviceCall(bound(call, self.device), step.function))
+                else:
+                    self.host_calls.append(_BoundHostCall(call, self.device, self.bound, self._restart))
                 self.steps.append(self.host_calls[-1])
             else:
                 assert plan is not None
@@ -309,7 +331,7 @@ class Capture:
     # -- how it is replayed ---------------------------------------------------------------------------------------
 
     def flag_changed(self) -> Failure | None:
-        """A tensor that was read or written and has another `requires_grad` now; None if all are as they were."""
+        """A tensor that was read or written and whose `requires_grad` has changed; None if all are as they were."""
         for r, wanted in self.wanting:
             if (t := r()) is not None and t._wants is not wanted:
                 return Failure(f"requires_grad of a tensor of shape {t.uop.shape}", str(wanted), str(not wanted))
@@ -317,7 +339,7 @@ class Capture:
         return None
 
     def outdated(self) -> bool:
-        """Whether something that the capture depends on is another now."""
+        """True if something that the capture depends on has changed."""
         now = self.tensors
         return (
             self.generation != now.generation
@@ -408,8 +430,7 @@ class Capture:
         if self.running:
             raise JitError(
                 f"{self.name} is replayed by another thread, which waits there for other participants of its group: "
-                "give "
-                "each participant a jit function of its own, or pass the group as an argument"
+                "give each participant a jit function of its own, or pass the group as an argument"
             )
 
     def results(self, arguments: list[Storage]) -> Any:
@@ -427,7 +448,7 @@ class Capture:
         return bound_sizes(sizes, self.bound) if self.bound else sizes
 
     def close(self) -> None:
-        """Let go of the memory now: results and the capture know each other, and would wait for the collector."""
+        """Free the memory now: results and the capture refer to each other, and would wait for the collector."""
         with self.device.lock:
             for held in (
                 self.sources,
@@ -467,7 +488,7 @@ class Capture:
                 waiting[n] = waiting[-1]
 
     def _watch(self) -> None:
-        """Note the nodes of the state, and the references to each when nobody else uses them; the list is one too."""
+        """Note the nodes of the state, and the references to each when they have no other user; the list is one too."""
         self._nodes: list[UOp] = []
         self._references: list[int] = []
         for h in self._states:
@@ -528,23 +549,21 @@ def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Mapping[st
             if name in run.bound or not again:
                 other = "another call finds it" if name not in run.bound else "it is an argument of the jit function"
                 raise JitError(
-                    f"{call.function.title} finds Variable {name} inside a jit function, and {other} as well: give "
-                    "the call a "
-                    "Variable of its own"
+                    f"{call.function.title} finds Variable {name} inside a jit function, and {other} as well: give the "
+                    "call a Variable of its own"
                 )
     for step in run.recording.steps:
         for name, tag in _tags(step.values).items():
             if tag is None and (name in found or name in run.bound):
                 source = "is found by a call" if name in found else "is an argument"
                 raise JitError(
-                    f"Variable {name} {source} of a jit function and bound beside it too, to {step.values[name]}, "
-                    "which a "
-                    "replay would not keep apart: take another Variable for the one of them"
+                    f"Variable {name} {source} of a jit function and is also bound to {step.values[name]}, which a "
+                    "replay could not tell apart: use two Variables"
                 )
 
 
 def _outside(run: Recorded, internal: set[int]) -> dict[int, Storage]:
-    """By id, the storages that the steps read and that are neither their own nor arguments.
+    """The storages, by id, that the steps read and that are neither their own nor arguments.
 
     Raises JitError for one that was made from host data, of other values than in the run before.
     """

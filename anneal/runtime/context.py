@@ -61,7 +61,6 @@ class Tensors:
         "generation",
         "hooked",
         "host_calls",
-        "lazy_leaves",
         "leaves",
         "outdated",
         "recordings",
@@ -74,7 +73,6 @@ class Tensors:
         self.generation = 0
         self.flags = 0  # counts the changes of `requires_grad` of tensors that are there: captures look at theirs then
         self.host_calls = False  # whether a graph may have a HOST_CALL
-        self.lazy_leaves = False  # whether a graph may have the node of a lazy tensor that became a leaf
         self.derivatives = False  # whether a graph may have a derivative by a function of Python
         self.hooked: weakref.WeakValueDictionary[int, Handle] = (
             weakref.WeakValueDictionary()
@@ -83,7 +81,7 @@ class Tensors:
         self.recordings: list[Any] = []  # the runs of jit functions that any thread records
 
     def live_leaves(self) -> list[Handle]:
-        """Every live tensor on which requires_grad was set."""
+        """The live tensors on which requires_grad was set."""
         # `valuerefs` is one step, whatever other threads add meanwhile
         return [t for r in self.leaves.valuerefs() if (t := r()) is not None and t._wants]
 
@@ -91,7 +89,7 @@ class Tensors:
 class Context:
     """The state of one user of the runtime; a block of `with` works in it, in the thread that enters it.
 
-    `device` is where tensors live that name none ("cpu", "webgpu", "auto"); None leaves it to the setting. The thread
+    `device` is the default device ("cpu", "webgpu", "auto"); None leaves it to the setting. The thread
     begins with every mode at its default, and with nothing watched or recorded; afterwards it goes on as before.
     Several threads may be in one context. Raises DeviceError for an unknown name or when there is no such device.
 
@@ -129,13 +127,15 @@ class _Here(threading.local):
         self.begin(_PROCESS)
 
     def begin(self, context: Context) -> None:
-        """Everything as it is at first."""
+        """Set everything to its initial state."""
         self.context = context
         self.outer: dict[str, Any] | None = None  # the state to go back to when the context's block ends
         # modes
         self.grad = True  # False inside `no_grad`
         self.wraps = False  # True where integers wrap around in every op, as ONNX has it
         self.warns = False  # True where integers that do not fit wrap around with a warning, as the array API needs it
+        self.turns: list[Any] = []  # of loops whose body is traced: what stands for a turn's number, the innermost last
+        self.unrolls = False  # True where a file is written that has no loops: all turns are one graph
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.device = context.device  # of tensors that name none; None: the setting's
         self.skips_init = False  # True where parameters start as zeros, in `nn.init.skipped`
@@ -157,6 +157,7 @@ class _Here(threading.local):
         self.defers = True  # False within an op: what it calls is part of it
         self.numbering: Callable[[], Any] = nothing  # a weak reference to the one in force
         self.logs: deque[Any] = deque(maxlen=8)  # calls while it and those before were in force
+        self.plain: deque[Any] = deque(maxlen=1 << 12)  # tensors with nodes that were late, or could not be, and lines
         self.effects = 0  # counts what an op may do beside giving a result that follows from its arguments
         self.became: list[Any] | None = None  # gets the tensors that an op gives other values
         self.checks: list[tuple[Any, ...]] | None = None  # gets the looks that an op takes at values the host has
@@ -173,7 +174,7 @@ here = _Here()
 
 
 def cache_statistics() -> tuple[int, int]:
-    """The counts of realizes in this context that found their plan, and that had to make one."""
+    """The counts of realizes in this context that found their plan, and of those that made one."""
     return here.context.plans_found, here.context.plans_made
 
 
@@ -186,7 +187,7 @@ def compile_seconds() -> float:
 
 
 def outdate_captures(why: str) -> None:
-    """Have captured functions captured anew: something that they read has changed where no guard sees it.
+    """Make captured functions capture again: a value that they read has changed where no guard sees it.
 
     Args:
         why: the reason, as text.
@@ -198,7 +199,7 @@ def outdate_captures(why: str) -> None:
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
-    """Call `observer` with every step that this thread executes inside the block; it is not told of replays."""
+    """Call `observer` with every step that this thread executes inside the block, replays excepted."""
     here.observers.append(observer)
     try:
         yield
@@ -234,7 +235,7 @@ def set_default_device(device: str | None) -> None:
 
 
 def default_device() -> str:
-    """The device of tensors that name none: the last `set_default_device`, else ANNEAL_DEVICE, else "cpu".
+    """The device of tensors by default: the last `set_default_device`, else ANNEAL_DEVICE, else "cpu".
 
     >>> default_device()
     'cpu'

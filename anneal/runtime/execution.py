@@ -1,4 +1,4 @@
-"""Realize: from lazy graphs to memory. `plan_of` makes the plan alone, `tracing` collects what would run."""
+"""Realize: from lazy graphs to memory. `plan_of` makes only the plan, `tracing` collects the graphs that would run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from anneal.runtime.late import become_late, keep_run, known_run
 from anneal.runtime.launch import execute
 from anneal.runtime.nodes import buffer_leaf, is_realized, note_constants, own, storage_of
 from anneal.runtime.numbering import (
+    EXPANDING,
     Late,
     Line,
     Numbering,
+    carried,
     is_computed_late,
+    is_open,
     mask_of,
     note_computed,
     numbering_of,
@@ -31,6 +34,7 @@ from anneal.runtime.numbering import (
 from anneal.runtime.rounds import Run
 from anneal.runtime.sizes import needed, seen
 from anneal.runtime.steps import Launch
+from anneal.runtime.turns import called
 from anneal.schedule import Plan
 from anneal.uop import Op, UOp, toposort
 from anneal.uop.sizes import Values
@@ -45,7 +49,7 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
     """Compute `uops` together on one device; each comes back as a buffer leaf of the same shape."""
     lazy = [u for u in dict.fromkeys(uops) if not is_realized(u)]
     if lazy and here.context.tensors.host_calls:
-        return around_host_calls(uops, lazy, device_name, _launched)
+        return around_host_calls(uops, lazy, device_name, _launched, called)
     return _launched(uops, lazy, device_name)
 
 
@@ -123,7 +127,7 @@ def _tell(
 
 @contextmanager
 def tracing() -> Iterator[list[Handle]]:
-    """Within the block nothing runs: what would have been computed is collected, lazy as it is."""
+    """A block in which nothing runs: tensors that would have been computed are collected, still lazy."""
     noted: list[Handle] = []
     here.tracing.append(noted)
     try:
@@ -145,7 +149,7 @@ def realize(tensors: Sequence[Handle]) -> None:
         here.tracing[-1].extend(t for t in tensors if not is_realized(t.uop))
         return
     if here.in_host_call:
-        raise UserError("a function of host_call gets arrays, and computes no tensors: its device waits for it")
+        raise UserError("a function of host_call gets arrays and must not compute tensors: its device waits for it")
     here.effects += 1
     numbering = here.numbering()
     by_device: dict[str, list[Handle]] = {}
@@ -155,7 +159,7 @@ def realize(tensors: Sequence[Handle]) -> None:
     for name, group in by_device.items():
         if not _ran_again(group, name):
             _realize_on(group, name)
-    if by_device and numbering is not None:
+    if by_device:
         reset(numbering)
     if here.meter is not None:
         here.meter.between()
@@ -181,17 +185,48 @@ def _with_others(
             elif _grows(t):
                 others.append(t)
         here.pending = later
+    others += carried(numbering)
     if numbering is not None:
-        others += numbering.carried()
+        others += _left(numbering)
     if not others:
         return tensors
     there = {id(t) for t in (*tensors, *but)}
     return [*tensors, *{id(t): t for t in others if id(t) not in there}.values()]
 
 
+def _left(numbering: Numbering) -> list[Handle]:
+    """The tensors that an earlier realize left late though it computed a part of what they need, as what is used now
+    shows: that part would be computed for each of them."""
+    found: list[Handle] = []
+    for late in numbering.behind:
+        old = late.numbering
+        sums = {u for u in toposort((late.template,)) if u.op is Op.REDUCE_AXIS}
+        live = [(t, t.late) for r in old.tensors if (t := r()) is not None and not t._wants]
+        same = [t for t, other in live if other is not None and other.numbering is old and _has(other.template, sums)]
+        if len(same) <= 1:
+            old.tensors = []  # nothing is shared there, and it is not looked for again
+        found += same
+    numbering.behind.clear()
+    return found
+
+
+def _has(root: UOp, nodes: set[UOp]) -> bool:
+    """True if one of some nodes is in a graph."""
+    met: list[UOp] = []
+
+    def look(u: UOp) -> bool:
+        if u in nodes:
+            met.append(u)
+        return bool(met)
+
+    toposort((root,), until=look)
+    return bool(met)
+
+
 def _grows(t: Handle) -> bool:
-    """Whether a tensor that a loop assigns in each round, and left lazy, would have another graph in each: it reads
-    memory, or counts, or is made of many nodes, as what a loop began with a constant and went on with."""
+    """True if a lazy tensor that a loop assigns in each round would have another graph each time: it reads memory, or
+    counts, or has many nodes, like a value that a loop started from a constant and built on.
+    """
     late = t.late
     u = t._looks
     if (bool(mask_of(late.template)) if late is not None else u.weak) or (u.dtype.is_int and u.size == 1):
@@ -200,7 +235,7 @@ def _grows(t: Handle) -> bool:
 
 
 def _is_long(u: UOp) -> bool:
-    """Whether more than some nodes are below one."""
+    """True if there are more than some nodes below one."""
     seen, stack = {u}, [u]
     while stack and len(seen) <= _LONG:
         new = [s for s in stack.pop().src if s not in seen]
@@ -266,7 +301,8 @@ def _realize_on(group: Sequence[Handle], name: str, told: list[tuple[Plan, list[
 
 
 def _settled(t: Handle, u: UOp) -> None:
-    t._settle(u)
+    with EXPANDING:  # another thread may be about to give it a lazy node
+        t._settle(u)
     own(t)
     for watch in here.realized:
         watch.append(weakref.ref(t))
@@ -276,9 +312,11 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
     """Compute tensors of one device whose templates say what a launch of them would be, as one like it was before or
     as the first of its kind; False where that cannot be said."""
     numbering = numbering_of()
-    if numbering is None or here.watchers or here.context.tensors.host_calls:
+    if numbering is None or here.watchers:
         return False  # who watches is shown the graph each time
     templates = [numbering.of(t) for t in group]
+    if any(map(is_open, templates)):
+        return False
     if _repeated(group, name, templates, numbering, ()):
         return True
     told: list[tuple[Plan, list[Storage]]] = []
@@ -296,7 +334,7 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
 
 
 def _key(name: str, templates: Sequence[UOp]) -> tuple[Any, ...]:
-    """What a launch is known by."""
+    """The key of a launch."""
     return (name, get_device(name).cost_model, *templates)
 
 
@@ -306,7 +344,7 @@ def _repeated(
     """Give tensors of one device the values of templates, if such a launch was before. `lines` are those of the last of
     the tensors, where they are others than the tensors'."""
     run: Run | None = known_run(_key(name, templates))
-    if run is None or here.watchers or here.context.tensors.host_calls:
+    if run is None or here.watchers:
         return False
     if here.meter is not None and not here.meter.knows(run.plan):
         return False  # who measures is shown the graph once
@@ -322,11 +360,13 @@ def _repeated(
     by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[:first]]
     for storage, line in zip(made.storages, [*by_tensor, *lines], strict=True):
         storage.line = line
-    for t, old, leaf in zip(group, before, made.leaves, strict=True):
-        # else another thread has computed it, or assigned to it, meanwhile
-        if (t.uop if (late := t.late) is None else late) is old:
-            t._settle(leaf)
-            own(t)
+    with EXPANDING:
+        for t, old, leaf in zip(group, before, made.leaves, strict=True):
+            now = t.uop if (late := t.late) is None else late
+            # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
+            if now is old or (old.__class__ is Late and now is old()):
+                t._settle(leaf)
+                own(t)
     for t in group:
         if t._views is not None:
             t._show_views()
@@ -371,7 +411,7 @@ def values(tensors: Sequence[Handle]) -> list[Array]:
 
 
 def memory(device: str | None = None) -> MemoryReport:
-    """The memory of a device: bytes in use and cached, the peak, and who holds how much, by user's lines.
+    """The memory of a device: bytes in use and cached, the peak, and the holders of memory, by the user's lines.
 
     `device` is "cpu" or "webgpu"; None is the default device of this thread.
 

@@ -24,7 +24,7 @@ Arrays = Sequence[Array]
 
 
 class Group(ABC):
-    """One participant's view of a group of `size`: it is number `rank`, counted from 0.
+    """A participant's view of a group of `size`: it is number `rank`, counted from 0.
 
     Every participant makes the same exchanges in the same order. Each returns once all have come to it, with the same
     bits for all; where one does not come, or comes with something else, every one that waits gets an error.
@@ -48,7 +48,7 @@ class Group(ABC):
         return self._reduced(self.exchange(f"all_reduce ({op})", arrays), op)
 
     def all_gather(self, arrays: Arrays) -> list[Array]:
-        """Every participant's array along a new first axis, for each of several arrays."""
+        """The arrays of all participants along a new first axis, for each of several arrays."""
         return [np.stack(each) for each in zip(*self.exchange("all_gather", arrays), strict=True)]
 
     def broadcast(self, arrays: Arrays, root: int) -> list[Array]:
@@ -61,7 +61,7 @@ class Group(ABC):
         return self._reduced(given, "sum") if self.rank == root else [np.zeros_like(a) for a in arrays]
 
     def check_rank(self, name: str, rank: int) -> None:
-        """Raise GroupError, in the words of the op `name`, unless `rank` is a participant's number."""
+        """Raise GroupError, with the op's `name`, unless `rank` is a participant's number."""
         if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < self.size:
             raise GroupError(f"{name}: root is a participant, a number from 0 to {self.size - 1}, not {rank!r}")
 

@@ -1,4 +1,4 @@
-"""Guards of a capture: what its function sees beside the arguments, so that a change of it is noticed.
+"""Guards of a capture: the values that its function uses beside the arguments, so that a change of one is noticed.
 
 Followed from the function's code: variables of its closure and defaults, globals, and the attributes it reaches from
 those and from `self` (`self.options.scale`), into the functions, methods and modules' `forward` that it finds there.
@@ -67,7 +67,9 @@ class Failure:
 
 
 class Guards:
-    """A picture of what `function` sees when it is called with these arguments; `failed()`: it looks otherwise now."""
+    """The values that `function` uses when it is called with these arguments; `failed()` compares them with the present
+    ones.
+    """
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> None:
         self._attributes: dict[tuple[int, str], tuple[Any, str, Any]] = {}
@@ -83,7 +85,7 @@ class Guards:
         self._look(function, 0)
 
     def failed(self) -> bool:
-        """Whether anything that was seen is another now."""
+        """True if any observed value has changed."""
         for cell, _, value in self._cells:
             if _content(cell) is not value and not _equal(_content(cell), value):
                 return True
@@ -248,7 +250,7 @@ class Guards:
 
 
 def _of_library(owner: Any, names: Sequence[str]) -> Any:
-    """What a name of Python's own library stands for, where it is another each time: a clock, the environment."""
+    """The value behind a name of Python's standard library that differs each time: a clock, the environment."""
     for name in names:
         if owner is os and _is_environment(getattr(os, name, None)):
             return os.environ
@@ -259,7 +261,7 @@ def _of_library(owner: Any, names: Sequence[str]) -> Any:
 
 
 def _is_environment(value: Any) -> bool:
-    """Whether something is the environment, or a function that reads it."""
+    """True if something is the environment, or a function that reads it."""
     return value is os.environ or (
         isinstance(value, FunctionType) and value.__module__ == "os" and "environ" in value.__code__.co_names
     )
@@ -285,7 +287,7 @@ class _Contents:
         self._value = value
 
     def changed(self) -> bool:
-        """Whether it holds something else now."""
+        """True if it holds something else now."""
         raise NotImplementedError
 
     def failure(self) -> Failure:
@@ -294,7 +296,7 @@ class _Contents:
 
 
 class _Elements(_Contents):
-    """Of an array."""
+    """The elements of an array."""
 
     __slots__ = ("_before",)
 
@@ -313,7 +315,7 @@ class _Elements(_Contents):
 
 
 class _Length(_Contents):
-    """Of a container too large to look into."""
+    """The length of a container too large to look into."""
 
     __slots__ = ("_before",)
 
@@ -329,7 +331,7 @@ class _Length(_Contents):
 
 
 class _Items(_Contents):
-    """Of a list, a dict or a set."""
+    """The items of a list, a dict or a set."""
 
     __slots__ = ("_before",)
 
@@ -356,7 +358,7 @@ class _Items(_Contents):
 
 
 class _Objects(_Items):
-    """Of a list, by what stands there, whatever that is equal to."""
+    """The items of a list, compared by identity."""
 
     __slots__ = ()
 
@@ -518,7 +520,7 @@ def _members(value: Any) -> list[Any]:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two values are plain and the same."""
+    """True if two values are plain and the same."""
     if type(a) is not type(b):
         return False
     if isinstance(a, _PLAIN):

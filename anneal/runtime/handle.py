@@ -26,7 +26,7 @@ INSIDE: Final[Any] = object()
 
 # Names that torch's tensors have and ours lack, with the expression to write instead.
 _INSTEAD = {
-    "cuda": 'x.to("webgpu"), by which GPUs of all makers are reached, or x.to("auto")',
+    "cuda": 'x.to("webgpu"), for GPUs of every vendor, or x.to("auto")',
     "apply_": "the function of tensors, or x.copy_(...) of what NumPy gives",
     "as_subclass": "cls(x)",
     "fix": "x.trunc()",
@@ -39,11 +39,11 @@ _INSTEAD = {
     "rename": "x itself: axes have no names",
     "resize_": "y = x.reshape(...), or y = x.new_zeros(...)",
     "resize_as_": "y = x.reshape(other.shape), or y = x.new_zeros(other.shape)",
-    "storage": "x.flatten(): a tensor's memory is the compiler's affair",
+    "storage": "x.flatten(): tensors do not expose their memory",
     "storage_offset": "0: every tensor counts as contiguous",
     "stft": "transforms of windows of x, by the room fft",
     "to_sparse": "x itself: there are no sparse tensors",
-    "untyped_storage": "x.flatten(): a tensor's memory is the compiler's affair",
+    "untyped_storage": "x.flatten(): tensors do not expose their memory",
     "as_strided_": "x = x.as_strided(size, stride): what is changed in place keeps its strides",
 }
 # Methods of rooms above this one, imported when the first of them is called.
@@ -72,7 +72,7 @@ class Recipe(Protocol):
 
     @property
     def is_view(self) -> bool:
-        """Whether torch gives a view, rather than a copy."""
+        """True if torch gives a view, rather than a copy."""
 
     def then(self, step: Any) -> Any:
         """The way to a view of the view."""
@@ -168,12 +168,15 @@ class Handle:
     else:
         device = _shown("device", "_device", "The name of the device.", "move the tensor by .to(device)")
         is_leaf = _shown(
-            "is_leaf", "_leaf", "Whether no gradient flows on from here.", ".detach() makes a leaf of a computed tensor"
+            "is_leaf",
+            "_leaf",
+            "True for a leaf: no gradient flows on from here.",
+            ".detach() makes a leaf of a computed tensor",
         )
         requires_grad = property(
             operator.attrgetter("_wants"),
             lambda self, value: self._set_wants(value),
-            doc="Whether `backward()` gives it a gradient; can be set on what was not computed with others.",
+            doc="True if `backward()` gives it a gradient; can be set on a leaf.",
         )
 
     def _set_wants(self, value: Any) -> None:
@@ -221,14 +224,15 @@ class Handle:
 
     @classmethod
     def _view_of(cls, root: Handle, recipe: Recipe) -> Self:
-        """What `recipe` shows of `root`, from now on; no gradient flows through it."""
+        """A new view of `root` by `recipe`; no gradient flows through it."""
         t = cls._late(None, root._device, False)  # type: ignore[arg-type]
         t._part_of(root, recipe)
         return t
 
     def _is_part(self) -> bool:
-        """Whether what this shows is a part of another's values. It is none any more, and forgets the other, where
-        torch has copied, or where nobody else can see that one."""
+        """True if this tensor is a view of part of another's values. It stops being one, and forgets the other, where
+        torch has copied, or where that one has no other reference.
+        """
         link = self._base
         if link is None:
             return False
@@ -275,7 +279,7 @@ class Handle:
                 v._base = View(heir, v._base.recipe, v._base.step)
 
     def _is_plain(self) -> bool:
-        """Whether it is as an op gives it: nothing is known of it but its node, and whether it requires a gradient."""
+        """True if it is as an op gives it: only its node is known, and whether it requires a gradient."""
         return self._grad is None and self._alias is None and not self._spent and self._leaf is not self._wants
 
     if not TYPE_CHECKING:
@@ -314,7 +318,7 @@ _node_of = vars(Handle)["uop"].__get__  # of one that has a node, without a look
 
 
 def _is_lazy(t: Handle) -> bool:
-    """Whether a tensor has a node that is more than another shape of memory."""
+    """True if a tensor's node is more than a reshape of memory."""
     try:
         u = _node_of(t)
     except AttributeError:

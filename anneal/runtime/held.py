@@ -88,7 +88,7 @@ def _nobody() -> None:
 class Written:
     """Memory that the kernels write and a tensor shows through the node `leaf`: state, or a result handed out.
 
-    `alone` and `flat_alone` are the references to `leaf` and to the BUFFER below it when nobody else uses them.
+    `alone` and `flat_alone` are the references to `leaf` and to the BUFFER below it when they have no other user.
     """
 
     __slots__ = ("alone", "flat", "flat_alone", "leaf", "ref", "storage")
@@ -100,7 +100,7 @@ class Written:
         self.show(storage, tensor.uop)
 
     def like(self, other: Written) -> None:
-        """Make this new memory, which nobody shows yet, for what `other` holds."""
+        """Make this new memory, without users yet, for the values of `other`."""
         self.ref = _nobody
         self.alone, self.flat_alone = other.alone, other.flat_alone
         storage = Storage(other.storage.size, other.storage.dtype, other.storage.device)
@@ -123,7 +123,7 @@ class Written:
             self.flat = self.flat.src[0]
 
     def used(self, shown: bool) -> bool:
-        """Whether a lazy graph or another tensor uses the node; `shown`: the tensor itself does."""
+        """True if a lazy graph or another tensor uses the node; `shown`: the tensor itself does."""
         less = 0 if shown else 1
         below = self.flat_alone - (less if self.flat is self.leaf else 0)
         return getrefcount(self.leaf) > self.alone - less or getrefcount(self.flat) > below
@@ -137,7 +137,7 @@ class Written:
         self.show(fresh, buffer_leaf(fresh, self.leaf.shape))
 
     def follow(self, device: AnyDevice) -> None:
-        """Take over what the tensor was assigned meanwhile; leave the old values to whoever still uses them."""
+        """Take over the tensor's newly assigned values; leave the old ones to their other users."""
         t = self.ref()
         shown = t is not None and t.uop is self.leaf
         if shown and not self.used(True):

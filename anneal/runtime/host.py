@@ -37,7 +37,7 @@ class _Identity:
 
 
 def key_of(function: Callable[..., Any]) -> Hashable:
-    """The key of a function that was given none: equal functions are one, and one that cannot be hashed is its own.
+    """The key of a function without a given one: equal functions are one, and one that cannot be hashed is its own.
 
     >>> import numpy as np
     >>> key_of(np.sort) == key_of(np.sort), key_of(lambda a: a) == key_of(lambda a: a)
@@ -75,7 +75,7 @@ class HostFunction:
         return [UOp(Op.HOST_CALL, dtype, src, (self, n)) for n, (_, dtype) in enumerate(self.results)]
 
     def arrays(self, given: Sequence[Array]) -> list[Array]:
-        """The results for these arrays. Raises ShapeError or DTypeError for one that is not as it was said to be.
+        """The results for these arrays. Raises ShapeError or DTypeError for one that is not as declared.
 
         Args:
             given: the arrays, in order.
@@ -99,10 +99,10 @@ class HostFunction:
                 self._find(n, array, shape, own, found)
             wanted = evaluator(shape)({**values, **found}) if symbolic_arg(shape) else shape
             if array.shape != wanted:
-                raise ShapeError(f"{self.title}: result {n} has shape {array.shape}, not {wanted} as it was said")
+                raise ShapeError(f"{self.title}: result {n} has shape {array.shape}, not {wanted} as declared")
             if array.dtype != numpy_dtype(dtype):
                 raise DTypeError(
-                    f"{self.title}: result {n} is {array.dtype}, not {dtype.name} as it was said: use .astype"
+                    f"{self.title}: result {n} is {array.dtype}, not {dtype.name} as declared: use .astype"
                 )
             out.append(np.ascontiguousarray(array).reshape(wanted))
         return out, found
@@ -123,7 +123,7 @@ class HostFunction:
             raise DTypeError(f"{self.title}: the function gives a {type(made).__name__}, not arrays: {e}") from e
         if len(arrays) != len(self.results):
             raise ShapeError(
-                f"{self.title}: the function gives {len(arrays)} arrays, not {len(self.results)} as it was said"
+                f"{self.title}: the function gives {len(arrays)} arrays, not {len(self.results)} as declared"
             )
         return arrays
 

@@ -1,4 +1,4 @@
-"""jit: capture what a function runs, and replay it without tracing again.
+"""Capture of a function's kernels, and their replay without tracing again: jit.
 
     @jit
     def step(x, y):
@@ -7,16 +7,16 @@
         optimizer.step(loss)
         return loss
 
-The first call with given shapes runs as it stands (and lets optimisers make their state); the second is captured; later
+The first call with given shapes runs uncaptured (and lets optimisers make their state); the second is captured; later
 ones copy the arguments into the captured inputs and relaunch the captured kernels. Tensors that the function reads and
 assigns (parameters, moments) are updated in place. Nothing stale is replayed:
 
 - another shape, dtype, device or structure of the arguments, or another value of an argument that is not a tensor, is
   captured on its own;
-- a tensor that the function reads and somebody reassigned meanwhile is read anew;
+- a tensor that the function reads is read again if it was reassigned meanwhile;
 - a lazy tensor that still needs a value about to be overwritten keeps a copy, and so does a result of an earlier call;
 - a tensor that was lazy when the function read it and was assigned since makes it capture again;
-- a replay has no graph. A call through which gradients may flow runs as it stands: it is given, or gives, a tensor that
+- a replay has no graph. A call through which gradients may flow is not captured: it is given, or gives, a tensor that
   requires a gradient whose backward was not taken inside; it leaves a gradient in `.grad`, or uses one from outside.
   Captured are whole steps, with backward and optimiser inside, and calls under `no_grad`; `explain()` says which are;
 - gradients that a whole step takes stay inside: reading `.grad` afterwards is an error;
@@ -71,7 +71,7 @@ _REASONS = 32  # the last reasons for captures that a function keeps
 
 @dataclass(frozen=True, slots=True)
 class Recapture:
-    """The reason of a second capture of a function: a guard failed, or its arguments are of another kind."""
+    """The reason why a function was captured again: a guard failed, or its arguments are of another kind."""
 
     function: str
     cause: Failure
@@ -82,7 +82,7 @@ class Recapture:
 
 @dataclass(slots=True)
 class _Call:
-    """One call that runs the function: the tensors of its arguments, their storages, and which tensor shows which."""
+    """A call that runs the function: the tensors of its arguments, their storages, and which tensor shows which."""
 
     args: Any
     kwargs: Any
@@ -118,13 +118,13 @@ class Jit(Generic[P, R]):
         self.returned: dict[Any, list[weakref.ref[Handle]]] = {}  # and the results of the first call
         self.made: dict[Any, list[Made]] = {}  # what the last run made from host data
         self.traced: dict[Any, _Traced] = {}  # what is to be known of the last run
-        self.uncaptured: dict[Any, str] = {}  # kinds of calls that run as they stand, each with the reason
+        self.uncaptured: dict[Any, str] = {}  # kinds of calls that are not captured, each with the reason
         self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
         # an object's attributes are its own, and asked of it
         update_wrapper(self, function, updated=("__dict__",) if isinstance(function, FunctionType) else ())
 
     def __getattr__(self, name: str) -> Any:
-        """What the function itself has: `parameters()` and `train()` of a module."""
+        """The attributes of the function itself: `parameters()` and `train()` of a module."""
         if name.startswith("__") or name == "function":
             raise AttributeError(name)
         return getattr(self.function, name)
@@ -159,10 +159,10 @@ class Jit(Generic[P, R]):
         return [found for capture in self.captures.values() if capture is not None for found in capture.plans()]
 
     def explain(self) -> str:
-        """The kinds of calls so far, one line each: whether they are captured, or why they run as they stand; and why
+        """The kinds of calls so far, one line each: whether they are captured, or why not; and why
         something was captured again.
         """
-        lines = [f"  {_said(kind)}: runs as it stands: {why}" for kind, why in self.uncaptured.items()]
+        lines = [f"  {_said(kind)}: not captured: {why}" for kind, why in self.uncaptured.items()]
         for (kind, _), captured in self.captures.items():
             state = "ran once, and will be captured"
             if captured is not None:
@@ -174,7 +174,7 @@ class Jit(Generic[P, R]):
         return "\n".join([name, *lines]) if lines else f"{name}: not called yet"
 
     def reset(self) -> None:
-        """Forget every capture, and give back its memory."""
+        """Drop every capture, and free its memory."""
         with BUILDING:
             for captured in self.captures.values():
                 if captured is not None:
@@ -205,7 +205,7 @@ class Jit(Generic[P, R]):
             return self._as_it_stands(kind, args, kwargs)
         for t in tensors:
             if t._wants:
-                why = f"an argument of shape {t._looks.shape} requires a gradient: captured are whole steps"
+                why = f"an argument of shape {t._looks.shape} requires a gradient: only whole steps are captured"
                 self._leave(((*kind, "argument"), ()), why)
                 return self._run(*args, **kwargs)
         if tensors:
@@ -286,7 +286,7 @@ class Jit(Generic[P, R]):
         # what is returned again and again was there before: it is state
         again = [r for r, old in zip(results, self.returned[key], strict=False) if r is old()]
         if any(r._leaf and r._wants and not any(r is a for a in again) for r in results):
-            self._leave(key, "it gives a leaf that requires a gradient, and another one in each call")
+            self._leave(key, "it returns a new leaf that requires a gradient in each call")
             return result
         device = get_device(results[0].device if results else record.device())
         with device.lock:
@@ -311,7 +311,7 @@ class Jit(Generic[P, R]):
         realize(_pending_gradients())
 
     def _settled(self, key: Any, guards: Guards, record: Recording, call: _Call, before: _Traced | None) -> bool:
-        """Whether a run may become a capture: the next call will compute what it did. `before` is the run before where
+        """True if a run may become a capture: the next call will compute the same. `before` is the run before it, if
         nothing that the function sees was changed between them.
 
         Raises JitError where numbers of Python differ that the function does not see.
@@ -338,7 +338,7 @@ class Jit(Generic[P, R]):
         return False
 
     def _leave(self, key: Any, why: str) -> None:
-        """Have calls of this kind run as they stand from here on."""
+        """Run calls of this kind uncaptured from here on."""
         for memo in (self.captures, self.read, self.returned, self.made, self.traced):
             memo.pop(key, None)
         known = key[0] in self.uncaptured
@@ -346,7 +346,7 @@ class Jit(Generic[P, R]):
         if len(self.uncaptured) > _CAPTURES:
             del self.uncaptured[next(iter(self.uncaptured))]
         if settings.current().debug and not known:
-            print(f"anneal: {_name_of(self.function)} runs as it stands: {why}", file=sys.stderr)
+            print(f"anneal: {_name_of(self.function)} is not captured: {why}", file=sys.stderr)
 
     def _as_it_stands(self, kind: Any, args: Any, kwargs: Any) -> R:
         """A call that is not captured. Where no gradient flows any more, the next one may be."""
@@ -359,7 +359,7 @@ class Jit(Generic[P, R]):
         return result
 
     def _watched(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function as it stands, as at the first call: of replays nobody could say which graph they compute."""
+        """Run the function uncaptured, as at the first call: the graph of a replay is unknown."""
         with recording(kept=False) as record:
             result = self._run(*args, **kwargs)
             results: list[Handle] = []
@@ -388,7 +388,7 @@ class Jit(Generic[P, R]):
                 cause = captured.flag_changed() or captured.guards.failure() or Failure("a guard", "held", "failed")
         elif self.captures and key not in self.captures:
             ((last, *modes), last_places), ((now_given, *now_modes), now_places) = next(reversed(self.captures)), key
-            others = zip(("gradients recorded", "default device", "arguments that show one memory"),
+            others = zip(("gradients recorded", "default device", "arguments that share memory"),
                          (*modes, last_places), (*now_modes, now_places))  # fmt: skip
             cause = difference(last, now_given) or next(Failure(w, str(a), str(b)) for w, a, b in others if a != b)
         else:
@@ -539,15 +539,15 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """`jit` with torch's arguments: of a function one that is captured; a module compiles its own calls, and is given
-    back. Without a `model` it is a decorator.
+    """`jit` with torch's arguments: a function is captured; a module compiles its own calls, and is returned. Without a
+    `model` it is a decorator.
 
     Args:
         model: a function or a module.
-        fullgraph: of no account: a call is captured whole, or runs as it stands.
-        dynamic: of no account: each shape is captured, a Variable serves several.
+        fullgraph: ignored: a call is captured as a whole, or not at all.
+        dynamic: ignored: each shape is captured, a Variable serves several.
         backend: one of torch's names; "eager" captures nothing.
-        mode: one of torch's names, of no account. options: a dict, of no account.
+        mode: one of torch's names, ignored. options: a dict, ignored.
         disable: whether nothing is captured.
 
     Raises SettingError for a value that torch does not have either.
@@ -571,7 +571,7 @@ def compile(
             known = {"backend": _BACKENDS, "mode": _MODES}.get(name)
             right = "" if known is None else f": one of {', '.join(map(str, known))}"
             raise SettingError(
-                f"compile: {name}={value!r} is not a right value{right}"
+                f"compile: {name}={value!r} is not a valid value{right}"
                 + (", and options go with no mode" if name == "mode" else "")
             )
     if model is not None and not callable(model):

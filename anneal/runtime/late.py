@@ -22,24 +22,29 @@ from types import CodeType, FrameType
 from typing import Any, Protocol
 from weakref import ref
 
+import numpy as np
+
 from anneal.backend import Place
 from anneal.runtime.context import here, outdate_captures
 from anneal.runtime.handle import SEEN, Handle
 from anneal.runtime.nodes import is_realized
 from anneal.runtime.numbering import (
+    LEAF,
     Late,
     Numbering,
     at_once,
     forget_masks,
     forget_templates,
     is_computed_late,
+    is_open,
     mask_of,
     numbering_of,
     templates_are_many,
 )
+from anneal.runtime.numbers import varying
 from anneal.runtime.uses import Given, Unknown
 from anneal.schedule import WITH_PLANS
-from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, Weighed, arena, kind_of, toposort
+from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, Weighed, arena, kind_of, line_at, toposort
 
 __all__ = ["PLAIN", "become_late", "call", "composite", "forget", "keep_run", "known_run", "register", "tensor_class"]
 
@@ -96,7 +101,7 @@ WITH_CODES.append(forget)
 
 @dataclass(slots=True)
 class _Entry:
-    """What a call gave: tensors of these templates, by the classmethod that makes them, or one of its arguments."""
+    """The result of a call: tensors of these templates, by the classmethod that makes them, or one of its arguments."""
 
     one: tuple[Any, ...] | None  # the result of a call that gives a new tensor, and changes nothing
     results: list[tuple[Any, ...]]  # (class, template, requires_grad), or (number of an argument,)
@@ -111,7 +116,7 @@ class _Entry:
 
 
 def _make_room() -> None:
-    """Of large templates fewer calls are remembered."""
+    """Forget old calls if templates are many: of large ones fewer calls are remembered."""
     if templates_are_many():
         _calls.turn()
 
@@ -129,6 +134,8 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
             template = n.of(x)
             if not x._used:
                 x._used = SEEN
+            if is_open(template):
+                return False
         key += (template, x._wants, cls, x._device)
         return True
     if cls in PLAIN:
@@ -143,11 +150,15 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
     if cls is slice:
         key.append(cls)
         return all(_append(key, tensors, n, y) for y in (x.start, x.stop, x.step))
+    if isinstance(x, np.generic):
+        key += (cls, x.item() or repr(x))
+        return bool(x == x)
     return False
 
 
 def _place() -> tuple[FrameType, int, int]:
-    """The user's frame, as nodes would find it (`Arena.add`), the id of its code, and of the op that it called."""
+    """The user's frame, as nodes would find it (`Arena.add`), or the outermost that was looked at where there is none;
+    the id of its code, and of the op that it called."""
     f = sys._getframe(3)
     named = 0
     code = id(f.f_code)
@@ -156,7 +167,7 @@ def _place() -> tuple[FrameType, int, int]:
         if kind is None:
             kind = kind_of(f)
         if kind != 1:
-            if not kind:
+            if kind != 2:
                 return f, code, named
             named = code
         f = f.f_back
@@ -195,25 +206,15 @@ def call(
         if n is None:
             return _plainly(run, args, options) if refused is None else run(*args, **options)
     at = _ARENA._here
-    key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, state["grad"], state["wraps"]]
+    key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, state["grad"], state["wraps"], *options]
     tensors: list[Handle] = []
     ok = True
-    for x in args:
+    for x in (*args, *options.values()) if options else args:
         if not _append(key, tensors, n, x):
             ok = False
             break
-    if ok and options:
-        for name, x in options.items():
-            key.append(name)
-            if not _append(key, tensors, n, x):
-                ok = False
-                break
     if not ok and tensors:
-        begun = time.perf_counter()
-        try:
-            return _unknown(n, run, args, options)
-        finally:
-            n.missed(begun, f"{function.__name__} takes an argument that is neither tensor nor number")
+        return _missed(n, function, run, args, options, line_at(f))
     if not tensors:
         return _plainly(run, args, options)
     if changes and tensors[0]._base is not None and tensors[0]._is_part():
@@ -222,9 +223,15 @@ def call(
         key += (tensors[0]._leaf, tensors[0]._spent)
     whole = tuple(key)
     entry = _calls[whole]
+    if entry is None and (inputs := getattr(function, "inputs", None)) is not None:
+        place = (function, code, f.f_lasti, named, at.path, *[(u.shape, u.dtype) for u in [t._looks for t in tensors]])
+        again: Callable[..., Any] = lambda args, options: call(function, args, options, run, changes, refused)
+        done = inputs(varying(n, place, whole, _calls), again, args, options)
+        if done is not None:
+            return done[0]
     if entry is None or (entry.checks and not _hold(n, entry)) or (entry.changed and not _alone(entry, tensors)):
         begun = time.perf_counter()
-        result, why = _learn(n, whole, tensors, run, args, options, (f.f_code, f.f_lineno), refused is not None)
+        result, why = _learn(n, whole, tensors, run, args, options, line_at(f), refused is not None)
         n.missed(begun, f"{function.__name__} {why}")
         if refused is not None and why is not _NEW:
             refused()
@@ -235,7 +242,7 @@ def call(
 
 
 def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
-    """Whether no tensor that the call changes is a view of another, which would change too."""
+    """True if no tensor that the call changes is a view of another, which would change too."""
     return all(flags is None or not tensors[i]._is_part() for i, _, flags in entry.changed)
 
 
@@ -311,8 +318,27 @@ def _unknown(n: Numbering, run: Callable[..., Any], args: tuple[Any, ...], optio
     return result
 
 
+def _missed(
+    n: Numbering,
+    function: _Named,
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    line: tuple[CodeType | None, int],
+) -> Any:
+    """A call of something that has no template."""
+    begun = time.perf_counter()
+    try:
+        result = _unknown(n, run, args, options)
+    finally:
+        n.missed(begun, f"{function.__name__} takes no tensor or number, or one with a host_call or a Variable below")
+    new = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Handle)]
+    here.plain.extend([(ref(t), line) for t in new if not t._wants])
+    return result
+
+
 def _hold(n: Numbering, entry: _Entry) -> bool:
-    """Whether the values that the host has pass the looks that the call takes at them."""
+    """True if the values that the host has pass the checks that the call makes of them."""
     try:
         for look, template, further in entry.checks:
             look(further[0], n.node(template), *further[1:])
@@ -328,7 +354,7 @@ def _learn(
     run: Callable[..., Any],
     args: tuple[Any, ...],
     options: dict[str, Any],
-    line: tuple[CodeType, int],
+    line: tuple[CodeType | None, int],
     of_many: bool,
 ) -> tuple[Any, str]:
     """The call as it stands, remembered if it may be, and why it was to be made: because it is `_NEW` if it is
@@ -346,7 +372,7 @@ def _tried(
     run: Callable[..., Any],
     args: tuple[Any, ...],
     options: dict[str, Any],
-    line: tuple[CodeType, int],
+    line: tuple[CodeType | None, int],
     of_many: bool,
     use: Unknown,
 ) -> tuple[Any, str]:
@@ -407,11 +433,11 @@ def _described(
             found.append((same[0],))
             continue
         if not _is_new(each):
-            return "gives something other than new tensors"
+            return "returns something other than new tensors"
         if of_many and _viewed(each.uop) in map(_viewed, given):
             return _VIEW
         template = n.learn(each.uop)
-        if mask_of(template) & ~sources or each._device != tensors[0]._device:
+        if mask_of(template) & ~(sources | LEAF) or each._device != tensors[0]._device:
             return "reads memory that is no argument of it"
         found.append((type(each), template, each._wants))
     return found
@@ -426,16 +452,16 @@ def _changed(
     for i, (t, u) in enumerate(zip(tensors, given, strict=True)):
         if t.uop is not u or i in in_place:
             template = n.learn(t.uop)
-            if mask_of(template) & ~sources or (i in in_place and template.op in _VIEWS):
+            if mask_of(template) & ~(sources | LEAF) or (i in in_place and template.op in _VIEWS):
                 return None
-            if i in in_place and t._wants and t._leaf and not mask_of(template) & mask_of(n.learn(u)):
+            if i in in_place and t._wants and t._leaf and not mask_of(template) & mask_of(n.learn(u)) & ~LEAF:
                 return None  # another leaf that takes these values would have this node too
             changed.append((i, template, (t._wants, t._leaf, t._spent) if i in in_place else None))
     return changed
 
 
 def _is_new(x: Any) -> bool:
-    """Whether something is a tensor as an op gives it."""
+    """True if the argument is a tensor as an op gives it."""
     return isinstance(x, Handle) and x.late is None and x._is_plain()
 
 
@@ -447,7 +473,7 @@ def _viewed(u: UOp) -> UOp:
 
 
 def _nest(result: Any, items: list[Any]) -> Callable[[Iterator[Any]], Any] | None:
-    """What makes such a result of its items, which it adds to a list; None for one that is an item itself."""
+    """The function that builds such a result from its items, which it adds to a list; None for an item itself."""
     if not isinstance(result, (tuple, list)):
         items.append(result)
         return None
@@ -501,8 +527,8 @@ def composite(
     effects = here.effects
     begun = time.perf_counter()
     computed = _plainly(compute, (), {})
-    n.missed(begun, "backward or an optimiser's step was not taken of such a graph before")
-    if computed is None or here.effects != effects or here.numbering() is not n:
+    n.missed(begun, "backward or an optimiser's step was not called on such a graph before")
+    if computed is None or here.effects != effects or here.numbering() is not n or any(map(is_open, inputs)):
         return None
     nodes, extra = computed
     sources = 0
@@ -512,7 +538,7 @@ def composite(
     for v in nodes:
         template = None if v is None else n.learn(v)
         if template is not None:
-            if mask_of(template) & ~sources:
+            if mask_of(template) & ~(sources | LEAF):
                 return None
             n.nodes.setdefault(template, v)
         found.append(template)

@@ -113,7 +113,7 @@ class Execution:
                 self.buffers[v] = new
 
     def close(self) -> None:
-        """Give the temporaries back."""
+        """Give back the temporaries."""
         temporaries, self.temporaries = self.temporaries, []
         if temporaries:
             self.device.free_all(temporaries)
@@ -133,7 +133,7 @@ def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
 
 
 def new_outputs(plan: Plan, device: AnyDevice) -> list[Storage]:
-    """Storages for what a plan computes; they get memory when it is bound.
+    """Storages for a plan's results; they get memory when it is bound.
 
     Args:
         device: the name of the device.

@@ -86,7 +86,7 @@ def said(seconds: float) -> str:
 
 
 def differ(a: float, b: float) -> bool:
-    """Whether two times differ by more than FAR of the larger."""
+    """True if two times differ by more than FAR of the larger."""
     return abs(a - b) > FAR * max(a, b)
 
 
@@ -96,9 +96,12 @@ class Times:
 
     `run` is from the first kernel's start to the last one's end; `step` from the start of one run to the start of the
     next, and so has all that the program does in between; `others` is the part of a step in which further plans run,
-    `python` the rest. `kernels` is the sum of all kernels in one run, over the runs in which each was timed, and
-    `timed` what those runs took; `each` has, by launch, the times of single kernels, with the wait before each: `idle`
-    is what these waits take together. `total` is what all runs together took.
+    `python` the part in which none does, by a clock of its own. `kernels` is the sum of all kernels in one run, over
+    the runs in which each was timed, and `timed` what those runs took; `each` has, by launch, the times of single
+    kernels, with the wait before each: `idle` is what these waits take together. `total` is what all runs together
+    took. `parts` are those of a step: "kernels", "other plans" and "between kernels", each measured by itself in the
+    steps between the quartiles, as a part of these steps' time: their sum is 1 but for what measuring takes. It is
+    empty where the device works beside the program.
     """
 
     runs: int
@@ -116,9 +119,12 @@ class Times:
     waited: float  # the part of the time in which the program could have run, and other processes had the processor
     beside: bool  # whether the device works beside the program
     launches: int
+    parts: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def reasons(self) -> list[str]:
-        """One sentence for each of the sums that do not agree, or are of too few runs; none where all agree."""
+        """The reasons why sums cannot be told, one sentence each: they do not agree, or have too few runs; none if all
+        agree.
+        """
         found = []
         if self.runs == 1:
             found.append("it ran once: a first run also gets memory, and is slower than later ones")
@@ -159,7 +165,7 @@ class Times:
         return f"{both}: the {timed.count} runs in which kernels were timed took {timed}, all {run.count} {run}"
 
     def summary(self) -> dict[str, Any]:
-        """All but the single kernels, as JSON has it."""
+        """The measurement without single kernels, ready for JSON."""
         found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("each", "share")}
         made = {k: dataclasses.asdict(v) if isinstance(v, Spread) else v for k, v in found.items()}
         return {**made, "reasons": self.reasons()}
@@ -184,7 +190,7 @@ class _Kept:
     __slots__ = ("every", "seen", "values")
 
     def __init__(self) -> None:
-        self.values: tuple[array[float], ...] = (array("d"), array("d"), array("d"))
+        self.values: tuple[array[float], ...] = (array("d"), array("d"), array("d"), array("d"))
         self.seen, self.every = 0, 1
 
     def add(self, *values: float) -> None:
@@ -219,21 +225,22 @@ class Track:
         self._samples: list[Timed | _Run] = []
         self._seen, self._every = 0, 1  # how many samples there were, and every which is kept
         self.round = -1  # the step in which it ran last
-        self._last = (0.0, 0.0)  # when the run before began, and what had been launched by then
+        self._last = (0.0, 0.0, 0.0)  # when the run before began, and what had been launched, and lain between, by then
         self._disturbed = -1
 
-    def begun(self, now: float, launched: float, disturbed: int) -> None:
+    def begun(self, now: float, launched: float, between: float, disturbed: int) -> None:
         """Note that a run begins: the one before is a whole step ago.
 
         Args:
             now: the time.
             launched: what all runs of any plan have taken by now.
+            between: what has lain by now between the end of a run and the start of the next.
             disturbed: how often something has come between that is not the program's.
         """
-        before, was = self._last
+        before, was, lain = self._last
         if self._disturbed == disturbed:
-            self._steps.add(now - before, launched - was, launched - was - self.took)
-        self._last, self._disturbed = (now, launched), disturbed
+            self._steps.add(now - before, between - lain, launched - was - self.took, self.took)
+        self._last, self._disturbed = (now, launched, between), disturbed
 
     def sampled(self, timed: Timed) -> None:
         """Note a run whose kernels were timed.
@@ -280,17 +287,29 @@ class Track:
         run = Spread.of(self.own.values[0])
         if run is None and self.runs and not self.beside:
             run = Spread.of([self.first])
-        step, launched, others = self._steps.values
-        python = None if self.beside else Spread.of([p - b for p, b in zip(step, launched, strict=True)])
+        step, between, others, _ = self._steps.values
         return Times(
             runs=self.runs, first=None if self.beside else self.first, run=run, step=Spread.of(step),
-            others=None if self.beside else Spread.of(others), python=python, kernels=Spread.of(sums),
+            others=None if self.beside else Spread.of(others), python=None if self.beside else Spread.of(between),
+            kernels=Spread.of(sums),
             timed=Spread.of([x.seconds for x in later]), idle=Spread.of([x.idle for x in later]),
             each=tuple([Spread.of(x) or _NEVER for x in zip(*[x.each for x in later], strict=True)]),
             share=tuple([sum(x) / whole for x in zip(*middle, strict=True)]),
             total=None if self.beside else self.total, waited=self.meter.waited(), beside=self.beside,
-            launches=self.launches,
+            launches=self.launches, parts={} if self.beside else self._parts(),
         )  # fmt: skip
+
+    def _parts(self) -> dict[str, float]:
+        """The parts of a step. Of the steps in the middle: medians of parts do not add up where steps differ."""
+        step, between, others, took = self._steps.values
+        middle = sorted(range(len(step)), key=step.__getitem__)
+        middle = middle[len(middle) // 4 : len(middle) - len(middle) // 4]
+        whole = sum([step[n] for n in middle])
+        if not whole:
+            return {}
+        named = (("kernels", took), ("other plans", others), ("between kernels", between))
+        found = {name: sum([part[n] for n in middle]) / whole for name, part in named}
+        return {name: x for name, x in found.items() if x >= 0.005 or name != "other plans"}
 
 
 class Meter:
@@ -316,6 +335,7 @@ class Meter:
         self._known: set[Plan] = set()
         self._captures: set[int] = set()
         self._launched = 0.0  # what all runs took so far
+        self._between = self._ended = 0.0  # what lay between them, and when the last one ended
         self._disturbed = 0  # counts what a step has of the meter's own work
         self._round, self._chosen, self._how = 0, 0, ""  # a step; how many were chosen, and how this one is measured
         self._delays = _delays()
@@ -324,7 +344,7 @@ class Meter:
     # -- graphs
 
     def knows(self, plan: Plan) -> bool:
-        """Whether a plan's graph was shown.
+        """True if a plan's graph was shown.
 
         Args:
             plan: the plan.
@@ -332,7 +352,7 @@ class Meter:
         return plan in self._known
 
     def asks_for(self, captured: object, plans: Sequence[Plan]) -> bool:
-        """Whether a captured function has to run as it stands, once: a graph of it was not shown yet.
+        """True if a captured function has to run its Python once, because no graph of it was shown yet.
 
         Args:
             captured: the capture.
@@ -366,7 +386,7 @@ class Meter:
         self._captures.clear()
 
     def disturb(self) -> None:
-        """Steps that are under way are not measured: something has come between that is not the program's."""
+        """Do not measure the steps under way: something outside the program has come between."""
         self._disturbed += 1
 
     # -- runs
@@ -413,7 +433,10 @@ class Meter:
             how = self.chooses(plan, run)
         track, batch, clock = self._track(plan), run.batch, time.perf_counter
         self.ran[plan] = None
-        track.begun(clock(), self._launched, self._disturbed)
+        now = clock()
+        if self._ended:
+            self._between += now - self._ended
+        track.begun(now, self._launched, self._between, self._disturbed)
         if how and not batch.waits:
             self.disturb()
             run.device.synchronize()
@@ -428,7 +451,8 @@ class Meter:
             run.run(swap)
             if how == "whole" and not batch.waits:
                 run.device.synchronize()
-        took = clock() - begun if timed is None else timed.seconds
+        self._ended = clock()
+        took = self._ended - begun if timed is None else timed.seconds
         if not track.runs:
             track.first, track.beside = took, not batch.waits
         elif batch.waits or how == "whole":
@@ -439,7 +463,7 @@ class Meter:
         self._launched += took
 
     def stop(self) -> None:
-        """Nothing is measured from here on."""
+        """Stop measuring."""
         self._end = self._end or _delays()
 
     def waited(self) -> float:

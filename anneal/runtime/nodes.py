@@ -52,7 +52,7 @@ def sources_of(u: UOp) -> tuple[UOp, ...]:
 
 
 def is_realized(u: UOp) -> bool:
-    """Whether the node `u` shows the memory of a storage whole and in order, so that nothing is left to compute."""
+    """True if the node `u` is the memory of a whole storage in order, so that nothing is left to compute."""
     return storage_of(u) is not None
 
 
@@ -100,12 +100,13 @@ class Made:
 
     storage: Storage | None
     content: tuple[str, int, bytes]
-    line: tuple[CodeType, int]
+    line: tuple[CodeType | None, int]
 
     @property
     def where(self) -> str:
         """The line in words."""
-        return f"{self.line[0].co_filename}:{self.line[1]}"
+        code, line = self.line
+        return "no line of yours" if code is None else f"{code.co_filename}:{line}"
 
 
 _MOVES = frozenset((Op.SHRINK, Op.PAD, Op.FLIP, Op.PERMUTE, Op.IOTA, Op.UPDATE, Op.GATHER))
@@ -126,8 +127,8 @@ def note_constants(root: UOp, found: Constants) -> None:
 
 
 def changed_constant(before: Constants, now: Constants) -> str | None:
-    """Where two runs computed with other numbers, in words: the line, the number before and now. Of a line on which one
-    of them made more nodes nothing is said: what is made once is made in the first run.
+    """The line where two runs computed with different numbers, in words: the line, the number before and now. A line on
+    which one of them made more nodes is left out: values that are made once are made in the first run.
     """
     for (line, op), new in now.items():
         old = before.get((line, op), [])
@@ -140,7 +141,7 @@ def changed_constant(before: Constants, now: Constants) -> str | None:
 
 
 def differing(before: Sequence[Made], now: Sequence[Made]) -> list[Made]:
-    """Those of `now` that were not made of the same values in the run before.
+    """The nodes of `now` that the run before did not make of the same values.
 
     Line by line the last ones are compared: what is made once, a moment of an optimiser, is made in the first run.
     """

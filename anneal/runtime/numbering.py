@@ -17,15 +17,21 @@ from anneal.runtime.context import here, nothing
 from anneal.runtime.handle import SEEN, Handle
 from anneal.runtime.nodes import is_realized
 from anneal.uop import SYMBOLIC, Op, Recent, UOp, arena, line_of, toposort
+from anneal.uop.sizes import symbolic_arg
 
 __all__ = [
+    "EXPANDING",
+    "LEAF",
     "Late",
     "Line",
     "Numbering",
     "at_once",
+    "carried",
     "forget_masks",
     "forget_templates",
+    "has_leaf",
     "is_computed_late",
+    "is_open",
     "mask_of",
     "note_computed",
     "numbering_of",
@@ -39,7 +45,9 @@ _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look
 _MAX_MASKS = 3 << 14  # templates of the calls that are remembered, and as many of older ones
 _MAX_LINES = 1 << 12  # of code that begins a numbering, or carries results on
 _HOLE = "hole"
-_PARAM, _BUFFER, _RESHAPE = Op.PARAM, Op.BUFFER, Op.RESHAPE
+_PARAM, _BUFFER, _RESHAPE, _CONTIGUOUS = Op.PARAM, Op.BUFFER, Op.RESHAPE, Op.CONTIGUOUS
+LEAF, _FIRST = 2, 4  # bits of masks: that a lazy tensor that became a leaf is below, and that of the number 0
+_OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
 
 _moved: Recent[tuple[UOp, tuple[UOp, ...]], UOp] = Recent(1 << 13)  # templates in other numberings
 _tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
@@ -50,7 +58,7 @@ _outlived: deque[tuple[weakref.ref[UOp], Line]] = deque(maxlen=256)  # graphs th
 _rounds: Recent[Any, int] = Recent(
     _MAX_LINES
 )  # by the place where a numbering begins: how many made calls anew, one after another
-_expanding = threading.RLock()  # a late tensor may be asked for its node by any thread
+EXPANDING = threading.RLock()  # a late tensor may be asked for its node by any thread
 
 
 def forget_templates() -> None:
@@ -70,7 +78,7 @@ def forget_masks() -> None:
 
 
 def templates_are_many() -> bool:
-    """Whether some are to be forgotten."""
+    """True if some templates are to be forgotten."""
     return len(_masks) >= _most_masks
 
 
@@ -113,15 +121,17 @@ class Numbering:
 
     __slots__ = (
         "__weakref__",
+        "behind",
+        "calls_python",
         "known",
+        "lates",
         "leaves",
         "limit",
         "log",
         "misses",
         "nbytes",
         "nodes",
-        "origins",
-        "plain",
+        "passed",
         "retired",
         "spent",
         "tag",
@@ -140,7 +150,6 @@ class Numbering:
         self.nodes: dict[UOp, UOp] = {}
         self.tensors: list[weakref.ref[Handle]] = []
         self.log: Log | None = None  # from the first call on of a tensor that a gradient flows through
-        self.plain: list[tuple[weakref.ref[Handle], Line]] = []  # that were late here
         self.misses, self.spent, self.why = (
             0,
             0.0,
@@ -149,7 +158,10 @@ class Numbering:
         self.retired = False
         self.used: set[UOp] = set()  # templates of late tensors that ops were called with
         self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
-        self.origins = False  # whether a gradient goes on through some memory, or is a function's of Python
+        self.calls_python = False  # whether a gradient is a function's of Python
+        self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
+        self.behind: list[Late] = []  # records of numberings before that are used here
+        self.lates: list[weakref.ref[Late]] = []  # that stand for such graphs
 
     def missed(self, begun: float, why: str) -> None:
         """A call was made, for this reason.
@@ -192,9 +204,11 @@ class Numbering:
             else:
                 hole = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
                 storage.place = n, self.tag, hole, hole, flat.shape
-                _masks[hole] = 1 << n
-            if storage.origin is not None or storage.derivative is not None:
-                self.origins = True
+                _masks[hole] = _FIRST << n
+            if storage.derivative is not None:
+                self.calls_python = True
+            elif storage.made_by is not None:
+                self.passed.append(flat)
             self.leaves.append(flat)
             if self.log is not None:
                 self.log.leaves.append(weakref.ref(flat))
@@ -207,7 +221,6 @@ class Numbering:
             found: UOp = place[3]
         else:
             found = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
-            _masks[found] = mask_of(hole)
             if place[2] is hole:
                 storage.place = (*place[:3], found, u.shape)
         self.known[u] = found
@@ -225,6 +238,8 @@ class Numbering:
                 return late.template
             moved = self._moved(late)
             if moved is not None:
+                if late.numbering.retired and not t._wants:
+                    self.behind.append(late)
                 return moved
         u = t.uop
         found = self.known.get(u)
@@ -263,16 +278,16 @@ class Numbering:
 
         return rebuild(u, visit, self.known)
 
-    def _moved(self, late: Late) -> UOp | None:
+    def _moved(self, late: Late, goes_on: bool = True) -> UOp | None:
         """The template here of a tensor that is late in another numbering; None where another thread has computed the
         tensor meanwhile."""
         old, template = late.numbering, late.template
         numbers = numbers_of(template)
         old.used.add(template)
-        if old.retired and numbers:
+        if goes_on and old.retired and numbers:
             # a loop that goes on from it would go on from the graph of all rounds before
             _carry((late.line,))
-        with _expanding:
+        with EXPANDING:
             leaves = [u for n in numbers if (u := old.leaves[n]) is not None]
         if len(leaves) < len(numbers):
             return None
@@ -287,7 +302,7 @@ class Numbering:
     def node(self, template: UOp) -> UOp:
         """The node of a template: the one that the op would have made. Raises LookupError where the memory was let go,
         since no tensor is late here that needs it."""
-        with _expanding:
+        with EXPANDING:
             found: UOp | None = self.nodes.get(template)
             if found is None:
                 if not mask_of(template):
@@ -303,34 +318,33 @@ class Numbering:
             raise LookupError(hole)
         return leaf
 
+    def origins(self) -> list[UOp]:
+        """The templates of memory through which gradients go on, each followed by that of its graph."""
+        out = []
+        for u in self.passed:  # it grows meanwhile
+            made = u.arg.made_by
+            template = self._moved(made, False) if made.__class__ is Late else None
+            if template is None and (origin := u.arg.origin) is not None:
+                template = self.learn(origin)
+            if template is not None:
+                out += [self.known[u], template]
+        return out
+
     def retire(self) -> None:
-        """No more is added; of the memory stays what late tensors need."""
-        with _expanding:
+        """End it: it takes no more nodes, and keeps only the memory that late tensors need."""
+        with EXPANDING:
             self._keep_graphs()
             self.retired = True
-            needed, _ = self._needed()
-            self.leaves = [u if needed >> n & 1 else None for n, u in enumerate(self.leaves)]
-            self.known, self.nodes, self.tensors = {}, {}, []
-            _outlived.extend([(weakref.ref(u), line) for r, line in self.plain if (u := _graph_of(r())) is not None])
+            needed, live = self._needed()
+            self.leaves = [u if needed & _FIRST << n else None for n, u in enumerate(self.leaves)]
+            self.known, self.nodes, self.tensors = {}, {}, live
 
     def _keep_graphs(self) -> None:
         """Give late tensors that want gradients their nodes, where a template might become the graph of a later leaf:
-        the node of a lazy leaf is another's once nobody has it (`Arena.fresh`)."""
-        if here.context.tensors.lazy_leaves:
-            for t in [t for r in self.tensors if (t := r()) is not None and t._wants]:
-                if (late := t.late) is not None and late.numbering is self:
-                    late.node_of(t)
-
-    def carried(self) -> list[Handle]:
-        """The live late tensors made on lines whose results were used beyond the next realize before."""
-        if not _carried:
-            return []
-        plain = [t for r, line in self.plain if line in _carried and _graph_of(t := r()) is not None and t is not None]
-        # one that requires a gradient keeps its graph as it is
-        found = [t for r in self.tensors if (t := r()) is not None and not t._wants]
-        live = [(t, t.late) for t in found]
-        kept = [t for t, late in live if late is not None and late.line in _carried and late.numbering is self]
-        return [*plain, *kept]
+        the node of a lazy leaf is another's once it is unused (`Arena.fresh`)."""
+        for t in [t for r in self.tensors if (t := r()) is not None and t._wants]:
+            if (late := t.late) is not None and late.numbering is self and has_leaf(late.template):
+                late.node_of(t)
 
     def _needed(self) -> tuple[int, list[weakref.ref[Handle]]]:
         """The numbers of the memory that late tensors need, as bits, and those tensors."""
@@ -340,18 +354,21 @@ class Numbering:
             if t is not None and (late := t.late) is not None and late.numbering is self:
                 needed |= mask_of(late.template)
                 live.append(r)
+        for origin in self.lates:
+            if (late := origin()) is not None:
+                needed |= mask_of(late.template)
         return needed, live
 
     def let_go(self) -> None:
         """Keep the memory that late tensors need, and no other."""
-        with _expanding:
+        with EXPANDING:
             self._keep_graphs()
             needed, self.tensors = self._needed()
             self.known.clear()
             self.nodes.clear()
             self.nbytes = 0
             for n, u in enumerate(self.leaves):
-                if u is not None and needed >> n & 1:
+                if u is not None and needed & _FIRST << n:
                     template = UOp(_PARAM, u.dtype, (), (n, u.shape), (*self.tag, u.arg.device))
                     self.known[u], self.nodes[template] = template, u
                     self.nbytes += u.arg.size * u.dtype.itemsize
@@ -377,13 +394,24 @@ class Late:
     user's code that called the op.
     """
 
-    __slots__ = ("line", "numbering", "template")
+    __slots__ = ("__weakref__", "line", "numbering", "template")
 
     def __init__(self, numbering: Numbering, template: UOp, line: Line) -> None:
         self.numbering, self.template, self.line = numbering, template, line
 
+    def __call__(self) -> UOp:
+        """The node of the template."""
+        return self.numbering.node(self.template)
+
+    def as_origin(self) -> Late | UOp:
+        """The record as a graph of memory; the node where that may be another's later (`_keep_graphs`)."""
+        if has_leaf(self.template):
+            return self()
+        self.numbering.lates.append(weakref.ref(self))
+        return self
+
     def is_used(self) -> bool:
-        """Whether an op was called with such a tensor: graphs may have its node."""
+        """True if an op was called with such a tensor: graphs may have its node."""
         return self.template in self.numbering.used
 
     def node_of(self, t: Handle) -> UOp:
@@ -392,7 +420,7 @@ class Late:
         Args:
             t: the tensor.
         """
-        with _expanding:
+        with EXPANDING:
             try:
                 if t.late is not self:
                     return t.uop  # another thread was faster
@@ -407,8 +435,23 @@ class Late:
             if self.numbering.retired:
                 _carry((self.line,))
             elif not t._wants:
-                self.numbering.plain.append((weakref.ref(t), self.line))
+                here.plain.append((weakref.ref(t), self.line))
             return u
+
+
+def carried(n: Numbering | None) -> list[Handle]:
+    """The live tensors, late in a numbering or lazy, made on lines whose results were used beyond the next realize
+    before."""
+    if not _carried:
+        return []
+    plain = [t for r, line in here.plain if line in _carried and _graph_of(t := r()) is not None and t is not None]
+    if n is None:
+        return plain
+    # one that requires a gradient keeps its graph as it is
+    found = [t for r in n.tensors if (t := r()) is not None and not t._wants]
+    live = [(t, t.late) for t in found]
+    kept = [t for t, late in live if late is not None and late.line in _carried and late.numbering is n]
+    return [*plain, *kept]
 
 
 def _graph_of(t: Handle | None) -> UOp | None:
@@ -426,7 +469,7 @@ def note_computed(roots: Iterable[UOp]) -> None:
 
 
 def mask_of(template: UOp) -> int:
-    """The numbers in a template, as bits."""
+    """The numbers in a template, as bits from `_FIRST` on; below them are what `is_open` looks at, and `LEAF`."""
     found = _masks.get(template)
     if found is None:
         global _most_masks
@@ -435,7 +478,12 @@ def mask_of(template: UOp) -> int:
         masks = _masks
         before = len(masks)
         for u in toposort((template,), until=masks.__contains__):
-            mask = 1 << u.arg[0] if u.op is _PARAM else 0
+            if u.op is _PARAM and u.tag is not None and u.tag[0] == _HOLE:
+                mask = _FIRST << u.arg[0]
+            elif u.op is _CONTIGUOUS and u.tag is not None and u.tag[0] == "leaf":
+                mask = LEAF
+            else:
+                mask = int(u.op in _OPEN or (SYMBOLIC.seen and symbolic_arg(u.arg)))
             for s in u.src:
                 mask |= masks[s]
             masks[u] = mask
@@ -444,31 +492,50 @@ def mask_of(template: UOp) -> int:
     return found
 
 
+def is_open(template: UOp) -> bool:
+    """True if a graph has sizes that are Variables, calls of the host, or an argument of a traced function."""
+    return bool(mask_of(template) & 1)
+
+
+def has_leaf(template: UOp) -> bool:
+    """True if a template has a lazy tensor that became a leaf.
+
+    Args:
+        template: the template.
+    """
+    return bool(mask_of(template) & LEAF)
+
+
 def numbers_of(template: UOp) -> list[int]:
     """The numbers in a template, rising."""
-    mask, out = mask_of(template), []
+    mask, out = mask_of(template) & -_FIRST, []
     while mask:
         low = mask & -mask
-        out.append(low.bit_length() - 1)
+        out.append(low.bit_length() - _FIRST.bit_length())
         mask ^= low
     return out
 
 
 def is_computed_late(t: Handle) -> bool:
-    """Whether a tensor is late and no view of memory.
+    """True if a tensor is late and no view of memory.
 
     Args:
         t: the tensor.
     """
     late = t.late
-    return late is not None and late.template.op is not _PARAM and late.template.op is not _RESHAPE
+    if late is None:
+        return False
+    u = late.template
+    while u.op is _RESHAPE:
+        u = u.src[0]
+    return u.op is not _PARAM
 
 
 # -- whose turn it is -------------------------------------------------------------------------------------------------
 
 
 def at_once(state: dict[str, Any]) -> bool:
-    """Whether the ops of the thread with this `state` (`vars(here)`) are to run as they stand."""
+    """True if the ops of the thread with this `state` (`vars(here)`) are to run immediately."""
     return bool(
         not state["defers"]
         or state["recordings"]
@@ -477,21 +544,21 @@ def at_once(state: dict[str, Any]) -> bool:
         or state["depth"]
         or state["tracing"]
         or state["in_host_call"]
-        or SYMBOLIC.seen
         or arena() is not _ARENA
         or rewrite.listening()
     )
 
 
 def numbering_of(home: Any = None, state: dict[str, Any] | None = None) -> Numbering | None:
-    """This thread's numbering; None where ops are to run as they stand. `home` is where one begins: programs that begin
+    """This thread's numbering; None if ops are not to be remembered. `home` is where one begins: programs that begin
     elsewhere have other templates, whose nodes bear their own lines. `state` is the thread's, where it was found that
-    they are late."""
+    they are late.
+    """
     if state is None and at_once(vars(here)):
         return None
     n: Numbering | None = here.numbering() if state is None else state["numbering"]()
     if n is None:
-        if here.context.tensors.host_calls or not settings.current().replay:
+        if not settings.current().replay:
             return None
         n = Numbering(home)
         here.numbering = weakref.ref(n)
@@ -503,8 +570,12 @@ def numbering_of(home: Any = None, state: dict[str, Any] | None = None) -> Numbe
 _ARENA = arena()
 
 
-def reset(n: Numbering) -> None:
+def reset(n: Numbering | None) -> None:
     """Begin to number anew: something was computed."""
+    _outlived.extend([(weakref.ref(u), line) for r, line in here.plain if (u := _graph_of(r())) is not None])
+    here.plain.clear()
+    if n is None:
+        return
     if here.numbering() is n:
         here.numbering = nothing
     n.retire()

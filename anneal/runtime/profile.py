@@ -98,7 +98,7 @@ class Profile:
         ]  # fmt: skip
 
     def total(self) -> str:
-        """One line about all of it."""
+        """The totals, as one line."""
         flops, nbytes = sum(x.flops for x in self.launches), sum(x.nbytes for x in self.launches)
         seconds = self.plan_seconds or 1e-12
         timed, whole = [0 if x is None else x.count for x in (self.times.kernels, self.times.run)]

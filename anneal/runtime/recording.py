@@ -21,7 +21,7 @@ __all__ = ["Recording", "capturing", "forbid_in_capture", "forbid_in_jit", "reco
 
 
 def capturing() -> bool:
-    """Whether a jit function is running its Python in this thread right now."""
+    """True while a jit function runs its Python in this thread."""
     return bool(here.recordings)
 
 
@@ -96,14 +96,14 @@ class Recording:
         to a leaf, but for what the run's own backward went through: that is spent, as in torch.
         """
         if (t := self.read_outside) is not None:
-            return f"it uses the gradient of a tensor of shape {t.uop.shape} that was taken outside"
+            return f"it uses the gradient of a tensor of shape {t.uop.shape} that was computed outside"
         left = [g for g in self.graded.values() if g.set and not g.read and not g.used]
         whole = len(left) < len(self.graded) and any(g.used or (g.set and g.read) for g in self.graded.values())
         for g in left:
             if (leaf := g.ref()) is None or leaf._grad is INSIDE:
                 continue
             if not whole or not (g.dropped or g.old is None or g.old is INSIDE):
-                return f"it leaves the gradient of a tensor of shape {leaf.uop.shape} to others"
+                return f"it leaves the gradient of a tensor of shape {leaf.uop.shape} for code outside"
         others = [(t, t.uop) for t in self.pending()]
         there = [(t, u, what) for found, what in ((results, "result"), (others, "tensor")) for t, u in found]
         flowing = [(t, u, what) for t, u, what in there if t._wants and not t._leaf and not t._spent]
@@ -113,8 +113,8 @@ class Recording:
                 if not covered or _reaches(u, covered):
                     given = "it gives" if what == "result" else "it changes"
                     return (
-                        f"{given} a {what} of shape {t.uop.shape} through which gradients flow: captured are whole "
-                        "steps, and calls inside no_grad()"
+                        f"{given} a {what} of shape {t.uop.shape} through which gradients flow: only whole "
+                        "steps, and calls inside no_grad(), are captured"
                     )
         return None
 
@@ -149,7 +149,7 @@ def _below(roots: Sequence[UOp], stop: set[UOp]) -> set[UOp]:
 
 
 def _reaches(u: UOp, covered: set[UOp]) -> bool:
-    """Whether a gradient goes from a node to a leaf on a way that is not `covered`."""
+    """True if a gradient goes from a node to a leaf on a way that is not `covered`."""
     leaves = {_base(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
     return any(_base(n) in leaves for n in _below([u], {n for n in covered if _base(n) not in leaves}))
 

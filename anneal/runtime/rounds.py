@@ -2,7 +2,7 @@
 
 A loop's results go when the next round's take their places: a step of training leaves parameters and moments, and the
 step after it reads those and leaves others. `Round` is the memory of one round, with the nodes that show it. Once
-nobody else uses them, another round of the same launch gets them as they are: nothing is allocated, bound or made.
+they have no other user, another round of the same launch gets them as they are: nothing is allocated, bound or made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PART = 16  # or this part of all
 class Round:
     """The memory of the results of one round: `leaves` show `storages`.
 
-    The device knows of it, and has it let go when it wants memory that nobody uses.
+    The device knows of it, and has it freed when it needs unused memory.
     """
 
     __slots__ = ("__weakref__", "_alone", "_held", "_writing", "leaves", "nbytes", "storages")
@@ -42,12 +42,12 @@ class Round:
         self._look()
 
     def _look(self) -> None:
-        """Count the references to what is held, which nobody else has yet."""
+        """Count the references to the held objects, which have no other user yet."""
         self._held: list[object] = [*self.leaves, *[_flat(u) for u in self.leaves], *self.storages]
         self._alone = list(map(getrefcount, self._held))
 
     def take(self) -> bool:
-        """Begin to write the memory anew; False where somebody uses what is in it."""
+        """Begin to write the memory again; False if its contents are still used."""
         if self._writing or not self._held:
             return False
         counts = list(map(getrefcount, self._held))
@@ -61,7 +61,7 @@ class Round:
         self._writing = False
 
     def let_go(self) -> bool:
-        """Give the memory back where nobody uses it; whether that was so."""
+        """Free the memory if it is unused; True if it was freed."""
         if self._writing or list(map(getrefcount, self._held)) != self._alone:
             return False
         self.forget()
@@ -102,9 +102,9 @@ class Round:
 
 
 class Scratch:
-    """The memory for what a launch computes on the way: all rounds write the same.
+    """The memory for a launch's temporaries, one for all rounds.
 
-    The device knows of it, and has it let go when it wants memory.
+    The device knows of it, and has it freed when it needs memory.
     """
 
     __slots__ = ("__weakref__", "_device", "_writing", "buffers", "nbytes")
@@ -123,7 +123,9 @@ class Scratch:
         return self.buffers
 
     def done(self, plan: Plan) -> None:
-        """It was written: what is in it is needed no longer, and from now on it may be let go."""
+        """Note that the round was written: its contents are no longer needed, and its memory may be freed from now
+        on.
+        """
         self._writing = False
         if self.buffers and not self.nbytes:
             self.nbytes = sum([size * dtype.itemsize for size, dtype in plan.temporaries])
@@ -156,7 +158,7 @@ def _nbytes(s: Storage) -> int:
 
 
 def _reused(s: Storage) -> Storage:
-    """What read its values before may not take them for the present ones."""
+    """The storage, marked as reused: values read from it before are out of date."""
     s.reused = True
     return s
 
@@ -194,7 +196,7 @@ class Run:
             return current
 
     def _next(self, device: AnyDevice) -> Round:
-        """A round to be written: one that nobody uses, or a new one."""
+        """A round to be written: an unused one, or a new one."""
         self._rounds = [r for r in self._rounds if r.storages]
         for r in self._rounds:
             if r.take():

@@ -55,7 +55,7 @@ class HostCall:
 
     @property
     def kernels(self) -> int:
-        """None: it starts no kernel."""
+        """No kernels: it starts none."""
         return 0
 
 

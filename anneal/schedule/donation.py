@@ -1,4 +1,4 @@
-"""Donation: let an output take the memory of an input that nobody needs any more (a parameter's update in place)."""
+"""Donation: let an output take the memory of an input that is no longer needed (a parameter's update in place)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _updated(order: list[Call], wanted: Mapping[int, int]) -> dict[int, tuple[in
 
 
 def _is_copy_of(call: Call, source: int) -> bool:
-    """Whether a call stores one array as it reads it from `source`."""
+    """True if a call stores one array as it reads it from `source`."""
     sink = call.kernel.sink
     value = sink.src[0].src[2]
     if len(sink.src) != 1 or value.op is not Op.LOAD or value.src != (value.src[0], sink.src[0].src[1]):

@@ -51,7 +51,7 @@ def shared_temporaries(values: Sequence[Value], calls: Sequence[Call]) -> list[C
 
 
 def reads_in_place(sink: UOp, store_slot: int, load_slot: int) -> bool:
-    """Whether a kernel reads one array only at the index at which it stores another."""
+    """True if a kernel reads one array only at the index at which it stores another."""
     where = _stored_at(sink, store_slot)
     for u in toposort((sink,)):
         if u.op is Op.LOAD and u.src[0].arg[0] == load_slot and (u.src[1] is not where or len(u.src) == 3):
@@ -66,7 +66,7 @@ def _stored_at(sink: UOp, slot: int) -> UOp:
 
 
 def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
-    """Whether a kernel reduces rows, and reads of one array only the row into whose place in another it stores.
+    """True if a kernel reduces rows, and reads of one array only the row into whose place in another it stores.
 
     All its reduces run over one row then, so that code generation fuses them into the loop of the stores (opt
     FUSE_REDUCE): each element is read and stored by one thread, which stores it after the last reduce.
@@ -97,8 +97,8 @@ def _with(index: UOp, old: UOp, new: UOp) -> UOp:
 
 
 def overwrites_rows(sink: UOp) -> bool:
-    """Whether a kernel stores into memory that it reads at other places too: rows, over which one workgroup
-    has to run.
+    """True if a kernel stores into memory that it reads at other places too: rows, over which one workgroup has to
+    run.
     """
     where = {s.src[0]: s.src[1] for s in sink.src if s.op is Op.STORE}
     return any(u.op is Op.LOAD and where.get(u.src[0], u.src[1]) is not u.src[1] for u in toposort((sink,)))

@@ -91,7 +91,7 @@ def _mask(u: UOp) -> Mask | None:
 
 
 def _is_pattern(condition: UOp) -> bool:
-    """Whether indices alone decide it."""
+    """True if indices alone decide it."""
     if not condition.shape or condition.op in LEAVES:
         return False
     seen, stack = {condition}, [condition]
@@ -115,7 +115,7 @@ def _is_pattern(condition: UOp) -> bool:
 
 
 def read_elements(sink: UOp) -> UOp | None:
-    """A kernel that stores 1 where somebody reads what `sink` stores, and 0 elsewhere; None if all of it is read."""
+    """A kernel that stores 1 where the results of `sink` are read, and 0 elsewhere; None if all are read."""
     if all(dead_side(s.src[2]) is None for s in sink.src):
         return None
     stores = []

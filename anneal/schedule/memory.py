@@ -91,7 +91,7 @@ class _Program:
         self.touched = [[v for v in dict.fromkeys(c.args) if v in self.size] for c in calls]
 
     def lives(self, order: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
-        """For each temporary the places in `order` of the first and of the last call that touches it."""
+        """The places in `order` of the first and of the last call that touches each temporary."""
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for at, n in enumerate(order):
@@ -244,7 +244,7 @@ class _Program:
         return tuple(sorted(place.items())), tuple([(size, dtypes.uint8) for size in sizes])
 
     def _runs(self, order: Sequence[int]) -> tuple[list[int], list[int]]:
-        """For each place in `order` the first and the last place of its run: calls in a row that need not
+        """The first and the last place of the run around each place in `order`: a run is calls in a row that need not
         each other.
         """
         where = [0] * len(order)
@@ -261,7 +261,7 @@ class _Program:
 
 
 def uses(calls: Sequence[Call]) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """For each value the numbers of the calls that write it, and of those that read it."""
+    """The numbers of the calls that write each value, and of those that read it."""
     writers: dict[int, list[int]] = {}
     readers: dict[int, list[int]] = {}
     for n, c in enumerate(calls):
@@ -273,7 +273,7 @@ def uses(calls: Sequence[Call]) -> tuple[dict[int, list[int]], dict[int, list[in
 
 
 def _dependencies(calls: Sequence[Call], overwrites: Mapping[int, int]) -> list[set[int]]:
-    """For each call the calls that must come before it."""
+    """The calls that must come before each call."""
     writers, readers = uses(calls)
     ahead: list[set[int]] = []
     for n, c in enumerate(calls):

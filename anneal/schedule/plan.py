@@ -62,15 +62,13 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
             if u.tag is not None and u.tag[0] == "input":
                 raise TransformError(
                     f"a value that depends on an input (here of shape {u.shape}) was read or realized in a function "
-                    "that is "
-                    "exported: there it has none; choose with where() instead of if, and return what is wanted"
+                    "that is exported, where it is not known; use where() instead of if, and return what you need"
                 )
             raise TransformError(
-                f"a value of a vmapped function was read: inside, a tensor (here of shape {u.shape}) stands for the "
-                "same "
-                "part of every example at once and has no values; choose with where() instead of if, return what you "
-                "want "
-                "to look at, and keep nothing from inside the function"
+                f"a value of a vmapped function, or of a loop's body, was read: inside, a tensor (here of shape "
+                f"{u.shape}) stands for the same part of every example, or turn, at once and has no values; use "
+                "where() or cond() instead of if, return the values that you want to see, and keep nothing from "
+                "inside the function"
             )
         return u
 
@@ -156,7 +154,7 @@ def origins(sink: UOp) -> list[Origin]:
 
 
 def _is_leaf(u: UOp) -> bool:
-    """Whether `u` is memory as a tensor shows it: nothing is computed there."""
+    """True if `u` is memory as a tensor shows it: nothing is computed there."""
     return u.op is Op.BUFFER or (u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER)
 
 

@@ -19,7 +19,7 @@ __all__ = ["CONCATENATION", "Call", "Cut", "Kernel", "Plan", "Schedule", "Value"
 
 
 class Kernel:
-    """One distinct kernel: its graph, what a listing calls it, and the graph's key.
+    """A distinct kernel: its graph, its name in listings, and the graph's key.
 
     A kernel from disk has a function in the graph's place, called when the graph is first asked for.
     """
@@ -39,7 +39,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One numbered value of a plan."""
+    """A numbered value of a plan."""
 
     size: int
     dtype: DType
@@ -47,7 +47,7 @@ class Value:
 
 
 class Call(NamedTuple):
-    """One launch: values by PARAM slot; the first `outputs` of them are written.
+    """A launch: values by PARAM slot; the first `outputs` of them are written.
 
     `places` are the numbers of the nodes that it computes in the parametrised graph (`places.py`), its outputs first.
     """

@@ -1,7 +1,7 @@
 """Plans on disk: a process that meets a program again neither schedules it nor builds its kernel graphs.
 
 A plan's key is the program's structure, the target's cost model and the compiler's code, for it depends on nothing
-else. A kernel's graph is kept as text of its own and read only if somebody asks for it: a device that finds its code on
+else. A kernel's graph is kept as text of its own and read only if it is needed: a device that finds its code on
 disk too never does.
 """
 
@@ -113,6 +113,4 @@ def _graph(rows: str, key: bytes) -> UOp:
 
 
 def _forged() -> CompilerError:
-    return CompilerError(
-        "a kernel in the cache is not what its entry says; remove what is there: anneal cache prune --all"
-    )
+    return CompilerError("a kernel in the cache differs from its entry; empty the cache: anneal cache prune --all")

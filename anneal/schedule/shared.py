@@ -1,4 +1,4 @@
-"""What all threads share of planning: its lock, and what is forgotten with the plans."""
+"""The planning state that all threads share: its lock, and the tables that are dropped with the plans."""
 
 from __future__ import annotations
 

@@ -121,8 +121,8 @@ def _times(a: Size, b: Size) -> Size:
 
 
 def _goes_on(a: Size, b: Size) -> bool:
-    """Whether the group of product `a` is to take in another axis, rather than that of product `b`, to meet
-    the other.
+    """True if the group of product `a` is to take in another axis, rather than that of product `b`, to meet the
+    other.
     """
     if isinstance(a, int) and isinstance(b, int):
         return a < b

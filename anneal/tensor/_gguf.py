@@ -37,7 +37,7 @@ _BLOCK = 32
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """How a tensor's bytes become numbers: `layout` of an element, or of a block if there is `numbers`."""
+    """The decoding of a tensor's bytes to numbers: `layout` of an element, or of a block if there is `numbers`."""
 
     name: str
     layout: np.dtype[Any]
@@ -265,8 +265,7 @@ class _Reader:
         if base + offset + nbytes > len(self.data):
             raise self.fault(
                 f"{kind.name} of shape {shape} ends at byte {base + offset + nbytes}, and the file has "
-                f"{len(self.data)}: "
-                "was it cut short?"
+                f"{len(self.data)}: was it cut short?"
             )
         return GgufEntry(kind.name, shape, base + offset, base + offset + nbytes)
 

@@ -22,15 +22,14 @@ _NAMES = {
 
 
 class GradFn:
-    """The function that a tensor was computed by, for programs that ask whether there is one, its name, and what it
-    was given.
+    """The function that computed a tensor, with its name and its inputs.
 
     The name follows torch's manner; it is the node's, and equal nodes have the name of the first. Several calls of one
     function in one line that follow each other are shown as one.
 
     Args:
         u: the node.
-        graph: what is known of its graph, once somebody asks for `next_functions`.
+        graph: the facts about its graph, once `next_functions` is used.
     """
 
     __slots__ = ("_graph", "_name", "_node")
@@ -54,7 +53,7 @@ class GradFn:
 
 
 class AccumulateGrad:
-    """The end of a graph of gradients: a leaf, `variable`, whose `grad` they go to.
+    """The end of a graph of gradients: a leaf, `variable`, whose `grad` receives them.
 
     Args:
         variable: the leaf.
@@ -98,7 +97,7 @@ class _Graph:
                     stack += [(s, False) for s in _sources(u)]
 
     def below(self, u: UOp) -> list[GradFn | AccumulateGrad]:
-        """What stands before the call that made `u`."""
+        """The calls before the one that made `u`."""
         found: dict[UOp, GradFn | AccumulateGrad] = {}
         stack = list(reversed(_sources(u)))
         seen: set[UOp] = set()
@@ -125,7 +124,7 @@ def _flat(u: UOp) -> UOp:
 
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
-    """What a node was made of, also where it is in memory by now."""
+    """The sources of a node, even after it was realized."""
     storage = storage_of(u)
     return u.src if storage is None or storage.origin is None else (storage.origin,)
 
@@ -136,7 +135,7 @@ def _call_of(u: UOp) -> tuple[Any, ...]:
 
 
 def grad_fn(x: Tensor) -> GradFn | None:
-    """The function that this tensor was computed by, None for a leaf; it has a name and `next_functions`."""
+    """The function that computed this tensor, None for a leaf; it has a name and `next_functions`."""
     if x.is_leaf or not x.requires_grad:
         return None
     u = x.uop

@@ -106,7 +106,9 @@ def _check(inputs: Sequence[Any], key: Any, vmap_method: Any) -> None:
                 f"host_call: takes tensors, not {type(x).__name__}; let the function hold what is constant"
             )
     if not inputs:
-        raise ShapeError("host_call: takes at least one tensor; make a Tensor of what a function of nothing gives")
+        raise ShapeError(
+            "host_call: takes at least one tensor; make a Tensor of the result of a function without arguments"
+        )
     if vmap_method not in (None, *get_args(get_args(VmapMethod)[0])):
         raise DTypeError(
             f'host_call: vmap_method is "sequential", "expand_dims" or "broadcast_all", not {said(vmap_method)}'
@@ -115,7 +117,7 @@ def _check(inputs: Sequence[Any], key: Any, vmap_method: Any) -> None:
         hash(key)
     except TypeError:
         raise DTypeError(
-            f"host_call: key can be hashed, as a text or a tuple of texts and numbers, not {said(key)}"
+            f"host_call: key must be hashable, like a text or a tuple of texts and numbers, not {said(key)}"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""What other parts of Python and other libraries ask of a tensor: numbers, arrays, copies, DLPack."""
+"""Exchange of tensors with Python and other libraries: numbers, arrays, copies, DLPack."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def data(x: Tensor) -> Tensor:
-    """The same values, through which no gradient flows. What is assigned to it, and in-place ops of it, change this
-    tensor, as under `no_grad`.
+    """The same values without a gradient. Assigning to it, and in-place ops of it, change this tensor, as under
+    `no_grad`.
     """
     return x.detach()
 
 
 def set_data(x: Tensor, value: Any) -> None:
-    """Show another tensor's values from now on, of whatever shape, dtype and device, as a view of it; `grad` stays."""
+    """Make this tensor a view of another one, of any shape, dtype and device; `grad` stays."""
     if not hasattr(value, "uop"):
         raise DTypeError(f"data: a tensor's data is a tensor, not {type(value).__name__}: write Tensor(value)")
     if x.requires_grad and not value.dtype.is_float:
@@ -50,7 +50,7 @@ def set_data(x: Tensor, value: Any) -> None:
 
 
 def has_twin(x: Tensor) -> bool:
-    """Whether another leaf shows the same memory: a tensor that became a parameter twice."""
+    """True if another leaf shows the same memory: a tensor that became a parameter twice."""
     storage = storage_of(x.uop)
     if storage is None:
         return False
@@ -62,7 +62,7 @@ def has_twin(x: Tensor) -> bool:
 
 
 def retains_grad(x: Tensor) -> bool:
-    """Whether `backward` sets `.grad` of this tensor, which is no leaf, by `retain_grad`."""
+    """True if `backward` sets `.grad` of this tensor, which is no leaf, by `retain_grad`."""
     from anneal.transforms import retains_grad as retained
 
     return retained(x)
@@ -88,8 +88,8 @@ def array(x: Tensor, dtype: npt.DTypeLike | None = None, copy: Any = None) -> Ar
 
 
 def array_wrap(x: Tensor, values: Array, context: Any = None, return_scalar: bool = False) -> Tensor:
-    """What NumPy's functions of elements give for a tensor: `np.sin(t)` is a tensor. GradientError where a gradient
-    would be lost.
+    """The tensor that NumPy's elementwise functions give for a tensor: `np.sin(t)`. GradientError if a gradient would
+    be lost.
     """
     if x.requires_grad and grad_enabled():
         name = "numpy" if context is None else f"np.{context[0].__name__}"
@@ -173,7 +173,7 @@ def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleTy
 
 
 def to_device(x: Tensor, device: str, /, *, stream: Any = None) -> Tensor:
-    """`x.to(device)`, by the array API's name; `stream` is of no account: each device has one queue.
+    """`x.to(device)`, by the array API's name; `stream` is ignored: each device has one queue.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0]).to_device("cpu").device

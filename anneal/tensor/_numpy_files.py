@@ -41,7 +41,7 @@ _ZIP_ERRORS = (
 
 
 def read_npy(path: Path) -> Array:
-    """The array of a .npy file. DataError names the file and what is wrong with it."""
+    """The array of a .npy file. DataError names the file and the fault."""
     try:
         with files.opened(path) as f:
             if f.read(4)[:2] == b"PK":
@@ -55,7 +55,7 @@ def read_npy(path: Path) -> Array:
 
 
 def read_npz(path: Path) -> dict[str, Array]:
-    """The arrays of a .npz file by name. DataError names the file, the array and what is wrong with it."""
+    """The arrays of a .npz file by name. DataError names the file, the array and the fault."""
     try:
         with files.opened(path) as f:
             if f.read(6) == _MAGIC:

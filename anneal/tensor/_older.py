@@ -1,4 +1,6 @@
-"""Facts that programs ask of torch's tensors, of which most have one answer here, and dtypes by torch's older names."""
+"""Facts about tensors that torch's programs query, most of them the same for every tensor here, and dtypes by torch's
+older names.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ def nbytes(x: Tensor) -> Whole:
 
 
 def is_cpu(x: Tensor) -> bool:
-    """Whether it is on the cpu device."""
+    """True on the cpu device."""
     return x._device == "cpu"
 
 
@@ -83,7 +85,7 @@ def real(x: Tensor) -> Tensor:
 
 
 def no(x: Tensor) -> bool:
-    """False, for every tensor x of anneal's.
+    """False, for every tensor x.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0]).is_complex(), Tensor([1.0]).is_pinned()
@@ -93,7 +95,7 @@ def no(x: Tensor) -> bool:
 
 
 def itself(x: Tensor, *args: Any, **options: Any) -> Tensor:
-    """The tensor x itself: where its memory lies is not the program's affair.
+    """The tensor x itself: programs do not decide where its memory lies.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0]).pin_memory()
@@ -104,7 +106,7 @@ def itself(x: Tensor, *args: Any, **options: Any) -> Tensor:
 
 @checked
 def is_signed(x: Tensor) -> bool:
-    """Whether the dtype has negative numbers.
+    """True if the dtype has negative numbers.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0]).is_signed(), Tensor([1], dtype="uint8").is_signed()
@@ -115,7 +117,7 @@ def is_signed(x: Tensor) -> bool:
 
 @checked
 def is_nonzero(x: Tensor) -> bool:
-    """Whether the one number of the tensor is not 0.
+    """True if the one number of the tensor is not 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2.0]).is_nonzero()
@@ -126,7 +128,7 @@ def is_nonzero(x: Tensor) -> bool:
 
 @checked
 def is_same_size(x: Tensor, other: Tensor) -> bool:
-    """Whether `other` has the same shape.
+    """True if `other` has the same shape.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2.0]).is_same_size(Tensor([1]))

@@ -116,7 +116,7 @@ def _values(values: np.ndarray[Any, Any], prefix: str) -> str:
 
 
 def _is_large(u: UOp) -> bool:
-    """Whether more nodes than a layer's have to be computed for `u`."""
+    """True if more nodes than a layer's have to be computed for `u`."""
     seen: set[UOp] = set()
     stack = [u]
     while stack:

@@ -148,8 +148,7 @@ def safetensors_writer(arrays: Mapping[str, Array], notes: Mapping[str, str]) ->
     except UnicodeEncodeError as e:
         raise DataError(
             f"safe_save: {_shown(e.object[max(0, e.start - 40) : e.start + 40])} has half a character, which is no "
-            "text; "
-            "choose another name"
+            "text; choose another name"
         ) from None
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER:
@@ -231,7 +230,9 @@ class _Header:
         raise self.fault(f"the header is no JSON: {text}")
 
     def entry(self, name: str, value: Any) -> Entry:
-        """One tensor's fields, each of the right kind, its bytes inside the file and as many as its shape needs."""
+        """The fields of one tensor, each of the right kind, its bytes inside the file and as many as its shape
+        needs.
+        """
         if not isinstance(value, dict):
             raise self.fault("it is no object", name)
         for field in ("dtype", "shape", "data_offsets"):

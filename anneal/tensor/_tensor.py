@@ -78,7 +78,7 @@ def _of_linalg(self: Tensor, *args: Any, **options: Any) -> Any:
 
 
 class Tensor(Handle):
-    """An array of numbers that are computed when somebody looks at them.
+    """A lazy array of numbers: values are computed when they are read.
 
     `Tensor(data, device=None, dtype=None, requires_grad=None)`: data is a number, a nested list, an array or a tensor.
     Python floats become float32, ints int32, bools bool; an array keeps its dtype. As in torch, several ints are sizes:
@@ -265,7 +265,7 @@ class Tensor(Handle):
         return self.dtype.itemsize
 
     def is_floating_point(self) -> bool:
-        """Whether the dtype is a float.
+        """True if the dtype is a float.
 
         >>> Tensor([1]).is_floating_point()
         False
@@ -289,7 +289,7 @@ class Tensor(Handle):
 
     @property
     def is_realized(self) -> bool:
-        """Whether the values are in memory already."""
+        """True if the values are in memory already."""
         return not is_computed_late(self) and storage_of(self.uop) is not None
 
     def __len__(self) -> int:
@@ -310,8 +310,7 @@ class Tensor(Handle):
         if self._grad is INSIDE:
             raise JitError(
                 f"the gradient of a tensor of shape {self.shape} was taken inside a jit function and stays there: "
-                "return "
-                "it from the function, or use it inside; a function that takes it again starts with zero_grad()"
+                "return it from the function, or use it inside; a function that takes it again starts with zero_grad()"
             )
         found: Tensor | None = self._grad
         if found is None and not self._leaf and not interchange.retains_grad(self):
@@ -357,7 +356,6 @@ class Tensor(Handle):
             if storage_of(self.uop) is None and self.uop.tag is None:
                 # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
                 self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf")
-                here.context.tensors.lazy_leaves |= self.uop.weak
             elif interchange.has_twin(self):
                 self.uop = self._leaf_of(self.uop)  # two parameters of one tensor have a gradient each
             here.context.tensors.leaves[id(self)] = self
@@ -390,7 +388,7 @@ class Tensor(Handle):
     backward = transforms.backward
 
     def zero_grad(self) -> None:
-        """Forget `.grad`.
+        """Set `.grad` to None.
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> w.sum().backward()
@@ -415,7 +413,7 @@ class Tensor(Handle):
 
     @checked
     def cast(self, dtype: DTypeLike) -> Tensor:
-        """Every element converted to `dtype`. Floats truncate to ints.
+        """The tensor converted to `dtype`. Floats truncate to ints.
 
         >>> Tensor([1.7, -1.7]).cast("int32")
         Tensor([ 1, -1], dtype=int32)
@@ -451,7 +449,7 @@ class Tensor(Handle):
         copy: bool = False,
     ) -> Tensor:
         """A copy on another device, of another dtype, or both; the tensor itself if nothing changes, or, with `copy`, a
-        `clone`. `non_blocking` changes nothing: copies wait for nobody.
+        `clone`. `non_blocking` is ignored.
 
         A copy on another device is a new leaf: gradients do not flow back between devices.
 
@@ -513,21 +511,23 @@ class Tensor(Handle):
         if done or not (self._wants and here.grad):
             self.uop, self.late = view, None
             return
-        if self.late is not None and self.late.is_used():
+        late, computed = self.late, is_computed_late(self) and not self._leaf
+        if late is not None and late.is_used():
             self._used = SEEN
-        old, self.uop = self.uop, view
-        if storage_of(old) is None:
+        old: Any = late.as_origin() if late is not None and computed else self.uop
+        self.uop, self.late = view, None
+        if computed or storage_of(old) is None:
             if self._leaf:
                 # Graphs made while the leaf was lazy hold its old node. One is kept, so that steps do not chain.
                 self._alias = old
             else:
                 storage = storage_of(view)
                 assert storage is not None
-                storage.origin = old
+                storage.made_by = old
 
     @checked
     def contiguous(self) -> Tensor:
-        """The same values, materialised before anything that follows is computed.
+        """The same values, materialised before later ops are computed.
 
         >>> Tensor([[1, 2]]).T.contiguous().shape
         (2, 1)
@@ -550,7 +550,7 @@ class Tensor(Handle):
 
     @checked
     def clone(self) -> Tensor:
-        """A tensor of the same values with a life of its own; gradients flow through.
+        """An independent copy, through which gradients flow.
 
         >>> Tensor([1, 2]).clone()
         Tensor([1, 2], dtype=int32)
@@ -589,9 +589,7 @@ class Tensor(Handle):
 
     def _leaf_of(self, u: UOp) -> UOp:
         """A node of these values that no other leaf shows: two that take equal values have a gradient each."""
-        own = arena().own(Op.CONTIGUOUS, u, "leaf")
-        here.context.tensors.lazy_leaves |= own.tag is not None and own.weak
-        return own
+        return arena().own(Op.CONTIGUOUS, u, "leaf")
 
     def _take(self, u: UOp) -> None:
         """Show the values of a node of this shape and dtype from now on, in memory of one's own."""
@@ -1361,7 +1359,7 @@ class Tensor(Handle):
 
     @property
     def T(self) -> Tensor:
-        """All axes in reverse order."""
+        """The tensor with all axes in reverse order."""
         return self.permute(tuple(range(self.ndim))[::-1])
 
     @property

@@ -89,9 +89,9 @@ def grad(
 
     Args:
         outputs: of one element each, or with `grad_outputs` of any shape: what each is weighted with.
-        retain_graph: of no account: a graph stays as long as somebody has its tensors.
+        retain_graph: ignored: a graph stays as long as its tensors.
         create_graph: whether gradients flow through the results.
-        only_inputs: of no account, and a warning if False.
+        only_inputs: ignored, and a warning if False.
         allow_unused: an input that no output depends on gives None, and is no error. materialize_grads: gives zeros.
         is_grads_batched: `grad_outputs` have a first axis more: the results of each, stacked.
 

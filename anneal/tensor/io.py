@@ -142,7 +142,7 @@ def safe_open(path: StrPath, device: str | None = None) -> SafeTensors:
 
 
 def safe_load(path: StrPath | IO[bytes], device: str | None = None) -> dict[str, Tensor]:
-    """Every tensor of the safetensors file `path`, or of an open one, by name, on `device`, read now.
+    """The tensors of the safetensors file `path`, or of an open one, by name, on `device`, read now.
 
     Raises DataError as `safe_open`.
     """

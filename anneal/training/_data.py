@@ -125,7 +125,8 @@ def made(train: int, test: int, seed: int, why: str = "") -> Images:
 
 @contextmanager
 def downloads(wanted: bool) -> Iterator[None]:
-    """In the block, whether `images` may download in this thread: nobody has 170 MB fetched who has not said so.
+    """A block in which this thread's `images` may (or may not) download: 170 MB are fetched only for callers who ask
+    for them.
 
     Args:
         wanted: whether downloads are allowed.
@@ -153,4 +154,4 @@ def images(seed: int, *, train: int = 10_000, test: int = 1_000) -> Images:
         reason = f"it is not at {location(asset)}; --download fetches it, {asset.bytes / 1e6:.0f} MB"
     except DataError as error:
         reason = "; ".join(str(error).splitlines())
-    return made(train, test, seed, f"CIFAR-10 cannot be had ({reason}); instead ")
+    return made(train, test, seed, f"CIFAR-10 is not available ({reason}); instead ")

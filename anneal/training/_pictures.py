@@ -20,7 +20,7 @@ _SHADES = " .:-=+*#%@"
 
 
 def grid(images: np.ndarray[Any, Any], columns: int = 8, gap: int = 1) -> Pixels:
-    """One picture, uint8 (h, w, 3), of images (n, channels, h, w) in 0..1 with one or three channels, row by row.
+    """A picture, uint8 (h, w, 3), of images (n, channels, h, w) in 0..1 with one or three channels, row by row.
 
     Args:
         columns: the number of images in a row; None: a square.

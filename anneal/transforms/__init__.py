@@ -24,6 +24,7 @@ from anneal.transforms.hooks import (
 )
 from anneal.transforms.jacobians import hessian, jacfwd, jacrev
 from anneal.transforms.leaves import leaf_nodes
+from anneal.transforms.loops import cond, fori_loop, scan, while_loop
 from anneal.transforms.pullback import gradient
 from anneal.transforms.reverse import grad, value_and_grad, vjp
 from anneal.transforms.tree import paths_of, tree_leaves, tree_map
@@ -35,10 +36,12 @@ __all__ = [
     "RemovableHandle",
     "attached",
     "backward",
+    "cond",
     "custom_jvp",
     "custom_vjp",
     "derivative_of",
     "ended",
+    "fori_loop",
     "grad",
     "gradient",
     "hessian",
@@ -55,6 +58,7 @@ __all__ = [
     "releasing",
     "retain_grad",
     "retains_grad",
+    "scan",
     "take_results",
     "tree_leaves",
     "tree_map",
@@ -62,4 +66,5 @@ __all__ = [
     "vjp",
     "vmap",
     "wants_gradient",
+    "while_loop",
 ]

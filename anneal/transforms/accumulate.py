@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import GradientError, ShapeError
 from anneal.ops import checked, grad_enabled, is_tensor
-from anneal.runtime import INSIDE, Late, Numbering, become_late, composite, here, numbering_of, storage_of
+from anneal.runtime import (
+    INSIDE,
+    Late,
+    Numbering,
+    become_late,
+    composite,
+    has_leaf,
+    here,
+    numbering_of,
+    storage_of,
+)
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.leaves import leaf_nodes, leaves
@@ -99,7 +109,7 @@ def backward(
         memory = None if result.late is not None else storage_of(result.uop)
         if memory is not None:
             # Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive.
-            memory.origin = None
+            memory.made_by = None
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
 
@@ -148,25 +158,27 @@ def _known(
 ) -> bool | None:
     """`_added` where the gradients' nodes follow from templates; None where they do not, and nothing was added."""
     root = numbering.of(result)
+    origins = numbering.origins()
     known = numbering.known
     # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
+    lazy = any(map(has_leaf, (root, *origins)))
     seen = [
         (t, n, known.get(base) or numbering.learn(n))
         for t, group in zip(live, nodes)
         for n in group
-        if (base := _base(n)) in known or base.op is not Op.BUFFER
+        if (base := _base(n)) in known or (base.op is not Op.BUFFER and (lazy or base.tag is None))
     ]
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
-        numbering.origins
+        numbering.calls_python
         or any(id(t) in hooks for t, _, _ in seen)
         or any(g is INSIDE for g in before)
         or len({id(t) for t, _, _ in seen}) < len(seen)
     ):
         return None
-    inputs = [root, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None])]
-    key = (backward, seed, *[n.shape for _, n, _ in seen], *[g is None for g in before])
+    inputs = [root, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None]), *origins]
+    key = (backward, len(origins), seed, *[n.shape for _, n, _ in seen], *[g is None for g in before])
 
     made: list[UOp | None] = []
 
@@ -201,7 +213,7 @@ def _known(
 
 
 def ended(g: UOp) -> UOp:
-    """A gradient through which none flows: what is made of it is no function of the leaves that it is computed of.
+    """A gradient through which none flows: results made of it are constants for further derivatives.
 
     Args:
         g: the node of the gradient.
@@ -231,9 +243,8 @@ def _check(result: Tensor) -> None:
     if not result._wants:
         raise GradientError(
             f"backward: {_text(result)} depends on no tensor with requires_grad=True; set it on the tensors whose "
-            "gradient "
-            "you want before computing with them (a result made inside no_grad() or after detach() has no gradient "
-            "either)"
+            "gradient you want before computing with them (a result made inside no_grad() or after detach() has no "
+            "gradient either)"
         )
     if here.in_host_call:
         raise GradientError(

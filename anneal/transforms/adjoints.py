@@ -1,4 +1,4 @@
-"""The adjoints that need thought: each answers one rule of `gradient.upat` by name.
+"""Adjoints of several steps: each implements one rule of `gradient.upat` by name.
 
 Every function takes `g`, the cotangent of node `y`, and gives what it contributes to one source. `g` has the shape of
 `y`, or `()` if it is the same number everywhere.
@@ -92,7 +92,7 @@ def shrunk(g: UOp, x: UOp, y: UOp, pairs: Pairs) -> UOp:
 
 
 def around(g: UOp, y: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
-    """`g` outside of the part that was replaced."""
+    """The part of `g` outside of the replaced part."""
     g = spread(g, y.shape)
     ends = zip(begins, v.shape, y.shape, strict=True)
     inside = pad(spread(const(dtypes.bool_, True), v.shape), tuple([(b, n - (b + m)) for b, m, n in ends]))
@@ -100,7 +100,7 @@ def around(g: UOp, y: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
 
 
 def part(g: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
-    """`g` in the part that was replaced."""
+    """The part of `g` inside the replaced part."""
     return shrink(g, tuple([(b, b + m) for b, m in zip(begins, v.shape, strict=True)])) if g.shape else g
 
 
@@ -119,12 +119,14 @@ def flipped(g: UOp, axes: tuple[int, ...]) -> UOp:
 
 
 def max_left(g: UOp, a: UOp, b: UOp) -> UOp:
-    """To the left of max(a, b), and of min(b, a): half of `g` at a tie, none where a < b, else all, also at nan."""
+    """The adjoint of max(a, b) for a, and of min(b, a): half of `g` at a tie, none where a < b, else all, also at
+    nan.
+    """
     return alu(Op.WHERE, (alu(Op.EQ, (a, b)), g * 0.5, alu(Op.WHERE, (alu(Op.LT, (a, b)), g.const_like(0), g))))
 
 
 def max_right(g: UOp, a: UOp, b: UOp) -> UOp:
-    """The same to the right."""
+    """The adjoint of the right operand, as `max_left`."""
     return max_left(g, b, a)
 
 
@@ -176,7 +178,7 @@ def reduced(g: UOp, x: UOp, y: UOp) -> UOp:
 
 
 def first(g: UOp, x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
-    """All of `g` to the first place along `axes` that is not below the largest, none to the others."""
+    """The gradient `g` at the first place along `axes` that is not below the largest; none elsewhere."""
     place, chosen = first_of(x, y, axes)
     g = reshape(spread(g, y.shape), chosen.shape)
     return _keep(alu(Op.EQ, (place, expand(chosen, x.shape))), expand(g, x.shape))
@@ -209,7 +211,7 @@ def first_of(x: UOp, y: UOp, axes: tuple[int, ...]) -> tuple[UOp, UOp]:
 
 
 def others_product(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """For each element the product of the others along `axes`: its slope in the product of all.
+    """The product of all other elements along `axes`, for each: its slope in the product of all.
 
     Zeros are set aside: with `p` the product of the elements that are not zero, the product of the others is `p/x` if
     none of them is zero (where x is zero itself: `p`), and zero otherwise. No division by zero takes place. Derivatives
@@ -324,7 +326,8 @@ def nothing(x: UOp) -> UOp:
 
 
 def standardized(g: UOp, y: UOp, r: UOp, axes: tuple[int, ...]) -> UOp:
-    """Of y = (x - mean) * r with r = 1 / sqrt(variance + eps): r * (g - mean(g) - y * mean(g * y)), means over `axes`.
+    """The adjoint of y = (x - mean) * r with r = 1 / sqrt(variance + eps): r * (g - mean(g) - y * mean(g * y)), means
+    over `axes`.
 
     Ioffe and Szegedy, "Batch Normalization" (2015), section 3, simplified.
     """

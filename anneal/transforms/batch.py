@@ -101,8 +101,7 @@ def _examples(
     if len(sizes) > 1:
         raise ShapeError(
             f"vmap: the arguments differ in the number of examples: {', '.join(sizes.values())}; in_axes says which "
-            "axis "
-            "counts them, None that an argument is shared"
+            "axis counts them, None that an argument is shared"
         )
     if not sizes:
         raise TransformError(

@@ -13,7 +13,7 @@ from typing import Any
 from anneal.errors import TransformError
 from anneal.ops import nodes
 from anneal.ops.nodes import sorted_places
-from anneal.runtime import HostGradient
+from anneal.runtime import DeviceCall, HostFunction, HostGradient
 from anneal.transforms.calls import Derivative, derivative_of
 from anneal.transforms.trace import stand_in
 from anneal.uop import ALU, Op, UOp, alu, arena, const, dtypes, toposort
@@ -233,13 +233,19 @@ def _custom_derivative(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp
     return UOp(Op.CUSTOM_DERIVATIVE, y.dtype, tuple(wide), (name, CUSTOM_DERIVATIVES[name](params)))
 
 
+def _number(function: HostFunction, n: Size) -> int:
+    """The number of examples. Raises TransformError for one that is symbolic."""
+    if not isinstance(n, int):
+        raise TransformError(f"vmap: {function.title} is for a number of examples, and {n} of them are no number")
+    return n
+
+
 def _host_call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     """A call of the host for `n` examples, as its function's `vmap_method` says. Raises TransformError for one that
     cannot be made.
     """
     function, number = y.arg
-    if not isinstance(n, int):
-        raise TransformError(f"vmap: {function.title} is for a number of examples, and {n} of them are no number")
+    n = _number(function, n)
     if function.vmap_method is None:
         raise TransformError(
             f"vmap: {function.title} has no rule for many examples at once; keep it outside the function"
@@ -278,7 +284,9 @@ def _of_each(gradient: HostGradient, batched: tuple[bool, ...], n: int) -> HostG
 def _mapped(
     function: Callable[[Sources], Sequence[UOp | None]], given: Sources, batched: Flags, n: Size
 ) -> list[tuple[UOp, bool] | None]:
-    """What a function of one example makes of nodes, for all examples, and whether each has an axis of them."""
+    """The nodes of a function of one example, mapped over all examples, and for each of them True if it has an axis of
+    examples.
+    """
     mark = arena().watermark()
     fronts: dict[UOp, UOp] = {}
 
@@ -331,13 +339,24 @@ def rewritten(
     each stand-in; `young` are the nodes that may depend on one. `different`: random words are another for each example.
     """
     new = dict(fronts)
+    calls: dict[Any, list[tuple[UOp, bool]]] = {}  # loops of all examples, by function and sources
+    same: dict[UOp, UOp] = {}  # results of such loops that are the same for all examples, and nodes over them
     a = arena()
     with a.untracked():
         for y in toposort(roots, until=lambda u: u in fronts or u not in young):
             a.inherit(y)
             flags = [s in new for s in y.src]
-            if any(flags):
-                new[y] = batch(y, [new.get(s, s) for s in y.src], flags, n)
+            sources = [new[s] if s in new else same.get(s, s) for s in y.src]
+            f = y.arg[0] if y.op is Op.HOST_CALL else None
+            if isinstance(f, DeviceCall) and (any(flags) or (different and f.draws)):
+                if (f, y.src) not in calls:
+                    calls[f, y.src] = f.rules.batch(f, sources, flags, _number(f, n), different)
+                made, has = calls[f, y.src][y.arg[1]]
+                (new if has else same)[y] = made
+            elif any(flags):
+                new[y] = batch(y, sources, flags, n)
             elif different and y.op is Op.THREEFRY:
                 new[y] = drawn(y, n)
-    return [(new.get(u, u), u in new) for u in roots]
+            elif any(s in same for s in y.src):
+                same[y] = y.replace(src=tuple(sources))
+    return [(new[u] if u in new else same.get(u, u), u in new) for u in roots]

@@ -1,4 +1,4 @@
-"""Gradients that functions of Python know: of HOST_CALL nodes, and of results that a `Derivative` belongs to.
+"""Gradients by Python functions: of HOST_CALL nodes, and of results that a `Derivative` belongs to.
 
 Such a function gets the cotangents of all results of a call at once, so the walk collects them.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from anneal.backend import Storage
 from anneal.errors import GradientError, ShapeError
 from anneal.ops.nodes import spread
-from anneal.runtime import HostFunction, here
+from anneal.runtime import DeviceCall, HostFunction, here
 from anneal.uop import Op, UOp, const, dtypes
 
 __all__ = ["Calls", "Derivative", "derivative_of", "differentiated", "outputs_of"]
@@ -29,7 +29,7 @@ class Derivative:
     """The derivative of one call by functions of Python; `name` is for messages.
 
     A result is `CUSTOM_DERIVATIVE(value, *inputs, *values, *saved, token)` with ("function", (its number, how many
-    inputs, how many values)). The token is memory that nobody reads: it has the Derivative, and what numbers memory
+    inputs, how many values)). The token is memory that is never read: it has the Derivative, and what numbers memory
     numbers calls with it.
     """
 
@@ -79,7 +79,7 @@ def outputs_of(y: UOp) -> tuple[Nodes, Nodes, Nodes]:
 
 
 def _call_of(y: UOp) -> Any:
-    """What is equal for the results of one call; None for a node that is none."""
+    """The identity of the call that made a node, equal for all its results; None for a node that no call made."""
     if y.op is Op.HOST_CALL:
         return y.arg[0], y.src
     return y.src[1:] if y.op is Op.CUSTOM_DERIVATIVE and y.arg[0] == "function" else None
@@ -119,6 +119,9 @@ class Calls:
         if y not in self.first or not given:
             return (None,) * len(y.src)
         if y.op is Op.HOST_CALL:
+            function = y.arg[0]
+            if isinstance(function, DeviceCall):
+                return function.rules.pull(function, y.src, [given.get(n) for n in range(len(function.results))])
             return _of_host(y, given)
         derivative = derivative_of(y)
         assert derivative is not None
@@ -141,8 +144,7 @@ def _of_host(y: UOp, given: dict[int, UOp]) -> Some:
     if len(made) != len(y.src):
         raise GradientError(
             f"the gradient of {function.title} gives {len(made)} cotangents for {len(y.src)} inputs: one for each, "
-            "None "
-            "where there is none"
+            "None where there is none"
         )
     for n, (c, x) in enumerate(zip(made, y.src, strict=True)):
         if c is not None and c.shape != x.shape:

@@ -1,4 +1,4 @@
-"""custom_vjp and custom_jvp: functions whose derivative the user gives, under JAX's names."""
+"""Functions with a derivative given by the user, under JAX's names: custom_vjp and custom_jvp."""
 
 from __future__ import annotations
 

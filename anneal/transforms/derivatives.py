@@ -41,13 +41,13 @@ def emptied(tree: Any) -> Any:
 
 
 def filled(tree: Any, tensors: Sequence[Any]) -> Any:
-    """A tree that was emptied, with these in the places of its tensors."""
+    """An emptied tree, with these tensors in place of its own."""
     found = iter(tensors)
     return rebuild(tree, iter([next(found) if x is HOLE else x for x in flatten(tree)]))
 
 
 def wants_gradient(x: Any) -> bool:
-    """Whether a gradient is to flow to `x`."""
+    """True if a gradient is to flow to `x`."""
     return is_tensor(x) and x.requires_grad and grad_enabled()
 
 
@@ -110,7 +110,7 @@ def attached(
 
 
 def _kind(x: Tensor, inputs: Tensors, results: Tensors, others: list[Tensor]) -> tuple[str, int]:
-    """Where a saved tensor comes from, and its number there; one from elsewhere is added to `others`."""
+    """The origin of a saved tensor, and its number there; one from elsewhere is added to `others`."""
     for where, several in (("input", inputs), ("result", results)):
         for n, t in enumerate(several):
             if t is x:
@@ -121,7 +121,9 @@ def _kind(x: Tensor, inputs: Tensors, results: Tensors, others: list[Tensor]) ->
 
 @contextmanager
 def _by_the_way() -> Iterator[None]:
-    """What a function of the user's makes while a gradient is taken: differentiable, and no call that is remembered."""
+    """A block for a user's function that runs while a gradient is taken: differentiable, and not remembered as a
+    call.
+    """
     grad, defers = here.grad, here.defers
     here.grad, here.defers = True, False
     try:
@@ -144,7 +146,7 @@ def _fitting(what: str, n: int, c: Any, x: UOp) -> UOp | None:
         extra = len(u.shape) - len(x.shape)
         fits = extra >= 0 and all(b in (1, a) for a, b in zip(u.shape[extra:], x.shape, strict=False))
         if not fits:
-            raise ShapeError(f"{what} {n} has shape {u.shape}, and what it belongs to {x.shape}")
+            raise ShapeError(f"{what} {n} has shape {u.shape}, and its value {x.shape}")
         wide = [i for i in range(len(u.shape)) if i < extra or x.shape[i - extra] != u.shape[i]]
         u = reshape(reduce_axis(u, Op.ADD, tuple(wide)), x.shape)
     return u.cast(x.dtype)

@@ -8,6 +8,7 @@ from typing import Any, Literal, overload
 from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.ops.nodes import spread, to_memory
 from anneal.rewrite import substitute
+from anneal.runtime import DeviceCall
 from anneal.transforms.calls import derivative_of, outputs_of
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
@@ -30,10 +31,16 @@ def push_forward(path: Path, roots: list[UOp], tangents: dict[UOp, UOp]) -> None
     for y, sources in reversed(path):
         if y in needed:
             needed.update(sources)
+    calls: dict[Any, Sequence[UOp | None]] = {}  # the tangents of all results of a loop, by function and sources
     for y, sources in path:
         if y not in needed or not y.dtype.is_float or y.op in STOPS or y.op in FLAT:
             continue
         total: UOp | None = None
+        if y.op is Op.HOST_CALL and isinstance(y.arg[0], DeviceCall):
+            function, number = y.arg
+            if (function, sources) not in calls:
+                calls[function, sources] = function.rules.push(function, sources, [tangents.get(s) for s in sources])
+            total, sources = calls[function, sources][number], ()
         for place, s in enumerate(sources):
             t = tangents.get(s)
             if t is None:

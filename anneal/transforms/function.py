@@ -158,7 +158,7 @@ def _results(
 
 
 class _Call:
-    """One call of a Function, as its derivative needs it: no tensor is held here."""
+    """A call of a Function, as its derivative needs it: no tensor is held here."""
 
     def __init__(
         self, cls: type[Function], ctx: FunctionCtx, count: int, places: list[int], several: list[Any], at: list[int]
@@ -170,14 +170,14 @@ class _Call:
         self.kept: dict[str, Any] = {}
 
     def take_saved(self) -> list[Tensor]:
-        """The tensors that `ctx` has, which it gets back for each derivative."""
+        """The tensors saved in `ctx`, which gets them back for each derivative."""
         found = {name: value for name, value in vars(self.ctx).items() if any(map(is_tensor, flatten(value)))}
         self.kept = {name: emptied(value) for name, value in found.items()}
         vars(self.ctx).update(self.kept)
         return [x for x in flatten(found) if is_tensor(x)]
 
     def with_ctx(self, saved: Sequence[Tensor], f: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
-        """`f(ctx, *given)` as a list, with the tensors that `ctx` had."""
+        """The results of `f(ctx, *given)` as a list, with the saved tensors in `ctx`."""
         state = vars(self.ctx)
         state.update(filled(self.kept, saved))
         try:
@@ -195,9 +195,8 @@ class _Call:
         grads = self.with_ctx(saved, self.cls.backward, found)
         if len(grads) < self.count or any(g is not None for g in grads[self.count :]):
             raise GradientError(
-                f"{self.cls.__name__}.backward gives {len(grads)} gradients for {self.count} arguments of forward: "
-                "one for "
-                "each, None where there is none"
+                f"{self.cls.__name__}.backward gives {len(grads)} gradients for {self.count} arguments of forward: one "
+                "for each, None where there is none"
             )
         return [grads[n] for n in self.places]
 

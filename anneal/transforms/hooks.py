@@ -64,7 +64,7 @@ class RemovableHandle:
         outdate_captures("a hook was registered")
 
     def remove(self) -> None:
-        """Take the hook away; a second time nothing happens."""
+        """Remove the hook; a second call does nothing."""
         if self._hooks.pop(self._number, None) is not None:
             outdate_captures("a hook was removed")
 
@@ -114,7 +114,7 @@ def register_hook(x: Tensor, hook: Any) -> RemovableHandle:
     """Call `hook(gradient)` each time that this tensor's gradient is taken; its result, if not None, replaces the
     gradient.
 
-    The gradient is that of this tensor, added up over all its uses. Raises GradientError for a tensor that wants none.
+    The gradient is that of this tensor, added up over all its uses. Raises GradientError if it requires none.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor([1.0, 2.0], requires_grad=True)
@@ -135,7 +135,7 @@ def register_hook(x: Tensor, hook: Any) -> RemovableHandle:
 def register_post_accumulate_grad_hook(x: Tensor, hook: Any) -> RemovableHandle:
     """Call `hook(tensor)` each time that `backward` has added to this leaf's `.grad`.
 
-    Raises GradientError for a tensor that is no leaf, or wants no gradient.
+    Raises GradientError for a tensor that is no leaf, or requires no gradient.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor([1.0], requires_grad=True)
@@ -151,7 +151,7 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Any) -> RemovableHandle:
 
 @checked
 def retain_grad(x: Tensor) -> None:
-    """Have `backward` set `.grad` of this tensor, which is no leaf; of a leaf it does so anyway.
+    """Have `backward` set `.grad` of this tensor, which is no leaf; leaves always get it.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor([1.0, 2.0], requires_grad=True)
@@ -179,7 +179,7 @@ def retain_grad(x: Tensor) -> None:
 
 
 def hooks_of(x: Tensor) -> Hooks | None:
-    """The hooks of a tensor as it is."""
+    """The hooks of a tensor."""
     if x._leaf:
         return x._hooks if id(x) in here.context.tensors.hooked else None
     if x.late is not None:
@@ -196,7 +196,7 @@ def hooks_of(x: Tensor) -> Hooks | None:
 
 
 def retains_grad(x: Tensor) -> bool:
-    """Whether `backward` sets `.grad` of a tensor that is no leaf, by `retain_grad`.
+    """True if `backward` sets `.grad` of a tensor that is no leaf, by `retain_grad`.
 
     Args:
         x: the tensor.
@@ -251,8 +251,8 @@ def _above(x: Tensor, hooks: Hooks) -> Tensor:
     def pull(_: Any, __: Any, ___: Any, given: Any) -> list[Any]:
         if hooks.gone:
             raise GradientError(
-                "backward: a tensor with a hook, or retain_grad, is passed a second time, and its hooks went with the "
-                "first one: use backward(retain_graph=True) then"
+                "backward: it reaches a tensor with a hook, or retain_grad, a second time, and the first backward "
+                "released its hooks: call that one with retain_graph=True"
             )
         if here.hooks is not None:
             here.hooks.append(hooks)
@@ -270,7 +270,7 @@ def _above(x: Tensor, hooks: Hooks) -> Tensor:
 
 
 def _is_used(x: Tensor) -> bool:
-    """Whether a graph has the node of a tensor, its own or another's."""
+    """True if a graph has the node of a tensor, its own or another's."""
     storage = None if x.late is not None else storage_of(x.uop)
     if x._used or (storage is not None and storage.place is not None):
         return True
@@ -309,7 +309,7 @@ def hooked(x: Tensor, g: UOp) -> UOp:
 
 
 def after_accumulation(x: Tensor) -> None:
-    """Call what waits for a leaf's `.grad`."""
+    """Call the hooks that wait for a leaf's `.grad`."""
     if id(x) in here.context.tensors.hooked:
         hooks: Hooks = x._hooks
         for hook in list(hooks.after.values()):

@@ -20,7 +20,7 @@ __all__ = ["hessian", "jacfwd", "jacrev"]
 
 
 def _units(like: list[Tensor]) -> list[Tensor]:
-    """For each of several tensors, side by side, every unit vector over all of them: shape (elements of all, *its)."""
+    """The unit vectors over several tensors, side by side: for each, shape (elements of all, *its)."""
     total = sum(t.numel() for t in like)
     out, before = [], 0
     for t in like:

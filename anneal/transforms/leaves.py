@@ -14,7 +14,7 @@ __all__ = ["leaf_nodes", "leaves"]
 
 
 def leaves() -> list[Tensor]:
-    """Every live tensor on which requires_grad was set."""
+    """The live tensors on which requires_grad was set."""
     return here.context.tensors.live_leaves()  # type: ignore[return-value]
 
 

@@ -123,7 +123,7 @@ def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], pa
 
 
 def _order(root: UOp, stop: set[UOp]) -> Path:
-    """Every node that `root` depends on, with its sources, sources first; nodes of `stop` are left out."""
+    """The nodes that `root` depends on, with their sources, sources first; nodes of `stop` are left out."""
     out: Path = []
     if root in stop:
         return out

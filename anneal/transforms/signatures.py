@@ -1,4 +1,4 @@
-"""How a transform's result is called: types of the signatures alone.
+"""The signatures of transformed functions, for type checkers alone.
 
 A function with annotations keeps its parameters and its result. What a lambda or a function without annotations takes
 stays open, and no checker complains: an argument to differentiate is therefore bound by Any, not by Tensor.

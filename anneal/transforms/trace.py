@@ -1,4 +1,4 @@
-"""One call of a function on stand-ins for its arguments, and how the graph it left behind becomes one of the arguments.
+"""A call of a function on stand-ins for its arguments; the graph that it leaves becomes one of the arguments.
 
 A stand-in is a node of its own, made for the call: what the function captures besides is a constant, even if it is the
 argument itself, and transforms nest without mixing up their variables. Only nodes younger than the stand-ins can depend
@@ -87,9 +87,13 @@ class Trace:
         node = UOp(Op.CONTIGUOUS, t.uop.dtype, (t.uop,), tag=("variable", next(_NUMBERS)))
         return self._add(t, node, True)
 
-    def example(self, original: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """A stand-in without values: one of many that `original` holds."""
-        return self._add(original, stand_in(original.uop.dtype, shape), original.requires_grad)
+    def example(
+        self, original: Tensor, shape: tuple[int, ...], dtype: DType | None = None, wants: bool | None = None
+    ) -> Tensor:
+        """A stand-in without values: one of many that `original` holds. `dtype`, and whether it `wants` a gradient,
+        are its, unless they are given."""
+        wants = original.requires_grad if wants is None else wants
+        return self._add(original, stand_in(dtype or original.uop.dtype, shape), wants)
 
     def _add(self, original: Tensor, node: UOp, requires_grad: bool) -> Tensor:
         stand_in = original._new_plain(node)
@@ -129,8 +133,13 @@ class Trace:
                 above[u] = None
         return new
 
+    def depends(self) -> Callable[[UOp], bool]:
+        """A function that tells whether a node depends on a stand-in."""
+        self.made()
+        return self._above.__contains__
+
     def order(self) -> Path:
-        """Every node that depends on a stand-in, sources first, with what it was computed from."""
+        """The nodes that depend on a stand-in, sources first, with the nodes that each was computed from."""
         self.made()
         mine = set(self.nodes)
         return [(u, sources_of(u)) for u in self._above if u not in mine]
@@ -168,7 +177,7 @@ class Trace:
         )
 
     def check_escapes(self, results: Sequence[Tensor]) -> None:
-        """Raise TransformError if the function assigned what stands for one example to a tensor that outlives
+        """Raise TransformError if the function assigned what stands for one example, or turn, to a tensor that outlives
         the call.
         """
         self.made()
@@ -182,9 +191,8 @@ class Trace:
             t = r()
             if t is not None:
                 raise TransformError(
-                    f"{self.name}: the function assigned a value of one example to a tensor of shape {t.shape} that "
-                    "outlives "
-                    "the call and holds one value for all of them; return the value instead"
+                    f"{self.name}: the function assigned a value of one example, or turn, to a tensor of shape "
+                    f"{t.shape} that outlives the call and holds one value for all of them; return the value instead"
                 )
 
 

@@ -109,7 +109,7 @@ def _kind(tree: Any) -> str:
 
 
 def broadcast_prefix(name: str, prefix: Any, tree: Any, what: str, reference: str) -> list[Any]:
-    """One value for each leaf of `tree`, from a tree of values that may stop early: a value there counts for all below.
+    """A value for each leaf of `tree`, from a tree of values that may stop early: a value there counts for all below.
 
     None in `prefix` is a value (no axis), as in vmap's in_axes.
     """
@@ -130,8 +130,7 @@ def broadcast_prefix(name: str, prefix: Any, tree: Any, what: str, reference: st
             many = "" if below is None or not alike else f" of {len(below)} items"
             raise TransformError(
                 f"{name}: {where} is {_kind(p)} of {len(parts)} items, but the part of {reference} there is "
-                f"{_kind(t)}{many}; "
-                "give one value for the whole, or the same structure"
+                f"{_kind(t)}{many}; give one value for the whole, or the same structure"
             )
         stack.extend([(f"{where}[{i}]", p[i], t[i]) for i in reversed(range(len(p)))])
     return out

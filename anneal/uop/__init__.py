@@ -14,7 +14,7 @@ from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
 from anneal.uop.ops import ALL, ALU, BINARY, COMPARE, FITS, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, WRAPS, Op
 from anneal.uop.printer import render
-from anneal.uop.provenance import KINDS, WITH_CODES, Provenance, kind_of, line_of, users_line
+from anneal.uop.provenance import KINDS, WITH_CODES, Provenance, kind_of, line_at, line_of, users_line
 from anneal.uop.recent import Recent, Weighed
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "encode_value",
     "fold_by",
     "kind_of",
+    "line_at",
     "line_of",
     "normalise_const",
     "promote",

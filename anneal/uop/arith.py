@@ -27,7 +27,7 @@ def reduce_identity(op: Op, dtype: DType) -> Number:
 
 
 def exact(u: Any) -> bool:
-    """Whether the integer node `u` is known not to wrap around.
+    """True if the integer node `u` is known not to wrap around.
 
     Bounds of a node that may wrap are the dtype's whole range (see `node.py`), so narrower ones are a proof.
     """
@@ -35,7 +35,7 @@ def exact(u: Any) -> bool:
 
 
 def lossless(a: DType, b: DType) -> bool:
-    """Whether every value of `a` survives a cast to `b` unchanged.
+    """True if every value of `a` survives a cast to `b` unchanged.
 
     >>> from anneal.uop.dtype import dtypes
     >>> lossless(dtypes.uint8, dtypes.int16), lossless(dtypes.int32, dtypes.float32)

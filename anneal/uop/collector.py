@@ -15,7 +15,7 @@ __all__ = ["uncollected"]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Within the block cycles are not collected, unless somebody switches that on."""
+    """A block in which cycles are not collected, unless collection is switched on."""
     if not gc.isenabled():
         yield
         return

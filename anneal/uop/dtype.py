@@ -59,7 +59,7 @@ class DType:
         return f"dtypes.{self.name}"
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same, also as NumPy's and torch's types and names say it."""
+        """True for the same dtype, also as NumPy's or torch's type or name."""
         if self is other:
             return True
         if other is None or isinstance(other, DType):

@@ -12,7 +12,7 @@ __all__ = ["LATER", "SYMBOLIC"]
 
 
 class _Symbolic:
-    """Whether the process has made a VARIABLE: before, every size is an int and need not be looked at."""
+    """A flag: the process has made a VARIABLE. Before, every size is an int and need not be looked at."""
 
     __slots__ = ("seen",)
 

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
 from typing import Any, ClassVar
 
 from anneal.errors import CompilerError
@@ -242,7 +243,7 @@ class UOp(_Slots):
         return _from_rows, (tuple([(u.op, u.dtype, tuple([number[s] for s in u.src]), u.arg, u.tag) for u in order]),)
 
     def __format__(self, spec: str) -> str:
-        """In a message a size is read as the expression that it is; any other node as `str` has it."""
+        """The text of a node in a message: a size is the expression that it is; any other node as `str` has it."""
         return format(repr(self) if SYMBOLIC.seen and LATER.is_symbolic(self) else str(self), spec)
 
     def __repr__(self) -> str:
@@ -286,7 +287,7 @@ def const(dtype: DType, value: Number) -> UOp:
 
 
 class _Ref(weakref.ref[UOp]):
-    """How an arena holds a weak node: under `key`, until the node goes."""
+    """The entry of a weak node in an arena: under `key`, until the node goes."""
 
     __slots__ = ("key",)
     key: tuple[Any, ...]
@@ -380,19 +381,19 @@ class Arena(Builder):
         if origin is not None:
             d.provenance = origin
         elif here.track:
-            f = sys._getframe(1)
+            f: FrameType | None = sys._getframe(1)
             function = None
-            while f.f_back is not None:
+            while f is not None:
                 code = f.f_code
-                kind = KINDS.get(id(code))
-                if kind is None:
+                if (kind := KINDS.get(id(code))) is None:
                     kind = kind_of(f)
                 if kind != 1:
-                    if not kind:
+                    if kind != 2:
                         break
                     function = code
                 f = f.f_back
-            d.provenance = (here.phase, f.f_code, f.f_lineno, here.path, function)
+            at = (None, 0) if f is None or kind else (code, f.f_lineno)
+            d.provenance = (here.phase, *at, here.path, function)
         else:
             d.provenance = here.origin
         d.__class__ = UOp  # type: ignore[assignment]
@@ -417,9 +418,9 @@ class Arena(Builder):
         return u
 
     def fresh(self, op: Op, src: UOp, name: str) -> UOp:
-        """`op` of a node as a node that nobody has: its tag is the first of (name, 0), (name, 1), ... whose node is not
+        """`op` of a node as an unused node: its tag is the first of (name, 0), (name, 1), ... whose node is not
         there, so that a loop makes the same graph in each round. Of a node that is not weak it is one never used: those
-        that nobody has are there until the next sweep."""
+        that are unused stay until the next sweep."""
         with self._lock:
             for n in itertools.count() if src.weak else _MARKS:
                 tag = (name, n)
@@ -429,7 +430,7 @@ class Arena(Builder):
         raise AssertionError("unreachable: numbers do not end")
 
     def own(self, op: Op, src: UOp, name: str) -> UOp:
-        """`op` of a node, `fresh` where the plain one is there already: somebody may have it."""
+        """`op` of a node, `fresh` if the plain one is there already, and may be in use."""
         with self._lock:
             found = self.nodes.get((op, src.dtype, (src,), None, None))
             if found is None or (found.__class__ is not UOp and found() is None):
@@ -482,7 +483,7 @@ class Arena(Builder):
             return before - self.live
 
     def watermark(self) -> UOp:
-        """A node like no other: `since` tells what was made after it, for as long as somebody keeps it."""
+        """A node like no other: `since` tells what was made after it, for as long as it is kept."""
         return UOp(_CONST, _INDEX, (), 0, ("mark", next(_MARKS)))
 
     def since(self, node: UOp) -> list[UOp]:
@@ -507,7 +508,7 @@ class Arena(Builder):
         return [u for r in refs if (u := r if r.__class__ is UOp else r()) is not None]
 
     def buffers(self) -> list[UOp]:
-        """The BUFFER nodes that somebody uses, in the order they were made."""
+        """The BUFFER nodes in use, in the order they were made."""
         with self._lock:
             held = list(self.nodes.values())
         nodes = [r() for r in held if r.__class__ is _Ref]
@@ -572,7 +573,7 @@ def alu(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
 
 
 def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -> list[UOp]:
-    """Every node below `roots`, sources first, in an order that depends on structure alone.
+    """The nodes below `roots`, sources first, in an order that depends on structure alone.
 
     `until` stops the walk: nodes for which it is true are left out, and what is below them is not visited.
     """

@@ -8,7 +8,7 @@ __all__ = ["ALU", "BINARY", "COMPARE", "FITS", "MOVEMENT", "REDUCE_OPS", "TERNAR
 
 
 class Op:
-    """One op. Each is a singleton, so `is` compares and hashing costs nothing."""
+    """An op. Each is a singleton, so `is` compares and hashing costs nothing."""
 
     __slots__ = ("index", "name")
     name: str

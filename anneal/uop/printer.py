@@ -11,7 +11,7 @@ __all__ = ["render", "short"]
 
 
 def short(u: UOp) -> str:
-    """One line: op, dtype, shape, arg and the ops of the sources."""
+    """A line of text: op, dtype, shape, arg and the ops of the sources."""
     if SYMBOLIC.seen and u.dtype.name == "int32" and u.op is not Op.CONST and is_symbolic(u):
         return size_text(u)
     arg = "" if u.arg is None else f" {u.arg!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,20 +13,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from anneal.uop.node import UOp
 
-__all__ = ["KINDS", "WITH_CODES", "Builder", "Provenance", "kind_of", "line_of", "users_line"]
+__all__ = ["KINDS", "WITH_CODES", "Builder", "Provenance", "kind_of", "line_at", "line_of", "users_line"]
 
 # Phase, the user's code and line, the path of the module that was being called ("h.0.mlp"), and the code of the
 # function of anneal.ops or anneal.tensor that the user or the module called (`linear`).
 Provenance = tuple[str, CodeType | None, int, str, CodeType | None]
 
-# Kinds of code in the search for the user's line; a named one is a public function of anneal.ops or anneal.tensor.
-_USERS, _INSIDE, _NAMED = 0, 1, 2
+# Kinds of code in the search for the user's line; a named one is a public function of anneal.ops or anneal.tensor. Of
+# an entry, such as the command line, all callers are frames of libraries: nobody's line is behind it.
+_USERS, _INSIDE, _NAMED, _ENTRY = 0, 1, 2, 3
+_ENTRIES = ("anneal.cli.", "anneal.web.")
 # By id: a code object's hash is that of all its parts, and takes longer than to make a node. `_CODES` keeps them.
 KINDS: dict[int, int] = {}
 _CODES: list[CodeType] = []
 _MAX_CODES = 1 << 13  # then they are forgotten, and begin anew: a program may go on making code
 WITH_CODES: list[Callable[[], None]] = []  # what is forgotten with them, since it knows codes by their ids
 _RUNNERS = ("anneal.ops.arguments",)
+_STANDARD = os.path.dirname(os.__file__) + os.sep  # the standard library, which calls what the user gives it
+_PACKAGES = tuple([_STANDARD + name for name in ("site-packages", "dist-packages")])
 
 
 def kind_of(f: FrameType) -> int:
@@ -43,22 +48,42 @@ def kind_of(f: FrameType) -> int:
 def _kind_of(f: FrameType) -> int:
     module, name = f.f_globals.get("__name__", ""), f.f_code.co_name
     if not module.startswith("anneal."):
-        return _USERS
+        file = f.f_code.co_filename
+        standard = file.startswith((_STANDARD, "<frozen ")) and not file.startswith(_PACKAGES)
+        return _INSIDE if standard else _USERS
+    if module.startswith(_ENTRIES):
+        return _ENTRY
     named = module.startswith(("anneal.ops.", "anneal.tensor.", "anneal.optim.")) and not module.startswith(_RUNNERS)
     if "<locals>" in f.f_code.co_qualname:  # of a decorator
         named = False
     return _NAMED if named and (name[0] not in "_<" or name in _OPERATORS) else _INSIDE
 
 
-def users_line(depth: int = 1) -> tuple[CodeType, int]:
-    """The user's code and line that the caller runs for."""
-    f = sys._getframe(depth)
-    while f.f_back is not None:
-        kind = KINDS.get(id(f.f_code))
-        if (kind_of(f) if kind is None else kind) == _USERS:
-            break
-        f = f.f_back
-    return f.f_code, f.f_lineno
+def users_line(depth: int = 1) -> tuple[CodeType | None, int]:
+    """The user's code and line that the caller runs for; None and 0 where no user's code called it."""
+    return _place(sys._getframe(depth))[:2]
+
+
+def line_at(f: FrameType) -> tuple[CodeType | None, int]:
+    """The code and line of a frame where the search for the user's has ended; None and 0 if it is not the user's."""
+    kind = KINDS.get(id(f.f_code))
+    return (f.f_code, f.f_lineno) if (kind_of(f) if kind is None else kind) == _USERS else (None, 0)
+
+
+def _place(f: FrameType) -> tuple[CodeType | None, int, CodeType | None]:
+    """The user's code and line that a frame runs for, and the code of the function that was called there."""
+    function = None
+    at: FrameType | None = f
+    while at is not None:
+        kind = KINDS.get(id(at.f_code))
+        if kind is None:
+            kind = kind_of(at)
+        if kind == _NAMED:
+            function = at.f_code
+        elif kind != _INSIDE:
+            return (*line_at(at), function)
+        at = at.f_back
+    return None, 0, function
 
 
 def line_of(code: int, lasti: int) -> str:
@@ -113,7 +138,7 @@ class Builder:
 
     @property
     def track(self) -> bool:
-        """Whether the nodes that this thread makes note the user's line."""
+        """A setting: the nodes that this thread makes note the user's line."""
         return self._here.track
 
     @track.setter
@@ -136,20 +161,10 @@ class Builder:
     def located(self) -> Iterator[None]:
         """Nodes that this thread makes inside bear the line that runs now: it is looked for once, not for each."""
         here = self._here
-        f = sys._getframe(2)
-        function = None
-        while f.f_back is not None:
-            kind = KINDS.get(id(f.f_code))
-            if kind is None:
-                kind = kind_of(f)
-            if kind != _INSIDE:
-                if kind == _USERS:
-                    break
-                function = f.f_code
-            f = f.f_back
+        code, line, function = _place(sys._getframe(2))
         before = here.origin
         with self.untracked():
-            here.origin = (here.phase, f.f_code, f.f_lineno, here.path, function)
+            here.origin = (here.phase, code, line, here.path, function)
             yield
         here.origin = before
 

@@ -223,7 +223,7 @@ def size(n: Any) -> Size:
 
 
 def sizes(shape: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Every size of `shape` in its canonical form."""
+    """The sizes of `shape`, each in its canonical form."""
     for n in shape:
         if n.__class__ is not int:
             return tuple([size(n) for n in shape])
@@ -319,7 +319,7 @@ def count(shape: Sequence[Any]) -> int:
 
 
 def is_symbolic(u: UOp) -> bool:
-    """Whether `u` is made of variables and constants alone."""
+    """True if `u` is made of variables and constants alone."""
     known = _SYMBOLIC_NODES.get(u)
     if known is None:
         if len(_SYMBOLIC_NODES) > _LIMIT:
@@ -336,7 +336,7 @@ _WITHIN = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD, Op.MAX, Op
 
 
 def decided(u: UOp) -> bool | None:
-    """Whether a size is not 0, or a comparison of sizes holds; None for any other node.
+    """True if a size is not 0, or a comparison of sizes holds; None for any other node.
 
     Raises ShapeError where that depends on the variables' values.
     """
@@ -358,8 +358,7 @@ def decided(u: UOp) -> bool | None:
     if found is None:
         raise ShapeError(
             f"whether {size_text(u, values=False)} holds depends on the values of its Variables; give them narrower "
-            "bounds, or the "
-            "sizes another form"
+            "bounds, or the sizes another form"
         )
     return found is truth
 
@@ -395,7 +394,7 @@ def range_of(n: Size) -> tuple[int, int]:
 
 
 def symbolic_arg(arg: Any) -> bool:
-    """Whether an arg, or a tuple in it, holds a node."""
+    """True if an arg, or a tuple in it, holds a node."""
     if arg.__class__ is not tuple:
         return isinstance(arg, UOp)
     return any(a.__class__ is UOp or (a.__class__ is tuple and symbolic_arg(a)) for a in arg)
@@ -455,8 +454,7 @@ def note_value(x: UOp, values: dict[str, int]) -> None:
         )
     if isinstance(values, Values) and values.tags.setdefault(name, x.tag) != x.tag:
         raise ShapeError(
-            f"Variable {name} is an argument of a jit function and bound beside it too, to {value}, which a replay "
-            "would not "
+            f"Variable {name} is an argument of a jit function and is also bound to {value}, which a replay would not "
             "change: take all that depends on it from the arguments"
         )
 

@@ -1,5 +1,5 @@
-"""What programs need beside tensors and modules, under torch's names: `utils.data` feeds examples in batches,
-`utils.checkpoint` saves memory of gradients.
+"""Utilities beside tensors and modules, under torch's names: `utils.data` feeds examples in batches, `utils.checkpoint`
+saves memory of gradients.
 """
 
 from anneal.utils import checkpoint, data

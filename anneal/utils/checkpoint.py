@@ -1,4 +1,4 @@
-"""Checkpointing, under torch's names: what a block computes on the way is computed again for its gradient, not kept."""
+"""Checkpointing, under torch's names: values inside a block are computed again for its gradient, not kept."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _compute(tensors: Sequence[Any]) -> None:
         realize(tensors)
     except TransformError as e:
         raise TransformError(
-            "checkpoint: inside vmap nothing can be computed yet: checkpoint the function that vmap gives"
+            "checkpoint: inside vmap nothing can be computed yet: checkpoint the function that vmap returns"
         ) from e
 
 

@@ -1,6 +1,6 @@
 """Examples in batches, under torch's names: a `Dataset` has examples by number, a `DataLoader` makes batches of them.
 
-Orders come from the default generator of the host, keyed by `manual_seed`; they are others than torch's.
+Orders come from the default generator of the host, keyed by `manual_seed`; they differ from torch's.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Dataset(Generic[T_co]):
 
 
 class IterableDataset(Dataset[T_co]):
-    """Examples in a row: subclasses define `__iter__`.
+    """Examples in sequence: subclasses define `__iter__`.
 
     >>> class Three(IterableDataset[int]):
     ...     def __iter__(self):
@@ -82,7 +82,7 @@ class IterableDataset(Dataset[T_co]):
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
-    """The rows of tensors, which have as many each. Raises ShapeError if they do not.
+    """The rows of tensors of equally many rows. Raises ShapeError if the numbers differ.
 
     >>> TensorDataset(Tensor([[1.0], [2.0]]), Tensor([5, 6]))[1]
     (Tensor([2.], dtype=float32), Tensor(6, dtype=int32))
@@ -90,7 +90,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     def __init__(self, *tensors: Tensor) -> None:
         if not tensors or len({t.shape[0] for t in tensors}) != 1:
-            raise ShapeError(f"TensorDataset: tensors have as many rows each, not {[t.shape for t in tensors]}")
+            raise ShapeError(f"TensorDataset: tensors must have equally many rows, not {[t.shape for t in tensors]}")
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
@@ -209,7 +209,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | 
 
 
 class Sampler(Generic[T_co]):
-    """Numbers of examples: subclasses define `__iter__`, and `__len__`; `data_source` is of no account.
+    """Numbers of examples: subclasses define `__iter__`, and `__len__`; `data_source` is ignored.
 
     >>> class Backwards(Sampler[int]):
     ...     def __iter__(self):
@@ -262,7 +262,9 @@ class WeightedRandomSampler(Sampler[int]):
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
         there = int((self.weights > 0).sum())
         if num_samples < 1 or self.weights.ndim != 1 or not there or (self.weights < 0).any():
-            raise SettingError("WeightedRandomSampler: a row of weights that are not negative, and a sample or more")
+            raise SettingError(
+                "WeightedRandomSampler: takes a vector of weights that are not negative, and at least one sample"
+            )
         if not replacement and num_samples > there:
             raise SettingError(f"WeightedRandomSampler: {num_samples} samples of {there} without replacement")
 
@@ -388,7 +390,7 @@ def default_convert(data: Any) -> Any:
 
 
 def get_worker_info() -> None:
-    """None, as in torch's main process: examples are read by threads of this one.
+    """Gives None, as in torch's main process: examples are read by threads of this process.
 
     >>> get_worker_info() is None
     True
@@ -396,7 +398,7 @@ def get_worker_info() -> None:
 
 
 class DataLoader(Generic[T_co]):
-    """Batches of a data set's examples, in their order or with `shuffle` in another one each time.
+    """Batches of a data set's examples, in their order, or with `shuffle` in a new order each time.
 
     Args:
         dataset: examples by number, or in a row (`IterableDataset`). batch_size: examples a batch; None gives each
@@ -404,7 +406,7 @@ class DataLoader(Generic[T_co]):
         num_workers: threads that fetch and collate batches ahead. collate_fn: makes a batch of a list of examples.
         drop_last: leaves out a last batch that is shorter. generator: of the order.
         pin_memory, pin_memory_device, timeout, worker_init_fn, prefetch_factor, persistent_workers,
-            multiprocessing_context, in_order: of no account here: examples are read by threads, and come in order.
+            multiprocessing_context, in_order: ignored: examples are read by threads, and come in order.
 
     Raises SettingError for arguments that exclude each other.
 
@@ -442,7 +444,7 @@ class DataLoader(Generic[T_co]):
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
             raise SettingError("DataLoader: a batch_sampler excludes batch_size, shuffle, sampler and drop_last")
         if num_workers < 0:
-            raise SettingError(f"DataLoader: num_workers is not negative, as {num_workers}")
+            raise SettingError(f"DataLoader: num_workers must not be negative, not {num_workers}")
         self.dataset, self.batch_size, self.drop_last, self.num_workers = dataset, batch_size, drop_last, num_workers
         whole = default_convert if batch_size is None and batch_sampler is None else default_collate
         self.collate_fn: Callable[[Any], Any] = whole if collate_fn is None else collate_fn

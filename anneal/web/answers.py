@@ -1,4 +1,4 @@
-"""What the inspecting child runs: a question on each line of stdin, an answer for each on stdout.
+"""The loop of the inspecting child: a question on each line of stdin, an answer for each on stdout.
 
     {"ask": "kernels", "model": "nanogpt", "step": true, "device": "auto"}
     200 18347
@@ -103,7 +103,7 @@ class Answers:
     def firings(self, q: dict[str, Any]) -> Any:
         """The rules that fire while the model is built and compiled."""
         step, model = bool(q.get("step")), self._cost_model(q)
-        path, batch = self._path(q), _batch(q)
+        path, batch = self._model(q), _batch(q)
         return inspect.firings(lambda: inspect.traced_model(path, batch).of(step), model, forward=not step)
 
     def source(self, q: dict[str, Any]) -> Any:
@@ -190,14 +190,21 @@ class Answers:
             )
         return str(place)
 
+    def _model(self, q: dict[str, Any]) -> str:
+        """The example, or the file of a model that was dropped."""
+        path = self._path(q)
+        if path == q.get("model"):
+            from anneal.training import check_model
+
+            check_model(path)
+        elif not path.endswith(".onnx"):
+            raise UserError(f"{path} is no model: it has no graph and no kernels")
+        return path
+
     def _traced(self, q: dict[str, Any]) -> _Traced:
-        path, batch = self._path(q), _batch(q)
+        path, batch = self._model(q), _batch(q)
         key = f"{path} {batch}"
         if key not in self._models:
-            if not path.endswith(".onnx"):
-                from anneal.training import check_model
-
-                check_model(path)
             while len(self._models) >= KEPT:
                 del self._models[next(iter(self._models))]
             with tracing() as fired:

@@ -1,4 +1,4 @@
-"""What the page may have run, as command lines of anneal's: every value is checked, and none of them is a path."""
+"""The command lines of anneal that the page may ask for: every value is checked, and none of them is a path."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ class Wrong(Exception):
     """A job that cannot be run, with why."""
 
 
-def _none(_: str) -> Path | None:
-    """No job has weights."""
-    return None
+def _none(_: str) -> None:
+    """No job has weights, or is a script's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,15 @@ class Command:
         return shlex.join(["anneal", *self.arguments])
 
 
-def command(asked: Mapping[str, Any], uploads: Uploads, weights: Callable[[str], Path | None] = _none) -> Command:
-    """The command for what the page asked; `weights` finds what a training, or a run's, saved. Raises Wrong."""
+def command(
+    asked: Mapping[str, Any],
+    uploads: Uploads,
+    weights: Callable[[str], Path | None] = _none,
+    scripts: Callable[[str], list[str] | None] = _none,
+) -> Command:
+    """The command for what the page asked; `weights` finds what a training, or a run's, saved, `scripts` the words of
+    a script that a job recorded. Raises Wrong.
+    """
     kind = asked.get("kind")
     make = _KINDS.get(kind) if isinstance(kind, str) else None
     if make is None:
@@ -56,7 +62,9 @@ def command(asked: Mapping[str, Any], uploads: Uploads, weights: Callable[[str],
     found = {"device": device}
     if asked.get("weights") is not None:
         found["place"] = str(_weights(asked["weights"], uploads, weights))
-    return make({**asked, "place": None, **found}, uploads)
+    model = str(asked.get("model"))
+    words = _script(asked, uploads, scripts) if model.startswith("job.") or model.endswith(".py") else []
+    return make({**asked, "place": None, "script": words, **found}, uploads)
 
 
 def _weights(asked: Any, uploads: Uploads, weights: Callable[[str], Path | None]) -> Path:
@@ -67,6 +75,23 @@ def _weights(asked: Any, uploads: Uploads, weights: Callable[[str], Path | None]
     if place is None or place.suffix != ".safetensors":
         raise Wrong("these weights are not here any more; train the model again, or drop its .safetensors file")
     return place.resolve()
+
+
+def _script(asked: Mapping[str, Any], uploads: Uploads, scripts: Callable[[str], list[str] | None]) -> list[str]:
+    """The words of a script that is to be checked: one that a job recorded, or one that was dropped, with arguments."""
+    if asked["model"].startswith("job."):
+        words = scripts(asked["model"].removeprefix("job.")) or []
+    else:
+        path, given = uploads.path(asked["model"]), asked.get("arguments") or ""
+        if not isinstance(given, str) or len(given) > 2000 or "\0" in given:
+            raise Wrong("arguments are a text of at most 2,000 characters")
+        try:
+            words = [] if path is None else [str(path.resolve()), *shlex.split(given)]
+        except ValueError as error:
+            raise Wrong(f"these arguments cannot be split into words: {error}") from None
+    if not words:
+        raise Wrong("this script is not here any more; drop it again")
+    return words
 
 
 def _train(asked: dict[str, Any], _: Uploads) -> Command:
@@ -96,10 +121,10 @@ def _time(asked: dict[str, Any], uploads: Uploads) -> Command:
 
 
 def _check(asked: dict[str, Any], uploads: Uploads) -> Command:
-    model = _traceable(asked, uploads)
-    words = ["check", model, "--json", "--device", asked["device"]]
-    words += [f"--{flag}" for flag in ("step", "gradients") if asked.get(flag)]
-    return _made("check", str(asked["model"]), asked, words, "step", "gradients")
+    target = asked["script"] or [_traceable(asked, uploads)]
+    flags = ("gradients",) if asked["script"] else ("step", "gradients")
+    words = ["check", "--json", "--device", asked["device"], *[f"--{flag}" for flag in flags if asked.get(flag)]]
+    return _made("check", str(asked["model"]), asked, [*words, "--", *target], *flags, "arguments")
 
 
 def _run(asked: dict[str, Any], uploads: Uploads) -> Command:

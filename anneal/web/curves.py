@@ -42,7 +42,7 @@ _BECAME = re.compile(r"the loss became (\S+) at step (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where steps stand. `stride`: steps a slot, a power of two. With `head`, a power of two of at least 4, the steps
+    """The places of steps. `stride`: steps a slot, a power of two. With `head`, a power of two of at least 4, the steps
     below it have a slot each and every doubling of the step `head / 2` slots, as a logarithmic axis needs it.
     """
 
@@ -330,7 +330,7 @@ def _number(text: str) -> float:
 
 
 def _settings(*said: dict[str, Any]) -> dict[str, Any]:
-    """How a run trained, by name; what was said first counts."""
+    """The settings of a run's training, by name; the first value of each counts."""
     first, *rest = said
     found = {k: first[k] for k in FACTS if first.get(k) is not None}
     for more in rest:

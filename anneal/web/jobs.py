@@ -217,10 +217,15 @@ class Jobs:
         return f"killed by signal {-code}; {said}" if code < 0 else said
 
     def weights(self, id: str) -> Path | None:
-        """What the training `id`, or the training that wrote the run `id`, saved."""
+        """The weights that the training `id`, or the training that wrote the run `id`, saved."""
         found = next((j for j in self.all() if j.kind == "train" and id in (j.id, j.run) and id), None)
         path = None if found is None else self.place(found) / "weights.safetensors"
         return path if path is not None and path.is_file() else None
+
+    def script(self, id: str) -> list[str]:
+        """The script that a job recorded, and its arguments; nothing of another job."""
+        found = self._all.get(id)
+        return [] if found is None or found.kind != "script" else [found.about["script"], *found.about["arguments"]]
 
     def said(self, job: Job, most: int = 1 << 18) -> str:
         """The end of what the command said on stderr."""
@@ -295,12 +300,12 @@ class Jobs:
 
 
 def _device(job: Job) -> str:
-    """What a job keeps busy; `auto` may be any device."""
+    """The devices that a job keeps busy; `auto` may be any device."""
     return "gpu" if job.device in ("auto", "webgpu") else job.device
 
 
 def _held(path: Path) -> bool:
-    """Whether a process that lives holds the lock."""
+    """True if a living process holds the lock."""
     from filelock import FileLock, Timeout  # only a job that was started by another server is asked for this way
 
     try:

@@ -50,7 +50,7 @@ def save(question: dict[str, Any], text: str, packed: bytes, seconds: float) -> 
 
 
 def _lasting(question: dict[str, Any]) -> bool:
-    """Whether what was asked is an example's or a file's that was dropped, which is called by its content."""
+    """True if the question is about an example, or a dropped file, which is named by its content."""
     model = question.get("model")
     known = model is None or model in MODELS or str(model).startswith("upload.")
     return known and question.get("ask") in QUESTIONS
@@ -86,8 +86,8 @@ def _decided() -> bytes | None:
 
 
 def _here() -> bytes:
-    """What may change without a source of ours: the packages, the files that an example found or did without, the
-    settings.
+    """The things that may change without a source of ours: the packages, the settings, and the files that an example
+    found or did without.
     """
     sizes = [(a.name, _size(location(a))) for a in ASSETS.values()]
     packages = Path(sysconfig.get_path("purelib"))

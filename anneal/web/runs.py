@@ -86,7 +86,7 @@ class Runs:
 
 
 class Place(Protocol):
-    """Where the files of a bundle are."""
+    """The folder with the files of a bundle."""
 
     def read(self, name: str) -> bytes | None:
         """A file of it; None for one that is not there, or too large."""

@@ -29,7 +29,7 @@ from anneal.web.events import MOST_STREAMS, stream, told
 from anneal.web.guard import Guard, Key
 from anneal.web.jobs import Busy, Job, Jobs
 from anneal.web.runs import Runs
-from anneal.web.uploads import Refused, Uploads
+from anneal.web.uploads import Refused, Uploads, plain
 
 __all__ = ["Studio", "application"]
 
@@ -67,7 +67,7 @@ FLAGS, NUMBERS, WORDS = ("step",), ("kernel", "batch", "line", "plan"), ("model"
 
 @dataclass(slots=True)
 class Studio:
-    """What the server has: a folder in which there is runs/, the key, and the children."""
+    """The state of the server: a folder in which there is runs/, the key, and the children."""
 
     where: Path
     key: Key
@@ -81,7 +81,7 @@ class Studio:
     def __post_init__(self) -> None:
         own = self.where / "runs" / ".studio"
         self.jobs = Jobs(own / "jobs", self.where)
-        self.uploads = Uploads(own / "uploads")
+        self.uploads = Uploads(own / "uploads", scripts=not self.key.always)  # others run no program of theirs
         self.runs = Runs(self.where / "runs", self.uploads)
         self.inspector = Inspector(str((own / "uploads").resolve()), str((own / "jobs").resolve()))
 
@@ -190,7 +190,7 @@ async def _static(request: Request) -> Response:
 
 
 async def _session(request: Request) -> Response:
-    """What the page needs at first; the token is for pages of ours, which alone can read this."""
+    """The first answer that the page needs; the token is for pages of ours, which alone can read this."""
     studio = _studio(request)
     return _json(
         {
@@ -213,15 +213,18 @@ def _json(value: Any, request: Request, status: int = 200) -> Response:
 
 
 def _text(text: bytes, request: Request, status: int = 200) -> Response:
-    return _sent(text, gzip.compress(text, 1) if len(text) > 2000 else None, request, status)
+    return _sent(text, None, request, status)
 
 
 def _sent(text: bytes, packed: bytes | None, request: Request, status: int = 200) -> Response:
-    """JSON, as it is or packed by gzip, as the browser takes it."""
+    """JSON, as it is or packed by gzip, as the browser takes it; files that were dropped go by their senders' names."""
+    named = _studio(request).uploads.named(text)
+    if named is not text or packed is None:
+        packed = gzip.compress(named, 1) if len(named) > 2000 else None
     headers = {"content-type": "application/json", "vary": "accept-encoding"}
     if packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
         return Response(packed, status, {**headers, "content-encoding": "gzip"})
-    return Response(text, status, headers)
+    return Response(named, status, headers)
 
 
 # -- questions ---------------------------------------------------------------------------------------------------------
@@ -250,7 +253,7 @@ async def _ask(request: Request) -> Response:
 
 
 def _strange(question: dict[str, Any], studio: Studio) -> str:
-    """Why the model is none: only names that we know go on."""
+    """The reason why this is no model: only known names go on."""
     model = question.get("model")
     if question.get("device", "auto") not in ("auto", "cpu", "webgpu"):
         return "there is no such device"
@@ -264,7 +267,7 @@ def _strange(question: dict[str, Any], studio: Studio) -> str:
 
 
 async def _doctor(request: Request) -> Response:
-    """What `anneal doctor --json` prints, by a process of its own: a driver may take that process with it."""
+    """The output of `anneal doctor --json`, from a process of its own: a driver may take that process with it."""
     from anneal.web.doctor import doctor
 
     return _json(await doctor(), request)
@@ -274,15 +277,16 @@ async def _doctor(request: Request) -> Response:
 
 
 async def _upload(request: Request) -> Response:
+    name = unquote(request.headers.get("x-file-name", ""))
+    called = f"{plain(name)}: " if name else ""
     try:
-        name = unquote(request.headers.get("x-file-name", ""))
         found = await _studio(request).uploads.take(name, request.stream())
     except Refused as error:
-        return _error(error.status, str(error))
+        return _error(error.status, f"{called}{error}")
     except ClientDisconnect:
-        return _error(400, "the file was cut short")
+        return _error(400, f"{called}the file was cut short")
     except OSError as error:
-        return _error(507, f"the file cannot be kept: {error.strerror}")
+        return _error(507, f"{called}the file cannot be kept: {error.strerror}")
     return _json(asdict(found), request, 201)
 
 
@@ -326,7 +330,8 @@ async def _body(request: Request) -> dict[str, Any]:
 
 async def _new_job(request: Request) -> Response:
     try:
-        made = command(await _body(request), _studio(request).uploads, _studio(request).jobs.weights)
+        studio = _studio(request)
+        made = command(await _body(request), studio.uploads, studio.jobs.weights, studio.jobs.script)
     except Wrong as error:
         return _error(400, str(error))
     return _queued(request, made)
@@ -384,7 +389,7 @@ async def _events(request: Request) -> Response:
             async for piece in stream(
                 studio.jobs.place(job) / "events.jsonl", begin, lambda: _told(job), whole=job.kind in DOCUMENTS
             ):
-                yield piece
+                yield studio.uploads.named(piece)
         finally:
             studio.streams -= 1
 
@@ -436,7 +441,8 @@ async def _job_trace(request: Request) -> Response:
     if path is None or not path.is_file():
         return _error(404, "there is no trace; measure the times first")
     headers = {"content-disposition": 'attachment; filename="anneal-trace.json"'}
-    return Response(path.read_bytes(), media_type="application/json", headers=headers)
+    text = _studio(request).uploads.named(path.read_bytes())
+    return Response(text, media_type="application/json", headers=headers)
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------

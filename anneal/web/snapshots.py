@@ -61,7 +61,7 @@ class _Collector:
             self.files[path] = "data:image/png;base64," + base64.b64encode(body).decode()
 
     async def job(self, number: str | None) -> None:
-        """What a job has said so far."""
+        """The events of a job so far."""
         if number is None:
             return
         job = await self.get(f"/api/jobs/{quote(number)}")
@@ -82,7 +82,7 @@ class _Collector:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a view of a graph asks with each question."""
+        """The settings that a view of a graph sends with each question."""
         step = self.query.get("step") != "0"
         return {"model": self.name, "step": step, **{k: self.query.get(k) for k in ("device", "plan")}}
 
@@ -175,7 +175,7 @@ async def snapshot(app: ASGIApp, view: str) -> bytes:
 
 
 def _bare(session: dict[str, Any], found: _Collector) -> dict[str, Any]:
-    """What the page may know of where it was made: no token, and of files, jobs and runs those that it shows."""
+    """The facts about its origin that the page may hold: no token, and of files, jobs and runs those that it shows."""
     shown = {found.name, *found.query.values()}
     home = found.view == ""
     return {

@@ -87,14 +87,16 @@ def save(view: str, output: Path) -> None:
 def _serve(options: Options, host: str, listening: socket.socket) -> None:
     port = listening.getsockname()[1]
 
-    from anneal.web.guard import Key
+    from anneal.web.guard import Key, kept_token
     from anneal.web.server import Studio, application
 
-    key = Key(_hosts(host, options.host, port), always=options.host is not None)
-    studio = Studio(Path.cwd(), key, warm=True)
-    url = f"http://{_spelt(host)}:{port}{_path(studio, options)}"
-    if key.always:
-        url += f"?token={key.token}"
+    hosts, here = _hosts(host, options.host, port), Path.cwd()
+    if options.host is None:
+        key = Key(hosts, token=kept_token(here / "runs" / ".studio" / "token"))
+    else:
+        key = Key(hosts, always=True)
+    studio = Studio(here, key, warm=True)
+    url = f"http://{_spelt(host)}:{port}{_path(studio, options)}?token={key.word}"
     print(f"studio  {url}", flush=True)
     if options.host is not None:
         print("        the network can reach it; whoever has the token can start work here", file=sys.stderr)
@@ -187,7 +189,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _is_studio(host: str, port: int) -> bool:
-    """Whether what answers there is a studio."""
+    """True if a studio answers there."""
     from http.client import HTTPConnection, HTTPException
 
     asked = HTTPConnection(host, port, timeout=0.5)

@@ -15,12 +15,14 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["KINDS", "Refused", "Upload", "Uploads"]
+__all__ = ["KINDS", "Refused", "Upload", "Uploads", "plain"]
 
-KINDS = ("onnx", "safetensors", "gguf", "npy", "npz", "zip")
+KINDS = ("onnx", "safetensors", "gguf", "npy", "npz", "zip", "py")
 LARGEST = 4 << 30  # bytes of one file
 ALL = 16 << 30  # and of all of them
 _ID = re.compile(rf"[0-9a-f]{{32}}\.(?:{'|'.join(KINDS)})")
+# The suffix of a file's name here, found by the dot: a text of megabytes is searched in milliseconds.
+_SUFFIX = re.compile("|".join([rf"\.{k}(?<=[0-9a-f]{{32}}\.{k})" for k in KINDS]).encode())
 
 
 class Refused(Exception):
@@ -44,16 +46,17 @@ class Upload:
 
 
 class Uploads:
-    """The files in a folder, which is made when the first one comes."""
+    """The files in a folder, which is made when the first one comes. Without `scripts` no program is among them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, scripts: bool = True) -> None:
         self.folder = folder
+        self.kinds = tuple([k for k in KINDS if scripts or k != "py"])
 
     async def take(self, name: str, body: AsyncIterator[bytes]) -> Upload:
         """Keep a file that comes in pieces. Raises Refused for another kind of file, or one that is too large."""
         stem, _, kind = name.lower().rpartition(".")
-        if not stem or kind not in KINDS:
-            raise Refused(415, f"files of these kinds are taken: {', '.join('.' + k for k in KINDS)}")
+        if not stem or kind not in self.kinds:
+            raise Refused(415, f"files of these kinds are taken: {', '.join('.' + k for k in self.kinds)}")
         room = ALL - sum(u.bytes for u in self.all())
         self.folder.mkdir(parents=True, exist_ok=True)
         place = self.folder / f".{secrets.token_hex(8)}"
@@ -77,7 +80,7 @@ class Uploads:
             os.replace(place, self.folder / stored)
         finally:
             place.unlink(missing_ok=True)
-        found = Upload(f"upload.{stored}", _plain(name), kind, size)
+        found = Upload(f"upload.{stored}", plain(name), kind, size)
         (self.folder / f"{stored}.json").write_text(json.dumps(asdict(found)), encoding="utf-8")
         return found
 
@@ -101,6 +104,29 @@ class Uploads:
                 continue
         return found
 
+    def named(self, text: bytes) -> bytes:
+        """JSON in which every file of this folder is called as its sender called it. An id stays what it is."""
+        out, at = bytearray(), 0
+        for found in _SUFFIX.finditer(text):
+            begin = found.start() - 32
+            if text.endswith(b"upload.", at, begin):
+                continue
+            stored = text[begin : found.end()].decode()
+            for folder in {self.folder, self.folder.resolve()}:
+                place = _inside(f"{folder}{os.sep}")
+                if text.endswith(place, at, begin):
+                    begin -= len(place)
+                    break
+            out += text[at:begin] + _inside(self._name(stored))
+            at = found.end()
+        return bytes(out + text[at:]) if at else text
+
+    def _name(self, stored: str) -> str:
+        try:
+            return str(json.loads((self.folder / f"{stored}.json").read_text(encoding="utf-8"))["name"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "a file that was dropped"
+
     def path(self, id: str) -> Path | None:
         """The file behind an id, if there is one."""
         stored = id.removeprefix("upload.")
@@ -119,7 +145,7 @@ class Uploads:
 
 
 def packed_kind(place: Path) -> str:
-    """What is in a .zip file. Raises Refused for one that is neither a run nor a recording."""
+    """The kind of content of a .zip file. Raises Refused for one that is neither a run nor a recording."""
     try:
         with zipfile.ZipFile(place) as packed:
             names = packed.namelist()
@@ -135,7 +161,12 @@ def packed_kind(place: Path) -> str:
     )
 
 
-def _plain(name: str) -> str:
+def _inside(text: str) -> bytes:
+    """A text as it is inside a string of JSON."""
+    return json.dumps(text)[1:-1].encode()
+
+
+def plain(name: str) -> str:
     """A name to show: its last part, without what commands a terminal."""
     last = re.split(r"[\\/]", name)[-1]
     return "".join([c if c.isprintable() else "\ufffd" for c in last])[:200]

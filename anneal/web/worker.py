@@ -1,4 +1,4 @@
-"""What a job's process runs: a command of anneal's, its events into a file, its exit code beside it.
+"""The process of a job: it runs a command of anneal's, with its events into a file, its exit code beside it.
 
 `python -m anneal.web.worker FOLDER ARGUMENTS...` holds a lock on FOLDER/lock while it lives. The server that started it
 may end meanwhile, and another one find the job. FOLDER/reserve, which that server wrote, keeps

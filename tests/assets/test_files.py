@@ -258,7 +258,7 @@ def test_of_several_processes_one_downloads(server: Server, asset: Asset, place:
     for other in waiting:
         assert other.stderr is not None
         said = other.stderr.readline()
-        assert said == f"anneal: waiting for another process that has {location(asset)} in hand\n"
+        assert said == f"anneal: waiting for another process that is working on {location(asset)}\n"
     server.go_on.set()
     for other in (first, *waiting):
         assert other.communicate(timeout=60) == (f"{location(asset)}\n", "")

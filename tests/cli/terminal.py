@@ -21,9 +21,22 @@ __all__ = ["Terminal"]
 
 
 class _Screen(pyte.Screen):
-    """Of xterm's second screen (mode 1049) pyte knows nothing."""
+    """Of xterm's second screen (mode 1049) pyte knows nothing, nor that a cursor behind a full line stays on the last
+    column: to erase from there takes that column away.
+    """
 
     kept: Any = None
+
+    def erase_in_line(self, how: int = 0, private: bool = False) -> None:
+        self._stay()
+        super().erase_in_line(how, private)
+
+    def erase_in_display(self, how: int = 0, *args: Any, **kwargs: Any) -> None:
+        self._stay()
+        super().erase_in_display(how, *args, **kwargs)
+
+    def _stay(self) -> None:
+        self.cursor.x = min(self.cursor.x, self.columns - 1)
 
     def set_mode(self, *modes: int, **kwargs: Any) -> None:
         if kwargs.get("private") and 1049 in modes:

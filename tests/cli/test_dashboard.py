@@ -103,6 +103,40 @@ def until(terminal: Terminal, done: Callable[[], None]) -> None:
                 raise
 
 
+@pytest.mark.parametrize("columns", [60, 80, 100, 120, 121, 200])
+def test_both_borders_stand_while_it_is_live(columns: int) -> None:
+    """Also where names are long and characters take two columns, and on a terminal as low as the frame."""
+    progress = made(50)
+    progress.slowest = [
+        Slow("backward", "h.0.attn.projection_of_the_heads: linear + gelu" * 4, 1e-3, 0.5),
+        Slow("forward", "\u5c42.0.\u6ce8\u610f: \u7ebf\u6027" * 12, 1e-3, 0.5),
+    ]
+    terminal = Terminal(columns, 22)
+    try:
+        with terminal.as_output():
+            dashboard = Dashboard()
+            try:
+                dashboard.start(START)
+                dashboard.step(progress)
+                message("\u505c\u6b62 " * 60)
+                until(terminal, lambda: bordered(terminal))
+            finally:
+                dashboard.close()
+    finally:
+        terminal.close()
+
+
+def bordered(terminal: Terminal) -> None:
+    """Every line of the screen begins and ends with a border, by columns: pyte has an empty cell behind a wide one."""
+    screen = terminal.screen
+    width = min(screen.columns, 120)
+    assert "\u5c42.0." in terminal.text
+    assert "\u505c\u6b62" in terminal.text
+    ends = [(screen.buffer[y][0].data, screen.buffer[y][width - 1].data) for y in range(screen.lines)]
+    sides = [("\u2502", "\u2502")] * (screen.lines - 2)
+    assert ends == [("\u256d", "\u256e"), *sides, ("\u2570", "\u256f")], terminal.text
+
+
 def test_it_is_whole_after_every_resize_and_the_terminal_is_as_before(terminal: Terminal) -> None:
     with terminal.as_output():
         print("what stood there before")

@@ -63,6 +63,29 @@ def test_an_unwritable_place_is_found_before_training(capsys: pytest.CaptureFixt
         assert "Traceback" not in outcome.err
 
 
+FOLDERS = [
+    "train mlp --steps 1 --save {}", "train mlp --steps 1 --start {}", "train vit --steps 1 --picture {}",
+    "kernels mlp --time --trace {}", "record {}", "check {}.py", "check mlp --repro {}", "check --replay {}",
+    "run llama2c {}", "run text nanogpt --weights {}", "run resnet9 --count 2 --picture {}", "run resnet9 --weights {}",
+    "onnx info {}", "onnx run {}", "onnx check {}", "onnx export mlp -o {}", "web --snapshot /k?model=mlp -o {}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", FOLDERS)
+def test_a_folder_in_place_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str) -> None:
+    """It is called one, before anything takes long, and no file of another command's is proposed."""
+    (tmp_path / "x.py").mkdir()
+    given = tmp_path / ("x" if "{}.py" in command else "x.py")
+    outcome = run(capsys, *command.format(given).split())
+    assert outcome.code == 4, outcome.err
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("error: ")
+    assert "it is a folder, not a file" in line
+    assert "safetensors" not in line
+    assert outcome.out == ""
+    assert not [*(tmp_path / "x.py").iterdir()]
+
+
 def test_an_adapter_that_is_not_there() -> None:
     outcome = run_process("train", "mlp", "--steps", "1", "--adapter", "no such adapter")
     assert outcome.code == 3
@@ -72,7 +95,7 @@ def test_an_adapter_that_is_not_there() -> None:
 def test_a_wrong_environment_variable() -> None:
     outcome = run_process("train", "mlp", "--steps", "1", ANNEAL_DEVICE="gpu")
     assert outcome.code == 2
-    assert outcome.err.strip() == "error: ANNEAL_DEVICE='gpu' is not a right value; use one of: auto, cpu, webgpu"
+    assert outcome.err.strip() == "error: ANNEAL_DEVICE='gpu' is not a valid value; use one of: auto, cpu, webgpu"
 
 
 def test_a_missing_data_file(

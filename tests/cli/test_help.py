@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -32,10 +35,12 @@ except SystemExit:
 
 
 def test_values_that_are_as_they_should_be_import_no_converter() -> None:
-    """A text, a path that was left out and a flag need no pydantic, which newer typers convert by; a number does."""
+    """A text, a path, a flag and a number that was left out need no pydantic, which newer typers convert by; a number
+    does."""
     code = """import sys
 from anneal.cli._app import run
 print(run(["web", "elsewhere", "--no-open"]), run(["kernels", "nothing"]), run(["doctor", "--help"]) and "")
+assert [run(["graph", "nothing"]), run(["check", "nothing"]), run(["train", "nothing"])] == [2, 2, 2]
 print("pydantic" in sys.modules)
 print(run(["train", "mlp", "--steps", "0"]), run(["train", "mlp", "--steps", "many"]))
 """
@@ -45,8 +50,41 @@ print(run(["train", "mlp", "--steps", "0"]), run(["train", "mlp", "--steps", "ma
     assert "2 2 0\nFalse\n2 2\n" in done.stdout
 
 
+def test_what_looks_at_a_model_imports_nothing_that_it_does_not_use() -> None:
+    code = """import sys
+from anneal.cli._app import run
+assert run(["kernels", "mlp"]) == run(["graph", "mlp"]) == 0
+print(*{"email", "importlib.metadata", "onnx", "pydantic", "rich", "wgpu"} & {*sys.modules}, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr.split() == []
+
+
 def test_every_command_has_a_file() -> None:
     assert {f.stem for f in (ROOT / "anneal" / "cli" / "commands").glob("[a-z]*.py")} == set(COMMANDS)
+
+
+def options(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every option and argument of a command and of those below it."""
+    for p in command.params:
+        yield f"{name} {(p.opts or [p.name])[0]}", p
+    for below, c in getattr(command, "commands", {}).items():
+        yield from options(c, f"{name} {below}")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained_in_one_style(name: str) -> None:
+    """A sentence each; a value is named as a value (N, FILE), not by the type that Python has for it."""
+    command = typer.main.get_command(importlib.import_module(f"anneal.cli.commands.{name}").app)
+    for at, p in options(command, name):
+        said = p.help or ""
+        assert re.fullmatch(r"[A-Z-].*\.|gpt2: .*\.", said), (at, said)
+        assert not re.search(r"wilder|tamer|likely|chance|speaks|whose fusion|learnt|of such", said), (at, said)
+        if p.opts[0].startswith("-") and not p.is_flag and p.opts != ["--device"]:  # whose choices are listed
+            assert p.metavar, at
+    flags = {p.opts[0] for _, p in options(command, name)}
+    reporting = name not in ("web", "viz")  # which serve until they are stopped
+    assert ({"--quiet", "--json"} <= flags) == reporting
 
 
 @pytest.mark.parametrize("name", COMMANDS)

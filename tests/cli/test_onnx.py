@@ -346,3 +346,24 @@ def test_what_a_shell_pipes_in_is_no_file(file: str) -> None:
             assert done.returncode == 4
             assert done.stderr.startswith(b"error: /dev/stdin")
             assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("kernels",), ("kernels", "--wgsl", "0"), ("kernels", "--wgsl", "0", "--lines"), ("kernels", "--json"),
+        ("kernels", "--time", "--device", "cpu", "--json"), ("graph",), ("graph", "--json"),
+        ("graph", "--until", "kernel-split"), ("explain", "--model"), ("explain", "--json", "--model"), ("check",),
+        ("check", "--json"), ("onnx", "info"), ("onnx", "run", "--size", "n=2"), ("onnx", "check", "--size", "n=2"),
+    ],
+)  # fmt: skip
+def test_what_a_file_computes_is_named_by_its_nodes(
+    command: tuple[str, ...], file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command line's callers are frames of libraries, and no line of anybody's model."""
+    found = run(capsys, *command, file)
+    assert found.code == 0, found.err
+    for wrong in ("main.py:", "typer", "click", "anneal/cli/", "  []"):
+        assert wrong not in found.out.replace('": []', ""), found.out
+    if command[0] in ("kernels", "graph", "explain") and "--until" not in command:
+        assert "Gemm" in found.out, found.out

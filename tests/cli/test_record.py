@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,19 @@ def test_a_script_is_run_and_its_plans_are_listed(
     assert "1 plan, 2 runs of them" in outcome.out
     assert KeptRecording(kept).summary()["plans"][0]["line"] == f"{script}:6"
     assert any(e["ph"] == "X" for e in json.loads(trace.read_text())["traceEvents"])
+
+
+def test_the_parts_of_a_step_are_told(capsys: pytest.CaptureFixture[str], script: Path) -> None:
+    """Kernels, and what lies between them, which is no kernel's time: their sum is the step."""
+    script.write_text(
+        "import time\nfrom anneal.tensor import Tensor\nx = Tensor([1.0, 2.0], device='cpu').realize()\n"
+        "for _ in range(30):\n    (x + 1.0).realize()\n    time.sleep(0.001)\n"
+    )
+    outcome = run(capsys, "record", str(script))
+    assert outcome.code == 0, outcome.err
+    (parts,) = re.findall(r"^plan 0: of a step kernels (\d+)%, between kernels (\d+)%$", outcome.out, re.MULTILINE)
+    assert int(parts[1]) > 50
+    assert 80 <= sum(map(int, parts)) <= 101
 
 
 def test_events_are_apart_from_what_the_script_prints(capsys: pytest.CaptureFixture[str], script: Path) -> None:

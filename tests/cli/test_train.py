@@ -47,6 +47,14 @@ def test_json_lines(capsys: pytest.CaptureFixture[str], model: str) -> None:
     assert outcome.err == ""
 
 
+def test_a_watched_run_says_how_many_kernels_it_would_have(capsys: pytest.CaptureFixture[str]) -> None:
+    """The norm of the gradients keeps some of them from being fused with their updates."""
+    options = ("train", "mlp", "--steps", "4", "--device", "cpu", "--json")
+    plain, watched = (run(capsys, *options, *more).events[-1] for more in ((), ("--vitals",)))
+    assert plain["kernels_unwatched"] is None
+    assert watched["kernels"] > watched["kernels_unwatched"] == plain["kernels"]
+
+
 def test_the_models_learn(capsys: pytest.CaptureFixture[str]) -> None:
     for model, steps, loss in (("mlp", 300, 0.2), ("conv", 100, 2.0)):
         outcome = run(capsys, "train", model, "--steps", str(steps), "--device", "cpu", "--json")

@@ -9,6 +9,7 @@ import ast
 import contextlib
 import io
 import json
+import re
 import tempfile
 from typing import Any
 
@@ -16,8 +17,10 @@ from anneal import settings
 from anneal.tensor import set_default_device
 from tests.docs.snippets import ROOT
 
-__all__ = ["NOTEBOOKS", "fresh", "shown"]
+__all__ = ["NOTEBOOKS", "fresh", "same", "shown"]
 
+CURVE = re.compile(r'<polyline points=\\"([^"\\]+)\\"')
+NEAR = 5  # pixels, of the 150 that a curve is high
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
@@ -48,8 +51,25 @@ def _outputs(source: str, where: str, number: int, names: dict[str, object]) -> 
         made.append({"name": "stdout", "output_type": "stream", "text": out.getvalue().splitlines(keepends=True)})
     if value is not None:
         data = {"text/plain": repr(value).splitlines(keepends=True)}
+        if draw := getattr(value, "_repr_svg_", None):
+            data["image/svg+xml"] = draw().splitlines(keepends=True)
         made.append({"data": data, "execution_count": number, "metadata": {}, "output_type": "execute_result"})
     return made
+
+
+def same(found: list[list[dict[str, Any]]], wanted: list[list[dict[str, Any]]]) -> bool:
+    """Whether outputs are the same, where a curve may pass `NEAR` pixels beside: sums are added in many orders."""
+    (rest, points), (other, others) = _curves(found), _curves(wanted)
+    if rest != other or [len(p) for p in points] != [len(p) for p in others]:
+        return False
+    return all(abs(a - b) <= NEAR for p, q in zip(points, others, strict=True) for a, b in zip(p, q, strict=True))
+
+
+def _curves(outputs: list[list[dict[str, Any]]]) -> tuple[str, list[list[float]]]:
+    """The outputs as text without their curves, and the numbers of each curve."""
+    text = json.dumps(outputs, sort_keys=True)
+    found = [[float(n) for n in re.split("[ ,]", points)] for points in CURVE.findall(text)]
+    return CURVE.sub("", text), found
 
 
 def shown(notebook: dict[str, Any]) -> list[list[dict[str, Any]]]:

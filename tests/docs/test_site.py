@@ -29,7 +29,16 @@ from tests.docs.test_documents import ROOT, read
 from tools.reference import ROOMS, Entry, pages, tensor_methods
 
 LARGEST = 300_000  # bytes of a page
-QUESTIONS = re.findall(r"^\| ([^|]+\?) \| `([^`]+)` \| \[([\w./-]+)\]\(", read("docs/questions.md"), re.MULTILINE)
+QUESTIONS = re.findall(
+    r"^\| ([^|]+\?) \| `([^`]+)` \| \[[\w./-]+\]\(([\w./#-]+)\) \|$", read("docs/questions.md"), re.MULTILINE
+)
+WORDS = {
+    "tutorial": "first-hour.html",
+    "quickstart": "first-hour.html",
+    "nan": "guides/check.html#where-does-a-nan-or-an-infinity-come-from",
+    "softmax": "reference/anneal/reduce.html#anneal.ops.reduce.softmax",
+    "any": "reference/anneal/reduce.html#anneal.ops.reduce.any",  # a word that most searches leave out
+}
 # Rooms of the package that are the compiler's own, or programs: the specification describes them, not the reference.
 INNER = {
     "array_api", "assets", "cache", "cli", "codegen", "doors", "files", "front", "ops", "progress", "rewrite", "tracebacks",
@@ -98,6 +107,7 @@ def test_every_method_of_tensor_is_a_documented_function_or_stands_with_the_clas
 
 def test_there_are_thirty_questions() -> None:
     assert len(QUESTIONS) == len({question for question, _, _ in QUESTIONS}) == 30
+    assert len({words for _, words, _ in QUESTIONS}) == 30
 
 
 # -- the site ---------------------------------------------------------------------------------------------------------
@@ -133,13 +143,20 @@ class _Page(HTMLParser):
         self.ids: set[str] = set()
         self.links: list[str] = []
         self.loads: list[str] = []
+        self.unsaid: list[str] = []  # pictures without a text in their place
+        self.edits: list[str] = []
+        self.neighbours: list[str] = []  # the pages before and after
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         self.ids |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "img" and not given.get("alt"):
+            self.unsaid.append(given.get("src", "")[:80])
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
+            self.edits += [given["href"]] if given.get("rel") == "edit" else []
+            self.neighbours += [given["href"]] if "md-footer__link" in given.get("class", "") else []
         elif tag in ("script", "img", "iframe", "source") and "src" in given:
             self.loads.append(given["src"])
         elif tag == "link" and given.get("rel") in ("stylesheet", "icon", "preload"):
@@ -165,6 +182,16 @@ def test_the_site_is_whole(site: Path) -> None:
     # Nothing is fetched from elsewhere: no font, script, style or picture.
     loads = {load for page in found.values() for load in page.loads if not load.startswith("data:")}
     assert [load for load in loads if urlsplit(load).netloc] == []
+    missing = [
+        f"{path}: {load}" for path, page in found.items() for load in page.loads if _dead(path, load, found, site)
+    ]
+    assert [load for load in missing if ": data:" not in load] == []
+    assert {path: page.unsaid for path, page in found.items() if page.unsaid} == {}
+    # Each page leads to the file that it is made of, and to the pages beside it. (A view of the studio is no page.)
+    for path in set(found) - {"studio/kernels.html"}:
+        (edit,) = found[path].edits
+        assert (ROOT / edit.partition("/edit/main/")[2]).is_file(), (path, edit)
+        assert found[path].neighbours, path
     # A name is documented once, under its own heading.
     ids = Counter(name for page in found.values() for name in page.ids)
     assert [home for home in documented() if ids[home] != 1] == []
@@ -232,23 +259,76 @@ def test_the_main_pages_break_no_rule_of_axe(shown: tuple[Any, str]) -> None:
     assert found == {}
 
 
+# In the page: the theme's worker with the built index; what it finds for each query, best first, as the box lists it.
+FIND = """async (queries) => {
+  const config = JSON.parse(document.getElementById("__config").textContent);
+  const index = await (await fetch(new URL("search/search_index.json", location.href))).json();
+  const worker = new Worker(new URL(config.search, location.href));
+  const told = (type) => new Promise((resolve) => worker.addEventListener("message", function heard({ data }) {
+    if (data.type === type) { worker.removeEventListener("message", heard); resolve(data.data); }
+  }));
+  const ask = (type, data, answer) => { const found = told(answer); worker.postMessage({ type, data }); return found; };
+  await ask(0, { ...index, options: { suggest: false } }, 1);
+  const out = [];
+  for (const query of queries) {
+    const { items } = await ask(2, query, 3);
+    out.push(items.slice(0, 3).map((group) => [
+      group.map((item) => item.location).find((at) => !at.includes("#")),
+      group.map((item) => item.location).find((at) => at.includes("#")) ?? null,
+    ]));
+  }
+  worker.terminate();
+  return out;
+}"""
+
+
 @pytest.mark.ci
-def test_one_search_finds_what_a_newcomer_asks(shown: tuple[Any, str]) -> None:
+def test_blocks_of_code_are_copied_as_they_stand(shown: tuple[Any, str]) -> None:
+    context, address = shown
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address)
+    page = context.new_page()
+    for path in ("index.html", "first-hour.html", "reference/anneal/reduce.html", "notebooks/training.html"):
+        page.goto(f"{address}/{path}")
+        page.wait_for_selector(".md-code__button")
+        assert page.locator("pre > code").count() == page.locator("pre .md-code__button").count() > 0, path
+        page.locator("pre .md-code__button").first.click()
+        page.wait_for_function("navigator.clipboard.readText().then(text => text.length > 0)")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied.strip() == page.locator("pre > code").first.inner_text().strip(), path
+    page.goto(f"{address}/index.html")
+    assert "pip install git+https://github.com/anneal-compiler/anneal" in page.locator("pre > code").first.inner_text()
+    page.close()
+
+
+@pytest.mark.ci
+def test_the_first_hit_of_the_search_is_the_answer(shown: tuple[Any, str]) -> None:
+    """Of thirty questions as they are asked, of what the list says to type for them, and of single words."""
+    wanted = [(typed, _place(answer)) for question, words, answer in QUESTIONS for typed in (question, words)]
+    wanted += WORDS.items()
     context, address = shown
     page = context.new_page()
     page.goto(f"{address}/index.html")
+    results = page.evaluate(FIND, [typed for typed, _ in wanted])
     wrong = {}
-    for question, words, answer in QUESTIONS:
-        results = _search(page, words)
-        wanted = answer.removesuffix(".md") + ".html"
-        if wanted not in results[:3]:
-            wrong[question] = (words, wanted, results[:5])
-    page.close()
+    for (typed, answer), found in zip(wanted, results, strict=True):
+        path, section = found[0] if found else ("", None)
+        if answer not in (path, section):
+            wrong[typed] = (answer, found)
     assert wrong == {}
+    # The box lists what the worker finds.
+    for typed, answer in (wanted[0], wanted[-1]):
+        assert answer in _search(page, typed)[:2], typed
+    page.close()
+
+
+def _place(answer: str) -> str:
+    """An answer of the list as the index of the search names it."""
+    path, hash_, section = answer.partition("#")
+    return f"{path.removeprefix('../').lower().removesuffix('.md')}.html{hash_}{section}"
 
 
 def _search(page: Any, words: str) -> list[str]:
-    """The pages that the search box lists, best first."""
+    """What the search box lists, best first."""
     box = page.locator("input.md-search__input")
     box.click()
     before = page.locator(".md-search-result__list").inner_html()
@@ -257,6 +337,7 @@ def _search(page: Any, words: str) -> list[str]:
     page.wait_for_function("b => document.querySelector('.md-search-result__list').innerHTML !== b", arg=before)
     page.wait_for_selector(".md-search-result__link", state="attached")
     links = page.eval_on_selector_all(
-        ".md-search-result__item > .md-search-result__link", "all => all.map(a => new URL(a.href).pathname)"
+        ".md-search-result__item .md-search-result__link",
+        "all => all.map(a => new URL(a.href).pathname + new URL(a.href).hash)",
     )
-    return list(dict.fromkeys(link.lstrip("/") for link in links))
+    return [link.lstrip("/") for link in links]

@@ -6,11 +6,12 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from anneal import settings
-from tests.docs.notebooks import NOTEBOOKS, fresh, shown
+from tests.docs.notebooks import NEAR, NOTEBOOKS, fresh, same, shown
 from tests.docs.snippets import FENCE, agrees, blocks, pages, printed
 from tests.docs.test_documents import DOCUMENTS, EXAMPLE, ROOT, read
 
@@ -23,6 +24,22 @@ def test_a_page_is_a_program_that_prints_what_it_shows(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _run(name, "cpu", tmp_path, monkeypatch)
+
+
+def test_the_tour_looks_at_one_kernel() -> None:
+    """The lines of kernel 0 that have an origin (section 6) are lines of its text (section 5)."""
+    text = read("docs/compiler-tour.md")
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    assert [s.partition("\n")[0] for s in sections if "kernel 0" in s.partition("\n")[0]] == [
+        s.partition("\n")[0] for s in sections[4:7]
+    ]
+    written, origins = ([b.expected or "" for b in blocks(s)][-1].splitlines() for s in sections[5:7])
+    lines = [line.rpartition(" | ") for line in origins]
+    assert lines
+    assert [said for said, _, _ in lines if f"  {said}" not in written] == []
+    # The numbers are those of the page.
+    named = {int(number): text.splitlines()[int(number) - 1].partition(" = ")[0] for _, _, number in lines}
+    assert named == {16: "x", 18: "loss"}
 
 
 @pytest.mark.ci
@@ -66,7 +83,25 @@ def test_a_page_that_prints_something_else_is_found(tmp_path: Path, monkeypatch:
 def test_a_notebook_shows_what_its_cells_give(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    assert fresh(notebook, path.stem) == shown(notebook), "python -m tests.docs.notebooks writes the outputs anew"
+    assert same(fresh(notebook, path.stem), shown(notebook)), "python -m tests.docs.notebooks writes the outputs anew"
+
+
+def test_a_picture_that_is_another_is_found() -> None:
+    def drawn(height: float, mark: str = "1.1") -> list[list[dict[str, Any]]]:
+        svg = f'<svg><polyline points="40,170 60,{height}" fill="none"/><text>{mark}</text></svg>'
+        return [[{"data": {"image/svg+xml": [svg]}}]]
+
+    assert same(drawn(20), drawn(20 + NEAR))
+    assert not same(drawn(20), drawn(21 + NEAR))
+    assert not same(drawn(20), drawn(20, "1.2"))
+    assert not same(drawn(20), [[]])
+
+
+def test_the_training_notebook_shows_its_curve_and_its_points() -> None:
+    notebook = json.loads((ROOT / "docs/notebooks/training.ipynb").read_text(encoding="utf-8"))
+    pictures = ["".join(o["data"]["image/svg+xml"]) for cell in shown(notebook) for o in cell if "svg" in str(o)]
+    assert [len(re.findall(r"<path|<polyline", picture)) for picture in pictures] == [3, 2]
+    assert all("<title>" in picture and len(picture) < 10_000 for picture in pictures)
 
 
 def test_there_are_three_notebooks() -> None:

@@ -235,7 +235,7 @@ def test_resnet9_names_pictures(
         given = ("run", "resnet9", "--count", "8", "--device", "cpu", "--picture", str(tmp_path / "seen.png"))
         outcome = run(capsys, *given, "--weights", str(tmp_path / "w.safetensors"))
         assert outcome.code == 0, outcome.err
-        assert "CIFAR-10 cannot be had" in outcome.out
+        assert "CIFAR-10 is not available" in outcome.out
         assert "accuracy on 8 test pictures" in outcome.out
         assert (tmp_path / "seen.png").read_bytes()[:4] == b"\x89PNG"
         assert "a network that has learnt nothing" in run(capsys, *given).out

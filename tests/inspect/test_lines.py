@@ -224,4 +224,4 @@ def test_refusals_say_why_neighbours_are_two_kernels() -> None:
     product = x @ square @ square
     [only] = refusals(graph([product.uop]), cost_model)
     assert (only.writer, only.reader) == (0, 1)
-    assert "each result of which takes several of the producer's: those are stored first" in only.reason
+    assert "each of its results needs several results of the producer" in only.reason

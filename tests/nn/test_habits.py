@@ -79,7 +79,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[UserError], str]] = {
     "float16": (
         lambda: anneal.autocast("cpu", dtype=anneal.float16),
         DTypeError,
-        "autocast: .*not there: give enabled=Fal",
+        "autocast: .*not supported: give enabled=Fal",
     ),
     "bfloat16": (lambda: anneal.amp.autocast("webgpu"), DTypeError, r"model.to\('bfloat16'\)"),
     "factors": (lambda: anneal.amp.GradScaler("cpu", growth_factor=1.0), SettingError, "growth_factor is above 1"),
@@ -87,7 +87,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[UserError], str]] = {
     "unscaled twice": (twice("unscale_", "unscale_"), SettingError, "unscale_: was called before"),
     "stepped twice": (twice("step", "step"), SettingError, "step: was called before"),
     "nothing stepped": (lambda: anneal.amp.GradScaler("cpu").update(), SettingError, "no step"),
-    "no state": (lambda: anneal.amp.GradScaler("cpu").load_state_dict({}), SettingError, "it is empty"),
+    "no state": (lambda: anneal.amp.GradScaler("cpu").load_state_dict({}), SettingError, "the state is empty"),
     "a GPU": (lambda: anneal.zeros(2, device=anneal.device("cuda:0")), DeviceError, "write 'webgpu'"),
     "its name": (lambda: anneal.cuda.get_device_name(0), DeviceError, "there is no CUDA here"),
     "no device": (lambda: anneal.device(None), DeviceError, "device: takes a name"),

@@ -11,7 +11,9 @@ import pytest
 from anneal import nn
 from anneal.backend import get_device
 from anneal.errors import ShapeError
-from anneal.tensor import Tensor, manual_seed
+from anneal.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from anneal.runtime import cache_statistics
+from anneal.tensor import Tensor, manual_seed, realize
 
 torch = pytest.importorskip("torch")
 
@@ -108,6 +110,37 @@ def test_recurrent_layers_are_torchs(name: str, device: str) -> None:
     for a, b in zip(last, end, strict=True) if pair else [(last, end)]:
         np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-4, atol=1e-5)
     agree(ours, theirs, got, want, x, tx)
+
+
+@pytest.mark.parametrize("name", ["RNN, relu, two layers", "GRU, both ways", "LSTM, both ways, two layers"])
+def test_a_long_sequence_is_a_loop_of_the_same_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = RECURRENT[name](nn)
+    x = Tensor(np.random.default_rng(0).standard_normal((2, 6, 3)).astype(np.float32))
+    lengths = [6, 4] if layer.batch_first else [2, 2, 2, 1, 1, 1]
+    results = []
+    for least in (1000, 1):
+        monkeypatch.setattr("anneal.nn._recurrent._LOOPED", least)
+        for packed in (False, True):
+            layer.zero_grad()
+            output, last = layer(pack_padded_sequence(x, lengths, layer.batch_first) if packed else x)
+            output = pad_packed_sequence(output, layer.batch_first)[0] if packed else output
+            ends = last if isinstance(last, tuple) else (last,)
+            ((output**2).sum() + sum(e.sin().sum() for e in ends)).backward()
+            results.append([output, *ends, *[p.grad for p in layer.parameters()]])
+    for unrolled, looped in zip(results[:2], results[2:], strict=True):
+        for a, b in zip(unrolled, looped, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-4, 1e-5)
+
+
+def test_the_plans_of_a_long_sequence_are_those_of_a_longer_one() -> None:
+    def plans(time: int) -> int:
+        before = sum(cache_statistics())
+        layer, x = nn.LSTM(2, 3), Tensor(np.zeros((time, 1, 2), np.float32))
+        layer(x)[0].sum().backward()
+        realize([p.grad for p in layer.parameters()])
+        return sum(cache_statistics()) - before
+
+    assert plans(256) == plans(300)
 
 
 def test_a_sequence_without_batch_and_without_state() -> None:

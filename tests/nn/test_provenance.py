@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 import threading
 from typing import Any
@@ -125,3 +127,40 @@ def test_threads_have_paths_of_their_own() -> None:
     thread.join()
     assert {path for *_, path, _ in of_phase(y.uop, "forward") if path} == {"0"}
     assert results[0].uop.provenance[3] == "1"
+
+
+def test_frames_of_the_standard_library_are_nobodys_line() -> None:
+    """Their caller is meant: here a decorator, a map over threads, and a copy."""
+    import copy
+    from concurrent.futures import ThreadPoolExecutor
+
+    with contextlib.ExitStack() as stack:
+        made = here(), stack.enter_context(contextlib.nullcontext(Tensor([1.0, 2.0]))).exp()
+    assert line_of(made[1]) == (__file__, made[0])
+    line, copied = here(), copy.deepcopy(Tensor([1.0, 2.0]).realize())
+    assert line_of(copied) == (__file__, line)
+    reduced = here(), functools.singledispatch(Tensor.exp)(Tensor([1.0, 2.0]))
+    assert line_of(reduced[1]) == (__file__, reduced[0])
+    with ThreadPoolExecutor(1) as pool:
+        (found,) = pool.map(Tensor.exp, [Tensor([1.0, 2.0])])
+        (named,) = pool.map(lambda x: x.exp(), [Tensor([1.0, 2.0])])
+    assert line_of(found) == (None, 0), "a thread's first frames"
+    assert line_of(named)[0] == __file__
+
+
+def line_of(x: Tensor) -> tuple[str | None, int]:
+    _, code, line, _, _ = x.uop.provenance
+    return (None if code is None else code.co_filename), line
+
+
+def test_of_what_the_command_line_calls_itself_no_line_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its callers are a library's frames; an example's lines are its own."""
+    from anneal.cli import main
+
+    for command in (["graph", "mlp", "--json"], ["kernels", "mlp", "--step", "--json"], ["explain", "--model", "mlp"]):
+        with pytest.raises(SystemExit) as end:
+            main(command)
+        assert not end.value.code
+        out = capsys.readouterr().out
+        assert "mlp.py" in out
+        assert "main.py" not in out

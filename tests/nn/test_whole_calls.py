@@ -15,18 +15,9 @@ import pytest
 
 from anneal import nn
 from anneal.nn import functional as F
-from anneal.runtime import here
 from anneal.tensor import Tensor
-from anneal.uop import SYMBOLIC
 
 ROUNDS = 6
-
-
-@pytest.fixture(autouse=True)
-def in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other tests made of the process (Variables, calls of the host) has ops run as they stand."""
-    monkeypatch.setattr(SYMBOLIC, "seen", False)
-    monkeypatch.setattr(here.context.tensors, "host_calls", False)
 
 
 class Doubled(nn.Module):

@@ -179,7 +179,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "both": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), 4, 2), "size or scale_factor"),
     "sizes": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), (4, 4)), "one positive number or 1"),
     "empty": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), scale_factor=0.25), "from 2 to 0 elements"),
-    "corners": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), 4, align_corners=True), "align_corners says nothing"),
+    "corners": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), 4, align_corners=True), "align_corners has no meaning"),
     "adaptive": (lambda: F.adaptive_avg_pool2d(Tensor.zeros(1, 4, 4), (2, 0)), "output_size is a positive int or 2"),
     "unfold": (lambda: F.unfold(Tensor.zeros(4, 4), 2), "unfold: x is"),
     "shuffle": (lambda: F.pixel_shuffle(Tensor.zeros(3, 2, 2), 2), "pixel_shuffle: x is"),

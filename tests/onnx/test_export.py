@@ -19,6 +19,7 @@ from anneal import nn
 from anneal.errors import DataError, OnnxError, TransformError
 from anneal.tensor import Tensor, Variable, dtypes, host_call, jit, manual_seed
 from anneal.tensor import functional as F
+from anneal.transforms import fori_loop, scan, while_loop
 from tests.onnx.exporting import check_export, run_file, same
 
 Function = Callable[..., Any]
@@ -328,6 +329,15 @@ def test_all_that_has_no_form_is_listed_with_its_lines(tmp_path: Path) -> None:
     assert message.count("test_export.py:") == 3
     for word in ("host", "bits", "random"):
         assert word in message
+
+
+def test_a_loop_is_written_turn_by_turn(tmp_path: Path) -> None:
+    def f(x: Tensor) -> Tensor:
+        rows = scan(lambda c, row: (c + row, c * row), Tensor.zeros(2), x, reverse=True)[1]
+        return fori_loop(0, 3, lambda i, y: y * 2 + i, rows)
+
+    check_export(f, floats(3, 2), folder=tmp_path)
+    assert "while_loop" in refused(lambda x: while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x), floats(3), tmp_path)
 
 
 def test_bits_of_integers_need_opset_18(tmp_path: Path) -> None:

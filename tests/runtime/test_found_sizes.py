@@ -244,7 +244,7 @@ def kept_outside(x: Tensor) -> Any:
     ("program", "error", "message"),
     [
         (both, ShapeError, "host_call of nonzero: Variable n is [23], and another call of this program found [23]"),
-        (needs_itself, ShapeError, "among the Variables n is one that the call needs"),
+        (needs_itself, ShapeError, "a call that finds one of the Variables n also needs it"),
         (lambda x: host_call(np.sort, ((Variable("n", 0, 2) * 2,), "float32"), x), ShapeError, "a size is n alone"),
         (lambda x: host_call(np.sort, ((Variable("n", 0, 2),), "float32"), x).realize(), ShapeError, "result 0 has 4"),
         (
@@ -258,7 +258,7 @@ def kept_outside(x: Tensor) -> Any:
             "finds Variable n inside a jit function, and it is an argument of the jit function",
         ),
         (found_twice, JitError, "finds Variable n inside a jit function, and another call finds it as well"),
-        (bound_beside_it, JitError, "Variable n is found by a call of a jit function and bound beside it too, to 2"),
+        (bound_beside_it, JitError, "Variable n is found by a call of a jit function and is also bound to 2"),
         (assigned, ShapeError, r"shape \(n=4,\) cannot take values of shape \(n,\)"),
         (kept_outside, JitError, r"assigned values of symbolic shape \(n=3,\) to a tensor that outlives the call"),
         (lambda x: vmap(nonzero)(x.reshape(2, 2)), TransformError, "finds Variable n, which differs between examples"),

@@ -451,12 +451,12 @@ def test_explain_says_what_is_captured_and_why_not() -> None:
     f(rows(1, 4, 2).requires_grad_())
     runs, argument, captured = f.explain().splitlines()[1:]
     assert runs == (
-        "  (float32 (3, 2) on cpu): runs as it stands: it gives a result of shape (3, 1) through which gradients flow: "
-        "captured are whole steps, and calls inside no_grad()"
+        "  (float32 (3, 2) on cpu): not captured: it gives a result of shape (3, 1) through which gradients flow: "
+        "only whole steps, and calls inside no_grad(), are captured"
     )
     assert captured.startswith("  (float32 (3, 2) on cpu), without gradients: captured, ")
     assert argument.endswith(
-        "runs as it stands: an argument of shape (4, 2) requires a gradient: captured are whole steps"
+        "not captured: an argument of shape (4, 2) requires a gradient: only whole steps are captured"
     )
 
 

@@ -13,23 +13,16 @@ import pytest
 from anneal import nn, optim, settings
 from anneal.backend import get_device
 from anneal.errors import JitError, PositionError, ShapeError
-from anneal.runtime import cache_statistics, here
+from anneal.runtime import cache_statistics
 from anneal.runtime.late import _calls, _learn
+from anneal.runtime.rounds import Run
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, autograd, grad, jit, manual_seed, no_grad, realize, vmap
 from anneal.tensor import functional as F
-from anneal.uop import SYMBOLIC
 from tests.fuzz.generate import program
 
 Loop = Callable[[], list[Any]]
 STEPS = 5
-
-
-@pytest.fixture(autouse=True)
-def in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other tests made of the process (Variables, calls of the host) has ops run as they stand."""
-    monkeypatch.setattr(SYMBOLIC, "seen", False)
-    monkeypatch.setattr(here.context.tensors, "host_calls", False)
 
 
 def data(step: int, *shape: int) -> Any:
@@ -381,10 +374,10 @@ def test_clear_cache_forgets_calls() -> None:
 def test_debug_says_what_a_loop_makes_anew(capsys: pytest.CaptureFixture[str]) -> None:
     with settings.override(debug=1):
         for n in range(20):
-            (Tensor(data(n, 3)) * (n + 0.5)).numpy()
+            (Tensor(data(n, 3)).abs() ** (n + 0.5)).numpy()
     lines = [line for line in capsys.readouterr().err.splitlines() if "@jit" in line]
     assert len(lines) == 1
-    assert "mul was not called with such arguments before" in lines[0]
+    assert "pow was not called with such arguments before" in lines[0]
     assert __file__ in lines[0]
 
 
@@ -487,6 +480,23 @@ def test_a_late_tensor_may_be_read_by_another_thread() -> None:
 
 
 # -- jit: what is made of numbers, and arrays as arguments -----------------------------------------------------------
+
+
+def test_a_node_that_another_thread_asks_for_meanwhile_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Tensor] = []
+    again = Run.again
+
+    def asking(*args: Any) -> Any:
+        made = again(*args)
+        for t in asked:
+            assert t.uop is not None
+        return made
+
+    monkeypatch.setattr(Run, "again", asking)
+    for n in range(4):
+        x = Tensor(data(n, 3)) * 2
+        asked[:] = [x] if n == 3 else []
+        assert np.array_equal(x.numpy(), data(n, 3) * 2)
 
 
 def test_what_is_made_of_the_same_numbers_is_a_constant(device: str) -> None:

@@ -154,6 +154,34 @@ def test_one_hiccup_decides_nothing() -> None:
     assert times.total == pytest.approx(sum(seconds)), "measured, not the median times a count"
 
 
+def test_what_lies_between_kernels_is_measured_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not the rest of a step: what measuring takes is no part of it."""
+    now = [100.0]
+
+    class Slow(Fake):
+        def timed(self) -> Timed:
+            found = super().timed()
+            now[0] += found.seconds + 0.5  # and half a second of the clock's own
+            return found
+
+    monkeypatch.setattr("anneal.runtime.meter.time", type("Clock", (), {"perf_counter": lambda: now[0]}))
+    ours, other = [type("Plan", (), {"calls": (1, 2)})() for _ in range(2)]
+    launches: Any = [type("Launch", (), {"batch": Slow([s] * 21), "device": None})() for s in (6.0, 1.0)]
+    meter = Meter()
+    for _ in range(21):
+        meter.run(ours, launches[0])
+        now[0] += 2.0
+        meter.run(other, launches[1])
+        now[0] += 1.0
+    times = meter.tracks[ours].times()
+    assert times.step == Spread(11.0, 11.0, 11.0, 20)
+    assert times.python == Spread(3.0, 3.0, 3.0, 20)
+    assert times.others == Spread(1.0, 1.0, 1.0, 20)
+    assert times.parts == pytest.approx({"kernels": 6 / 11, "other plans": 1 / 11, "between kernels": 3 / 11})
+    assert sum(times.parts.values()) == pytest.approx(10 / 11)
+    assert times.summary()["parts"] == times.parts
+
+
 def spread(x: float, wide: float = 0.0) -> Spread:
     return Spread(x, x * (1 - wide), x * (1 + wide), 20)
 

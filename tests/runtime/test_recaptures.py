@@ -135,7 +135,7 @@ def test_memory_that_is_passed_twice_is_named() -> None:
     x, y = vector(), vector()
     f(x, y)
     f(x, x)
-    assert causes(f) == ["arguments that show one memory: (0, 1) -> (0, 0)"]
+    assert causes(f) == ["arguments that share memory: (0, 1) -> (0, 0)"]
 
 
 def test_they_are_told_and_bounded(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,17 +16,9 @@ from anneal.nn import functional as F
 from anneal.runtime import here, rounds
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, jit, no_grad, realize
-from anneal.uop import SYMBOLIC
 
 STEPS = 9
 Array = npt.NDArray[Any]
-
-
-@pytest.fixture(autouse=True)
-def in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other tests made of the process (Variables, calls of the host) has ops run as they stand."""
-    monkeypatch.setattr(SYMBOLIC, "seen", False)
-    monkeypatch.setattr(here.context.tensors, "host_calls", False)
 
 
 def data(seed: int, *shape: int) -> Array:

@@ -171,7 +171,7 @@ def test_equal_nodes_that_threads_make_at_once_are_one() -> None:
     x = Tensor(np.ones(3, np.float32), device="cpu")
     for k in range(20):
         with ThreadPoolExecutor(4) as threads:
-            made = list(threads.map(lambda n, k=k: (x * (k + 2)).uop, range(4)))  # type: ignore[misc]
+            made = list(threads.map(lambda n, k=k: (x ** (k + 2)).uop, range(4)))  # type: ignore[misc]
         assert len(set(map(id, made))) == 1
     stop = threading.Event()
 

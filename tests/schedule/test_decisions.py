@@ -293,22 +293,22 @@ def joined(outputs: list[UOp], **prices: int | bool) -> tuple[int, set[str]]:
 
 X, Y = (64, 32), (32, 64)
 PRODUCT = "a matrix product or a convolution"
-EPILOGUE = f"the producer is {PRODUCT}, and on this device nothing is joined to one (join_epilogues)"
+EPILOGUE = f"the producer is {PRODUCT}, and nothing joins one on this device (join_epilogues)"
 COLUMNS = (
     "the reader is a reduction over columns or over rows longer than {}, which uses each value several times: fused, the "
     "producer would be computed anew for each use"
 )
 KEPT = "the reader reduces the result, and on this device no kernel reduces a row that it also stores (keeps_rows)"
 PLACES = (
-    "the reader takes the result in another order of axes: only what is read where it is made, element by element or "
-    "row by row, joins"
+    "the reader takes the result in another order of axes: a reader joins only if it reads each element, or each row, "
+    "where it is computed"
 )
 BUFFERS = "together they bind more than 6 buffers, the most that this device gives a kernel"
 OTHERS = "another kernel reads the producer's result and makes something that the reader needs: it runs between them"
 SORTED = "the producer is a sort: always a kernel of its own"
 NUMBERS = (
-    f"the producer is {PRODUCT} and the reader {PRODUCT}, each result of which takes several of the producer's: those are "
-    "stored first"
+    f"the reader is {PRODUCT}, and each of its results needs several results of the producer, {PRODUCT}: they are stored "
+    "first"
 )
 ROWS = "the producer reduces rows of 64 and the reader rows of 32: a kernel has rows of one length"
 SIZES = "the producer computes 64 values and the reader 2048: a kernel computes one size"

@@ -22,12 +22,12 @@ RIGHT = [
 ]
 
 WRONG = [
-    ({"ANNEAL_DEBUG": "7"}, "ANNEAL_DEBUG='7' is not a right value; use one of: 0 to 6"),
+    ({"ANNEAL_DEBUG": "7"}, "ANNEAL_DEBUG='7' is not a valid value; use one of: 0 to 6"),
     ({"ANNEAL_DEBUG": "yes"}, "use one of: 0 to 6"),
     ({"ANNEAL_DEVICE": "cuda"}, "use one of: auto, cpu, webgpu"),
     ({"ANNEAL_TRUSTED": "2"}, "use one of: 0, 1"),
     *[
-        ({f"ANNEAL_{name}": value}, f"ANNEAL_{name}={value!r} is not a right value; use one of: 0, 1")
+        ({f"ANNEAL_{name}": value}, f"ANNEAL_{name}={value!r} is not a valid value; use one of: 0, 1")
         for name in ("OFFLINE", "CACHE", "BUNDLE", "TRUSTED", "REQUIRE_WEBGPU")
         for value in ("yes", "no", "true", "off", "01", "1.0", "-1", "\u0661")
     ],

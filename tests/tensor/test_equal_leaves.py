@@ -11,7 +11,6 @@ import anneal as an
 from anneal import nn, optim
 from anneal.runtime import cache_statistics
 
-pytestmark = pytest.mark.usefixtures("own_process")
 VALUES = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
 SHARED = an.tensor(VALUES)
 

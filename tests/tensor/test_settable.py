@@ -16,7 +16,6 @@ import anneal
 from anneal import nn, optim
 from anneal.tensor import Tensor
 
-pytestmark = pytest.mark.usefixtures("own_process")
 TABLE = Path(__file__).with_name("settable.json")
 KINDS = ("plain", "leaf", "parameter", "computed", "ints", "narrow")
 NAMES = ("requires_grad", "grad", "data", "is_leaf", "device", "dtype", "shape", "T", "mT", "ndim", "itemsize")

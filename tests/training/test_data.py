@@ -43,7 +43,7 @@ def test_without_cifar10_there_are_shapes_and_a_word_about_it() -> None:
     with pytest.raises(DataError, match="ANNEAL_OFFLINE"):
         cifar10()
     found = images(1, train=30, test=20)
-    assert found.about.startswith("CIFAR-10 cannot be had (")
+    assert found.about.startswith("CIFAR-10 is not available (")
     assert str(location(ASSETS[NAME])) in found.about
     assert "30 pictures of ten shapes" in found.about
     assert found.train.shape == (30, 3, 32, 32)

@@ -101,15 +101,19 @@ def test_a_picture_is_written_and_shown(
     monkeypatch.chdir(tmp_path)
     plain = run(capsys, "train", "painter", "--device", "cpu", "--plain")
     assert plain.code == 0
-    assert decoded((tmp_path / "painter.png").read_bytes()).shape == (33, 200, 3)
-    assert "picture painter.png" in plain.err
+    assert not [*tmp_path.iterdir()], "a picture that nobody asked for"
+    assert "picture shown only; --picture FILE.png keeps it" in plain.err
     said, *drawn = plain.out.split("sample:\n")[1].splitlines()
     assert said == "noise"
     assert len(drawn) == 5  # three by six pixels each: 80 columns in a pipe
     assert max(map(len, drawn)) <= 66
     other = run(capsys, "train", "painter", "--device", "cpu", "--json", "--picture", str(tmp_path / "other.png"))
     assert other.events[-1]["picture"] == str(tmp_path / "other.png")
-    assert (tmp_path / "other.png").read_bytes() == (tmp_path / "painter.png").read_bytes()
+    assert decoded((tmp_path / "other.png").read_bytes()).shape == (33, 200, 3)
+    unasked = run(capsys, "train", "painter", "--device", "cpu", "--json", "--bundle")
+    assert unasked.events[-1]["picture"] is None
+    (kept,) = (tmp_path / "runs").rglob("picture.png")
+    assert kept.read_bytes() == (tmp_path / "other.png").read_bytes()
     nowhere = run(capsys, "train", "painter", "--picture", str(tmp_path / "no" / "x.png"))
     assert nowhere.code == 4
     assert "does not exist" in nowhere.err

@@ -53,6 +53,9 @@ VIEWS = {
 }
 
 
+STUDIOS: dict[str, tuple[str, str]] = {}  # those that are there: the address that was printed, and the token
+
+
 @pytest.fixture(scope="module")
 def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """The address of a studio in a process of its own, and the folder that it runs in."""
@@ -67,10 +70,13 @@ def _started(where: Path, address: str) -> Iterator[tuple[str, subprocess.Popen[
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     with subprocess.Popen(command, cwd=where, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
-        url = process.stdout.readline().split()[-1].rstrip("/")
+        printed = process.stdout.readline().split()[-1]
+        url = printed.partition("/?")[0]
+        STUDIOS[url] = printed, (where / "runs" / ".studio" / "token").read_text()
         try:
             yield url, process
         finally:
+            del STUDIOS[url]
             process.terminate()
             process.wait(10)
 
@@ -97,7 +103,10 @@ def page(browser: Any) -> Iterator[Any]:
 
 
 def _page(browser: Any, **options: Any) -> Iterator[Any]:
+    """A page that the studios let in which are there already."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+    for url, (_, token) in STUDIOS.items():
+        context.add_cookies([{"name": f"anneal_token_{url.rpartition(':')[2]}", "value": token, "url": url}])
     context.set_default_timeout(30_000)
     found = context.new_page()
     wrong: list[str] = []
@@ -117,6 +126,9 @@ MEDIA: dict[str, dict[str, str]] = {
 }
 COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
 WIDTHS = (320, 1280, 3840)
+# What is wider than its place: of code nothing, at any width; of tables nothing on a screen of a desk.
+CUT = """wide => [...document.querySelectorAll(wide ? ".code, .source pre, .listing, .scroll" : ".code, .source pre, .listing")]
+  .filter((e) => e.scrollWidth > e.clientWidth).map((e) => `${e.className || e.tagName} ${e.scrollWidth}`)"""
 
 
 def test_every_view_in_every_theme_and_at_every_width(browser: Any, studio: tuple[str, Path], tmp_path: Path) -> None:
@@ -152,12 +164,49 @@ def look_at(browser: Any, studio: tuple[str, Path], views: dict[str, tuple[str, 
                 page.set_viewport_size({"width": width, "height": 800})
                 if page.evaluate("document.documentElement.scrollWidth") > width:
                     wide.append(f"{name} at {width}")
+                wide += [f"{cut} in {name} at {width}" for cut in page.evaluate(CUT, width >= 1280)]
             page.set_viewport_size({"width": 1280, "height": 800})
             assert page.evaluate("document.getAnimations().filter((a) => a.playState === 'running').length") == 0, name
     assert broken == {}
     assert wide == []
     if not script:
         pytest.skip("needs axe-core: `npm ci` in anneal/web/app, as .ci/run does")
+
+
+def test_the_printed_address_opens_one_browser(browser: Any, page: Any, tmp_path: Path) -> None:
+    with _started(tmp_path, ":0") as (url, _):
+        address = STUDIOS[url][0]
+        page.goto(url + "/d")
+        page.wait_for_selector("[role=alert]:has-text('open the whole address that `anneal web` printed')")
+        page.goto(address)
+        page.wait_for_selector(".models")
+        assert page.url == url + "/"
+        page.reload()
+        page.wait_for_selector(".models")
+        tab = page.context.new_page()
+        tab.goto(address)
+        tab.wait_for_selector(".models")
+        other = browser.new_context().new_page()
+        other.goto(address)
+        other.wait_for_selector("[role=alert]:has-text('this browser is not let in')")
+        assert other.locator(".models").count() == 0
+        other.context.close()
+        tab.close()
+        page.goto("about:blank")  # or what it still asks would be cut off with its server
+
+
+def test_lines_go_on_below_and_lose_their_common_margin(page: Any, studio: tuple[str, Path]) -> None:
+    page.goto(studio[0] + "/k/nanogpt?kernel=20&line=30")
+    page.wait_for_selector(".origin .source pre")
+    for width in (320, 900, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate(CUT, width >= 1280) == [], width
+    first = page.locator(".code .hung", has_text="array<").first
+    line = float(page.evaluate("e => parseFloat(getComputedStyle(e).lineHeight)", first.element_handle()))
+    assert first.bounding_box()["height"] >= 2 * line
+    lines = [text for text in page.locator(".source .hung").all_text_contents() if text.strip()]
+    margins = [len(text) - len(text.lstrip()) for text in lines]
+    assert min(margins) == 0 < max(margins)
 
 
 def test_the_address_restores_the_view(page: Any, studio: tuple[str, Path]) -> None:
@@ -249,12 +298,33 @@ def test_a_model_of_nan_does_not_agree(page: Any, studio: tuple[str, Path], tmp_
     page.click(".about .links a:has-text('Check')")
     page.select_option("select[name=device]", "cpu")
     page.click("form button.primary")
-    page.wait_for_selector("p.bad:has-text('The first nan appears in kernel 0')")
+    page.wait_for_selector("pre.bad:has-text('the first nan appears in kernel 0')")
     said = page.inner_text("[role=status]")
-    assert "LOG is nan at [0, 0] of" in said
-    assert "Its inputs: v" in said
+    assert "LOG is nan at [0, 0]" in said
+    assert "which come from v" in said
     assert page.inner_text(".state.failed") == "nan in a result"
     assert page.locator("text=nothing differs").count() == 0
+
+
+def test_a_script_is_checked_from_the_page(page: Any, studio: tuple[str, Path]) -> None:
+    script = """
+from anneal.tensor import Tensor
+(Tensor([1.0, 2.0]) + 1.0).realize()
+(Tensor([1.0, -2.0]).log() * 3.0).realize()
+print("ended")
+"""
+    page.goto(studio[0] + "/c/mlp")
+    page.wait_for_selector("input[type=file]", state="attached")
+    page.set_input_files("input[type=file]", files=[{"name": "my net.py", "mimeType": "", "buffer": script.encode()}])
+    page.wait_for_selector("h1:has-text('Check my net.py')")
+    assert page.locator("input[name=step]").count() == 0
+    page.select_option("select[name=device]", "cpu")
+    page.click("form button.primary")
+    page.wait_for_selector("pre.found:has-text('LOG is nan at [1], from my net.py:4')")
+    assert page.inner_text("pre.output").strip().startswith("ended")
+    assert page.locator("tbody tr").count() == 2
+    assert page.evaluate(CUT, True) == []
+    assert "my net.py:3" in page.inner_text("tbody")
 
 
 def test_times_are_shown_as_they_were_measured(page: Any, studio: tuple[str, Path], tmp_path: Path) -> None:
@@ -272,8 +342,12 @@ def test_times_are_shown_as_they_were_measured(page: Any, studio: tuple[str, Pat
     summary["times"] = {**summary["times"], **spreads, "runs": 20, "total": 0.05, "reasons": [why]}
     with zipfile.ZipFile(r.save(tmp_path / "r.zip")) as old, zipfile.ZipFile(tmp_path / "loop.zip", "w") as new:
         for name in old.namelist():
-            changed = name == "recording.json"
-            new.writestr(name, json.dumps({**r.summary(), "plans": [summary]}) if changed else old.read(name))
+            found = json.loads(old.read(name))
+            if name == "recording.json":
+                found = {**r.summary(), "plans": [summary]}
+            if name == "0/kernels.json":
+                found["times"]["times"]["parts"] = {"kernels": 0.602, "between kernels": 0.381}
+            new.writestr(name, json.dumps(found))
     page.goto(studio[0] + "/")
     page.wait_for_selector("input[type=file]", state="attached")
     data = {"name": "loop.zip", "mimeType": "", "buffer": (tmp_path / "loop.zip").read_bytes()}
@@ -281,10 +355,16 @@ def test_times_are_shown_as_they_were_measured(page: Any, studio: tuple[str, Pat
     page.wait_for_selector("a:has-text('The plans that were recorded')")
     page.click("a:has-text('The plans that were recorded')")
     page.wait_for_selector("table")
-    said = page.inner_text("main")
+    said = " ".join(page.inner_text("main").split())
     for part in ("2.00 ms 1.00 ms to 4.00 ms", "5.00 ms 2.50 ms to 10.00 ms", "50.00 ms", why):
         assert part in said
     assert "40.00 ms" not in said, "20 runs of the median"
+    assert page.evaluate(CUT, True) == []
+    page.click("a[aria-label='1 kernel of plan 0']")
+    page.wait_for_selector(".whence")
+    parts = " ".join(page.inner_text(".whence").split())
+    assert "kernels 60 % of a step between kernels 38 % of a step" in parts
+    page.go_back()
     page.click("tbody a.strong")
     page.wait_for_selector("svg g.box")
 
@@ -329,6 +409,33 @@ def test_the_journey(page: Any, studio: tuple[str, Path], tmp_path: Path) -> Non
     page.click("button:has-text('Stop')")
     page.wait_for_selector("h3:has-text('What it learnt')")
     until(lambda: len(list((where / "runs").glob("[!.]*/manifest.json"))) == 3)
+
+
+def test_a_run_has_one_loss_and_says_what_watching_changes(page: Any, studio: tuple[str, Path]) -> None:
+    """Of the training, of the history and of the first page: the mean of the last steps, and the kernels."""
+    page.goto(studio[0] + "/t/mlp?steps=70")
+    page.select_option("select[name=device]", "cpu")
+    page.click("form button.primary")
+    page.click("a:has-text('In the history')")
+    page.go_back()
+    page.wait_for_selector("dt:has-text('kernels a step')")
+    loss = page.inner_text(".facts div:has(> dt:text-is('loss')) dd")
+    assert re.fullmatch(r"\d\.\d{4}, mean of the last 50 steps", loss)
+    fused = page.inner_text("p:has-text('kernels are fused')")
+    said = re.fullmatch(
+        r"Watching keeps the gradients for their norm, so fewer kernels are fused: (\d+) instead of (\d+)\.", fused
+    )
+    assert said is not None
+    assert said[1] == page.inner_text(".facts div:has(> dt:text-is('kernels a step')) dd")
+    page.click("dt:text-is('kernels a step') + dd a")
+    page.wait_for_selector(f".sub:has-text('{said[2]} kernels')")
+    page.go_back()
+    page.click("a:has-text('In the history')")
+    page.wait_for_selector(f"p:text-is('{fused}')")
+    assert page.inner_text(".facts div:has(> dt:text-is('loss')) dd") == loss
+    page.wait_for_selector(f"tr.selected td:text-is('{loss[:6]}')")
+    page.goto(studio[0] + "/")
+    page.wait_for_selector(f"section:has-text('Recent runs') td:text-is('{loss[:6]}')")
 
 
 def tabbed(page: Any, found: str, most: int = 120) -> None:
@@ -395,6 +502,7 @@ def test_the_journey_by_keys_alone(page: Any, studio: tuple[str, Path], tmp_path
 
 def test_a_page_goes_on_when_the_server_starts_again(page: Any, tmp_path: Path) -> None:
     with _started(tmp_path, ":0") as (url, process):
+        page.goto(STUDIOS[url][0])
         page.goto(url + "/t/mlp?steps=100000&bundle=0")
         page.select_option("select[name=device]", "cpu")
         page.click("form button.primary")
@@ -404,7 +512,7 @@ def test_a_page_goes_on_when_the_server_starts_again(page: Any, tmp_path: Path) 
     before = steps(page)
     with _started(tmp_path, url.rpartition(":")[2]):
         until(lambda: steps(page) > before + 5)
-        page.click("button:has-text('Stop')")  # with the token of the server before
+        page.click("button:has-text('Stop')")
         page.wait_for_selector("h3:has-text('What it learnt')")
         assert page.locator("main .bad").count() == 0
 

@@ -98,7 +98,7 @@ def test_runs_are_found_chosen_and_compared(page: Any, url: str) -> None:
     page.click("button:has-text('Compare 3 runs')")
     page.wait_for_selector(".plot canvas")
     playwright.expect(rows).to_have_count(3)
-    assert heads(page) == ["line", "run", "model", "seed", "loss", "validation", "state", "take out"]
+    assert heads(page) == ["line", "run", "model", "seed", "loss of the step", "validation", "state", "take out"]
     assert "diverged; what was finite is drawn" in page.inner_text(".notes")
     page.click(f"button[aria-label='take out {NAMES[0]}']")
     page.wait_for_selector("h1:has-text('2 runs')")

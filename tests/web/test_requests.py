@@ -189,6 +189,7 @@ def test_crafted_requests_leave_it_up(tmp_path: Path) -> None:
             assert b" 500 " not in first, text[:200]
         assert studio.jobs.all() == []
         assert not list(tmp_path.rglob("*.onnx*"))
-        plain = f"GET /api/session HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+        plain = f"GET /api/session HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n".encode()
+        plain += f"X-Anneal-Token: {studio.key.token}\r\n\r\n".encode()
         assert until(lambda: spoken(port, plain)).startswith(b"HTTP/1.1 200")
         assert time.monotonic() - begun < 60

@@ -11,7 +11,8 @@ import pytest
 
 from anneal.web.commands import script
 from anneal.web.jobs import Job
-from tests.web.helpers import Client, over
+from tests.cli.helpers import run
+from tests.web.helpers import Client, opened, over
 from tests.web.test_server import upload
 
 SCRIPT = """
@@ -62,6 +63,69 @@ def test_a_scripts_plans_output_and_exception_are_shown(client: Client, tmp_path
     assert client.studio.jobs.get(again["id"]).arguments[3].endswith(f"{again['id']}/recording.zip")  # type: ignore[attr-defined]
     client.post(f"/api/jobs/{again['id']}/cancel")
     assert client.get("/api/ask/graph", params={"model": "job.20260101T000000-script-aaaaaa"}).status_code == 404
+
+
+CHECKED = """
+import sys
+from anneal.tensor import Tensor
+print("said", sys.argv[1:])
+x = Tensor([1.0, 3.0], requires_grad=True)
+(x.log() * 2).sum().backward()
+Tensor([1.0, float(sys.argv[2])]).log().realize()
+"""
+
+
+def checked(client: Client, **asked: object) -> tuple[dict[str, object], str]:
+    """The report of a check, and what the script printed."""
+    answer = client.post("/api/jobs", json={"kind": "check", "device": "cpu", **asked})
+    assert answer.status_code == 201, answer.text
+    job = answer.json()["id"]
+    over(client, job)
+    lines = client.get(f"/api/jobs/{job}/lines").json()
+    return (lines or [client.get(f"/api/jobs/{job}").json()])[0], client.get(f"/api/jobs/{job}/log").json()["text"]
+
+
+def test_a_script_is_checked_as_the_command_line_does(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(CHECKED)
+    dropped = str(upload(client, "mine.py", CHECKED.encode())["id"])
+    outcome = run(capsys, "check", "--device", "cpu", "--gradients", str(tmp_path / "mine.py"), "--x", "-1")
+    report, said = checked(client, model=dropped, arguments="--x -1", gradients=True)
+    assert said.startswith("said ['--x', '-1']")
+    assert report["text"] == outcome.out.partition("\n")[2].strip()
+    assert str(report["text"]).startswith("the first nan appears in kernel")
+    assert "from mine.py:7" in str(report["text"])
+    assert report["target"] == "mine.py"
+    assert checked(client, model=dropped, arguments="--x 1")[0]["ok"] is True
+    failed, _ = checked(client, model=dropped)
+    assert "mine.py failed at line 7: IndexError" in str(failed["error"])
+
+
+def test_a_script_that_was_recorded_is_checked(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(CHECKED.replace("sys.argv[2]", "4"))
+    job = start(client, tmp_path / "mine.py")
+    report, said = checked(client, model=f"job.{job.id}")
+    assert (report["ok"], said) == (True, "said ['--x']\n")
+
+
+def test_what_is_no_script_is_not_checked(client: Client) -> None:
+    other = client.post("/api/jobs", json={"kind": "check", "model": "mlp", "device": "cpu"}).json()["id"]
+    dropped = upload(client, "mine.py", b"print(1)")["id"]
+    asked = [
+        {"model": f"job.{other}"}, {"model": "job.x"}, {"model": "upload.aa.py"}, {"model": "/etc/x.py"}, {"model": "../x.py"},
+        {"model": dropped, "arguments": "'"}, {"model": dropped, "arguments": ["x"]}, {"model": dropped, "arguments": "a\0"},
+        {"model": dropped, "kind": "time"}, {"model": dropped, "kind": "run"},
+    ]  # fmt: skip
+    for body in asked:
+        assert client.post("/api/jobs", json={"kind": "check", **body}).status_code == 400, body
+    client.post(f"/api/jobs/{other}/cancel")
+
+
+def test_those_who_are_let_in_from_elsewhere_bring_no_program(tmp_path: Path) -> None:
+    with opened(tmp_path, always=True) as client:
+        answer = client.post("/api/uploads", content=b"x", headers={"x-file-name": "x.py"})
+        assert (answer.status_code, ", .py" in answer.json()["error"]) == (415, False)
 
 
 def test_a_recording_is_dropped(client: Client) -> None:

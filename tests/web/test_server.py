@@ -151,7 +151,7 @@ def test_files_of_weights_and_arrays_are_listed(shared: Client, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("name", "status"),
-    [("x.exe", 415), ("", 415), ("onnx", 415), ("x.onnx.py", 415), ("../../../x.sh", 415)],
+    [("x.exe", 415), ("", 415), ("onnx", 415), ("x.py.sh", 415), ("../../../x.sh", 415)],
 )
 def test_other_files_are_refused(client: Client, name: str, status: int) -> None:
     assert client.post("/api/uploads", content=b"x", headers={"x-file-name": name}).status_code == status

@@ -112,6 +112,9 @@ def test_with_a_host_the_address_has_the_token_and_nothing_is_told_without_it(tm
     with subprocess.Popen(command, cwd=tmp_path, env=env, **streams) as process:  # type: ignore[call-overload]
         url, _, token = process.stdout.readline().split()[-1].partition("?token=")
 
+        name = f"anneal_token_{url.split(':')[-1].strip('/')}"
+        cookie = f"{name}={token}"
+
         def status(path: str, method: str = "GET", **headers: str) -> int:
             with contextlib.closing(http.client.HTTPConnection(url.split("/")[2], timeout=20)) as asked:
                 asked.request(method, path, headers=headers)
@@ -128,14 +131,14 @@ def test_with_a_host_the_address_has_the_token_and_nothing_is_told_without_it(tm
                 "/api/ask/ops",
                 "/?token=wrong",
             ):
-                assert status(path) == 401, path
-            assert status("/", cookie="anneal_token=wrong") == 401
+                assert status(path) == 403, path
+            assert status("/", cookie=f"{name}=wrong") == 403
             assert status(f"/?token={token}") == 303
             for path in ("/", "/static/main.js", "/api/session"):
-                assert status(path, cookie=f"anneal_token={token}") == 200
-            assert status("/api/session", cookie=f"anneal_token={token}", host="other.example") == 403
+                assert status(path, cookie=cookie) == 200
+            assert status("/api/session", cookie=cookie, host="other.example") == 403
             for path in ("/api/jobs", "/api/uploads"):
-                assert status(path, "POST", cookie=f"anneal_token={token}") == 403  # a cookie starts nothing
+                assert status(path, "POST", cookie=cookie) == 403  # a cookie starts nothing
             assert status("/api/jobs", "POST", **{"x-anneal-token": token}) == 400  # an empty request, but heard
         finally:
             process.terminate()
@@ -149,9 +152,11 @@ def test_ctrl_c_says_what_goes_on_and_ends_what_was_asked(tmp_path: Path) -> Non
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=tmp_path, env=env, **streams) as process:  # type: ignore[call-overload]
-        url = process.stdout.readline().split()[-1]
+        url, _, word = process.stdout.readline().split()[-1].partition("?token=")
+        assert len(word) >= 32
+        kept = (tmp_path / "runs" / ".studio" / "token").read_text()
 
-        def send(path: str, body: dict[str, object] | None = None, token: str = "") -> Any:
+        def send(path: str, body: dict[str, object] | None = None, token: str = kept) -> Any:
             data = None if body is None else json.dumps(body).encode()
             with urllib.request.urlopen(urllib.request.Request(url + path, data, {"x-anneal-token": token})) as answer:
                 return json.load(answer)

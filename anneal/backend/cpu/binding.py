@@ -50,7 +50,7 @@ class Scratch(Protocol):
 class Binder:
     """Turns a program's plan into waves: each a list of work items, one for every worker that takes part.
 
-    A wave of one item belongs to worker `home`. Scratch of a worker is used by nobody else; whatever other memory an
+    A wave of one item belongs to worker `home`. Scratch of a worker is its own; whatever other memory an
     item touches is in its spans.
     """
 

@@ -179,7 +179,7 @@ def copy_ns(x: Array, axes: Sequence[int]) -> float:
 
 
 def _ones(dtype: np.dtype[Any], n: int) -> Array:
-    """So many ones: the first of an array that serves all lengths."""
+    """An array of ones: the first of one array that serves all lengths."""
     found = _ONES.get(dtype)
     if found is None or found.size < n:
         found = _ONES[dtype] = np.ones(n if found is None else max(n, 2 * found.size), dtype)
@@ -225,7 +225,7 @@ def reduce_calls(op: Op, axes: tuple[int, ...], ins: Sequence[Array], out: Array
 
 
 def _in_short_runs(x: Array, axes: tuple[int, ...]) -> bool:
-    """Whether NumPy's own reduce would walk few elements at a time: then a pass for each of them is faster."""
+    """True if NumPy's own reduce would walk few elements at a time: then one pass for each of them is faster."""
     long = [i for i in range(x.ndim) if x.shape[i] > 1]
     inner = min(long, key=lambda i: abs(x.strides[i]), default=-1)
     return inner in axes and x.shape[inner] <= _SHORT and math.prod(x.shape[i] for i in axes) <= _SHORT**2

@@ -48,7 +48,7 @@ def _aligned(nbytes: int) -> Array:
 
 
 class _Bound:
-    """One program on one set of buffers."""
+    """A program bound to a set of buffers."""
 
     __slots__ = ("buffers", "device", "memory", "name", "program", "waves")
 
@@ -64,7 +64,7 @@ class _Bound:
 
     @property
     def steps(self) -> list[Step]:
-        """All of it, to be run by itself."""
+        """The steps of the whole program, to be run by itself."""
         steps: list[Step] = []
         for wave in self.waves:
             if len(wave) > 1 and sum(item.worth for item in wave) > _SYNCHRONISATION_NS:
@@ -149,8 +149,9 @@ def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> Cp
 
 
 def _mostly_gemv(programs: Sequence[CpuProgram]) -> bool:
-    """Whether nearly all of the work is matrix-vector products (GEMV). They are as fast as memory, and then BLAS's own
-    threads, which are told of work sooner than workers, do better; for the rest one worker is enough."""
+    """True if nearly all of the work is matrix-vector products (GEMV). They run at the speed of memory, and BLAS's own
+    threads, which start sooner than workers, are faster for them; for other work one worker is enough.
+    """
     return sum([p.gemv_worth for p in programs]) > _MOSTLY * sum([p.worth for p in programs])
 
 
@@ -216,7 +217,7 @@ class CpuBatch(Batch[Array]):
                 if text == WRAPS:
                     warnings.warn(
                         f"{name}: a result does not fit {dtype}, the dtype that the array API gives it, and wraps "
-                        f"around; give dtype=int64 where {name} takes a dtype, or cast what it takes",
+                        f"around; give dtype=int64 if {name} takes a dtype, or cast its input",
                         RuntimeWarning,
                         stacklevel=3,
                     )
@@ -227,8 +228,8 @@ class CpuBatch(Batch[Array]):
             if text:
                 raise ShapeError(f"{name}: {text}")
             raise RangeError(
-                f"{name}: the result of {name} does not fit {dtype}, which it was left in because nothing was known of "
-                f"the values; give dtype=an.int64 where {name} takes a dtype, or cast what it takes: .cast(an.int64)"
+                f"{name}: the result of {name} does not fit {dtype}, which was chosen without knowing the values; "
+                f"give dtype=an.int64 if {name} takes a dtype, or cast its input: .cast(an.int64)"
             )
 
     def _run(self) -> None:
@@ -252,7 +253,7 @@ class CpuBatch(Batch[Array]):
         return self._in_a_row()
 
     def _in_a_row(self) -> Streams:
-        """All of it in one stream."""
+        """All kernels in one stream."""
         each = [b.steps for b in self._bound]
         numbers = [n for n, steps in enumerate(each) for _ in steps]
         return Streams([list(itertools.chain.from_iterable(each))], [], [numbers])
@@ -277,7 +278,7 @@ class CpuBatch(Batch[Array]):
 
 
 class CpuDevice(Device[Array]):
-    """NumPy on the host. Buffers are flat arrays; whoever holds the device's lock runs batches."""
+    """NumPy on the host. Buffers are flat arrays; the holder of the device's lock runs batches."""
 
     name = "cpu"
     survives_fork = True
@@ -326,7 +327,7 @@ class CpuDevice(Device[Array]):
         np.copyto(destination[:size], source[:size])
 
     def synchronize(self) -> None:
-        """Nothing to wait for: batches run to the end."""
+        """Returns at once: batches run to the end."""
 
     def arena(self, worker: int, nbytes: int) -> Array:
         """Scratch of one worker, at least `nbytes`: it runs its kernels one after another, so they can share it."""
@@ -352,7 +353,7 @@ class CpuDevice(Device[Array]):
         return found
 
     def empty_cache(self) -> None:
-        """Give back what nobody uses, scratch memory too: it is made again at the size that the next kernels need."""
+        """Give back unused memory, scratch memory too: it is made again at the size that the next kernels need."""
         with self.lock:
             super().empty_cache()
             self._bindings.clear()

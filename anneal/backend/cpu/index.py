@@ -67,11 +67,11 @@ class Dims:
             self.points[dim] = point
 
     def varies(self, dim: int) -> bool:
-        """Whether an index may depend on the dim."""
+        """True if an index may depend on the dim."""
         return self.extent[dim] > 1 or dim in self.points
 
     def settled(self, dim: int) -> bool:
-        """Whether every run takes all values of the dim."""
+        """True if every run takes all values of the dim."""
         return dim not in self.limits and dim not in self.points
 
     def split(self, dim: int, inner: int) -> None:

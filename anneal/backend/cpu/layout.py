@@ -37,7 +37,7 @@ Blocks = list[Block]
 
 
 class LoopLayout:
-    """How one loop is cut, and where its temporaries lie (byte offsets in the scratch of a worker).
+    """The cuts of one loop, and the places of its temporaries (byte offsets in the scratch of a worker).
 
     A `product` that comes before the loop is computed block by block with it, while its rows are in cache.
     """

@@ -384,7 +384,9 @@ class LoopBuilder(Emitter[Value]):
         self.instrs.append(Instr("copy", copy_cast, [value], target, False))
 
     def _lies_like(self, target: Value) -> bool:
-        """Whether the innermost axis of the loops is that of the target: what is written again and again should be."""
+        """True if the innermost axis of the loops is the target's too, as it should be for memory that is written many
+        times.
+        """
         inner = [s for s in self.p.order if target.mask >> s & 1 and self.p.dims.extent[s] > 1][-1:]
         return all(target.strides.get(s) == 1 for s in inner)
 

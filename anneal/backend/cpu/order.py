@@ -144,7 +144,7 @@ def _link(tasks: Sequence[Task]) -> None:
 
 
 def _noted(n: int, item: int, writes: bool) -> Callable[[tuple[Items, Items]], tuple[Items, Items]]:
-    """What becomes of who touched an address, now that an item of task `n` does."""
+    """A function that updates the record of who touched an address, when an item of task `n` does."""
     made: dict[object, tuple[Items, Items]] = {}
 
     def reads(found: tuple[Items, Items]) -> tuple[Items, Items]:

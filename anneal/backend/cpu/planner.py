@@ -74,8 +74,9 @@ class Planner(Arrays):
             self.level[u] = n
 
     def _result_order(self, dot: Dot, mask: int) -> list[int]:
-        """How a product's result lies: as the loops have it, unless rows or columns that other dims interrupt would
-        leave BLAS with many small products. Then batch, rows and columns lie one after another."""
+        """The layout of a product's result: the loops' own, unless rows or columns that other dims interrupt would
+        leave BLAS with many small products. Then it is batch, rows, columns.
+        """
         extent = self.dims.extent
         order = [s for s in self.order if mask >> s & 1]
         both = dot.a_mask & dot.b_mask
@@ -186,8 +187,9 @@ class Planner(Arrays):
         return form.dims == full.strides or (bare and self._is_written_at_once(dot, form.dims))
 
     def _is_written_at_once(self, dot: Dot, strides: dict[int, int]) -> bool:
-        """Whether BLAS can write a result that lies so with one call a matrix: its rows are one axis, its columns
-        too."""
+        """True if BLAS can write a result of this layout with one call a matrix: rows are one axis, and so are
+        columns.
+        """
         both = dot.a_mask & dot.b_mask
         for side in (dot.a_mask, dot.b_mask):
             dims = [s for s in self.order if (side & ~both) >> s & 1]

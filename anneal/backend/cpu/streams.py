@@ -70,7 +70,7 @@ class Unseen(WorkItem):
     __slots__ = ()
 
     def touch(self, x: Array, written: bool) -> None:
-        """Nothing to note."""
+        """Does nothing."""
 
 
 # The waves of one kernel, in order, and the same for another worker to run where a wave has but one item.
@@ -131,7 +131,7 @@ class _Worker:
 
 
 def _touched(place: int, written: bool) -> Callable[[tuple[int, int]], tuple[int, int]]:
-    """Who touched an address last, now that the item at `place` does."""
+    """A function that updates the record of who touched an address last, when the item at `place` does."""
     made: dict[int, tuple[int, int]] = {}
 
     def now(last: tuple[int, int]) -> tuple[int, int]:
@@ -179,12 +179,12 @@ class _Composition:
         return tasks
 
     def needs(self, spans: list[Place], at: int) -> list[int]:
-        """How far each worker must be before worker `at` may touch `spans`."""
+        """The item that each worker must have reached before worker `at` may touch `spans`."""
         own = self.workers[at].now
         return [0 if k == at else worker.last(spans, own[k]) for k, worker in enumerate(self.workers)]
 
     def begin(self, needed: list[int], at: int) -> int:
-        """When worker `at` can begin what needs the others so far."""
+        """The earliest time at which worker `at` can begin, if the others must have come this far."""
         worker = self.workers[at]
         waits = [self.workers[k].finish[n - 1] + _WAIT_NS for k, n in enumerate(needed) if n > worker.now[k]]
         return max([worker.time, *waits])

@@ -100,7 +100,7 @@ class PartialProgram(CpuProgram):
         return PartialProgram(self.sink, self.name, self.names, 1)
 
     def fits(self, values: Mapping[str, int]) -> bool:
-        """Whether no size is 0: there a reduction has nothing to start from."""
+        """True if no size is 0: a reduction needs a first element."""
         return 0 not in self._limits(values)
 
     def taken(self, part: int, values: Mapping[str, int]) -> Block:
@@ -121,7 +121,7 @@ def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Ma
 
 
 def _is_dynamic(order: Sequence[UOp]) -> bool:
-    """Whether it sorts, or an extent depends on data."""
+    """True if it sorts, or an extent depends on data."""
     return any(u.op is Op.ARGSORT or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in order)
 
 

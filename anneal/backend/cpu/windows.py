@@ -50,14 +50,15 @@ class Access:
 
 
 def factors_of(u: UOp) -> tuple[UOp, ...]:
-    """What a reduce's body multiplies, if it adds products, or the body."""
+    """The factors that a reduce's body multiplies, if it adds products; else the body."""
     body = u.src[0]
     return body.src if u.arg is Op.ADD and body.op is Op.MUL else (body,)
 
 
 def overlaps(form: Linear, over: int, extent: Sequence[int]) -> bool:
-    """Whether one place in memory is read for several outputs, through dims that a reduce ends and dims that it
-    keeps."""
+    """True if one place in memory is read for several outputs, through dims that a reduce ends and dims that it
+    keeps.
+    """
     for tap, a in form.dims.items():
         for kept, b in form.dims.items():
             if over >> tap & 1 and not over >> kept & 1:

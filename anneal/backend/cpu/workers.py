@@ -31,7 +31,7 @@ _MOST = 4
 
 
 class _Thread:
-    """One thread, asleep until it is given steps."""
+    """A thread that sleeps until it is given steps."""
 
     __slots__ = ("busy", "done", "errors", "go", "last", "locks", "steps")
 
@@ -109,7 +109,7 @@ class Workers:
 
 
 def _open(locks: Sequence[threading.Lock]) -> None:
-    """Let go on whoever waits for one of `locks`."""
+    """Release the threads that wait for one of `locks`."""
     for lock in locks:
         if lock.locked():
             with contextlib.suppress(RuntimeError):  # somebody was faster
@@ -117,7 +117,7 @@ def _open(locks: Sequence[threading.Lock]) -> None:
 
 
 class numpy_settings(contextlib.AbstractContextManager[None]):
-    """How this thread's NumPy computes inside the block: without warnings, in chunks of a size that suits rows.
+    """NumPy's settings in this thread inside the block: no warnings, and chunks of a size that suits rows.
 
     Args:
         inner: another block's manager, inside of this.

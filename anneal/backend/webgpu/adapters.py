@@ -56,8 +56,9 @@ def describe_adapter(adapter: Any) -> AdapterInfo:
 
 
 def subgroup_size(info: Mapping[str, Any]) -> int:
-    """How many neighbouring threads surely are in one subgroup, where the adapter of this `info` has subgroup
-    operations."""
+    """The number of neighbouring threads that are sure to be in one subgroup, where the adapter of this `info` has
+    subgroup operations.
+    """
     # wgpu-py 0.32 misspells the key; 4 is what WebGPU promises.
     reported = info.get("subgroup_min_size") or info.get("stackgroup_min_size") or 4
     return max(int(reported), _SUBGROUPS.get(int(info.get("vendor_id") or 0), 4))

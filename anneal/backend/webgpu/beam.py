@@ -166,12 +166,12 @@ class _Search:
         return self._verdict(start, pool[0], scratch)
 
     def _note_read(self, scratch: _Scratch) -> None:
-        """Candidates may store what they like where nobody reads it."""
+        """Candidates may store anything where it is not read."""
         marks = read_elements(self.sink)
         if marks is not None:
             program = self._pipeline(WebGpuProgram("marks", generate(marks, self.device.target, ())))
             if program is None:
-                raise _Unsuitable("what is read of it cannot be told")
+                raise _Unsuitable("its reads cannot be determined")
             scratch.read = scratch.values(program)
 
     def _best(self) -> list[Opts]:
@@ -299,7 +299,7 @@ class _Scratch:
             self.device.upload(self.buffers[slot], self.start[slot])
 
     def batch(self, program: WebGpuProgram, times: int) -> WebGpuBatch:
-        """So many runs of `program` in a row."""
+        """A batch of `times` runs of `program` in a row."""
         bound = [(p, self.buffers[p.slot]) for p in program.kernel.params]
         use = Use([b for p, b in bound if not p.written], [b for p, b in bound if p.written])
         entries = self.device.entries(program.kernel, self.buffers)
@@ -308,7 +308,7 @@ class _Scratch:
         return WebGpuBatch(self.device, [dispatch] * times, [program.name] * times, [use] * times)
 
     def values(self, program: WebGpuProgram) -> list[Array]:
-        """The contents that one run leaves in the parameters it writes, 0 where nobody reads them."""
+        """The contents that one run leaves in the parameters it writes, 0 where they are not read."""
         for slot in self.written:
             self.device.upload(self.buffers[slot], self.start[slot])
         self.batch(program, 1).run()
@@ -329,7 +329,7 @@ def _index_bound(sink: UOp) -> int:
 
 
 def _inside(sink: UOp, bound: int) -> bool:
-    """Whether all indices of the kernel stay in their memory if the integers that it loads are below `bound`."""
+    """True if all indices of the kernel stay in bounds as long as the integers that it loads are below `bound`."""
     small = UOp(Op.VARIABLE, dtypes.int32, (), ("loaded", 0, bound - 1))
     loaded: set[UOp] = set()  # what depends on a loaded integer
     inside = True

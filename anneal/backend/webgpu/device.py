@@ -136,7 +136,7 @@ class WebGpuDevice(Device[Buffer]):
             self._forget(key)
 
     def empty_cache(self) -> None:
-        """Give back what nobody uses; waits, so that the driver has it back too."""
+        """Give back unused memory; waits, so that the driver has it back too."""
         with self.lock:
             super().empty_cache()
             self.queue.empty_cache()

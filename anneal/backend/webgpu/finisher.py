@@ -1,4 +1,4 @@
-"""One thread beside the caller's, which finishes the command buffers of the runs that follow.
+"""A thread that finishes command buffers for the runs that follow.
 
 An executor of `concurrent.futures` would do, but each of its calls costs the caller a future with a condition, a work
 item and two locks: a twentieth of the host's part of a small training step.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from contextlib import suppress
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from anneal import settings
@@ -19,7 +19,7 @@ _MISSING = {
 }
 
 
-@cache
+@lru_cache(maxsize=2)
 def implementation(name: str) -> Implementation:
     """The implementation "wgpu" or "dawn". Raises DeviceError where its package is not installed."""
     try:

@@ -59,7 +59,7 @@ def _runs(uses: Sequence[Use[B]]) -> Iterator[tuple[int, int]]:
 
 
 def _waits(uses: Sequence[Use[B]], state: State[B]) -> int:
-    """How many of `uses` wait, in a command buffer that has left its buffers in `state`; brings `state` up to date."""
+    """The number of `uses` that wait, in a command buffer that has left its buffers in `state`; updates `state`."""
     waits = 0
     for use in uses:
         waits += any(state.get(b) == "written" for b in use.reads) or any(b in state for b in use.writes)

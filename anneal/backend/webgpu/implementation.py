@@ -36,7 +36,7 @@ class Implementation:
 
     @property
     def can_trust(self) -> bool:
-        """Whether shaders without bounds checks are to be had."""
+        """True if it can make shaders without bounds checks."""
         return False
 
     def adapters(self) -> list[Any]:

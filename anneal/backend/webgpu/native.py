@@ -152,8 +152,9 @@ class NativeQueue(DirectQueue):
         return self._passed(end) and (not late or self._passed(end))
 
     def _passed(self, end: float) -> bool:
-        """Whether a word that is copied after all the rest arrives in time; poll does not tell if the queue is
-        empty."""
+        """True if a word that is copied after everything else arrives in time; poll does not tell if the queue is
+        empty.
+        """
         if self._awaited is None:
             word = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
             staging = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)

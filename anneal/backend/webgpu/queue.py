@@ -61,7 +61,7 @@ class Queue:
             compute_pass.dispatch_workgroups(x, y, z)
 
     def encode(self, dispatches: Sequence[Dispatch]) -> Any:
-        """One pass over `dispatches`, as an encoder to be finished once."""
+        """A pass over `dispatches`, as an encoder to be finished once."""
         encoder = self.gpu.create_command_encoder()
         compute_pass = encoder.begin_compute_pass()
         self.record(compute_pass, dispatches)

@@ -6,17 +6,17 @@ __all__ = ["COMMANDS"]
 
 # Help lists them in this order. The lines stand here so that help builds no command; tests hold them against the files.
 COMMANDS = {
-    "doctor": "Say which devices this machine has, and what to do if none.",
-    "train": "Train a model of examples/ and show what it learnt.",
+    "doctor": "List this machine's devices, and say what to do without.",
+    "train": "Train an example model, then show a sample.",
     "graph": "Print the graph of a training step, or what a pass makes of it.",
     "kernels": "Print the fused kernels of a model, with their cost or times.",
-    "explain": "Print the rules that concern an op, or those that fire for a model.",
-    "web": "Serve the studio, a page that shows all of it, to your browser.",
+    "explain": "Print the rewrite rules of an op, or those that fire for a model.",
+    "web": "Serve the studio, a web page of graphs, kernels and times.",
     "viz": "Open the studio at the graph of a model.",
-    "record": "Run your script, and list or keep every plan that it runs.",
-    "check": "Hold kernels and values beside float64, and name what differs.",
-    "gpt2": "GPT-2 small, from its published checkpoint or another.",
-    "run": "Run a model that has learnt already.",
-    "onnx": "Other people's models: ONNX files.",
-    "cache": "Look into, and tidy, what was compiled and kept on disk.",
+    "record": "Run a script, and list or save every plan that it runs.",
+    "check": "Compare kernels and values with float64.",
+    "gpt2": "Generate text with GPT-2 small, or another checkpoint.",
+    "run": "Run a trained model.",
+    "onnx": "Import, run, check and export ONNX models.",
+    "cache": "Inspect and prune the compilation cache on disk.",
 }

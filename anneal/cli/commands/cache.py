@@ -14,7 +14,7 @@ __all__ = ["app"]
 app = typer.Typer(
     name="cache",
     cls=Group,
-    help="Look into, and tidy, what was compiled and kept on disk for the next process.",
+    help="Inspect and prune the compilation cache on disk.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -23,7 +23,7 @@ app = typer.Typer(
 
 @app.command("where")
 def cache_where(quiet: Quiet = False, as_json: Json = False) -> None:
-    """Print the folder; ANNEAL_CACHE_DIR chooses another, ANNEAL_CACHE=0 does without."""
+    """Print the cache directory; ANNEAL_CACHE_DIR sets another, ANNEAL_CACHE=0 turns the cache off."""
     from anneal.cli._cache import where
 
     where(as_json=as_json)
@@ -31,7 +31,7 @@ def cache_where(quiet: Quiet = False, as_json: Json = False) -> None:
 
 @app.command("ls")
 def cache_ls(quiet: Quiet = False, as_json: Json = False) -> None:
-    """Print the entries, last used first: size, age, kind, and what each is."""
+    """List the entries, most recently used first: size, age, kind, description."""
     from anneal.cli._cache import ls
 
     ls(as_json=as_json)
@@ -40,17 +40,20 @@ def cache_ls(quiet: Quiet = False, as_json: Json = False) -> None:
 @app.command("prune")
 def cache_prune(
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="Entries unused for so long: 90s, 30m, 12h, 7d.")
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="Remove entries not used for AGE: 90s, 30m, 12h, 7d."),
     ] = None,
     max_size: Annotated[
         str | None,
-        typer.Option("--max-size", metavar="SIZE", help="The longest unused, until SIZE is left: 100MB, 1GB."),
+        typer.Option(
+            "--max-size", metavar="SIZE", help="Remove the least recently used until SIZE is left: 100MB, 1GB."
+        ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every entry.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove every entry.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Remove entries; a program that needs one again makes it again."""
+    """Remove entries; they are compiled again when needed."""
     from anneal.cli._cache import prune
 
     prune(older_than=older_than, max_size=max_size, everything=everything, as_json=as_json)

@@ -20,7 +20,7 @@ Target = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL|FILE.onnx|SCRIPT.py",
-        help="A model of examples/, an ONNX file, or your program.",
+        help="Example model, ONNX file, or your program.",
         autocompletion=runnable,
         callback=readable,
     ),
@@ -28,7 +28,11 @@ Target = Annotated[
 Elements = Annotated[
     int,
     typer.Option(
-        "--elements", metavar="N", min=64, max=MOST, help="Work for each store of a kernel; beyond it points are drawn."
+        "--elements",
+        metavar="N",
+        min=64,
+        max=MOST,
+        help="Elements compared per store of a kernel; beyond N, a random sample.",
     ),
 ]
 
@@ -38,39 +42,37 @@ def check(
     context: typer.Context,
     target: Target = None,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of SCRIPT.py.")] = None,
-    step: Annotated[bool, typer.Option("--step", help="A whole training step instead of the forward pass.")] = False,
+    step: Annotated[
+        bool, typer.Option("--step", help="Check a whole training step instead of the forward pass.")
+    ] = False,
     batch: Batch = None,
     gradients: Annotated[
-        bool, typer.Option("--gradients", help="Hold gradients against differences in float64 too.")
+        bool, typer.Option("--gradients", help="Compare gradients with finite differences in float64, too.")
     ] = False,
     input: Inputs = None,
     size: Sizes = None,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Seed of weights and random inputs.")
+        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of weights and inputs.")
     ] = 1,
     times: Annotated[
         int,
-        typer.Option(
-            "--times", metavar="N", min=1, max=MOST, help="How often a plan that runs again and again is checked."
-        ),
+        typer.Option("--times", metavar="N", min=1, max=MOST, help="How many runs of each plan are checked."),
     ] = 2,
     elements: Elements = 1 << 21,
     repro: Annotated[
-        Path | None, typer.Option("--repro", metavar="FILE", help="Write the first kernel that differs to one file.")
+        Path | None, typer.Option("--repro", metavar="FILE", help="Write the first kernel that differs to FILE.")
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(
-            "--replay", metavar="FILE", help="Run the kernel of such a file on this machine.", callback=readable
-        ),
+        typer.Option("--replay", metavar="FILE", help="Run the kernel that --repro wrote to FILE.", callback=readable),
     ] = None,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Hold kernels against their graphs, and values against the graph as it was written, beside float64. Exit code 1:
-    one differs, a result is nan or overflows, or nothing could be compared.
+    """Compare kernels with their graphs, and values with the graph as it was written, in float64. Exit code 1: one
+    differs, a result is nan or overflows, or nothing could be compared.
     """
     from anneal.cli._check import Task
     from anneal.cli._check import check as run

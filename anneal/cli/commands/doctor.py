@@ -17,15 +17,15 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def doctor(
     adapter: AdapterFlag = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every adapter's features and limits.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every adapter's features and limits.")] = False,
     numerics: Annotated[
-        bool, typer.Option("--numerics", help="Measure how a device rounds: errors of functions, denormals, sums.")
+        bool, typer.Option("--numerics", help="Measure a device's rounding errors: functions, denormals, sums.")
     ] = False,
     device: DeviceFlag = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Say which devices this machine has, and what to do when there is none. Exit code 3: no hardware WebGPU
+    """List this machine's devices, and say what to do if there is none. Exit code 3: no hardware WebGPU
     adapter.
     """
     from anneal.cli._doctor import doctor as run

@@ -20,7 +20,9 @@ def explain(
     op: Annotated[
         str | None,
         typer.Argument(
-            metavar="OP", help="An op of the language, such as ADD, or a Tensor method.", autocompletion=explained
+            metavar="OP",
+            help="Op of the intermediate language, such as ADD, or Tensor method.",
+            autocompletion=explained,
         ),
     ] = None,
     model: Annotated[
@@ -28,24 +30,25 @@ def explain(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="The rules that fire for a model of examples/, or an ONNX file.",
+            help="Print the rules that fire for an example model or ONNX file.",
             autocompletion=traceable,
             callback=readable,
         ),
     ] = None,
     step: Annotated[
-        bool, typer.Option("--step", help="With --model: the whole training step instead of the forward pass.")
+        bool, typer.Option("--step", help="With --model: a whole training step instead of the forward pass.")
     ] = False,
     batch: Batch = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=0, max=MOST, help="With --model: rules to print; 0 prints all.")
+        int,
+        typer.Option("--limit", metavar="N", min=0, max=MOST, help="With --model: number of rules to print; 0: all."),
     ] = 30,
     device: PlannedFlag = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Print the rules that concern an op, in the words of the rule files, and what it is made of; or those that fire
-    while a model is compiled: how often, in which passes, for which lines and modules. Without either, list the ops.
+    """Print the rewrite rules of an op, or those that fire while a model is compiled: how often, in which passes, for
+    which lines and modules. Without either, list the ops.
     """
     from anneal.cli._explain import explain as run
     from anneal.cli._explain import explain_model, list_ops

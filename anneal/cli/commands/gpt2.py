@@ -15,7 +15,7 @@ __all__ = ["app"]
 app = typer.Typer(
     name="gpt2",
     cls=Group,
-    help="GPT-2 small, from its published checkpoint or another.",
+    help="Generate text with GPT-2 small, or another checkpoint.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -29,34 +29,36 @@ def group() -> None:
 
 @app.command("sample")
 def gpt2_sample(
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on with.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")],
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", metavar="N", min=1, max=MOST, help="Tokens to add at most.")
+        int, typer.Option("--max-tokens", metavar="N", min=1, max=MOST, help="Maximum number of new tokens.")
     ] = 100,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most likely token.")] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Take the most probable token at each step.")] = False,
     temperature: Annotated[
-        float, typer.Option("--temperature", metavar="X", help="Below 1 tamer, above 1 wilder.")
+        float, typer.Option("--temperature", metavar="X", help="Sampling temperature; lower is less random.")
     ] = 1.0,
     top_k: Annotated[
         int,
         typer.Option(
-            "--top-k", metavar="N", min=0, max=MOST, help="Sample from the N most likely tokens; 0: from all."
+            "--top-k", metavar="N", min=0, max=MOST, help="Sample from the N most probable tokens; 0: from all."
         ),
     ] = 40,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Another seed, another text.")
+        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of the sampling.")
     ] = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     model_dir: Annotated[
         Path | None,
         typer.Option(
-            "--model-dir", metavar="DIR", help="Another checkpoint: model.safetensors as Hugging Face lays it out."
+            "--model-dir",
+            metavar="DIR",
+            help="Directory of another checkpoint in Hugging Face's layout (model.safetensors).",
         ),
     ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="No escape codes even on a terminal.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Print no escape codes, even on a terminal.")] = False,
     stream: Annotated[
-        bool, typer.Option("--stream", help="JSON too: a line for each token as it comes, with its chance.")
+        bool, typer.Option("--stream", help="Print a line of JSON per token, with its probability.")
     ] = False,
     record: Record = None,
     quiet: Quiet = False,

@@ -20,30 +20,26 @@ def graph(
     model: Traceable,
     batch: Batch = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=0, max=MOST, help="Nodes to print; 0 prints all.")
+        int, typer.Option("--limit", metavar="N", min=0, max=MOST, help="Number of nodes to print; 0: all.")
     ] = 60,
     until: Annotated[
         str | None,
         typer.Option(
             "--until",
             metavar="PASS",
-            help="What the compiler's passes, up to this one, make of the graph.",
+            help="Print the result of the compiler's passes up to PASS.",
             autocompletion=passes,
         ),
     ] = None,
     kernel: Annotated[
         int | None,
-        typer.Option(
-            "--kernel", metavar="N", min=0, max=MOST, help="With --until: the passes of kernel N of the step."
-        ),
+        typer.Option("--kernel", metavar="N", min=0, max=MOST, help="With --until: the passes of kernel N."),
     ] = None,
     device: PlannedFlag = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Print the graph of one training step: its nodes, and how many each phase and each op has; or what a pass has made
-    of it.
-    """
+    """Print the graph of one training step: its nodes, and their number by phase and op; or the result of a pass."""
     from anneal.cli._graph import graph as run
     from anneal.cli._graph import graph_after
 

@@ -19,38 +19,39 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def kernels(
     model: Traceable,
-    step: Annotated[bool, typer.Option("--step", help="The whole training step instead of the forward pass.")] = False,
+    step: Annotated[bool, typer.Option("--step", help="A whole training step instead of the forward pass.")] = False,
     batch: Batch = None,
-    time: Annotated[bool, typer.Option("--time", help="Run the kernels and show their times, slowest first.")] = False,
+    time: Annotated[bool, typer.Option("--time", help="Run the kernels and print their times, slowest first.")] = False,
     device: Annotated[
         Device | None,
         typer.Option(
             "--device",
-            help="Whose fusion decisions to show; auto is webgpu, and none is opened. With --time: where to run.",
+            help="Device to plan for; auto: webgpu. With --time: device to run on.",
         ),
     ] = None,
     adapter: AdapterFlag = None,
     kernel: Annotated[
         str | None,
-        typer.Option("--wgsl", "--kernel", metavar="N|NAME", help="One kernel whole: its buffers, its cost, its WGSL."),
+        typer.Option("--wgsl", "--kernel", metavar="N|NAME", help="Print one kernel: its buffers, cost and WGSL."),
     ] = None,
-    whole: Annotated[bool, typer.Option("--all", help="Every kernel whole, a page at a time on a terminal.")] = False,
+    whole: Annotated[bool, typer.Option("--all", help="Print every kernel, in a pager on a terminal.")] = False,
     lines: Annotated[
         bool,
-        typer.Option("--lines", help="With --wgsl: where each line of its WGSL comes from: rules, lines, modules."),
+        typer.Option("--lines", help="With --wgsl: print the rules, source lines and modules of each line."),
     ] = False,
     line: Annotated[
         str | None,
-        typer.Option("--line", metavar="FILE:LINE", help="Only kernels, or lines, that come from this line of yours."),
+        typer.Option("--line", metavar="FILE:LINE", help="Only kernels, or lines, that come from this source line."),
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE.json", help="With --time: a trace for ui.perfetto.dev.")
+        Path | None,
+        typer.Option("--trace", metavar="FILE.json", help="With --time: write a trace for ui.perfetto.dev."),
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Print the fused kernels of a model as a table: cost, phase, what they compute; --wgsl shows one whole, --time
-    runs them.
+    """Print the fused kernels of a model as a table: cost, phase, what they compute. --wgsl prints one, --time runs
+    them.
     """
     from anneal.cli import _kernels as report
     from anneal.cli._choices import choose_device

@@ -28,17 +28,17 @@ __all__ = ["app"]
 app = typer.Typer(
     name="onnx",
     cls=Group,
-    help="Other people's models: ONNX files.",
+    help="Import, run, check and export ONNX models.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
 
-OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The model.", callback=readable)]
+OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="ONNX model.", callback=readable)]
 Bounds = Annotated[
     list[str] | None,
     typer.Option(
-        "--shape", metavar="NAME=LOW:HIGH", help="Bounds of a symbolic size, all of which one plan serves; or NAME=N."
+        "--shape", metavar="NAME=LOW:HIGH", help="Bounds of a symbolic size, for one plan that serves all; or NAME=N."
     ),
 ]
 
@@ -47,13 +47,11 @@ Bounds = Annotated[
 def onnx_info(
     file: OnnxFile,
     size: Sizes = None,
-    device: Annotated[
-        Device, typer.Option("--device", help="Whose fusion decisions the cost is of; none is opened.")
-    ] = Device.cpu,
+    device: Annotated[Device, typer.Option("--device", help="Device to plan for; none is opened.")] = Device.cpu,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Print inputs, outputs, operators, cost, and all that cannot be run. Exit code 4: there is such."""
+    """Print inputs, outputs, operators, cost, and what is not supported. Exit code 4: something is not."""
     from anneal.cli._onnx import info
 
     raise typer.Exit(info(file, sizes=size or (), device=device.value, as_json=as_json))
@@ -66,10 +64,10 @@ def onnx_run(
     size: Sizes = None,
     shape: Bounds = None,
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE.npz", help="Where the outputs are written, by name.")
+        Path | None, typer.Option("--output", metavar="FILE.npz", help="Write the outputs to this file, by name.")
     ] = None,
-    time: Annotated[bool, typer.Option("--time", help="Run it again and again, and say what a run takes.")] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Seed of random inputs.")] = 0,
+    time: Annotated[bool, typer.Option("--time", help="Run repeatedly and print the time of a run.")] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of inputs.")] = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     quiet: Quiet = False,
@@ -92,15 +90,20 @@ def onnx_check(
     size: Sizes = None,
     tolerance: Annotated[
         float,
-        typer.Option("--tolerance", metavar="X", min=0, help="Of a difference, by the reference's largest value."),
+        typer.Option(
+            "--tolerance",
+            metavar="X",
+            min=0,
+            help="Largest difference allowed, relative to the reference's largest value.",
+        ),
     ] = 1e-3,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Seed of random inputs.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of inputs.")] = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Compare every node's value with onnxruntime's, or else with the onnx package's reference. Exit code 1: one
+    """Compare every node's value with onnxruntime's, or with the onnx package's reference. Exit code 1: one
     differs.
     """
     from anneal.cli._choices import choose_device
@@ -114,30 +117,31 @@ def onnx_check(
 @app.command("export")
 def onnx_export(
     model: Model,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="The file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="File to write.")],
     batch: Annotated[
         int | None,
-        typer.Option(
-            "--batch", metavar="N", min=1, max=MOST_AT_ONCE, help="Examples in each run; any number if not given."
-        ),
+        typer.Option("--batch", metavar="N", min=1, max=MOST_AT_ONCE, help="Fixed batch size; default: any."),
     ] = None,
     opset: Annotated[
-        int, typer.Option("--opset", metavar="N", min=17, max=23, help="The version of the operators.")
+        int, typer.Option("--opset", metavar="N", min=17, max=23, help="Opset version of the operators.")
     ] = 20,
     weights: Annotated[
         Path | None,
         typer.Option(
-            "--weights", metavar="FILE", help="What `anneal train MODEL --save FILE` wrote.", callback=readable
+            "--weights",
+            metavar="FILE",
+            help="Trained weights, as `anneal train MODEL --save FILE` writes them.",
+            callback=readable,
         ),
     ] = None,
     model_dir: Annotated[
-        Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: a checkpoint instead of GPT-2 small.")
+        Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: directory of another checkpoint.")
     ] = None,
-    scratch: Annotated[bool, typer.Option("--scratch", help="gpt2: a small one from random weights.")] = False,
+    scratch: Annotated[bool, typer.Option("--scratch", help="gpt2: a small model with random weights.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Write a model of examples/, in evaluation mode, as an ONNX file."""
+    """Export an example model, in evaluation mode, as an ONNX file."""
     from anneal.cli._export import Order, export_model
 
     export_model(Order(model, output, batch, opset, weights, model_dir, scratch, as_json))

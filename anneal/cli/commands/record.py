@@ -18,24 +18,31 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command(context_settings={"ignore_unknown_options": True})
 def record(
     context: typer.Context,
-    script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="Your program, run as Python would run it.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Its arguments.")] = None,
+    script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="Python program to run.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of SCRIPT.py.")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.zip", help="Keep it: the studio opens such a file.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE.zip", help="Save the recording to this file; the studio opens it."
+        ),
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE.json", help="The times as a trace for ui.perfetto.dev.")
+        Path | None,
+        typer.Option("--trace", metavar="FILE.json", help="Write the times as a trace for ui.perfetto.dev."),
     ] = None,
     plans: Annotated[
-        int, typer.Option("--plans", metavar="N", min=1, max=4096, help="Plans to keep; others are counted.")
+        int,
+        typer.Option(
+            "--plans", metavar="N", min=1, max=4096, help="Number of plans to keep; further ones are counted."
+        ),
     ] = 64,
-    no_times: Annotated[bool, typer.Option("--no-times", help="Time no kernels.")] = False,
+    no_times: Annotated[bool, typer.Option("--no-times", help="Do not time kernels.")] = False,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run your script and list every plan that it runs: kernels, nodes, times, your line; with -o all that the studio
+    """Run a script and list every plan that it runs: kernels, nodes, times, source line; with -o all that the studio
     shows of them.
     """
     from anneal.cli._choices import choose_device, refuse_option

@@ -16,7 +16,7 @@ __all__ = ["app"]
 app = typer.Typer(
     name="run",
     cls=Group,
-    help="Run a model that has learnt already.",
+    help="Run a trained model.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -26,36 +26,48 @@ app = typer.Typer(
 @app.command("llama2c")
 def run_llama2c(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL.bin", help="A checkpoint in llama2.c's first format.", callback=readable)
+        Path, typer.Argument(metavar="MODEL.bin", help="Checkpoint in llama2.c's first format.", callback=readable)
     ],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on with.")] = "",
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")] = "",
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            "--tokenizer", metavar="FILE", help="Its tokens: tokenizer.bin beside the model.", callback=readable
+            "--tokenizer", metavar="FILE", help="Tokenizer; default: tokenizer.bin beside the model.", callback=readable
         ),
     ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option(
-            "--max-tokens", metavar="N", min=1, max=MOST, help="Tokens at most, the prompt's counted: the context."
+            "--max-tokens",
+            metavar="N",
+            min=1,
+            max=MOST,
+            help="Maximum number of tokens, with the prompt's; default: the context length.",
         ),
     ] = None,
     temperature: Annotated[
-        float, typer.Option("--temperature", metavar="X", min=0, help="0 takes the most likely token.")
+        float,
+        typer.Option(
+            "--temperature", metavar="X", min=0, help="Sampling temperature; lower is less random, 0: greedy."
+        ),
     ] = 1.0,
     top_p: Annotated[
-        float, typer.Option("--top-p", metavar="X", help="Sample from the likely tokens that add up to X.")
+        float,
+        typer.Option(
+            "--top-p",
+            metavar="X",
+            help="Nucleus sampling: sample from the most probable tokens whose probabilities sum to X.",
+        ),
     ] = 0.9,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Another seed, another text.")
+        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of the sampling.")
     ] = 1,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Tell a story with a Llama from a file of llama2.c. Ctrl-C stops and keeps what was said."""
+    """Generate a story with a llama2.c checkpoint. Ctrl-C stops and keeps the text so far."""
     from anneal.cli._run import Story, llama2c
 
     story = Story(
@@ -67,30 +79,40 @@ def run_llama2c(
 
 @app.command("text")
 def run_text(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"One that speaks: {', '.join(SPEAKING)}.")],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on with.")] = "",
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"Text model: {', '.join(SPEAKING)}.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")] = "",
     weights: Annotated[
         Path | None,
         typer.Option(
-            "--weights", metavar="FILE", help="What `anneal train MODEL --save FILE` wrote.", callback=readable
+            "--weights",
+            metavar="FILE",
+            help="Trained weights, as `anneal train MODEL --save FILE` writes them.",
+            callback=readable,
         ),
     ] = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, max=MOST, help="Characters to add.")] = 200,
-    temperature: Annotated[float, typer.Option("--temperature", help="Below 1 tamer, above 1 wilder.")] = 1.0,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", metavar="N", min=1, max=MOST, help="Number of new characters.")
+    ] = 200,
+    temperature: Annotated[
+        float, typer.Option("--temperature", metavar="X", help="Sampling temperature; lower is less random.")
+    ] = 1.0,
     top_k: Annotated[
-        int, typer.Option("--top-k", min=0, max=MOST, help="Sample from the N most likely; 0: from all.")
+        int, typer.Option("--top-k", metavar="N", min=0, max=MOST, help="Sample from the N most probable; 0: from all.")
     ] = 0,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the most likely character.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Another seed, another text.")] = 0,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Take the most probable character at each step.")] = False,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of the sampling.")
+    ] = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     record: Record = None,
     stream: Annotated[
-        bool, typer.Option("--stream", help="JSON too: a line for each character, with its chance.")
+        bool, typer.Option("--stream", help="Print a line of JSON per character, with its probability.")
     ] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Continue a text, character by character, with a trained model of examples/. Ctrl-C stops."""
+    """Continue a text, character by character, with a trained example model. Ctrl-C stops."""
     from anneal.cli._text import Options, speak
 
     options = Options(
@@ -106,19 +128,24 @@ def run_resnet9(
     weights: Annotated[
         Path | None,
         typer.Option(
-            "--weights", metavar="FILE", help="What `anneal train resnet9 --save FILE` wrote.", callback=readable
+            "--weights",
+            metavar="FILE",
+            help="Trained weights, as `anneal train resnet9 --save FILE` writes them.",
+            callback=readable,
         ),
     ] = None,
-    count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=10_000, help="Test pictures to name.")] = 256,
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", min=1, max=10_000, help="Number of test pictures to classify.")
+    ] = 256,
     seed: Annotated[
         int,
         typer.Option(
-            "--seed", metavar="N", min=0, max=LAST_SEED, help="Seed of weights and of shapes, where there are none."
+            "--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of shapes, and of weights if none are given."
         ),
     ] = 1,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", metavar="FILE", help="Where the pictures are written as PNG: resnet9.png."),
+        typer.Option("--picture", metavar="FILE.png", help="Write the pictures to this file."),
     ] = None,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
@@ -126,8 +153,8 @@ def run_resnet9(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Name the pictures of CIFAR-10's test set, or shapes where that cannot be had."""
+    """Classify test pictures of CIFAR-10, or generated shapes without it."""
     from anneal.cli._run import resnet9
 
-    name, place = device.value if device else None, picture or Path("resnet9.png")
-    resnet9(weights, count, seed, place, device=name, adapter=adapter, download=download, as_json=as_json)
+    name = device.value if device else None
+    resnet9(weights, count, seed, picture, device=name, adapter=adapter, download=download, as_json=as_json)

@@ -20,12 +20,14 @@ def viz(
         str,
         typer.Argument(
             metavar="MODEL|FILE.onnx",
-            help="A model of examples/, or an ONNX file.",
+            help="Example model or ONNX file.",
             autocompletion=traceable,
             callback=readable,
         ),
     ] = "nanogpt",
-    address: Annotated[str, typer.Option("--address", metavar="ADDR", help="As `anneal web` takes it.")] = ":0",
+    address: Annotated[
+        str, typer.Option("--address", metavar="ADDR", help="HOST:PORT, :PORT or PORT; :0: a free port.")
+    ] = ":0",
     no_open: NoOpen = False,
 ) -> None:
     """Open the studio at the graph of a model."""

@@ -18,24 +18,24 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def web(
     address: Annotated[
-        str, typer.Argument(metavar="ADDR", help="HOST:PORT, :PORT or PORT; :0 takes a free port.")
+        str, typer.Argument(metavar="ADDR", help="HOST:PORT, :PORT or PORT; :0: a free port.")
     ] = ":3001",
     host: Annotated[
         str | None,
-        typer.Option("--host", metavar="HOST", help="Let others in at this address, with the token that is printed."),
+        typer.Option("--host", metavar="HOST", help="Accept other machines at this address, with the printed token."),
     ] = None,
     script: Annotated[
         str | None,
-        typer.Option(
-            "--script", metavar="'FILE.py [ARGS]'", help="Run this program, and show every plan that it runs."
-        ),
+        typer.Option("--script", metavar="'FILE.py [ARGS]'", help="Run this program and show every plan that it runs."),
     ] = None,
     snapshot: Annotated[
         str | None,
-        typer.Option("--snapshot", metavar="VIEW", help="Serve nothing: write the view at this address to one file."),
+        typer.Option(
+            "--snapshot", metavar="VIEW", help="Write the view at this address to one file, and serve nothing."
+        ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE.html", help="The file of --snapshot: anneal.html.")
+        Path, typer.Option("-o", "--output", metavar="FILE.html", help="File that --snapshot writes.")
     ] = Path("anneal.html"),
     no_open: NoOpen = False,
 ) -> None:

@@ -36,8 +36,9 @@ def transposed(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
 
 
 def flat(facts: Facts, target: Target) -> tuple[Opt, ...]:
-    """One flat index over the outputs; of many outputs, several words for a thread: as the lanes of a vector where
-    memory allows, else from several rows."""
+    """A flat index over the outputs; with many outputs, several words for a thread: as the lanes of a vector where
+    memory allows, else from several rows.
+    """
     loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
     if not loops:
         return ()
@@ -63,7 +64,9 @@ def flat(facts: Facts, target: Target) -> tuple[Opt, ...]:
 
 
 def _vectors_apart(facts: Facts, loops: list[int], wide: int) -> int:
-    """How many vectors of narrow elements a thread moves, each next to its neighbours': a vector of them is short."""
+    """The number of vectors of narrow elements that a thread moves, each next to its neighbours': one such vector is
+    short.
+    """
     size = max(u.dtype.itemsize for u in (*facts.loads, *facts.stores))
     if len(loops) > 1 or facts.reduces or wide < _WORDS or size > 2:
         return 1

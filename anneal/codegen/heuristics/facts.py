@@ -39,8 +39,9 @@ class Facts:
         return tuple([u for u in self.stores if per_word(u.dtype) > 1])
 
     def lanes(self, ranges: Iterable[UOp], accesses: Iterable[UOp] = ()) -> int:
-        """How many neighbours along `ranges`, which count the same elements, each of `accesses` (if none are given, of
-        all) takes as one vector: 4, 2 or 1."""
+        """The number of neighbours along `ranges`, which count the same elements, that each of `accesses` (all, if none
+        are given) takes as one vector: 4, 2 or 1.
+        """
         ranges = tuple(ranges)
         extent = content(e.arg if (e := ranges[0].src[0]).is_const else e)
         bits = mask_of(ranges)
@@ -52,7 +53,7 @@ class Facts:
 
 
 def _whole(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> bool:
-    """Whether an access along `ranges` is one to whole aligned vectors, or does not depend on them."""
+    """True if an access along `ranges` takes whole aligned vectors, or does not depend on them."""
     index, predicate = u.src[1], u.src[(2 if u.op is Op.LOAD else 3) :]
     if not (index.ranges & bits or predicate and predicate[0].ranges & bits):
         return True

@@ -107,7 +107,7 @@ class _Product:
 
     @property
     def steps(self) -> int:
-        """How many steps of the reduce to write out: if that works, such that a tile ends where the last range does."""
+        """The number of steps of the reduce to unroll: if possible, such that a tile ends where the last range does."""
         last = self.inner[-1].extent or 1
         if not isinstance(self.inner[-1].size, int) and content(self.inner[-1].size) >= 8:
             last = content(self.inner[-1].size)
@@ -186,7 +186,7 @@ def _product(facts: Facts) -> _Product | None:
 
 
 def _across(comparisons: list[UOp], m: UOp, n: UOp, k: UOp) -> frozenset[str]:
-    """Which two of m, n and k a comparison has, as far as it has nothing else."""
+    """The two of m, n and k that a comparison has, if it has nothing else."""
     names = {m: "m", n: "n", k: "k"}
     found = []
     for u in comparisons:
@@ -203,7 +203,9 @@ def _crossed(m: UOp, n: UOp, used: list[int]) -> bool:
 
 
 def _steps(depth: int) -> int:
-    """How many steps of the reduce to write out: about 16, whole vec4s if the depth is, with little beyond its end."""
+    """The number of steps of the reduce to unroll: about 16, whole vec4s if the depth is, with little beyond its
+    end.
+    """
     if depth <= 20:
         return depth
     whole = _LANES if depth % _LANES == 0 else 1

@@ -164,8 +164,9 @@ def _over_the_same(facts: Facts, tuples: dict[tuple[UOp, ...], int]) -> tuple[Op
 
 
 def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int, words: int = 1) -> list[Opt]:
-    """One reduce for `threads` threads, in vectors of `wide` if its innermost range is long enough for that. A value
-    of it has `words`."""
+    """A reduce split over `threads` threads, in vectors of `wide` if its innermost range is long enough. A value of it
+    has `words`.
+    """
     first, last = facts.number(ranges[0]), facts.number(ranges[-1])
     inner = facts.axes[last].largest
     opts = []

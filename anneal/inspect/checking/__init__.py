@@ -1,4 +1,4 @@
-"""Checks of what was compiled: kernels beside their graphs, values beside the graph as the user wrote it.
+"""Checks of compiled programs: kernels beside their graphs, values beside the graph as the user wrote it.
 
 Start in `watching.py`: whatever a program computes under `under_check()` is handed to `launches.py`, which runs its
 plan once more, kernel by kernel.

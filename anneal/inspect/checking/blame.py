@@ -1,4 +1,4 @@
-"""Who is at fault for a value that differs: the driver, an opt, the text, a rule, a pass."""
+"""The part at fault for a value that differs: the driver, an opt, the text, a rule or a pass."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def again(
     device: AnyDevice, program: Any, call: Call, sizes: Sequence[tuple[int, Any]], before: Sequence[Array],
     values: Mapping[str, int],
 ) -> list[Array]:  # fmt: skip
-    """What a program stores, run on memory of its own with these contents."""
+    """The values that a program stores, run on memory of its own with these contents."""
     buffers = []
     try:
         for (size, dtype), content in zip(sizes, before, strict=True):
@@ -52,17 +52,18 @@ def again(
 
 
 def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any], bool | None]) -> str:
-    """Who is at fault for a kernel that does not do what its graph says; `run` tells whether a program does it right,
-    None where it gives other bits each time.
+    """The part at fault for a kernel that does not do what its graph says. `run` says if a program is right, or None if
+    its bits differ from run to run.
     """
     once = run(program)
     if once is None:
         return (
-            "it gives other bits from run to run: threads do not wait for each other (a missing barrier), or the driver"
+            "its bits differ from run to run: threads do not wait for each other (a missing barrier), or the driver "
+            "is wrong"
         )
     if once:
         return (
-            "run once more on the same inputs it is right: the driver, the device, or memory that others write "
+            "run once more on the same inputs it is right: suspect the driver, the device, or memory that others write "
             "meanwhile"
         )
     load = getattr(device, "load", None)
@@ -72,12 +73,10 @@ def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any]
     target = device.target  # type: ignore[attr-defined]
     fresh = generate(sink, target)
     if fresh.source != kernel.source and run(load(program.name, fresh)):
-        return "the text that ran is not what code generation writes for this kernel, and that is right"
+        return "the text that ran differs from the text that code generation writes for this kernel, which is right"
     waiting = with_barriers(kernel.source)
     if waiting is not None and _is_right(run, lambda: load(program.name, replace(kernel, source=waiting))):
-        return (
-            "it is right where threads wait around each use of shared memory: a missing barrier in the code of its opts"
-        )
+        return "it is right with barriers around each use of shared memory: the code of its opts lacks a barrier"
     plain = _plain(sink, target)
     if plain is not None and plain.source != kernel.source and run(load(program.name, plain)):
         return "without its opts the kernel is right: an opt, or the code that is written for it, is wrong"
@@ -85,7 +84,7 @@ def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any]
 
 
 def _is_right(run: Callable[[Any], bool | None], load: Callable[[], Any]) -> bool:
-    """Whether a program that a driver may refuse does it right."""
+    """True if a program runs and its result is right; a driver may refuse it."""
     try:
         return bool(run(load()))
     except AnnealError:  # a barrier where not all threads come by
@@ -166,7 +165,7 @@ class Built:
         self._times: dict[tuple[str, str], int] = {}
 
     def wrong(self, events: list[Event]) -> list[Suspect]:
-        """Of these events the rules that are wrong; forgets the events."""
+        """The wrong rules among those of `events`; empties `events`."""
         some = []
         for e in events:
             key = (e.rule, e.place)
@@ -259,7 +258,7 @@ def _tensor_sides(e: Event) -> tuple[Bounded, Bounded] | None:
 
 
 def _of_numbers(u: UOp) -> bool:
-    """Whether constants and indices alone make it."""
+    """True if it is made of constants and indices alone."""
     return all(x.op in ALU or x.op in MOVEMENT or x.op in (Op.CONST, Op.IOTA) for x in toposort((u,)))
 
 

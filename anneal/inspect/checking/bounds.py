@@ -1,4 +1,4 @@
-"""Values in float64 with a bound on the error of whoever computes them in their own dtype.
+"""Values in float64 with a bound on the error of computing them in their own dtype.
 
 A `Bounded` says: a device that computes this by these ops, in any order of a sum, gets a number within `error` of
 `value`. The bound is the running one of Wilkinson and Peters (Higham, Accuracy and Stability of Numerical Algorithms,
@@ -70,7 +70,7 @@ class Bounded(NamedTuple):
 
 
 def exactly(memory: Array) -> Bounded:
-    """What memory holds; a subnormal number may be read as 0."""
+    """The value that memory holds; a subnormal number may be read as 0."""
     if not _is_float(memory):
         return Bounded(memory, EXACT)
     with np.errstate(all="ignore"):
@@ -159,7 +159,7 @@ def _added(sources: Sequence[Bounded]) -> tuple[Array, int]:
 
 
 def _whole_sums(mass: Array, dtype: DType, sources: Sequence[Bounded]) -> bool:
-    """Whether all terms are whole numbers without a bound, so that no order rounds."""
+    """True if all terms are whole numbers without a bound: no order of summation rounds."""
     if not all(s.exact and bool((s.value == np.rint(s.value)).all()) for s in sources):
         return False
     return bool((mass < 2.0 ** min(dtype.digits, 31)).all())
@@ -185,7 +185,7 @@ def _rounding(op: Op, dtype: DType, value: Array, change: Array, sources: Sequen
 
 
 def representable(value: Array, dtype: DType) -> Array:
-    """Where a number of `dtype` has this value, and is not subnormal."""
+    """True where a number is exactly representable in `dtype`, and not subnormal."""
     size = np.abs(value)
     if dtype is dtypes.float64:
         fits = (value == np.rint(value)) & (size < 2.0**31)

@@ -104,7 +104,7 @@ def _storage(t: Any) -> Any:
 
 
 def _contents(roots: Iterable[UOp]) -> dict[Any, Array]:
-    """What the leaves below hold; floats in float64."""
+    """The contents of the leaves below, floats as float64."""
     held: dict[Any, Array] = {}
     for u in toposort(tuple(roots)):
         if u.op is Op.BUFFER and u.arg not in held:

@@ -1,4 +1,4 @@
-"""What a kernel graph says that its stores write, in float64 with bounds, at all points of its loops or at some.
+"""The values that a kernel graph's stores write, in float64 with bounds, at all points of its loops or at some.
 
 The graph is the scheduler's, before any opt: the code generator and the driver have no part in this.
 """
@@ -27,7 +27,7 @@ _MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
 
 
 class Stored(NamedTuple):
-    """What one store writes at some points: the places in its memory, the values, and where anybody reads them."""
+    """The result of one store at some points: the places in its memory, the values, and a mask of those read."""
 
     store: UOp
     places: Array
@@ -86,8 +86,8 @@ class KernelValues:
     def stored(
         self, store: UOp, budget: int, seed: int = 0, only: Array | None = None
     ) -> Iterator[tuple[Stored, bool]]:
-        """What `store` writes, in pieces, and whether that is all of it: points are drawn where all are more work than
-        `budget` elements. `only` are points by number.
+        """The values that `store` writes, in pieces, and True if they are all of it. Points are drawn if all are more
+        work than `budget` elements. `only` are points by number.
         """
         loops, extents, work = self.points(store)
         total = math.prod(extents)
@@ -100,7 +100,7 @@ class KernelValues:
             yield self.at(store, loops, extents, piece), complete
 
     def at(self, store: UOp, loops: Sequence[UOp], extents: Sequence[int], chosen: Array) -> Stored:
-        """What `store` writes at points of its loops, by number."""
+        """The values that `store` writes at points of its loops, by number."""
         reduces = sorted(
             {u for u in _below(store) if u.op is Op.RANGE and u.arg[1] == "reduce"}, key=lambda r: int(r.arg[0])
         )
@@ -143,7 +143,7 @@ class KernelValues:
         return self._value(a, frame), self._value(b, frame)
 
     def lives(self, store: UOp) -> Iterator[tuple[Array, Array]]:
-        """The places in memory of all that `store` writes, and which of them anybody reads, in pieces."""
+        """The places in memory that `store` writes, and a mask of those that are read, in pieces."""
         loops, extents, _ = self.points(store)
         dead = dead_side(store.src[2])
         condition = None if dead is None else store.src[2].src[0]
@@ -297,7 +297,7 @@ def _below(root: UOp) -> list[UOp]:
 
 
 def _down_to_reduces(root: UOp, memo: Mapping[UOp, Bounded]) -> list[UOp]:
-    """What is to be computed before `root`, sources first; what stands under a REDUCE is its own business."""
+    """The nodes to compute before `root`, sources first; nodes below a REDUCE are computed with it."""
     order: list[UOp] = []
     seen: set[UOp] = set()
     stack: list[tuple[UOp, bool]] = [(root, False)]
@@ -315,8 +315,8 @@ def _down_to_reduces(root: UOp, memo: Mapping[UOp, Bounded]) -> list[UOp]:
 
 
 def chosen(total: int, most: int, seed: int) -> Array:
-    """All points by number, or some in order: the first, the last, and between them one by chance of each of as many
-    equal parts as may be.
+    """The points by number, in order: all, or the first, the last, and a random one of each of equal parts between
+    them.
     """
     if total <= most:
         return np.arange(total)

@@ -44,7 +44,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Finding:
-    """A difference with what it takes to show it again: the call, its program and what it read."""
+    """A difference, with everything to show it again: the call, its program and the values that it read."""
 
     difference: Difference
     call: Call
@@ -68,7 +68,7 @@ class _Held:
 
 @dataclass(slots=True)
 class Run:
-    """The state of a check of one launch; `lives` are the elements that anybody reads of the call's outputs."""
+    """The state of a check of one launch; `lives` are the elements of the call's outputs that are read."""
 
     sink: UOp
     number: int
@@ -187,8 +187,8 @@ def _changed(r: Run, n: int, call: Call, before: Sequence[Array]) -> Difference 
         at = int(np.argmax(changed))
         who = f"kernel {held.writer}" if held.writer is not None else "the program"
         blame = (
-            f"it reads v{v}, which is not any more what {who} put there: the memory plan is at fault, or a kernel that "
-            "writes beyond its own memory"
+            f"it reads v{v}, which no longer holds what {who} wrote: the memory plan is at fault, or a kernel writes "
+            "beyond its own memory"
         )
         wrong = _Wrong(at, before[slot][at], held.content[at], 0.0, int(changed.sum()), size)
         return _difference(r, n, v, "memory", blame, wrong)
@@ -210,7 +210,9 @@ def _bits(a: Array) -> bytes:
 def _beside_kernel(
     r: Run, n: int, call: Call, before: list[Array], after: list[Array], failed: list[Difference], note: list[str]
 ) -> tuple[list[Compared], list[tuple[Array, Array, Array]]]:
-    """By output: how it compares, and what is expected where. Notes which elements anybody reads (None: all)."""
+    """The comparison of each output with its kernel graph, and the expected values with their places. Notes which
+    elements are read (None: all).
+    """
     kernel = KernelValues(call.kernel.sink, before, r.execution.values)
     results: list[Compared] = []
     expected: list[tuple[Array, Array, Array]] = []
@@ -257,14 +259,14 @@ def _beside_kernel(
 
 
 def _once(index: Array, size: int) -> Array:
-    """Which places are written by one point alone: of others the last to come wins, whoever that is."""
+    """True for places that one point alone writes: elsewhere the last write wins, in no fixed order."""
     inside = (index >= 0) & (index < size)
     times = np.bincount(index[inside], minlength=1)
     return np.where(inside, times[np.where(inside, index, 0)] == 1, True)
 
 
 def _lives(kernel: KernelValues, call: Call, slot: int, size: int) -> Array:
-    """The elements of an output that anybody reads."""
+    """The elements of an output that are read."""
     live = np.zeros(size, np.bool_)
     for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:
         for index, alive in kernel.lives(store):
@@ -283,7 +285,7 @@ def _stray(before: Array, after: Array, index: Array) -> Array:
 
 
 def _blame_kernel(r: Run, n: int, before: list[Array], expected: Sequence[tuple[Array, Array, Array]]) -> str:
-    """Who is at fault, by running the kernel again, as it is and made otherwise."""
+    """The part at fault, found by running the kernel again, as it is and compiled otherwise."""
     call: Call = r.plan.calls[n]
     sizes = [(r.plan.values[v].size, r.dtype(v)) for v in call.args]
 
@@ -326,7 +328,7 @@ def _beside_tensors(
         content = after[slot]
         if not w.places:
             made.append((w, _Held(content, sources=sources, writer=n)))
-            note.append(f"v{w.value} is no value of the graph as written: a part of one")
+            note.append(f"v{w.value} is only a part of a value of the graph as written")
             results.append(None)
             continue
         node = r.program.nodes[w.places[0]]
@@ -353,29 +355,29 @@ def _beside_tensors(
 
 
 def _expected(r: Run, n: int, w: Written, node: UOp, note: list[str]) -> tuple[Array | None, Bounded | None]:
-    """What the graph as written says: of all elements; or of those with the numbers that come first, where all are too
-    much; or nothing.
+    """The values by the graph as written: of all elements (no points); else of drawn ones, with their numbers; or
+    (None, None), if even those take too much.
     """
     try:
         return None, r.tensors.value(node)
     except TooLarge:
-        r.report.say("some values are too large to be held whole against the graph as written; kernels say which")
+        r.report.say("some values are too large to compare as a whole with the graph as written: see the kernels")
     some = PointValues(r.tensors)
     try:
         points = chosen(int(node.size), max(64, r.limits.kernel // some.work(node)), n)
         pieces = [value for _, value in some.at(node, points)]
     except TooLarge as e:
-        note.append(f"v{w.value} was not held against the graph as written: that takes {e}")
+        note.append(f"v{w.value} was not compared with the graph as written: that takes {e}")
         return None, None
     note.append(
-        f"{points.size:,} of {node.size:,} elements of v{w.value} were drawn to be held against the graph as written"
+        f"{points.size:,} of {node.size:,} elements of v{w.value} were drawn to be compared with the graph as written"
     )
     value = np.concatenate([p.value for p in pieces])
     return points, Bounded(value, np.concatenate([p.whole() for p in pieces]))
 
 
 def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bounded:
-    """A value in memory, with what is expected where nobody reads it; anything, where that is not known."""
+    """A value in memory, with the expected one where it is not read; anything, if that is unknown."""
     live = live.reshape(-1)
     error = np.broadcast_to(anchor.error, anchor.value.shape)
     if expected is None:
@@ -502,7 +504,9 @@ def _held(r: Run, u: UOp) -> bool:
 
 
 def _check_batch(r: Run, step: Launch) -> None:
-    """All calls as one batch, three times, and the run that was: bit for bit what they gave one by one."""
+    """Run all calls as one batch, three times, and compare these runs and the original one, bit for bit, with the calls
+    one by one.
+    """
     if any(d.launch == r.number for d in r.report.differences):
         return
     outputs = [(r.execution.buffers[v], r.plan.values[v].size, r.plan.values[v].dtype) for v in r.plan.outputs]
@@ -522,8 +526,8 @@ def _check_batch(r: Run, step: Launch) -> None:
             at = int(np.argmax(differ))
             n = max(n for n, c in enumerate(r.plan.calls) if v in c.args[: c.outputs])
             blame = (
-                f"{what} gave something else than its kernels one by one: kernels that run side by side do not wait "
-                "for each other where they must, or one of them races within itself"
+                f"{what} differs from its kernels run one by one: kernels that run side by side do not wait for each "
+                "other where they must, or one of them has a race"
             )
             wrong = _Wrong(at, b[at], a[at], 0.0, int(differ.sum()), a.size)
             r.report.differences.append(_difference(r, n, v, "one batch", blame, wrong))

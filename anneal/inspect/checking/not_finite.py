@@ -1,4 +1,4 @@
-"""Where the first nan or infinity appears: in which node, of what, and from which elements in memory."""
+"""The first nan or infinity: its node, its operands, and the elements in memory that it comes from."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def look(r: Run, n: int, before: Sequence[Array], after: Sequence[Array]) -> Non
 
 
 def _written(call: Call, kind: str) -> bool:
-    """Whether the kernel has such a number as a constant: -inf is where a maximum begins, and what it pads with."""
+    """True if the kernel has such a number as a constant: -inf starts a maximum, and pads it."""
     test = math.isnan if kind == "nan" else math.isinf
     return any(u.op is Op.CONST and u.dtype.is_float and test(u.arg) for u in toposort((call.kernel.sink,)))
 
@@ -139,7 +139,7 @@ def _found(
 
 
 def _overflows(u: UOp, at: int, sources: Sequence[Bounded]) -> bool:
-    """Whether element `at` of `u`, infinite in its own dtype, is finite in float64."""
+    """True if element `at` of `u`, infinite in its own dtype, is finite in float64."""
     if u.op is Op.CAST:
         return True
     wide = TensorValues({}, 1 << 40, plain=True)
@@ -197,7 +197,7 @@ def _traced(r: Run, u: UOp, at: int) -> tuple[str, ...]:
 
 
 def _inputs(r: Run, call: Call, slot: int, element: int, before: Sequence[Array]) -> tuple[str, ...]:
-    """What the kernel reads for an element that it stores, the largest first."""
+    """The elements that the kernel reads for an element that it stores, the largest first."""
     kernel = KernelValues(call.kernel.sink, before, r.execution.values)
     for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:
         point = kernel.point_of(store, element)

@@ -1,4 +1,4 @@
-"""Which nodes of the graph as it was written the values of a plan are.
+"""The nodes of the graph as written that a plan's values stand for.
 
 The passes run once more, and what each walk puts in the place of which node is followed from the program to the nodes
 that get memory. Partial results, and what else the passes invent, are no node's value.

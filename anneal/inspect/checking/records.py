@@ -1,4 +1,4 @@
-"""What a check finds, as values: what the command prints and a page shows."""
+"""The findings of a check, as values: the command prints them and a page shows them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["CheckedKernel", "Difference", "GradientCheck", "NotFinite", "Report"
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A rule that changed what a node says: its text, its place, the pass, an example of both sides, and the user's
-    lines of the nodes that it met.
+    """A rule that changed a node's value: its text, its place, the pass, an example of both sides, and the user's lines
+    of the nodes that it met.
     """
 
     rule: str
@@ -104,7 +104,7 @@ class NotFinite:
 
     @property
     def short(self) -> str:
-        """One line: where it begins, of what."""
+        """A line of text: where it begins, and its operands."""
         at = f" ({self.lines[0]})" if self.lines else ""
         of = f" of {', '.join(self.sources[:2])}" if self.sources else ""
         comes = f", from {self.inputs[0]}" if self.inputs else ""
@@ -190,7 +190,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs, something was compared, and no result is nan, or infinite where float64 is not."""
+        """True if nothing differs, something was compared, and no result is nan, or infinite where float64 is not."""
         return not self.reason
 
     @property

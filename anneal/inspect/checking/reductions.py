@@ -15,7 +15,7 @@ __all__ = ["Part", "argsort", "contracted", "part_of", "reduced"]
 
 
 class Part(NamedTuple):
-    """What a reduction needs to know of its terms, or of some of them.
+    """The facts that a reduction needs about its terms, or about some of them.
 
     `value` is of the terms, `size` the sum of their magnitudes (of a product: the product of magnitudes and bounds; of
     an extreme: its upper end), `error` the sum of their bounds (of a product: that of the magnitudes below 1; of an
@@ -175,7 +175,7 @@ def contracted(a: Bounded, b: Bounded, axes: tuple[int, ...]) -> Part:
 
 
 def _thin(a: Array, varies: Any) -> Array:
-    """One element along the axes along which `a` repeats itself."""
+    """The values of `a` with one element along each axis along which it repeats itself."""
     return a[tuple([slice(None) if v else slice(0, 1) for v in varies])]
 
 

@@ -45,7 +45,7 @@ class Replayed:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing that ran is wrong."""
+        """True if nothing that ran is wrong."""
         return not (self.recorded.startswith("wrong") or self.fresh.startswith("wrong"))
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Replayed:
 
 
 def repro_of(finding: Finding, file: IO[bytes]) -> None:
-    """Write what it takes to show a difference again.
+    """Write a file that shows a difference again.
 
     Args:
         finding: the difference.
@@ -152,9 +152,8 @@ def _wrong(n: int, index: Array, value: Array, error: Array, got: Array, compare
     mine = got[index[at]]
     return (
         f"wrong: output {n}, element {int(index[at])} is {shown(mine)}, not {shown(value[at])} (within "
-        f"{float(error[at]):.3g}; "
-        f"{ulps(float(mine), float(value[at]), dtype):.3g} ULP away); {compared.differ} of {compared.judged} "
-        "elements differ"
+        f"{float(error[at]):.3g}; {ulps(float(mine), float(value[at]), dtype):.3g} ULP away); {compared.differ} of "
+        f"{compared.judged} elements differ"
     )
 
 

@@ -60,7 +60,7 @@ class TensorValues:
             self.known.pop(u, None)
 
     def cone(self, u: UOp) -> list[UOp]:
-        """What an evaluation of `u` visits, sources first."""
+        """The nodes that an evaluation of `u` visits, sources first."""
         order: list[UOp] = []
         seen: set[UOp] = set()
         stack: list[tuple[UOp, bool]] = [(u, False)]
@@ -142,7 +142,7 @@ class TensorValues:
 
 
 def _addends(u: UOp) -> list[UOp]:
-    """What a reduction reduces: the terms of a sum of products that were added, each by itself."""
+    """The terms that a reduction reduces: the terms of an added sum of products, each by itself."""
     body = u.src[0]
     if u.arg[0] is not Op.ADD or not u.dtype.is_float or u.dtype.is_narrow:
         return [body]
@@ -158,7 +158,7 @@ def _addends(u: UOp) -> list[UOp]:
 
 
 def _is_contraction(u: UOp, term: UOp) -> bool:
-    """Whether the products that `u` sums need not be in memory."""
+    """True if the products that `u` sums need not be in memory."""
     return u.arg[0] is Op.ADD and term.op is Op.MUL and u.dtype.is_float and bool(term.shape)
 
 

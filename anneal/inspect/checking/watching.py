@@ -25,7 +25,7 @@ __all__ = ["Checking", "check", "under_check"]
 
 
 class Checking:
-    """A check under way: the `report` so far, and what it takes to show each difference again.
+    """A check under way: the `report` so far, and the findings that can be shown again.
 
     Args:
         limits: the limits of the work.

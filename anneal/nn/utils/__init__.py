@@ -1,4 +1,4 @@
-"""What works on parameters and their gradients, under torch's names: `nn.utils.clip_grad_norm_(model.parameters(),
+"""Functions for parameters and their gradients, under torch's names: `nn.utils.clip_grad_norm_(model.parameters(),
 1.0)`.
 """
 

@@ -30,8 +30,8 @@ def _weight(dim: int | None, module: Any, name: str) -> Tensor:
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
-    """Let the tensor `name` of `module` be a length, `weight_g`, times a direction, `weight_v`, which train; returns
-    the module. It is computed whenever it is asked for.
+    """Make the tensor `name` of `module` a length, `weight_g`, times a direction, `weight_v`, which train; returns the
+    module. The product is computed at each access.
 
     Args:
         dim: the axis along which there are lengths; None: one length.
@@ -58,8 +58,8 @@ def _removed(what: str, module: Any, name: str, parts: tuple[str, ...]) -> Any:
 
 
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
-    """Let the tensor `name` of `module` be one parameter again, after `weight_norm`; returns the module. Raises
-    DataError if it is not of a length and a direction.
+    """Make the tensor `name` of `module` one parameter again, after `weight_norm`; returns the module. Raises DataError
+    if it is not a length and a direction.
 
     >>> from anneal import nn
     >>> layer = remove_weight_norm(nn.utils.weight_norm(nn.Linear(2, 2)))
@@ -106,7 +106,7 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
-    """Let the tensor `name` of `module` be one parameter again, after `spectral_norm`; returns the module. Raises
+    """Make the tensor `name` of `module` one parameter again, after `spectral_norm`; returns the module. Raises
     DataError if it is not divided.
 
     >>> from anneal import nn

@@ -33,7 +33,7 @@ class _WeightNorm(Module):
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
-    """Let the tensor `name` of `module` be a length times a direction, `parametrizations.weight.original0` and
+    """Make the tensor `name` of `module` a length times a direction, `parametrizations.weight.original0` and
     `original1`, each of which trains; returns the module.
 
     Args:

@@ -1,4 +1,4 @@
-"""Tensors of a module that are computed of others: `register_parametrization(layer, "weight", Symmetric())`.
+"""Tensors of a module that are computed from others: `register_parametrization(layer, "weight", Symmetric())`.
 
 The tensors that train stand in `layer.parametrizations.weight`, as `original` (or `original0`, `original1`), with
 torch's names; `layer.weight` is computed when it is asked for.
@@ -32,7 +32,7 @@ _CACHE: list[dict[tuple[int, str], Tensor]] = []  # of the blocks of `cached`
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """A block in which a parametrized tensor is computed once, when it is first asked for.
+    """A block in which a parametrized tensor is computed once, at its first access.
 
     >>> from anneal.nn.utils import parametrizations
     >>> from anneal import nn
@@ -49,7 +49,7 @@ def cached() -> Iterator[None]:
 
 
 class ParametrizationList(ModuleList[Module]):
-    """The modules through which a tensor goes, one after another, and the tensors that it begins with.
+    """The modules that compute a tensor, one after another, and the tensors that they start from.
 
     Args:
         modules: the modules. original: the tensor, of which the first's `right_inverse` makes what it begins with.
@@ -100,7 +100,7 @@ class ParametrizationList(ModuleList[Module]):
                 getattr(self, name).copy_(part)
 
     def forward(self) -> Any:
-        """The tensor that is computed."""
+        """The computed tensor."""
         modules = iter(self)
         value = next(modules)(*[getattr(self, name) for name in self._originals()])
         for module in modules:
@@ -132,13 +132,13 @@ def type_before_parametrizations(module: Module) -> type:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a tensor of `module` is computed, or the one that `tensor_name` says."""
+    """True if `tensor_name`, or without it any tensor of `module`, is parametrized."""
     found = vars(module).get("parametrizations")
     return found is not None and (bool(len(found)) if tensor_name is None else tensor_name in found)
 
 
 def register_parametrization(module: Any, tensor_name: str, parametrization: Module, *, unsafe: bool = False) -> Any:
-    """Let a tensor of `module` be computed of one that trains; returns the module.
+    """Make a tensor of `module` computed from one that trains; returns the module.
 
     Args:
         tensor_name: the name of the parameter or the buffer; registered again, modules follow one another.
@@ -175,14 +175,14 @@ def register_parametrization(module: Any, tensor_name: str, parametrization: Mod
         if after.shape != old.shape or after.dtype is not old.dtype:
             error = ShapeError if after.shape != old.shape else DTypeError
             raise error(
-                f"register_parametrization: {tensor_name!r} was {old.shape} of {old.dtype.name}, and is "
-                f"{after.shape} of {after.dtype.name} then; give unsafe=True if that is meant"
+                f"register_parametrization: {tensor_name!r} was {old.shape} of {old.dtype.name}, and would be "
+                f"{after.shape} of {after.dtype.name}; give unsafe=True if that is intended"
             )
     return module
 
 
 def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:
-    """Let a tensor of `module` be one that trains again; returns the module.
+    """Make a tensor of `module` an ordinary one again; returns the module.
 
     Args:
         tensor_name: its name. leave_parametrized: whether it has the values that were computed, or those of which.

@@ -125,7 +125,7 @@ class PruningContainer(BasePruningMethod):
 
 
 class Identity(BasePruningMethod):
-    """Nothing is pruned, and there is a mask."""
+    """A mask that prunes nothing."""
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         return default_mask
@@ -159,7 +159,7 @@ class _Amount(BasePruningMethod):
 
 
 class RandomUnstructured(_Amount):
-    """Elements by chance are pruned.
+    """Prunes random elements.
 
     Args:
         amount: the share of elements, or their number.
@@ -170,7 +170,7 @@ class RandomUnstructured(_Amount):
 
 
 class L1Unstructured(_Amount):
-    """The smallest elements are pruned.
+    """Prunes the smallest elements.
 
     Args:
         amount: the share of elements, or their number.
@@ -181,7 +181,7 @@ class L1Unstructured(_Amount):
 
 
 class RandomStructured(_Amount):
-    """Rows by chance are pruned.
+    """Prunes random rows.
 
     Args:
         amount: the share of rows, or their number. dim: the axis that they are along.
@@ -198,7 +198,7 @@ class RandomStructured(_Amount):
 
 
 class LnStructured(_Amount):
-    """The rows of least norm are pruned.
+    """Prunes the rows of least norm.
 
     Args:
         amount: the share of rows, or their number. n: the order of the norm. dim: the axis that they are along.
@@ -216,7 +216,7 @@ class LnStructured(_Amount):
 
 
 class CustomFromMask(BasePruningMethod):
-    """A `mask` that is given says what is pruned."""
+    """Prunes the elements where a given `mask` is 0."""
 
     PRUNING_TYPE = "global"
 
@@ -234,7 +234,7 @@ def identity(module: Any, name: str) -> Any:
 
 
 def random_unstructured(module: Any, name: str, amount: float) -> Any:
-    """Prune an `amount` of elements by chance of the tensor `name` of `module`, a share or a number; returns the
+    """Prune an `amount` of random elements of the tensor `name` of `module`, a fraction or a number; returns the
     module.
 
     >>> from anneal import nn
@@ -246,7 +246,7 @@ def random_unstructured(module: Any, name: str, amount: float) -> Any:
 
 
 def l1_unstructured(module: Any, name: str, amount: float, importance_scores: Tensor | None = None) -> Any:
-    """Prune an `amount` of the smallest elements of the tensor `name` of `module`, a share or a number; returns the
+    """Prune an `amount` of the smallest elements of the tensor `name` of `module`, a fraction or a number; returns the
     module.
 
     Args:
@@ -263,7 +263,7 @@ def l1_unstructured(module: Any, name: str, amount: float, importance_scores: Te
 
 
 def random_structured(module: Any, name: str, amount: float, dim: int) -> Any:
-    """Prune an `amount` of rows by chance, along `dim`, of the tensor `name` of `module`; returns the module."""
+    """Prune an `amount` of random rows, along `dim`, of the tensor `name` of `module`; returns the module."""
     RandomStructured.apply(module, name, amount, dim)
     return module
 
@@ -341,5 +341,5 @@ def remove(module: Any, name: str) -> Any:
 
 
 def is_pruned(module: Module) -> bool:
-    """Whether a tensor of `module`, or of a module below, is pruned."""
+    """True if a tensor of `module`, or of a module below, is pruned."""
     return any(vars(m).get("_pruned") for m in module.modules())

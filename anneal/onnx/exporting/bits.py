@@ -20,7 +20,7 @@ _SIGN = 1 << 31
 
 
 def has_bits(u: UOp) -> bool:
-    """Whether a BITCAST is between dtypes that can be told from each other by arithmetic."""
+    """True if a BITCAST is between dtypes that arithmetic can convert."""
     old, new = u.src[0].dtype, u.dtype
     return (old.is_int or old is _F32) and (new.is_int or new is _F32)
 

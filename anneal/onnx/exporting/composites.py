@@ -25,7 +25,7 @@ _ONES = 4096  # the most ones that a norm without a weight is given as one
 
 
 def composite(u: UOp, opset: int) -> Recipe | None:
-    """One operator for a node and some of those below it; None if there is none."""
+    """The one operator for a node and some of those below it; None if there is none."""
     rule = _RULES.get(u.op)
     return None if rule is None else rule(u, opset)
 
@@ -105,7 +105,7 @@ def _gelu(u: UOp) -> Recipe | None:
 
 
 def _is_cubic(u: UOp, x: UOp, c: float) -> bool:
-    """Whether `u` is -c - 0.044715 c x*x."""
+    """True if `u` is -c - 0.044715 c x*x."""
     if u.op is not Op.SUB or not _is(u.src[1], c) or u.src[0].op is not Op.MUL:
         return False
     square, factor = u.src[0].src
@@ -350,7 +350,7 @@ def _mean(u: UOp, opset: int) -> Recipe | None:
 
 
 def _is_share(u: UOp, many: Any) -> bool:
-    """Whether `u` is one over a number, which may be symbolic."""
+    """True if `u` is one over a number, which may be symbolic."""
     if isinstance(many, int):
         return many > 0 and _is(u, 1 / many)
     return u.op is Op.RECIP and u.src[0].op is Op.CAST and u.src[0].src[0] is many

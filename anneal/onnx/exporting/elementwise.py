@@ -28,7 +28,7 @@ _OVERFLOWS = frozenset((Op.NEG, Op.ABS, Op.ADD, Op.SUB, Op.MUL, Op.SHL, Op.IDIV)
 
 
 def without_form(u: UOp, opset: int) -> str:
-    """Why an elementwise node has no form in ONNX; "" if it has one."""
+    """The reason why an elementwise node has no form in ONNX; "" if it has one."""
     if u.op is Op.THREEFRY:
         return "random numbers: a file draws none; switch dropout off with .eval(), or make them an input"
     if u.op in _BITS and u.dtype is not _BOOL and opset < 18:

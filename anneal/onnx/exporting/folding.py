@@ -29,7 +29,7 @@ class Constant(NamedTuple):
     dtype: DType
 
     def written(self, w: Writer) -> Value:
-        """It as an initialiser, in its carrier."""
+        """The constant as an initialiser, in its carrier dtype."""
         if not self.array.shape:
             return Value(w.scalar(self.dtype, self.array.item()), self.dtype, ())
         return Value(w.constant(carried(self.array, self.dtype)), self.dtype, self.array.shape)
@@ -41,7 +41,7 @@ def carried(array: Any, dtype: DType) -> Any:
 
 
 class Constants:
-    """Which nodes of a graph are constant, and their values.
+    """The constant nodes of a graph, and their values.
 
     Args:
         device: where their memory is.
@@ -76,7 +76,7 @@ class Constants:
         return Constant(Tensor._from_uop(u, self._device).detach().numpy(), u.dtype)
 
     def is_constant(self, u: UOp) -> bool:
-        """Whether nothing below a node changes from run to run."""
+        """True if nothing below a node changes from run to run."""
         known = self._known
         if u not in known:
             for x in toposort((u,), until=known.__contains__):

@@ -55,7 +55,7 @@ class Leaf(NamedTuple):
     weight: Tensor | None
 
     def written(self, w: Writer, shape: Shape) -> Value:
-        """It in the carrier of its dtype."""
+        """The leaf in the carrier of its dtype."""
         if self.weight is not None:
             w.initialisers.append((self.name, self.weight.detach().numpy()))
         name = self.name if carrier(self.dtype) is self.dtype else w.cast(self.name, carrier(self.dtype))
@@ -175,7 +175,7 @@ class Lowering:
         return Recipe((), lambda w, _: Value("", u.dtype, u.shape))
 
     def _is_given(self, index: UOp) -> bool:
-        """Whether an index is an input as it is, whose values are its maker's part."""
+        """True if an index is an unchanged input: the caller answers for its values."""
         while index not in self.leaves and index.op in _MOVES:
             index = index.src[0]
         if index.op is Op.WHERE:
@@ -184,7 +184,7 @@ class Lowering:
 
 
 _REASONS = {
-    Op.HOST_CALL: "a function of the host, which no file holds",
+    Op.HOST_CALL: "a function of the host, a while_loop or a cond, which no file holds",
     Op.PARAM: "a value of another function that is being transformed",
 }
 

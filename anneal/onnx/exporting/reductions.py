@@ -44,8 +44,9 @@ def reduced(w: Writer, u: UOp, given: list[Value]) -> Value:
 
 
 def _is_small(u: UOp) -> bool:
-    """Whether a sum or product of integers surely fits what runtimes add integers up in, int32 or the digits of a
-    float64: onnxruntime's reductions round, and stop at the ends of the range where ours wrap around."""
+    """True if a sum or product of integers surely fits the type in which runtimes add integers, int32 or the digits of
+    a float64: onnxruntime's reductions round, and saturate where ours wrap around.
+    """
     x, (op, axes) = u.src[0], u.arg
     count = product([x.shape[a] for a in axes])
     if op is Op.MUL or x.vmin is None or x.vmax is None or not isinstance(count, int):
@@ -115,7 +116,7 @@ def plain_index(index: UOp, n: Any, is_given: bool) -> tuple[UOp, bool]:
 
 
 def _is_of(u: UOp, x: UOp, number: Any) -> bool:
-    """Whether `u` has the sources `x` and a number."""
+    """True if `u` has the sources `x` and a number."""
     return u.src[0] is x and u.src[1].is_const and bool(u.src[1].arg == number)
 
 

@@ -1,4 +1,5 @@
-"""One call of a function on stand-ins for its arguments: what it computed of them, and what it reads besides.
+"""A call of a function on stand-ins for its arguments: the graph that it computes from them, and the tensors it reads
+besides.
 
 A stand-in is a node without values. Sizes that vary are Variables, bound to the sizes of the example.
 """
@@ -76,12 +77,14 @@ def traced(
     assigned: list[weakref.ref[Tensor]] = []
     here.assigned.append(assigned)
     here.depth += 1  # jit functions inside are looked into
+    here.unrolls = True
     try:
         out = inner(*args, **kwargs)
         leaves = _results(out)
         _check_unchanged(assigned, leaves, weights, given)
     finally:
         here.depth -= 1
+        here.unrolls = False
         here.assigned.pop()
         for name, t in weights.items():
             t.uop = before[name]
@@ -149,7 +152,7 @@ def _of_module(prefix: str, module: Module) -> dict[str, Tensor]:
 
 
 def _as_name(path: str) -> str:
-    """How a leaf is reached, as one name: `x['a'][0]` is x_a_0."""
+    """The path to a leaf, as one name: `x['a'][0]` is x_a_0."""
     return "_".join("".join(c if c.isalnum() or c == "_" else " " for c in path).split())
 
 
@@ -203,7 +206,7 @@ def _stand_ins(
 
 
 def _is_bound(leaf: Any) -> bool:
-    """Whether a leaf is a Variable with a value: a size or a position that a run gives as a number."""
+    """True if a leaf is a Variable with a value: a size or a position that a run gives as a number."""
     return isinstance(leaf, UOp) and leaf.op is Op.BIND
 
 
@@ -285,9 +288,8 @@ def _check_unchanged(
     if found := changed():
         raise OnnxError(
             f"export: the function changes {', '.join(found)}, and a file keeps nothing from one run to the next; "
-            "switch "
-            "a module to .eval(), write x = x + y for x += y, or take the old value as an argument and return the "
-            "new one"
+            "switch a module to .eval(), write x = x + y for x += y, or take the old value as an argument and return "
+            "the new one"
         )
 
 

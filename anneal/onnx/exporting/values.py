@@ -124,7 +124,7 @@ class Writer:
         return self.constant(np.array(numbers, np.int64))
 
     def scalar(self, dtype: DType, number: Any) -> str:
-        """One number, in the carrier of `dtype`."""
+        """A number, in the carrier of `dtype`."""
         if dtype is dtypes.uint64:
             number = int(np.uint64(number).astype(np.int64))
         return self.constant(np.array(number, array_dtype(code_of(carrier(dtype)))))

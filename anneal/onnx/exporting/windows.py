@@ -29,7 +29,7 @@ _DEEPEST = 24  # movement ops of one view
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """How a view reads an axis of its base: at `stride * output + dilation * place - before`."""
+    """The map from a view's axis to its base: `stride * output + dilation * place - before`."""
 
     output: int | None  # axes of the view
     place: int | None

@@ -20,7 +20,7 @@ Value = Tensor | Array
 
 
 def is_float(x: Value) -> bool:
-    """Whether the elements are floats, of any width."""
+    """True if the elements are floats, of any width."""
     if isinstance(x, Tensor):
         return bool(x.dtype.is_float)
     return str(x.dtype.name).startswith(("bfloat", "float"))

@@ -1,4 +1,4 @@
-"""Attention and what goes with it: rotary positions, linear attention, attention with functions of its scores."""
+"""Attention and related operators: rotary positions, linear attention, attention with functions of its scores."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _joined(allowed: Tensor | None, bias: Tensor | None) -> Tensor | None:
 
 
 def _nothing(allowed: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Whether a row has no position to look at."""
+    """True for each row that has no position to attend to."""
     mask = _joined(allowed, bias)
     assert mask is not None
     if bias is None:
@@ -115,7 +115,7 @@ def _float_name(node: Call, code: int) -> str:
 
 
 def _visible(q: Tensor, total: int, offset: Tensor | int, causal: bool, left: int, right: int) -> Tensor | None:
-    """Which keys each query may see: those up to its own position, and within a window about it."""
+    """The keys that each query may see: up to its own position, and within a window about it."""
     position = iota(q, q.shape[2], 2, 4) + offset
     key = iota(q, total, 3, 4)
     parts = []
@@ -202,7 +202,7 @@ def attention(
 
 
 def _other_precision(node: Call, q: Tensor, code: int | None) -> bool:
-    """Whether softmax is asked for in a type other than that of the scores, or float32, which it always has."""
+    """True if softmax is asked for in a type other than that of the scores, or float32, which it always has."""
     return bool(code) and _float_name(node, code or 0) not in (q.dtype.name, "float32")
 
 

@@ -54,7 +54,7 @@ def quick_gelu(node: Call, x: Tensor, *, alpha: float = 1.702) -> Tensor:
 
 @op("BiasSplitGelu", domain=MICROSOFT)
 def bias_split_gelu(node: Call, x: Tensor, bias: Tensor) -> Tensor:
-    """Of a sum the first half of the last axis times gelu of the second."""
+    """The first half of the last axis of a sum, times gelu of the second."""
     x = x + bias
     half = x.shape[-1] // 2
     return x[..., :half] * x[..., half:].gelu()
@@ -339,7 +339,7 @@ def cdist(node: Call, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> T
 
 @op("IsAllFinite", domain=MICROSOFT)
 def is_all_finite(node: Call, *xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tensor:
-    """Whether no element of any input is infinite or nan."""
+    """True if no element of any input is infinite or nan."""
     out: Tensor | None = None
     for x in xs:
         bad = x.isinf() if isinf_only else x.isnan() if isnan_only else x.isfinite().logical_not()

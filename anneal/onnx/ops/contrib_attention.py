@@ -47,7 +47,9 @@ def joint_attention(
 
 
 def _hidden(node: Call, mask: Tensor, q: Tensor, total: int) -> Tensor:
-    """Which keys a mask hides: lengths (batch,), or zeros of (batch, keys), (batch, queries, keys) or of four axes."""
+    """The keys that a mask hides: lengths (batch,), or zeros of (batch, keys), (batch, queries, keys) or of four
+    axes.
+    """
     key = iota(q, total, 3, 4)
     batch = q.shape[0]
     mask = mask.cast(dtypes.int32)

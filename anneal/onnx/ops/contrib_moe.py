@@ -106,7 +106,7 @@ def moe(
     swiglu_limit: float | None = None,
     use_sparse_mixer: int = 0,
 ) -> Tensor:
-    """Of each row the results of the k experts with the largest scores, weighted by softmax over all scores, or over
+    """The results of the k experts with the largest scores for each row, weighted by softmax over all scores, or over
     those of the k.
     """
     a = {

@@ -1,4 +1,4 @@
-"""com.microsoft: what older exporters, diffusion models and quantised weights need."""
+"""com.microsoft: operators of older exporters, diffusion models and quantised weights."""
 
 from __future__ import annotations
 

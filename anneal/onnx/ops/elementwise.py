@@ -134,7 +134,7 @@ def swiglu(node: Call, a: Tensor, b: Tensor, *, alpha: float) -> Tensor:
 
 @op("IsInf")
 def isinf(node: Call, x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
-    """Whether each element is one of the infinities asked for."""
+    """True for each element that is one of the infinities asked for."""
     if detect_negative and detect_positive:
         return x.isinf()
     if detect_negative:

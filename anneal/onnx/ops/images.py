@@ -197,7 +197,7 @@ def _scaled(node: Call, n: Any, scale: float) -> Any:
 
 
 def _factor(node: Call, m: Any, n: Any) -> float:
-    """How often a size goes into another."""
+    """The ratio of two sizes; an integer if one is symbolic."""
     if not isinstance(n, UOp) and not isinstance(m, UOp):
         return float(m / max(n, 1))
     times = divided_size(m, n)
@@ -239,13 +239,15 @@ def upsample_oldest(node: Call, x: Tensor, *, height_scale: float, mode: str, wi
 
 @op("Upsample", since=7)
 def upsample_old(node: Call, x: Tensor, *, mode: str, scales: Sequence[float]) -> Tensor:
-    """Every axis times its scale, an attribute in versions 7 and 8."""
+    """An image resized by one scale for each axis, an attribute in versions 7 and 8."""
     return _upsampled(node, x, np.array(scales), mode)
 
 
 @op("Upsample", since=9, values=("scales",))
 def upsample(node: Call, x: Tensor, scales: Array, *, mode: str) -> Tensor:
-    """Every axis times its scale: the floor of the place, or linear between neighbours, from the first element on."""
+    """An image resized by one scale for each axis: the floor of the place, or linear between neighbours, from the first
+    element on.
+    """
     return _upsampled(node, x, scales, mode)
 
 

@@ -207,7 +207,7 @@ def tensor_scatter(
 
 @op("NonZero", raw=True)
 def nonzero(node: Call, x: Value) -> Array:
-    """The positions of what is not 0, a row for each axis: none for a scalar."""
+    """The positions of elements that are not 0, a row for each axis: none for a scalar."""
     array = node.host(x)
     found = np.nonzero(np.atleast_1d(array))
     return np.array(found[: array.ndim], np.int64).reshape(array.ndim, len(found[0]))
@@ -227,7 +227,9 @@ def compress(node: Call, x: Value, condition: Value, *, axis: int | None = None)
 
 @op("Unique", raw=True)
 def unique(node: Call, x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
-    """Each element, or slice along an axis, once: in order, or as they come first; where, and how often, they stand."""
+    """The distinct elements, or slices along an axis: sorted, or in order of appearance; with their positions and
+    counts.
+    """
     values = node.host(x)
     if axis is None:
         values, axis = values.reshape(-1), 0

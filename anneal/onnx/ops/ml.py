@@ -58,7 +58,7 @@ def imputer(
     replaced_value_float: float = 0.0,
     replaced_value_int64: int = 0,
 ) -> Tensor:
-    """One value (which may be nan) replaced, by a number or by one for each column."""
+    """The input with one value (which may be nan) replaced by a number, or by one for each column."""
     values: Any = imputed_value_floats if is_float(x) else imputed_value_int64s
     old = replaced_value_float if is_float(x) else replaced_value_int64
     if not values:
@@ -94,7 +94,7 @@ def scaler(
 
 
 def _looked_up(x: Array, keys: Sequence[Any], values: Sequence[Any], default: Any, dtype: Any) -> Array:
-    """Each element's value in a table, or the default; nan is a key like another."""
+    """The values of elements in a table, or the default; nan is an ordinary key."""
     table = {"nan" if isinstance(k, float) and math.isnan(k) else k: v for k, v in zip(keys, values, strict=True)}
     found = [table.get("nan" if isinstance(v, float) and math.isnan(v) else v, default) for v in x.reshape(-1).tolist()]
     out = np.empty(len(found), dtype)
@@ -148,7 +148,7 @@ def label_encoder(
     values_strings: Sequence[str] | None = None,
     values_tensor: Array | None = None,
 ) -> Array:
-    """Each element's value in a table of keys and values; tensors of them since version 4."""
+    """The values of elements in a table of keys and values; tensors of them since version 4."""
     keys: Any = None if keys_tensor is None else keys_tensor.reshape(-1).tolist()
     keys = keys or keys_floats or keys_int64s or keys_strings
     if not keys:

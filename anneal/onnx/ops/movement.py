@@ -1,4 +1,4 @@
-"""Operators that move elements or say where they are: shapes, slices, joins, borders."""
+"""Operators that move elements or give their places: shapes, slices, joins, borders."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def reshape(node: Call, x: Value, shape: Array, *, allowzero: int = 0) -> Value:
 
 @op("Flatten", host=True)
 def flatten(node: Call, x: Value, *, axis: int) -> Value:
-    """A matrix: the axes before `axis`, which may be negative since version 11, and those from it on."""
+    """A matrix: the axes before `axis` (which may be negative since version 11), and the others."""
     first = axis + x.ndim if axis < 0 else axis
     if not 0 <= first <= x.ndim:
         raise node.fail(f"axis {axis} of a value of {x.ndim} axes")
@@ -207,7 +207,7 @@ def _sliced(
 
 
 def _stepped(x: Any, axis: int, first: Any, last: Any, step: int) -> Any:
-    """Every `step`-th element of an axis, of which a size or a position is symbolic."""
+    """The elements of an axis `step` apart, where a size or a position is symbolic."""
     lead = (slice(None),) * axis
     if step < 0:
         x, first, last, step = x[(*lead, slice(last + 1, first + 1))].flip(axis), 0, first - last, -step
@@ -393,7 +393,7 @@ def reverse_sequence(node: Call, x: Tensor, lengths: Tensor, *, batch_axis: int,
 
 @op("ConstantOfShape", values=("shape",))
 def constant_of_shape(node: Call, shape: Array, *, value: Array | None = None) -> Value:
-    """One number everywhere, a float32 0 unless `value` says otherwise."""
+    """A tensor filled with one number, a float32 0 unless `value` is given."""
     sizes = ints(shape)
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
     if any(n < 0 for n in sizes):

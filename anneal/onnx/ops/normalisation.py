@@ -87,7 +87,9 @@ def batch_normalization(
     momentum: float,
     training_mode: int,
 ) -> Any:
-    """With training_mode=1 the statistics are the batch's, and the running ones are outputs as well."""
+    """Batch normalisation; with training_mode=1 the statistics are the batch's, and the running ones are outputs as
+    well.
+    """
     x: Tensor = node.tensor(data)
     if not training_mode:
         return _inference(node, x, scale, bias, mean, var, epsilon)
@@ -107,7 +109,7 @@ def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float
 
 @op("InstanceNormalization")
 def instance_normalization(node: Call, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
-    """Each channel of each sample with mean 0 and variance 1, then scaled and shifted."""
+    """Instance normalisation: each channel of each sample with mean 0 and variance 1, then scaled and shifted."""
     return F.group_norm(x, x.shape[1], scale, bias, epsilon)
 
 

@@ -78,7 +78,7 @@ def _clipped(function: Callable[..., Tensor], arguments: list[float], clip: floa
 
 @dataclass(frozen=True)
 class Cell:
-    """One direction's weights: of the inputs and of the state, transposed, and their biases."""
+    """The weights of one direction: of the inputs and of the state, transposed, and their biases."""
 
     inputs: Tensor  # (in, gates * hidden)
     state: Tensor  # (hidden, gates * hidden)
@@ -214,7 +214,7 @@ def run_layer(
 
 
 def directions_of(node: Call, direction: str, hidden_size: int | None, r: Value) -> int:
-    """How many directions there are; an error for a hidden_size that is not the weights'."""
+    """The number of directions; an error for a hidden_size that is not the weights'."""
     if hidden_size is not None and hidden_size != r.shape[-1]:
         raise node.fail(f"hidden_size is {hidden_size}, but the weights R have {r.shape[-1]}")
     # The default of GRU in version 1 is "foward".

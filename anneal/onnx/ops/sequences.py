@@ -42,19 +42,19 @@ def sequence_empty(node: Call, *, dtype: int = 1) -> Any:
 
 @op("SequenceLength", since=11, raw=True, sizes=True)
 def sequence_length(node: Call, x: Any) -> Any:
-    """How many items there are."""
+    """The number of items."""
     return np.asarray(len(_sequence(node, x)), np.int64)
 
 
 @op("SequenceAt", since=11, raw=True, sizes=True, values=("position",))
 def sequence_at(node: Call, x: Any, position: Any) -> Any:
-    """One item."""
+    """The item at a position."""
     return _sequence(node, x)[_position(node, position, len(x))]
 
 
 @op("SequenceErase", since=11, raw=True, sizes=True, values=("position",))
 def sequence_erase(node: Call, x: Any, position: Any = None) -> Any:
-    """All items but one, the last unless it is named."""
+    """The sequence without one item, the last unless it is named."""
     items = _sequence(node, x)
     if not items:
         raise node.fail("its sequence is empty")
@@ -121,7 +121,7 @@ def optional(node: Call, x: Any = None, *, type: Any = None) -> Any:
 
 @op("OptionalHasElement", since=15, raw=True, sizes=True)
 def optional_has_element(node: Call, x: Any = None) -> Any:
-    """Whether there is a value."""
+    """True if there is a value."""
     return np.asarray(x is not None)
 
 

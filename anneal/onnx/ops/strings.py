@@ -26,13 +26,13 @@ def _text(node: Call, x: Any) -> Array:
 
 
 def characters(texts: Array) -> int:
-    """How many all texts have."""
+    """The number of characters of all texts together."""
     return sum(map(len, texts.reshape(-1).tolist()))
 
 
 @op("StringConcat", raw=True)
 def string_concat(node: Call, x: Value, y: Value) -> Array:
-    """Each text with another behind it."""
+    """The texts of two arrays, concatenated pair by pair."""
     one, two = _text(node, x), _text(node, y)
     node.broadcasts(one, two)
     count = max(one.size, two.size)
@@ -81,7 +81,7 @@ def string_normalizer(
 
 @op("RegexFullMatch", raw=True)
 def regex_full_match(node: Call, x: Value, *, pattern: str) -> Array:
-    """Whether a pattern matches all of each text."""
+    """True for each text that a pattern matches as a whole."""
     texts = _text(node, x)
     try:
         compiled = regex.compile(pattern)
@@ -108,7 +108,7 @@ def tf_idf_vectorizer(
     pool_strings: Sequence[str] | None = None,
     weights: Sequence[float] | None = None,
 ) -> Array:
-    """How often each sequence of words of a list occurs (TF), weighted (TFIDF), or whether it does (IDF)."""
+    """The count of each listed sequence of words (TF), weighted (TFIDF), or 1 if it occurs (IDF)."""
     if mode not in ("TF", "IDF", "TFIDF"):
         raise node.fail(f"mode is TF, IDF or TFIDF, not {mode!r}")
     column = _columns(node, ngram_counts, ngram_indexes, list(pool_strings or pool_int64s or ()))

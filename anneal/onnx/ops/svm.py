@@ -129,8 +129,8 @@ def svm_classifier(
 
 
 def _of_two(scores: Tensor, positive: bool) -> Tensor:
-    """Which of two classes with linear scores: as in onnxruntime the second, if the larger score is above 0 (above 0.5
-    where no weight is negative), else that of the larger score.
+    """The chosen one of two classes with linear scores: as in onnxruntime the second, if the larger score is above 0
+    (above 0.5 where no weight is negative), else that of the larger score.
     """
     most = scores.amax(-1)
     enough: Any = most >= 0.5 if positive else most > 0

@@ -79,7 +79,7 @@ def _columns(x: Tensor, f: Forest) -> dict[str, Array]:
 
 
 def _answers(node: Call, seen: Tensor, at: Tensor, table: dict[str, Tensor], f: Forest) -> Tensor:
-    """Whether each row's element passes the question of the node that it is at."""
+    """True for each row whose element passes the test of its current node."""
     split = table["splits"].rows(at)
     asked = {
         0: lambda: seen <= split,
@@ -100,7 +100,7 @@ def _answers(node: Call, seen: Tensor, at: Tensor, table: dict[str, Tensor], f: 
 
 
 def _member(node: Call, seen: Tensor, at: Tensor, f: Forest) -> Tensor:
-    """Whether an element is one of its node's set; sets are rows of one table, filled up with nan."""
+    """True for each element in its node's set; sets are rows of one table, filled up with nan."""
     longest = max([len(v) for v in f.members.values()], default=1)
     sets = np.full((len(f.features), longest), np.nan)
     for i, values in f.members.items():

@@ -126,7 +126,7 @@ def convolved(node: Call, x: Tensor, weight: Tensor, bias: Tensor | None, w: Win
 
 
 def kernel_of(node: Call, weight: Tensor, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
-    """The sizes of the kernel, which the attribute, where it is given, only says again."""
+    """The sizes of the kernel; the attribute, if given, must agree."""
     kernel = tuple(weight.shape[2:])
     if kernel_shape and tuple(kernel_shape) != kernel:
         raise node.fail(f"kernel_shape {tuple(kernel_shape)} is not that of the weight {tuple(weight.shape)}")
@@ -305,7 +305,7 @@ def _flat_position(x: Tensor, best: Tensor, w: Window, column_major: int) -> Ten
 
 
 def _counts(w: Window, sizes: Sequence[int], padding: int) -> list[Array]:
-    """How many elements each window sees along each axis, those of the padding counted or not."""
+    """The number of elements that each window sees along each axis, with or without the padding."""
     found = []
     for n, k, s, d, (b, e), o in zip(sizes, w.kernel, w.strides, w.dilations, w.pads, w.out, strict=True):
         places = np.arange(o)[:, None] * s - b + np.arange(k) * d

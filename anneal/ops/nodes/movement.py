@@ -132,7 +132,7 @@ def iota(n: Size, axis: int = 0, ndim: int = 1) -> UOp:
 
 
 def every(u: UOp, axis: int, step: int) -> UOp:
-    """Every `step`-th element of one axis, from the first."""
+    """The elements of one axis `step` apart, from the first."""
     if step == 1:
         return u
     s = u.shape

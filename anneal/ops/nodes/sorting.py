@@ -62,7 +62,7 @@ def first_by_blocks(ranked: UOp, k: int) -> UOp:
 
 
 def sorted_places(ranked: UOp) -> UOp:
-    """For each row (the last axis) of integers the positions that sort it: equal ones keep their order."""
+    """The positions that sort each row (the last axis) of integers: equal ones keep their order."""
     shape = ranked.shape
     n = shape[-1]
     if len(shape) == 1:

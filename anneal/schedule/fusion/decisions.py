@@ -1,4 +1,4 @@
-"""One function for each kind of op: whether its sources are fused into the kernel that computes it, or materialised.
+"""Fusion decisions, one function for each kind of op: are its sources fused into its kernel, or materialised?
 
 A decision reads what the state says of the op's sources, materialises some of them, and writes what a kernel that
 computes the op itself holds. `DECISIONS` is the table from op to function.
@@ -57,8 +57,9 @@ def _most_for_repeating(state: State, s: UOp) -> int:
 
 
 def _repeats_cheaply(state: State, u: UOp, number: UOp | None, element: UOp | None) -> bool:
-    """Whether the values that `u` repeats, results of rows or elements made with them, are computed again rather than
-    materialised."""
+    """True if the values that `u` repeats, results of rows or elements made with them, are computed again rather than
+    materialised.
+    """
     most = state.cost_model.repeated_rows
     if element is not None:
         return u.size <= most and repeats_for_vectors(u, element, state.consumers)
@@ -76,7 +77,7 @@ def pad(state: State, u: UOp) -> None:
 
 
 def view(state: State, u: UOp) -> None:
-    """Every other movement is index arithmetic in the kernel that reads it."""
+    """Any other movement: index arithmetic in the kernel that reads it."""
     s = u.src[0]
     state.open_reduce[u], state.cost[u], state.leaves[u] = state.open_reduce[s], state.cost[s], state.leaves[s]
     if u.op in REORDER and s in state.row_of:
@@ -131,8 +132,9 @@ def elementwise(state: State, u: UOp) -> None:
 
 
 def one_reduction(state: State, u: UOp) -> None:
-    """Of several reductions whose results meet one goes on: the last to be known where kernels run side by side, since
-    the others are done by then, and then the longest. Reductions of equal rows all stay."""
+    """Reductions whose results meet: one goes on, the last to be known where kernels run side by side, since the others
+    are done by then, and then the longest. Reductions of equal rows all stay.
+    """
     reduce_of = state.open_reduce
     held = dict.fromkeys([r for s in u.src if (r := reduce_of[s]) is not None])
     if len(held) < 2 or (state.rows.issuperset(held) and len({r.src[0].shape for r in held}) == 1):

@@ -27,13 +27,14 @@ def base(u: UOp) -> UOp:
 
 
 def is_widening(u: UOp) -> bool:
-    """Whether `u` is a cast to more bits: memory holds the fewer ones, and each reader casts."""
+    """True if `u` is a cast to more bits: memory holds the fewer ones, and each reader casts."""
     return u.op is Op.CAST and u.dtype.itemsize > u.src[0].dtype.itemsize
 
 
 def is_elsewhere(u: UOp) -> bool:
-    """Whether `u` reads its (first) source at another place than that at which it is read: not so where axes are only
-    split, joined, added or repeated."""
+    """True if `u` reads its (first) source at a place other than its own: not so where axes are only split, joined,
+    added or repeated.
+    """
     op = u.op
     if op is Op.PERMUTE:
         shape = u.src[0].shape
@@ -49,7 +50,7 @@ def long_axes(u: UOp) -> list[int]:
 
 
 def consumers_of(order: Sequence[UOp]) -> Consumers:
-    """For each node of `order` (sources first) the nodes that read it, each once."""
+    """The nodes that read each node of `order` (sources first), each once."""
     consumers: Consumers = {u: [] for u in order}
     for u in order:
         src = u.src
@@ -70,7 +71,7 @@ def only_summed(order: Sequence[UOp], consumers: Consumers, cost_model: CostMode
 
 
 def reduce_depths(order: Sequence[UOp]) -> dict[UOp, int]:
-    """For each node the most reductions (and gathers) on a way to it from an input."""
+    """The most reductions (and gathers) on a way from an input to each node."""
     depth: dict[UOp, int] = {}
     for u in order:
         deepest = 0
@@ -82,8 +83,9 @@ def reduce_depths(order: Sequence[UOp]) -> dict[UOp, int]:
 
 
 def cone(root: UOp, materialised: Collection[UOp]) -> tuple[list[UOp], dict[UOp, None], int]:
-    """Of a kernel that makes `root`: the nodes it computes, its inputs (leaves and materialised nodes), and how many
-    nodes these are, with constants."""
+    """The kernel that makes `root`: the nodes it computes, its inputs (leaves and materialised nodes), and how many
+    nodes these are, with constants.
+    """
     inside: list[UOp] = []
     inputs: dict[UOp, None] = {}
     seen = {root}

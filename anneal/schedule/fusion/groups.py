@@ -20,7 +20,7 @@ _SHORT = 64  # elements of a reduce that one thread takes in
 
 @dataclass(eq=False)
 class Group:
-    """One kernel to be: the nodes it stores, in structural order."""
+    """A kernel to be: the nodes it stores, in structural order."""
 
     roots: list[UOp]
     inputs: dict[UOp, None] = field(default_factory=dict)  # leaves and roots of other groups that it reads
@@ -39,17 +39,17 @@ class Group:
 
     @property
     def sums_columns(self) -> bool:
-        """Whether it reduces values it reads, rather than products of them, along other axes than rows."""
+        """True if it reduces values it reads, rather than products of them, along other axes than rows."""
         return bool(self.reduces) and not self.row and not self.product
 
     @property
     def is_light(self) -> bool:
-        """Whether a thread alone may compute each value."""
+        """True if a thread alone may compute each value."""
         return not self.row and all(count(s) <= _SHORT * self.size for s in self.reduces)
 
     @property
     def computes_rows(self) -> bool:
-        """Whether no reduce, or one along rows only, stands between its inputs and its values."""
+        """True if no reduce, or one along rows only, stands between its inputs and its values."""
         return not self.reduces or self.row > 0
 
 
@@ -112,7 +112,7 @@ class Groups:
 
 
 def depends(g: Group, on: Group, owner: dict[UOp, Group]) -> bool:
-    """Whether what g reads is made from what `on` makes."""
+    """True if g reads values that are made from those of `on`."""
     seen: set[Group] = set()
     stack = [g]
     while stack:

@@ -70,7 +70,7 @@ def beside(at: Groups, g: Group, h: Group) -> bool:
 
 
 def _shares(g: Group, h: Group) -> bool:
-    """Whether g and h read a large value in common, or multiply matrices with one vector."""
+    """True if g and h read a large value in common, or multiply matrices with one vector."""
     if g.vector and h.vector and len(g.roots) + len(h.roots) <= _PRODUCTS:
         return any(i in h.inputs for i in g.inputs)
     return any(i in h.inputs and i.size * 2 > extent(g) for i in g.inputs)

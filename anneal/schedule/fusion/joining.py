@@ -34,7 +34,7 @@ _REFUSALS = Watch[Refusal]()
 
 
 def refusals() -> AbstractContextManager[list[Refusal]]:
-    """Every refusal to join two kernels within the block, in order: of a pair tried twice the last one counts."""
+    """A block that records each refusal to join two kernels, in order: of a pair tried twice the last one counts."""
     return _REFUSALS.listening()
 
 
@@ -128,7 +128,7 @@ class Joining(Groups):
         return True
 
     def take_pieces(self, g: Group) -> None:
-        """Let a concatenation take in what makes its pieces and is read by nobody else."""
+        """Let a concatenation take in the producers of its pieces that have no other reader."""
         kinds: set[object] = set()
         for pad in pieces_of(g.roots[0], self.materialised):
             p = self.owner.get(_origin(pad.src[0], self.materialised))
@@ -164,7 +164,7 @@ class Joining(Groups):
 
 
 def _is_function(u: UOp, h: UOp) -> bool:
-    """Whether `u` may be an elementwise function of `h` and constants: where no node is, no reader makes one."""
+    """True if `u` may be an elementwise function of `h` and constants: where no node is, no reader makes one."""
     return u.op in ALU and all(s is h or (not s.shape and (s.op is Op.CONST or s.op in ALU)) for s in u.src)
 
 
@@ -243,7 +243,7 @@ def _moved(g: Group, p: Group, materialised: Materialised, size: int, row: int, 
 
 
 def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
-    """Whether u reads s in memory order: element by element, or the elements of a row for its number and back."""
+    """True if u reads s in memory order: element by element, or the elements of a row for its number and back."""
     op = u.op
     if op in ALU or op is Op.RESHAPE or op is Op.CONTIGUOUS:
         return u.shape == s.shape or u.size == s.size

@@ -113,7 +113,7 @@ _MOST_PLACES = 64
 
 
 def homes(state: State) -> dict[UOp, UOp | None]:
-    """For each node the one materialised node whose kernel computes it; None where several kernels do."""
+    """The one materialised node whose kernel computes each node; None if several kernels do."""
     home: dict[UOp, UOp | None] = {}
     consumers, repeated = state.consumers, state.repeated
     for u in reversed(state.order):
@@ -153,8 +153,9 @@ _PRICES = COST | dict.fromkeys(NEVER_TWICE, REDUCE_COST) | {Op.GATHER: GATHER_CO
 
 
 def is_dear(state: State, u: UOp, home: dict[UOp, UOp | None]) -> bool:
-    """Whether reading `u` back takes less than computing it in each kernel that wants it; not where one thing alone is
-    made of it, which then is kept, if anything."""
+    """True if reading `u` back is cheaper than computing it in each kernel that uses it; False if one elementwise op of
+    its size alone reads it, whose result is materialised instead, if any.
+    """
     then = u
     while len(state.consumers[then]) == 1 and (then is u or then.op is Op.RESHAPE):
         then = state.consumers[then][0]

@@ -1,5 +1,5 @@
 """The obstacles between two kernels, in words: each names what holds for this producer and this reader, and what would
-have to be otherwise. `joining.py` decides; nothing here is called unless somebody asks (`refusals`).
+have to be otherwise. `joining.py` decides; nothing here is called except for a report (`refusals`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOVED = {
 
 
 def alone(p: Group, g: Group, _: CostModel) -> str:
-    """One of the two is always a kernel of its own."""
+    """The refusal of a node that is always a kernel of its own."""
     who, group = ("the producer", p) if p.opaque else ("the reader", g)
     root = group.roots[0]
     what = (
@@ -41,15 +41,15 @@ def apart(p: Group, g: Group, cost_model: CostModel) -> str:
     if not p.computes_rows:
         if g.reduces:
             return (
-                f"the producer is {_kind(p, cost_model)} and the reader {_kind(g, cost_model)}, each result of which "
-                "takes several of the producer's: those are stored first"
+                f"the reader is {_kind(g, cost_model)}, and each of its results needs several results of the producer, "
+                f"{_kind(p, cost_model)}: they are stored first"
             )
         if g.size != p.size:
             return (
-                f"the producer is {_kind(p, cost_model)} with {p.size} results and the reader computes {g.size} "
-                "values: only what is computed element by element joins it"
+                f"the producer is {_kind(p, cost_model)} with {p.size} results, and the reader computes {g.size} "
+                "values: only elementwise work of the same size joins it"
             )
-        return f"the producer is {_kind(p, cost_model)}, and on this device nothing is joined to one (join_epilogues)"
+        return f"the producer is {_kind(p, cost_model)}, and nothing joins one on this device (join_epilogues)"
     if not g.computes_rows:
         return (
             f"the reader is {_kind(g, cost_model)}, which uses each value several times: fused, the producer would be "
@@ -88,8 +88,8 @@ def moved(by: UOp, cost_model: CostModel) -> str:
         )
     how = _MOVED.get(by.op, f"through {by.op.name.lower()}")
     return (
-        f"the reader takes the result {how}: only what is read where it is made, element by element or row by row, "
-        "joins"
+        f"the reader takes the result {how}: a reader joins only if it reads each element, or each row, where it is "
+        "computed"
     )
 
 

@@ -14,7 +14,9 @@ _REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
 
 
 def row_length(reduce: UOp) -> int:
-    """How many neighbours in memory order become one, or 0 if those reduced are no neighbours."""
+    """The number of neighbours in memory order that are reduced to one, or 0 if the reduced elements are no
+    neighbours.
+    """
     if reduce.op is Op.SEGMENT_SUM:
         return 0
     shape, axes = reduce.src[0].shape, reduce.arg[1]
@@ -25,14 +27,14 @@ def row_length(reduce: UOp) -> int:
 
 
 def goes_back(expand: UOp, row: int) -> bool:
-    """Whether an EXPAND gives the number of each row of `row` elements back to all of them."""
+    """True if an EXPAND gives the number of each row of `row` elements back to all of them."""
     before, after = expand.src[0].shape, expand.shape
     first = next((a for a, (m, n) in enumerate(zip(before, after, strict=True)) if m != n), None)
     return first is not None and count(before[first:]) == 1 and count(after[first:]) == row
 
 
 def repeats_for_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Sequence[UOp]]) -> bool:
-    """Whether an EXPAND repeats short rows, made of numbers like that of `reduce`, for products with vectors alone.
+    """True if an EXPAND repeats short rows, made of numbers like that of `reduce`, for products with vectors alone.
 
     Such a product reads an element of a matrix for each element of a row that it repeats.
     """
@@ -51,8 +53,9 @@ def repeats_for_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Sequen
 
 
 def repeats_beside_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Sequence[UOp]]) -> bool:
-    """Whether an EXPAND repeats numbers of short rows for the results of such products alone, as a softmax divided last
-    does: each result takes as many elements of a matrix as the row has that its number is made of."""
+    """True if an EXPAND repeats numbers of short rows only for the results of such products, as in a softmax that
+    divides last: each result takes as many elements of a matrix as the row has that its number is made of.
+    """
     row = row_length(reduce)
     if not 0 < row <= _SHORT or reduce.size != expand.src[0].size:
         return False
@@ -70,7 +73,7 @@ def repeats_beside_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Seq
 
 
 def is_vector_product(reduce: UOp) -> bool:
-    """Whether a reduce sums the products of a matrix, each of whose elements it reads once, and a vector."""
+    """True if a reduce sums the products of a matrix, each of whose elements it reads once, and a vector."""
     body = reduce.src[0]
     if reduce.op is not Op.REDUCE_AXIS or reduce.arg[0] is not Op.ADD or body.op is not Op.MUL:
         return False
@@ -87,7 +90,7 @@ def is_vector_product(reduce: UOp) -> bool:
 
 
 def _reads_whole(value: UOp) -> bool:
-    """Whether a value is memory of its own size in some order, or a part of more, perhaps after elementwise work."""
+    """True if a value is memory of its own size in some order, or a part of more, perhaps after elementwise work."""
     seen = {value}
     stack = [value]
     while stack:

@@ -27,7 +27,7 @@ class Reason(Enum):
 
     OUTPUT = "an output of the program"
     REQUESTED = "CONTIGUOUS, UPDATE and ARGSORT are memory by their meaning"
-    READ_ANYWHERE = "a sort, or a sum of segments, reads it in no order that a loop has"
+    READ_ANYWHERE = "a sort, or a sum of segments, reads it in an order that no loop has"
     REPEATED = "an EXPAND repeats it, and computing it again costs more than a read"
     SCALAR = "every element would compute this scalar again"
     PADDED = "the result of a reduction is padded"
@@ -35,12 +35,12 @@ class Reason(Enum):
     SECOND_REDUCTION = "the results of two reductions meet, and the other one goes on"
     NO_ROW = "it is a reduction across rows, and meets a kernel of rows"
     GATHERED = "a GATHER reads it, and computing it again costs more than a read"
-    FORKED = "the result of a reduction goes several ways that do not meet again"
+    FORKED = "the result of a reduction goes several ways, which do not meet again"
     BINDINGS = "a kernel that computed it as well would bind too many buffers"
     LONG_CHAIN = "a kernel computes no longer chain of elementwise ops"
     SEVERAL_PLACES = "a kernel reads it at several places, and computing it at each costs more than a read"
     SHARED = "several kernels read it, and computing it in each costs more than a read"
-    FUNCTION = "all readers make the same of a product: that is kept in its place"
+    FUNCTION = "all readers compute the same from a product: that is stored in its place"
 
 
 Materialised = dict[UOp, Reason]  # in the order of the decisions
@@ -71,12 +71,12 @@ class State:
 
     @cached_property
     def position(self) -> dict[UOp, int]:
-        """Each node's number in the order."""
+        """The number of each node in the order."""
         return {u: n for n, u in enumerate(self.order)}
 
     @cached_property
     def depth(self) -> dict[UOp, int]:
-        """Each node's reductions on the longest way from an input."""
+        """The number of reductions on the longest way from an input to each node."""
         return reduce_depths(self.order)
 
     def inputs_of(self, src: tuple[UOp, ...]) -> frozenset[UOp]:
@@ -123,7 +123,7 @@ class State:
             self.open_reduce[c], self.cost[c], self.leaves[c] = None, 0, kept
 
     def _as_seen(self, chain: list[UOp]) -> int:
-        """Which view of `chain`, from its last node up, is the order in which the value is kept."""
+        """The view of `chain`, from its last node up, that has the order in which the value is stored."""
         at = top = len(chain) - 1
         while top and chain[top - 1].op in REORDER and len(self.consumers[chain[top]]) == 1:
             top -= 1
@@ -159,14 +159,15 @@ class State:
         return 0 if u in self.materialised else self.cost_model.bindings(self.leaves[u])
 
     def is_row(self, reduce: UOp) -> bool:
-        """Whether a reduction makes one number of each short row of values that are read, rather than of products: a
-        body larger than twice each input is a contraction."""
+        """True if a reduction makes one number of each short row of values that are read, rather than of products: a
+        body larger than twice each input is a contraction.
+        """
         if not 0 < row_length(reduce) <= self.cost_model.row_fusion:
             return False
         return any(x.size * 2 > reduce.src[0].size for x in self.leaves[reduce])
 
     def converges(self, u: UOp) -> bool:
-        """Whether all that is made of `u` meets in one value a few elementwise steps on: `u` stays in a register."""
+        """True if all values made of `u` meet in one value a few elementwise steps on: `u` stays in a register."""
         frontier = {self.position[c] for c in self.consumers[u]}
         for _ in range(self.cost_model.epilogue_steps):
             n = min(frontier)

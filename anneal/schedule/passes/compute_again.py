@@ -35,7 +35,7 @@ def run(s: Schedule) -> Schedule:
 
 
 def is_scarce(materialised: Collection[UOp]) -> bool:
-    """Whether a program with these nodes in memory may keep so much that it should rather compute some of it again."""
+    """True if a program with these nodes in memory may need so much that it should rather compute some of it again."""
     return sum(n for u in materialised if _is_forward(u) and (n := memory_bytes(u)) >= _LARGE) >= SCARCE
 
 

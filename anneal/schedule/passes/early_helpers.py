@@ -38,12 +38,12 @@ def composed(outer: tuple[int, ...], inner: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def is_identity(order: tuple[int, ...]) -> bool:
-    """Whether a PERMUTE by `order` moves nothing."""
+    """True if a PERMUTE by `order` moves nothing."""
     return all(i == n for n, i in enumerate(order))
 
 
 def is_view(u: UOp) -> bool:
-    """Whether `u` is memory, whole and in order, under any shape."""
+    """True if `u` is memory, whole and in order, under any shape."""
     while u.op is Op.RESHAPE:
         u = u.src[0]
     return u.op in (Op.BUFFER, Op.PARAM, Op.CONTIGUOUS)
@@ -97,7 +97,7 @@ def _starts(index: UOp, order: UOp, rows: int, n: int) -> UOp:
 
 
 def is_product(body: UOp) -> bool:
-    """Whether the values to sum are products of repeated ones, as in a matrix product or a convolution."""
+    """True if the values to sum are products of repeated ones, as in a matrix product or a convolution."""
     while body.op is Op.CAST or body.op in MOVEMENT:
         body = body.src[0]
     return body.op is Op.MUL and all(_is_repeated(s) for s in body.src)
@@ -126,7 +126,7 @@ def products(u: UOp) -> tuple[list[UOp], list[UOp]]:
 
 
 def has_products(u: UOp) -> bool:
-    """Whether several addends of a sum are products."""
+    """True if several addends of a sum are products."""
     return len(products(u)[0]) > 1
 
 

@@ -27,7 +27,7 @@ def run(s: Schedule) -> Schedule:
 
 
 def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
-    """One bottom-up walk over the tensor graph with the rules of `early.upat`, and these, which need more than a
+    """Rewrite the tensor graph in one bottom-up walk, with the rules of `early.upat`, and these, which need more than a
     pattern:
 
     - EXPAND or RESHAPE of a scalar, as an elementwise source -> the scalar (rank 0 broadcasts by itself)
@@ -100,7 +100,7 @@ def _scalar(u: UOp) -> UOp:
 
 
 def _distinct_outputs(sink: UOp, src: tuple[UOp, ...]) -> UOp:
-    """Every output is computed into memory of its own, also one that is a leaf or that another output equals."""
+    """Give every output memory of its own, also one that is a leaf or equals another output."""
     out: dict[UOp, None] = {}
     for n, s in enumerate(src):
         if s in out or s.op in (Op.CONST, Op.VARIABLE, Op.IOTA, Op.PARAM, Op.BUFFER):

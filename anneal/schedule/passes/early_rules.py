@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,9 +21,9 @@ _MUL = Op.MUL
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('early', 'detach(x) -> x', 'DETACH', 'Gradients are written by now; nothing is left to stop.', 7),
     ('early', 'custom_derivative(x, *r) -> x', 'CUSTOM_DERIVATIVE', 'Gradients are written by now; nothing is left to stop.', 8),
-    ('early', 'pad[a](x) -> zeros(u) if 0 in x.shape', 'PAD', 'What is read from nothing, or added up from nothing, is zero.', 11),
-    ('early', 'gather[a](x, i) -> zeros(u) if 0 in x.shape', 'GATHER', 'What is read from nothing, or added up from nothing, is zero.', 12),
-    ('early', 'scatter_add(i, x) -> zeros(u) if 0 in x.shape', 'SCATTER_ADD', 'What is read from nothing, or added up from nothing, is zero.', 13),
+    ('early', 'pad[a](x) -> zeros(u) if 0 in x.shape', 'PAD', 'Reads from nothing, and sums of nothing, are zero.', 11),
+    ('early', 'gather[a](x, i) -> zeros(u) if 0 in x.shape', 'GATHER', 'Reads from nothing, and sums of nothing, are zero.', 12),
+    ('early', 'scatter_add(i, x) -> zeros(u) if 0 in x.shape', 'SCATTER_ADD', 'Reads from nothing, and sums of nothing, are zero.', 13),
     ('early', 'reshape[s](reshape(x)) -> reshape[s](x)', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 16),
     ('early', 'reshape[s](x) -> x if x.shape == s', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 17),
     ('early', 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)', 'PERMUTE', 'Movement that moves nothing, and movement of movement.', 18),
@@ -31,11 +32,11 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('early', 'shrink[a](x) -> x if x.shape == u.shape', 'SHRINK', 'Movement that moves nothing, and movement of movement.', 21),
     ('early', 'pad[a](x) -> x if x.shape == u.shape', 'PAD', 'Movement that moves nothing, and movement of movement.', 22),
     ('early', 'flip[a](x) -> x if not a', 'FLIP', 'Movement that moves nothing, and movement of movement.', 23),
-    ('early', 'contiguous(x) -> x if is_view(x) and u.tag is None', 'CONTIGUOUS', "What is in memory, whole and in order, need not be copied there. A tag asks for memory of one's own.", 26),
+    ('early', 'contiguous(x) -> x if is_view(x) and u.tag is None', 'CONTIGUOUS', 'A value in memory, whole and in order, need not be copied there. A tag asks for memory of its own.', 26),
     ('early', 'reduce_axis[add, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow', 'REDUCE_AXIS', 'Floats of 8 and 16 bits are summed in float32, with products that are exact there.', 29),
     ('early', 'reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow', 'REDUCE_AXIS', 'Floats of 8 and 16 bits are summed in float32, with products that are exact there.', 30),
-    ('early', 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 33),
-    ('early', 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 34),
+    ('early', 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)', 'REDUCE_AXIS', 'A sum is linear: signs and finite constant factors wait until it is done, on fewer elements.', 33),
+    ('early', 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))', 'REDUCE_AXIS', 'A sum is linear: signs and finite constant factors wait until it is done, on fewer elements.', 34),
     ('early', 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])', 'REDUCE_AXIS', 'Products that were added before their sum (gradients of one input read by several weights) are matrix products apart.', 37),
     ('early', 'argsort(x) -> argsort(materialised(x)) if not is_view(x)', 'ARGSORT', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 40),
     ('early', 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)', 'SCATTER_ADD', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 41),
@@ -183,9 +184,9 @@ def _early_reduce_axis(u: Any, ctx: Any) -> Any:
                 return (alu(_NEG, (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])),)), 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)')
             if s0.op is _MUL:
                 s0_0, s0_1 = s0.src
-                if s0_1.op is _CONST and s0_0.dtype.is_float and s0_0.shape == u.src[0].shape:
-                    # reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape
-                    return (alu(_MUL, (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])), s0_1)), 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape')
+                if s0_1.op is _CONST and s0_0.dtype.is_float and s0_0.shape == u.src[0].shape and math.isfinite(s0_1.arg):
+                    # reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))
+                    return (alu(_MUL, (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])), s0_1)), 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))')
             if s0.op is _ADD:
                 s0_0, s0_1 = s0.src
                 if has_products(u.src[0]):

@@ -61,7 +61,7 @@ PASSES: Pipeline[Schedule] = Pipeline(
             name="compute-again",
             run=compute_again.run,
             view=views.groups,
-            reason="where memory is scarce: kernels that make a second time what need not be kept",
+            reason="where memory is scarce: kernels that compute values a second time instead of keeping them",
         ),
         Pass(
             name="kernel-split",

@@ -180,7 +180,9 @@ def _same_place(whole: Index, shape: tuple[Any, ...], other: tuple[Any, ...]) ->
 
 
 def _leading(shape: tuple[Any, ...], other: tuple[Any, ...]) -> int | None:
-    """How many leading axes of `shape` have the elements of `other`, if its rows are whole axes of symbolic sizes."""
+    """The number of leading axes of `shape` that hold the elements of `other`, if its rows are whole axes of symbolic
+    sizes.
+    """
     if not symbolic_arg(shape):
         return None
     wanted = product(other)

@@ -79,7 +79,7 @@ def _step(words: UOp, blocks: int, shift: int) -> UOp:
 
 
 def _earlier(table: UOp) -> UOp:
-    """For each row of a table the sum of the rows before it: within runs, then over the runs."""
+    """The sum of the rows before each row of a table: within runs, then over the runs."""
     rows, columns = table.shape
     width = 64
     if rows <= width:
@@ -120,7 +120,7 @@ def _spread(u: UOp, shape: tuple[int, ...], axis: int) -> UOp:
 
 
 def _along(shape: tuple[int, ...], axis: int) -> UOp:
-    """At every place of `shape` its coordinate along `axis`."""
+    """The coordinate along `axis` of every place of `shape`."""
     ones = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
     return UOp(Op.EXPAND, _I32, (_shaped(UOp(Op.IOTA, _I32, (), (shape[axis],)), *ones),), shape)
 

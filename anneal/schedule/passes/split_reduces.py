@@ -67,7 +67,7 @@ def split_reduces(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
 
 
 def _pieces(u: UOp, cost_model: CostModel) -> int:
-    """How many partial results each result of a reduction is worth."""
+    """The number of partial results for each result of a reduction."""
     body, axes = u.src[0], u.arg[1]
     if SYMBOLIC.seen and symbolic_arg(tuple([body.shape[a] for a in axes])):
         return 1  # a sum is cut where its shape alone says so
@@ -129,7 +129,7 @@ def _in_two_stages(u: UOp, pieces: int) -> UOp:
 
 
 def _segment_pieces(u: UOp, cost_model: CostModel) -> int:
-    """How many parts each segment is worth: fewer the more sums there are, one to a thread."""
+    """The number of parts for each segment: fewer the more sums there are, one to a thread."""
     elements = u.src[1].size
     if elements < _LONG_SEGMENTS or not u.size or symbolic_arg((*u.shape, elements)):
         return 1
@@ -204,7 +204,7 @@ def _summed_whole(u: UOp) -> UOp | None:
 
 
 def _sum_of_all(bodies: list[UOp], rest: list[UOp], cost_model: CostModel) -> UOp:
-    """One sum over partial sums of all of `bodies`, plus `rest`."""
+    """A single sum over partial sums of all of `bodies`, plus `rest`."""
     d = bodies[0].dtype
     parts = [_partial_sums(body, d) for body in bodies]
     rows: list[UOp] = []

@@ -438,11 +438,11 @@ BUGS = [
     Bug("a missing barrier", partial(wrong_wgsl, dropped_barrier), row_sums, "webgpu", KERNELS, races=True),
     Bug(
         "a barrier that is not written",
-        barriers_not_written, row_sums, "webgpu", KERNELS, "a missing barrier", races=True,
+        barriers_not_written, row_sums, "webgpu", KERNELS, "lacks a barrier", races=True,
     ),
     Bug(
         "a thread in the place of its neighbour",
-        partial(wrong_wgsl, early_thread), bent, "webgpu", KERNELS, "the text that ran is not what",
+        partial(wrong_wgsl, early_thread), bent, "webgpu", KERNELS, "the text that ran differs",
     ),
     Bug("an op of the NumPy device", wrong_numpy, bent, "cpu", KERNELS, "the program that device cpu made"),
     Bug("a driver that drops a bit", driver(lambda x, _: x * (1 + 2.0**-16)), bent, "webgpu", KERNELS),

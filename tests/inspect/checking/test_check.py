@@ -98,7 +98,7 @@ def test_what_is_too_much_work_is_drawn_and_said() -> None:
     assert 64 <= kernel.compared < kernel.elements
     assert 64 <= kernel.tensor_elements < kernel.elements
     assert "were drawn" in kernel.note
-    assert "were drawn to be held against the graph as written" in kernel.note
+    assert "were drawn to be compared with the graph as written" in kernel.note
     assert report.messages
 
 

@@ -2,6 +2,8 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { logTicks } from "./curves";
+import { bytes } from "./format";
+import { BYTES, byteLabels, labels, STEPS, WHOLE } from "./ticks";
 import { Switch, Table } from "./ui";
 
 export interface Series { label: string; values: (number | null)[]; colour: string; faint?: boolean; fill?: boolean; stepped?: boolean; dash?: number[]; width?: number; dots?: boolean }
@@ -56,6 +58,9 @@ export function Chart(props: Props) {
         ready: [(u) => u.over.addEventListener("click", () => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) last.current.select?.(u.cursor.idx); })],
       },
     };
+    Object.assign(options.axes![0]!, { incrs: WHOLE });
+    const [incrs, texts] = props.format === bytes ? [BYTES, byteLabels] : [STEPS, labels];
+    if (!props.log) Object.assign(options.axes![1]!, { incrs, values: (_: uPlot, ticks: number[], _axis: number, _space: number, by: number) => texts(ticks, by) });
     const made = new uPlot(options, data(last.current), host);
     plot.current = made;
     const watch = new ResizeObserver(() => made.setSize({ width: host.clientWidth, height: props.height ?? 180 }));

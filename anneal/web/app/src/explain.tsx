@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { ask, useAsked, type PassGraph } from "./api";
 import { shape } from "./format";
 import { go, link, put, type Route } from "./route";
-import { Head, Panel, Shown, Table, Tabs } from "./ui";
+import { Head, Lines, Panel, Shown, Table, Tabs } from "./ui";
 import { Wgsl } from "./wgsl";
 
 interface Listed { op: string; kind: string; table: string; text: string; comment: string; file: string; line: number }
@@ -80,7 +80,7 @@ function Rules({ o, kinds, many }: { o: OpRules; kinds: Record<string, string>; 
         })}
         <div class="kind batching">
           <h3>batching: what vmap makes of it</h3>
-          {o.batching ? <details><summary>{o.batching.about || "a function"} <span class="faint">{o.batching.place}</span></summary><pre class="listing" tabIndex={0}>{o.batching.text}</pre></details> : <p class="faint">it is not batched: it stands in no graph that a user builds</p>}
+          {o.batching ? <details><summary>{o.batching.about || "a function"} <span class="faint">{o.batching.place}</span></summary><pre class="listing" tabIndex={0}><Lines text={o.batching.text} /></pre></details> : <p class="faint">it is not batched: it stands in no graph that a user builds</p>}
         </div>
       </div>
     </Panel>
@@ -95,8 +95,8 @@ function Example({ e, route }: { e: NonNullable<Explained["example"]>; route: Ro
     <Panel title={`Example: ${e.call}`} id="example">
       <div class="pad">
         <Tabs label="What is shown" value={now} options={names.map((n) => [n, n === "before" ? "the graph" : n])} onChange={(v) => put({ after: v === "before" ? null : v }, true)} />
-        {now === "WGSL" ? e.kernels.map((k) => <pre class="listing" tabIndex={0}>{k.split("\n").map((l) => <><Wgsl text={l} />{"\n"}</>)}</pre>)
-          : pass && !pass.nodes.length ? <><p class="why">{pass.info.reason}</p><pre class="listing" tabIndex={0}>{pass.text.join("\n")}</pre></>
+        {now === "WGSL" ? e.kernels.map((k) => <pre class="listing" tabIndex={0}><Lines text={k} line={(l) => <Wgsl text={l} />} /></pre>)
+          : pass && !pass.nodes.length ? <><p class="why">{pass.info.reason}</p><pre class="listing" tabIndex={0}><Lines text={pass.text.join("\n")} /></pre></>
           : <>
               {pass && <p class="why">{pass.info.reason}</p>}
               <Table caption={`The graph, ${now}`} rows={(pass ? pass.nodes : e.nodes) as Node[]} columns={[

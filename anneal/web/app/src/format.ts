@@ -35,6 +35,11 @@ export const place = (line: { file: string; line: number }): string => `${file(l
 export const shape = (s: (number | string)[]): string => (s.length ? s.join(" × ") : "scalar");
 export const loss = (x: number | null | undefined): string => (x === null || x === undefined ? "–" : x.toFixed(4));
 
+// The loss of a run, as it is told everywhere: that of one batch tells little. LAST is what anneal/cli/_reporters.py has.
+const LAST = 50;
+export const meanLoss = (steps: { loss: number }[]): number | null => { const last = steps.slice(-LAST); return last.length ? last.reduce((sum, s) => sum + s.loss, 0) / last.length : null; };
+export const lossOf = (mean: number | null | undefined, steps: number): string => `${loss(mean)}${mean !== null && mean !== undefined && steps > 1 ? `, mean of ${steps < LAST ? "its" : "the last"} ${Math.min(steps, LAST)} steps` : ""}`;
+
 export function when(seconds: number | string): string {
   const date = new Date(typeof seconds === "number" ? seconds * 1000 : seconds);
   return Number.isNaN(date.getTime())

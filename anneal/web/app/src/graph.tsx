@@ -6,7 +6,7 @@ import { count, counted, place, shape } from "./format";
 import { ready } from "./layout";
 import { ancestors, grouped, paths, visible, type Box, type Item } from "./groups";
 import { current, kept, link, put, type Route } from "./route";
-import { Facts, Head, Live, Panel, Phase, Shown, Table, Tabs, UserLine } from "./ui";
+import { Facts, Head, Lines, Live, Panel, Phase, Shown, Table, Tabs, UserLine } from "./ui";
 import { modelTools, title } from "./models";
 
 export function GraphView({ route }: { route: Route }) {
@@ -181,7 +181,7 @@ function TextOf({ after }: { after: PassGraph }) {
   if (after.nodes.length) return <Nodes after={after} />;
   return (
     <pre class="listing" tabIndex={0} aria-label={`What ${after.info.name} made`}>
-      {after.text.slice(0, 3000).join("\n")}
+      <Lines text={after.text.slice(0, 3000).join("\n")} />
       {after.text.length > 3000 && `\n... ${after.text.length - 3000} more lines`}
     </pre>
   );

@@ -2,18 +2,18 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, send, useAsked, type Job, type Refused, type Run } from "./api";
 import { Chart, smoothed, thinned } from "./chart";
-import { bytes, big, count, counted, loss, when } from "./format";
+import { bytes, big, count, counted, loss, lossOf, when } from "./format";
 import { CopyText } from "./kernels";
 import { chosen } from "./overlay";
 import { go, link, put, type Route } from "./route";
-import { Facts, Failed, Head, Live, Panel, Phase, Shown, Table, useInterval, Waiting } from "./ui";
+import { Facts, Failed, Head, Live, Panel, Phase, Shown, Table, useInterval, Waiting, Watching } from "./ui";
 import { file, isSnapshot } from "./snapshot";
 import { Sample } from "./train";
 
 interface Kernel { name: string; label: string; phase: string; flops: number; bytes: number; fused: string[] }
 interface Bundle extends Run {
   config: { options: Record<string, unknown>; settings: Record<string, unknown> } | null; schedule: { kernels: Kernel[] } | null;
-  losses: [number, number, number][]; events: { event: string; sample?: string }[]; vitals: { step: number; lr?: number; norm?: number }[]; picture: boolean; weights?: boolean; python: string;
+  losses: [number, number, number][]; events: { event: string; sample?: string; kernels?: number; kernels_unwatched?: number | null }[]; vitals: { step: number; lr?: number; norm?: number }[]; picture: boolean; weights?: boolean; python: string;
 }
 
 export function HistoryView({ route }: { route: Route }) {
@@ -129,7 +129,8 @@ function Both({ a, b }: { a: Bundle; b: Bundle | null }) {
             {runs.map((r) => (
               <div>
                 {b && <h3>{r.model}, {when(r.begun)}</h3>}
-                <Facts rows={[["ended", <span class={`state ${r.status}`}>{r.status}</span>], ["steps", `${count(r.steps_done ?? 0)} of ${count(r.steps ?? 0)}`], ["final loss", loss(r.final_loss)], ["batch", r.batch ?? "–"], ["learning rate", r.lr ?? "–"], ["seed", r.seed ?? "–"], ["device", r.adapter ?? r.device ?? "–"], ["parameters", count(r.params ?? 0)], ["anneal", r.anneal], ["kernels", r.schedule ? count(r.schedule.kernels.length) : "–"]]} />
+                <Facts rows={[["ended", <span class={`state ${r.status}`}>{r.status}</span>], ["steps", `${count(r.steps_done ?? 0)} of ${count(r.steps ?? 0)}`], ["loss", lossOf(r.final_loss, r.losses.length)], ["batch", r.batch ?? "–"], ["learning rate", r.lr ?? "–"], ["seed", r.seed ?? "–"], ["device", r.adapter ?? r.device ?? "–"], ["parameters", count(r.params ?? 0)], ["anneal", r.anneal], ["kernels", r.schedule ? count(r.schedule.kernels.length) : "–"]]} />
+                <Watching done={r.events.find((e) => e.event === "done")} />
                 {r.error && <pre class="bad">{r.error}</pre>}
                 <p class="command"><code>{r.command}</code> <CopyText text={r.command} /></p>
               </div>

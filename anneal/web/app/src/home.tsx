@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { ask, follow, get, send, useAsked, type Job, type Run, type Session, type Upload } from "./api";
 import { bytes, count, counted, loss, shape, when } from "./format";
-import { refresh } from "./models";
+import { refresh, title } from "./models";
 import { link, put, type Route } from "./route";
 import { Facts, Failed, Head, Panel, Shown, Table, useInterval } from "./ui";
 import type { Report } from "./doctor";
@@ -59,7 +59,7 @@ export function JobsPanel({ jobs }: { jobs: Job[] }) {
     <Panel title="At work">
       <ul class="jobs">
         {[...now, ...failed].map((j) => (
-          <li><span class={`state ${j.state}`}>{j.state}</span> <a href={jobLink(j)}>{j.kind} {j.model.startsWith("upload.") ? "a file" : j.model}</a> <span class="faint">{j.device} · {when(j.created)}</span>{j.error && <pre class="bad">{j.error.split("\n").slice(-3).join("\n")}</pre>}</li>
+          <li><span class={`state ${j.state}`}>{j.state}</span> <a href={jobLink(j)}>{j.kind} {title(j.model)}</a> <span class="faint">{j.device} · {when(j.created)}</span>{j.error && <pre class="bad">{j.error.split("\n").slice(-3).join("\n")}</pre>}</li>
         ))}
       </ul>
     </Panel>
@@ -78,7 +78,7 @@ function RunList({ runs }: { runs: Run[] }) {
   );
 }
 
-const KINDS = ".onnx,.safetensors,.gguf,.npy,.npz,.zip";
+const KINDS = ".onnx,.safetensors,.gguf,.npy,.npz,.zip,.py";
 
 function Drop({ session, set, shown }: { session: Session; set: (s: Session) => void; shown: Upload | null }) {
   const [over, setOver] = useState(false);
@@ -120,7 +120,7 @@ function Drop({ session, set, shown }: { session: Session; set: (s: Session) => 
           <input type="file" class="hidden" accept={KINDS} multiple onChange={(e) => { void take(e.currentTarget.files); e.currentTarget.value = ""; }} />
           <span class="button">Choose a file</span>
         </label>
-        <p>or drop it here: a model (.onnx), weights (.safetensors, .gguf), arrays (.npy, .npz), a run or a recording (.zip). It stays on this machine.</p>
+        <p>or drop it here: a model (.onnx), weights (.safetensors, .gguf), arrays (.npy, .npz), a run or a recording (.zip), a script to check (.py). It stays on this machine.</p>
         <p role="status" class="faint">{busy && `taking in ${busy}`}</p>
       </div>
       {error && <p class="bad pad" role="alert">{error}</p>}
@@ -152,6 +152,7 @@ interface Tensors { kind: string; tensors: { name: string; dtype: string; shape:
 function About({ u }: { u: Upload }) {
   if (u.kind === "run") return <p class="links"><a href={link("r", u.id)}>The run</a></p>;
   if (u.kind === "recording") return <p class="links"><a href={link("s", u.id)}>The plans that were recorded</a></p>;
+  if (u.kind === "py") return <p class="links"><a href={link("c", u.id)}>Check</a></p>;
   return u.kind === "onnx" ? <OnnxCard u={u} /> : <TensorsCard u={u} />;
 }
 

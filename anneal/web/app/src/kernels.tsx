@@ -6,7 +6,7 @@ import { big, bytes, count, counted, place, time } from "./format";
 import { modelTools, title } from "./models";
 import { isRecording, kept, link, put, type Route } from "./route";
 import { isSnapshot } from "./snapshot";
-import { Facts, Head, Panel, Phase, Reasons, Shown, Table, Tabs, Took, UserLine } from "./ui";
+import { Facts, Head, hung, Name, Panel, Phase, Reasons, Shown, Table, Tabs, Took, UserLine } from "./ui";
 import { Wgsl } from "./wgsl";
 
 type About = { model: string; step: boolean; device: string | null; plan: string | null };
@@ -65,7 +65,7 @@ function Whole({ all, route, about }: { all: Kernels; route: Route; about: About
         <Panel title={`Launches in order`} class="list" aside={<span class="faint">{count(rows.length)}</span>}>
           <Table caption="Kernels in the order of their launches" rows={rows} most={120} selected={(r) => r.n === number} sort={q.get("sort") ?? ""} onSort={(sort) => put({ sort }, true)} columns={[
             { head: "#", cell: (r) => r.n, by: (r) => r.n, figure: true },
-            { head: "kernel", cell: (r) => <a href={link("k", route.name, { ...Object.fromEntries(q), kernel: r.n, line: null })} class="strong">{r.k.label || r.k.name}</a>, by: (r) => r.k.label },
+            { head: "kernel", cell: (r) => <a href={link("k", route.name, { ...Object.fromEntries(q), kernel: r.n, line: null })} class="strong"><Name text={r.k.label || r.k.name} /></a>, by: (r) => r.k.label },
             { head: "phase", cell: (r) => <Phase phase={r.k.phase} />, by: (r) => r.k.phase },
             ...(timed ? [{ head: "time", cell: (r: Row) => time(timed.kernels[r.n]?.seconds ?? 0), by: (r: Row) => timed.kernels[r.n]?.seconds ?? 0, figure: true }] : []),
             { head: "FLOP", cell: (r) => big(r.k.flops), by: (r) => r.k.flops, figure: true },
@@ -101,6 +101,7 @@ function Whence({ of }: { of: Times }) {
         {of.run && <>A run <Took of={of.run} />. </>}
         {of.step && of.python && <>Python between runs <Took of={of.python} />; a step <Took of={of.step} />.</>}
       </p>
+      {of.parts && Object.keys(of.parts).length > 0 && <Facts rows={Object.entries(of.parts).map(([name, part]): [string, string] => [name, `${(100 * part).toFixed(0)} % of a step`])} />}
       <Reasons of={of.reasons} />
     </div>
   );
@@ -169,11 +170,12 @@ function One({ all, number, route, about, timed }: { all: Kernels; number: numbe
 }
 
 function Boundary({ k, n, route }: { k: Kernel; n: number; route: Route }) {
-  const to = (kernel: number | null) => kernel === null ? <span class="faint">given</span> : <a href={link("k", route.name, { ...Object.fromEntries(route.query), kernel, line: null })}>kernel {kernel}</a>;
+  const from = (kernel: number | null) => kernel !== null && <span class="from"> from <a href={link("k", route.name, { ...Object.fromEntries(route.query), kernel, line: null })}>kernel {kernel}</a></span>;
+  const memory = (b: { buffer: string; dtype: string; size: number }) => <><code>{b.buffer}</code>: {b.dtype}[{b.size}]</>;
   return (
     <div class="boundary">
-      <div><h3>Reads</h3><ul class="plain">{k.reads.map((b) => <li><code>{b.buffer}</code> {b.dtype} × {count(b.size)} <span class="from">from {to(b.kernel)}</span></li>)}</ul></div>
-      <div><h3>Writes</h3><ul class="plain">{k.writes.map((b) => <li><code>{b.buffer}</code> {b.dtype} × {count(b.size)} <span class="faint">{b.kind === "output" ? "a result" : b.kind}</span></li>)}</ul></div>
+      <div><h3>Reads</h3><ul class="plain">{k.reads.map((b) => <li>{b.kernel === null && "input "}{memory(b)}{from(b.kernel)}</li>)}</ul></div>
+      <div><h3>Writes</h3><ul class="plain">{k.writes.map((b) => <li>{memory(b)} <span class="faint">{b.kind === "output" ? "result" : b.kind === "temp" ? "temporary" : b.kind}</span></li>)}</ul></div>
       <span class="hidden">Boundary of kernel {n}</span>
     </div>
   );
@@ -207,7 +209,7 @@ function Text({ lines, route, about }: { lines: TextLine[]; route: Route; about:
               <button type="button" tabIndex={l.number === first ? 0 : -1} aria-pressed={l.number === chosen} class={`${l.nodes.length || l.ops.length ? "known" : ""} ${node !== null && l.nodes.includes(node) ? "near" : ""}`}
                 onClick={() => put({ line: l.number === chosen ? null : l.number }, true)}>
                 <span class="number" aria-hidden="true">{l.number}</span>
-                <code><Wgsl text={l.text || " "} /></code>
+                <code class="hung" style={hung(l.text)}><Wgsl text={l.text || " "} /></code>
               </button>
             </li>
           ))}
@@ -252,7 +254,7 @@ function MemoryOf({ all, number }: { all: Kernels; number: number }) {
   return (
     <Panel title="Memory over the launches" aside={<span class="faint">peak {bytes(peak)} beside {bytes(m.given)} given; temporaries share {bytes(m.temporary)}</span>}>
       <div class="pad">
-        <Chart title="Bytes of temporaries and results" x={x} xLabel="launch" series={[{ label: "needed", values: m.live, colour: "--teal", fill: true, stepped: true }]} format={(v) => bytes(v)} mark={number} select={(i) => put({ kernel: i })} height={170} />
+        <Chart title="Bytes of temporaries and results" x={x} xLabel="launch" series={[{ label: "needed", values: m.live, colour: "--teal", fill: true, stepped: true }]} format={bytes} mark={number} select={(i) => put({ kernel: i })} height={170} />
         <h3>There while kernel {number} runs</h3>
         <Table caption={`Values that are needed while kernel ${number} runs`} rows={there} most={12} columns={[
           { head: "value", cell: (l) => <code>{l.buffer}</code> }, { head: "kind", cell: (l) => l.kind },
@@ -268,6 +270,7 @@ function MemoryOf({ all, number }: { all: Kernels; number: number }) {
 function Roofline({ all, timed, number }: { all: Kernels; timed: TimeReport | null; number: number }) {
   if (!timed) return <Panel title="Roofline"><p class="pad faint">Measure the times first: the roofline sets what each kernel reached beside what its bytes and its FLOP allow.</p></Panel>;
   const points = timed.kernels.map((t, n) => ({ n, x: all.kernels[n]!.flops / Math.max(1, all.kernels[n]!.bytes), y: t.gflops, s: t.share })).filter((p) => p.y > 0 && p.x > 0);
+  if (!points.length) return <Panel title="Roofline"><p class="pad faint">No kernel of this run computes anything.</p></Panel>;
   const [roof, band] = [Math.max(...points.map((p) => p.y)), Math.max(...timed.kernels.map((t) => t.gbs))];
   const W = 640, H = 260, L = 56, B = 32;
   const log = (v: number) => Math.log10(Math.max(v, 1e-6));
@@ -280,8 +283,8 @@ function Roofline({ all, timed, number }: { all: Kernels; timed: TimeReport | nu
     <Panel title="Roofline" aside={<span class="faint">the roofs are the best that any kernel of this run reached</span>}>
       <svg class="roofline" viewBox={`0 0 ${W} ${H}`} role="img" aria-label={`${counted(points.length, "kernel")} by FLOP a byte and GFLOP/s. Best: ${roof.toFixed(1)} GFLOP/s and ${band.toFixed(1)} GB/s. The list of kernels has the figures.`}>
         <path class="roof" d={`M${px(10 ** x0)} ${py(Math.max(10 ** y0, 10 ** x0 * band))} L${px(knee)} ${py(roof)} L${px(10 ** x1)} ${py(roof)}`} />
-        {Array.from({ length: x1 - x0 + 1 }, (_, i) => <text class="tick" x={px(10 ** (x0 + i))} y={H - 14} text-anchor="middle">{10 ** (x0 + i)}</text>)}
-        {Array.from({ length: y1 - y0 + 1 }, (_, i) => <text class="tick" x={L - 8} y={py(10 ** (y0 + i)) + 4} text-anchor="end">{10 ** (y0 + i)}</text>)}
+        {Array.from({ length: x1 - x0 + 1 }, (_, i) => <text class="tick" x={px(10 ** (x0 + i))} y={H - 14} text-anchor="middle">{Number(`1e${x0 + i}`)}</text>)}
+        {Array.from({ length: y1 - y0 + 1 }, (_, i) => <text class="tick" x={L - 8} y={py(10 ** (y0 + i)) + 4} text-anchor="end">{Number(`1e${y0 + i}`)}</text>)}
         <text class="tick" x={W - 12} y={H - 2} text-anchor="end">FLOP a byte</text>
         <text class="tick" x={L + 6} y={14}>GFLOP/s</text>
         {points.map((p) => <circle class={`dot ${all.kernels[p.n]!.phase} ${p.n === number ? "selected" : ""}`} cx={px(p.x)} cy={py(p.y)} r={4 + Math.sqrt(p.s) * 14} onClick={() => put({ kernel: p.n })}><title>{`kernel ${p.n}: ${all.kernels[p.n]!.label}`}</title></circle>)}

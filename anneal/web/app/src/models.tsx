@@ -20,6 +20,8 @@ export async function refresh(): Promise<Session> {
   return known;
 }
 
+const isScriptJob = (name: string): boolean => known?.jobs.find((j) => `job.${j.id}` === name)?.kind === "script";
+
 const VIEWS: [string, string][] = [["v", "Graph"], ["k", "Kernels"], ["c", "Check"], ["t", "Train"]];
 
 export function modelTools(route: Route, here: string) {
@@ -27,7 +29,7 @@ export function modelTools(route: Route, here: string) {
   const file = route.name.startsWith("upload.");
   const step = route.query.get("step");
   const recorded = isRecording(route.name);
-  const views = recorded ? VIEWS.slice(0, 2) : VIEWS.filter(([v]) => !(file && v === "t"));
+  const views = recorded ? VIEWS.slice(0, isScriptJob(route.name) ? 3 : 2) : route.name.endsWith(".py") ? VIEWS.slice(2, 3) : VIEWS.filter(([v]) => !(file && v === "t"));
   return (
     <>
       <nav class="tabs" aria-label={`Views of ${title(route.name)}`}>

@@ -132,7 +132,7 @@ function Overlay({ answer, version, logX, logY, runs }: { answer: Answer; versio
             { head: "run", cell: ({ r, i }) => <a class="mono" data-run={i} href={r.id.startsWith("job.") ? link("t", r.model, { job: r.id.slice(4) }) : link("r", r.id)} title={when(r.begun)}>{r.id.replace(/^job\./, "")}</a>, by: ({ r }) => r.id, class: "nowrap" },
             { head: "model", cell: ({ r }) => r.model, by: ({ r }) => r.model },
             ...answer.settings.map((name) => ({ head: name, cell: ({ r }: { r: Overlaid }) => said(r.settings[name]), by: ({ r }: { r: Overlaid }) => (typeof r.settings[name] === "number" ? (r.settings[name] as number) : said(r.settings[name])), figure: answer.runs.some((r) => typeof r.settings[name] === "number") })),
-            { head: "loss", cell: ({ r }) => read(r), by: ({ r }) => lossOf(r) ?? Infinity, figure: true },
+            { head: "loss of the step", cell: ({ r }) => read(r), by: ({ r }) => lossOf(r) ?? Infinity, figure: true },
             ...(validated ? [{ head: "validation", cell: ({ r }: { r: Overlaid }) => figure(valueOf(r.validation, slot)), by: ({ r }: { r: Overlaid }) => valueOf(r.validation, slot) ?? Infinity, figure: true }] : []),
             { head: "state", cell: ({ r }) => <><span class={`state ${r.status}`}>{r.status}</span>{r.lost && <> <span class="bad">{sentence(r)}</span></>}</>, by: ({ r }) => r.status },
             { head: "take out", cell: ({ r }) => <button type="button" class="quiet pick" aria-label={`take out ${r.id}`} onClick={() => put({ runs: runs.filter((id) => id !== r.id).join(" ") || null })}>×</button> },

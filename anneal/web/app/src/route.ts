@@ -56,6 +56,9 @@ export function kept(route: Route): Record<string, string | null> {
   return { step: route.query.get("step"), device: route.query.get("device"), plan: route.query.get("plan") };
 }
 
+// Whether a name is of a program that can be checked: one that was dropped, or that a job recorded.
+export const isScript = (name: string): boolean => name.startsWith("job.") || name.endsWith(".py");
+
 // Whether a name is of a recording, which has plans, rather than of a model.
 export const isRecording = (name: string): boolean => name.startsWith("job.") || name.endsWith(".zip");
 

@@ -80,6 +80,7 @@ function Running({ route, id }: { route: Route; id: string }) {
           {live && <button type="button" onClick={() => act("stop")}>Stop</button>}
           {live && job.state !== "queued" && <button type="button" class="quiet" onClick={() => act("cancel")}>Kill</button>}
           {job && !live && <button type="button" class="primary" onClick={() => act("again")}>Run it again</button>}
+          {job?.kind === "script" && <a class="button" href={link("c", route.name)}>Check</a>}
         </div>
       </Head>
       {error && <p class="bad" role="alert">{error}</p>}

@@ -2,15 +2,15 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { follow, send, type Event, type Job, type Times } from "./api";
 import { Chart, Smooth, thinned, type Series } from "./chart";
-import { bytes, count, loss as shown, time } from "./format";
+import { bytes, count, lossOf, meanLoss, time } from "./format";
 import { modelTools, refresh, remembered, title } from "./models";
 import { link, put, type Route } from "./route";
 import { file } from "./snapshot";
-import { Facts, Head, Live, Panel, Phase, Reasons, Table, Took } from "./ui";
+import { Facts, Head, Live, Panel, Phase, Reasons, Table, Took, Watching } from "./ui";
 
 export interface Start { model: string; device: string; adapter: string | null; params: number; steps: number; batch: number; seed: number; lr: number; data: string }
 export interface Step { step: number; loss: number; ms: number; lr?: number; norm?: number | null; bytes?: number }
-export interface Done { steps: number; final_loss: number | null; median_ms: number; compile_s: number; kernels: number; sample: string; picture: string | null; stopped: boolean }
+export interface Done { steps: number; final_loss: number | null; median_ms: number; compile_s: number; kernels: number; kernels_unwatched?: number | null; sample: string; picture: string | null; stopped: boolean }
 
 export interface Shown { step: number; sample: string; picture: string | null }
 export interface Slow { phase: string; label: string; seconds: number; share: number; low?: number; high?: number }
@@ -156,12 +156,13 @@ function Control({ w, id }: { w: Watched; id: string }) {
         {job.state === "running" && !steps.length && <p class="faint" role="status"><span class="spin" aria-hidden="true" /> compiling the first step</p>}
         {job.error && <pre class="bad" role="alert">{job.error}</pre>}
         <Facts rows={[
-          ["step", start ? `${count(last?.step ?? 0)} of ${count(start.steps)}` : "–"], ["loss", shown(last?.loss)], ["a step", ms ? `${ms.toFixed(1)} ms` : "–"],
+          ["step", start ? `${count(last?.step ?? 0)} of ${count(start.steps)}` : "–"], ["loss", lossOf(meanLoss(steps), steps.length)], ["a step", ms ? `${ms.toFixed(1)} ms` : "–"],
           ...(alive && left > 0 ? [["left", time(left)] as [string, string]] : []),
           ...(start ? [["device", start.adapter ?? start.device], ["parameters", count(start.params)], ["batch", count(start.batch)], ["data", start.data]] as [string, string][] : []),
           ...(last?.bytes ? [["memory", bytes(last.bytes)] as [string, string]] : []),
           ...(done ? [["compiled in", `${done.compile_s.toFixed(1)} s`], ["kernels a step", <a href={link("k", job.model)}>{done.kernels}</a>]] as [string, preact.ComponentChildren][] : []),
         ]} />
+        <Watching done={done} />
         {w.slowest.length > 0 && <Slowest w={w} />}
         {done && <Sample done={done} picture={done.picture ? file(`/api/jobs/${id}/picture`) : null} />}
         {w.samples.length > 0 && <OnTheWay samples={w.samples} id={id} />}

@@ -198,6 +198,25 @@ export function Facts(props: { rows: [string, ComponentChildren][] }) {
 
 export const Phase = (props: { phase: string }) => <span class={`phase ${props.phase}`}>{props.phase}</span>;
 
+// A long line of code goes on below, four characters further in than it begins.
+export const hung = (text: string) => ({ "--in": `${/^\s*/.exec(text)![0].length}` });
+
+export function Lines({ text, line }: { text: string; line?: (text: string) => ComponentChildren }) {
+  return <>{text.split("\n").map((l) => <span class="hung" style={hung(l)}>{line ? line(l) : l}{"\n"}</span>)}</>;
+}
+
+// What all of these lines begin with, if it is blank, is left out.
+export function dedented(lines: string[]): string[] {
+  const margins = lines.filter((l) => l.trim()).map((l) => /^[ \t]*/.exec(l)![0]);
+  const first = margins[0] ?? "";
+  let n = first.length;
+  for (const m of margins) while (!m.startsWith(first.slice(0, n))) n--;
+  return lines.map((l) => l.slice(Math.min(n, l.length - l.trimStart().length)));
+}
+
+// A name that may go on in the next line after a dot or an underscore.
+export const Name = ({ text }: { text: string }) => <>{text.split(/(?<=[_.:/])(?=\w)/).map((part, i) => <>{i > 0 && <wbr />}{part}</>)}</>;
+
 // The user's line with the lines around it.
 export function UserLine(props: { line: Line; model: string; step: boolean }) {
   const key = `${props.line.file}:${props.line.line}:${props.model}`;
@@ -209,13 +228,12 @@ export function UserLine(props: { line: Line; model: string; step: boolean }) {
       </figcaption>
       {found.value ? (
         <pre tabIndex={0} aria-label={`${file(props.line.file)} around line ${props.line.line}`}>
-          {found.value.lines.map((text, i) => {
+          {dedented(found.value.lines).map((text, i) => {
             const number = found.value!.first + i;
             return (
               <span class={number === found.value!.line ? "line here" : "line"}>
                 <span class="number" aria-hidden="true">{number}</span>
-                {text || " "}
-                {"\n"}
+                <span class="hung" style={hung(text)}>{text || " "}{"\n"}</span>
               </span>
             );
           })}
@@ -243,6 +261,13 @@ export function useInterval(f: () => void, ms: number | null): void {
     const timer = setInterval(() => last.current(), ms);
     return () => clearInterval(timer);
   }, [ms]);
+}
+
+// A run that is watched has a norm of its gradients, which other plans do not have.
+export function Watching({ done }: { done: { kernels?: number; kernels_unwatched?: number | null } | undefined | null }) {
+  const [now, alone] = [done?.kernels, done?.kernels_unwatched];
+  if (now === undefined || alone === undefined || alone === null || now === alone) return null;
+  return <p class="faint">Watching keeps the gradients for their norm, so {now > alone ? "fewer" : "other"} kernels are fused: {count(now)} instead of {count(alone)}.</p>;
 }
 
 // A measured time: the median, and where half of the times are.

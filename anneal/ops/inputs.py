@@ -1,0 +1,206 @@
+"""The numbers of ops that may be memory: with a tensor of one element in the number's place, and of the dtype that the
+number would take, the op means the same; and places in an index, where the part is looked up.
+
+An op whose meaning follows from a number's value (a power, a shape, a bound whose gradient ends there) is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from anneal.ops import nodes
+from anneal.ops.arguments import deferred
+from anneal.ops.bases import link_part
+from anneal.ops.nodes import broadcast
+from anneal.runtime import Handle, Varies, number
+from anneal.uop import DType, Op, alu, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["along", "compares", "computes", "drops", "places", "scales"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Again = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # the op, with other arguments
+_EXACT = 1 << 53  # integers below are floats
+
+
+def computes(function: F) -> F:
+    """The op computes with its numbers in the dtype of its tensors, which is the same for all but masks."""
+    function.inputs = _filled  # type: ignore[attr-defined]
+    return function
+
+
+def compares(function: F) -> F:
+    """The op computes with its number, and of integers with one of those: no sum of them is to be looked at."""
+    function.inputs = _compared  # type: ignore[attr-defined]
+    return function
+
+
+def scales(function: F) -> F:
+    """The op takes two operands, and `alpha`, by which it multiplies the second first."""
+    function.inputs = _scaled  # type: ignore[attr-defined]
+    return function
+
+
+def drops(function: F) -> F:
+    """The op is dropout, of a tensor and a key, with a bound of words, and the factor of what is kept."""
+
+    def inputs(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+        *given, below, scale = args
+        dtype = given[0]._looks.dtype
+        if below.__class__ is not int or not varies("p", below):
+            return None
+        return (again((*given, _memory(below, dtypes.uint32, given[0]), _memory(scale, dtype, given[0])), options),)
+
+    function.inputs = inputs  # type: ignore[attr-defined]
+    return function
+
+
+def places(index: Callable[..., Any]) -> Callable[[F], F]:
+    """The op shows the part of its first argument at the index that `index` makes of its arguments, if any."""
+
+    def decorate(function: F) -> F:
+        def inputs(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+            return None if options or args[0]._looks.shape == () else _at_places(varies, args[0], index(*args))
+
+        function.inputs = inputs  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def along(x: Any, dim: int, item: Any) -> Any:
+    """The index of an item of one axis; None where there is no such axis."""
+    n = len(x._looks.shape)
+    return (*[slice(None)] * (dim % n), item) if dim.__class__ is int and -n <= dim < n else None
+
+
+def _filled(
+    varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any], whole: bool = False
+) -> tuple[Any] | None:
+    """The result with memory for numbers that vary; None where none does. With `whole` integers are taken too."""
+    tensors = [t for t in (*args, *options.values()) if isinstance(t, Handle)]
+    looks = [u for t in tensors if (u := t._looks).dtype.kind != "bool"]
+    # what is added to an exponential is a part of how its quotient's gradient stays finite
+    if not looks or any(u.dtype is not looks[0].dtype or u.op is Op.EXP for u in looks):
+        return None
+    dtype, first = looks[0].dtype, tensors[0]
+
+    def filled(slot: Any, x: Any) -> Any:
+        return _memory(x, dtype, first) if _fits(x, dtype, whole) and varies(slot, x) else x
+
+    given = tuple([filled(n, x) for n, x in enumerate(args)])
+    named = {k: filled(k, x) for k, x in options.items()}
+    same = all(a is b for a, b in zip((*given, *named.values()), (*args, *options.values()), strict=True))
+    return None if same else (again(given, named),)
+
+
+def _compared(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+    return _filled(varies, again, args, options, True)
+
+
+def _scaled(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+    if len(args) != 3 and options.keys() != {"alpha"}:
+        return None if options else _filled(varies, again, args, options)
+    x, other, alpha = *args[:2], *args[2:], *options.values()
+    if not isinstance(other, Handle) or other._looks.dtype is not x._looks.dtype:
+        return None
+    if not _fits(alpha, x._looks.dtype, False) or not varies("alpha", alpha):
+        return None
+    scaled: Any = other
+    return (again((x, scaled * _memory(alpha, x._looks.dtype, other)), {}),)
+
+
+def _memory(x: Any, dtype: DType, like: Any) -> Any:
+    return like._new_plain(number(x, dtype, like.device))
+
+
+def _fits(x: Any, dtype: DType, whole: bool) -> bool:
+    """True if something is a number that memory of this dtype can hold in its place."""
+    if x.__class__ is int:
+        return -_EXACT < x < _EXACT if dtype.is_float else whole and dtype.min <= x <= dtype.max
+    return isinstance(x, float) and dtype.is_float
+
+
+# -- places -----------------------------------------------------------------------------------------------------------
+
+
+def _at_places(varies: Varies, x: Any, index: Any) -> tuple[Any] | None:
+    """The part at an index of integers and slices with memory for the places that vary; None where none does, or where
+    the index has something else, or is out of range."""
+    shape = x._looks.shape
+    if index is None:
+        return None
+    items = list(index) if index.__class__ is tuple else [index]
+    if items.count(Ellipsis) == 1:
+        at = items.index(Ellipsis)
+        items[at : at + 1] = [slice(None)] * (len(shape) - len(items) + 1)
+    items += [slice(None)] * (len(shape) - len(items))
+    if len(items) > len(shape):
+        return None
+    given: list[Any] = []
+    bounds: list[tuple[int, int]] = []
+    kept: list[int] = []
+    moving = 0  # slices whose begin varies
+    for axis, (item, n) in enumerate(zip(items, shape, strict=True)):
+        if (item.__class__ is int or isinstance(item, np.integer)) and -n <= item < n:
+            begin, end = int(item) % n, int(item) % n + 1
+        elif item.__class__ is slice and item.step in (None, 1) and _plain(item.start) and _plain(item.stop):
+            begin, end, _ = item.indices(n)
+            kept.append(end - begin)
+        else:
+            return None
+        if begin >= end:
+            return None
+        bounds.append((begin, end))
+        if end - begin < n and varies((axis, item.__class__, end - begin), begin):
+            place = _memory(begin, dtypes.int32, x)
+            moving += item.__class__ is slice
+            given.append((place, end - begin) if item.__class__ is slice else place)
+        else:
+            given.append(slice(begin, end) if item.__class__ is slice else begin)
+    if moving > 1 or not any(g.__class__ is tuple or isinstance(g, Handle) for g in given):
+        return None
+    part = _at(x, tuple(given))
+    link_part(part, x, tuple(bounds), tuple(kept))
+    return (part,)
+
+
+def _plain(x: Any) -> bool:
+    return x is None or x.__class__ is int or isinstance(x, np.integer)
+
+
+@deferred
+def _at(x: Tensor, index: tuple[Any, ...]) -> Tensor:
+    """The part of `x` at places that are counted from 0 and are there: for each axis an int or a slice that is known,
+    the place in memory, or that of a slice's begin, with the slice's length."""
+    bounds: list[tuple[int, int]] = []
+    shape: list[int] = []
+    picks: dict[int, nodes.Pick] = {}
+    front = 0  # axes of the result before that of the slice
+    for item, n in zip(index, x.uop.shape, strict=True):
+        if item.__class__ is int:
+            bounds.append((item, item + 1))
+            continue
+        if item.__class__ is slice:
+            bounds.append((item.start, item.stop))
+            shape.append(item.stop - item.start)
+            continue
+        if item.__class__ is tuple:
+            front = len(shape) - len(picks)
+            picks[len(shape)] = alu(Op.ADD, (nodes.iota(item[1]), broadcast(item[0].uop, (item[1],)))), True
+        else:
+            picks[len(shape)] = item.uop, True
+        bounds.append((0, n))
+        shape.append(n)
+    rows, position, wide, _ = nodes.lay_out(nodes.reshape(nodes.shrink(x.uop, tuple(bounds)), tuple(shape)), picks)
+    got = nodes.reshape(nodes.take_rows(rows, position), (*wide, *rows.shape[1:]))
+    if wide:  # the axis of the slice goes to its place
+        order = list(range(1, len(got.shape)))
+        order.insert(front, 0)
+        got = nodes.permute(got, order)
+    return x._new(got)

@@ -1,0 +1,368 @@
+"""Computations as values that the device runs between launches: the body of a loop, and loops and choices made of them.
+
+A body is a closed graph: what it reads are its parameters, numbered, so that equal computations are one object however
+they were made, and it holds no memory. A loop is a function that a HOST_CALL names: `Loop`, whose number of turns is
+known, `While`, whose condition says when it ends, and `Choice` of one of two bodies. `turns.py` runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from anneal.errors import UserError
+from anneal.rewrite import over, rebuild
+from anneal.runtime.host import HostFunction
+from anneal.uop import MOVEMENT, DType, Op, UOp, const, dtypes, toposort
+
+__all__ = ["Body", "Choice", "DeviceCall", "Loop", "Rules", "While", "chosen", "extended", "looped", "repeated_while"]
+
+Nodes = Sequence[UOp]
+Some = Sequence[UOp | None]
+Pair = tuple[UOp, UOp]  # what stands for a value in a body, and the node that is passed for it
+
+# What stays in a body when what it moves comes from outside.
+_STAYS = MOVEMENT | {Op.CAST, Op.DETACH}
+_VALUES = frozenset((Op.HOST_CALL, Op.CONTIGUOUS))
+_CONSTANTS = frozenset((Op.CONST, Op.IOTA))
+
+
+Pruned = tuple["DeviceCall", tuple[UOp, ...], dict[int, int]]
+
+
+class Rules(NamedTuple):
+    """The derivatives of a kind of calls, and its form for many examples: functions of `transforms`."""
+
+    # (function, sources, cotangents of the results) -> those of the sources; None is zero
+    pull: Callable[[Any, Nodes, Some], Some]
+    # (function, sources, tangents of the sources) -> those of the results
+    push: Callable[[Any, Nodes, Some], Some]
+    # (function, sources, which of them have an axis of examples, how many, whether draws differ) -> the results, each
+    # with whether it has one
+    batch: Callable[[Any, Nodes, Sequence[bool], int, bool], list[tuple[UOp, bool]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A closed computation: `results` are graphs over `parameters`, PARAMs numbered from 0."""
+
+    parameters: tuple[UOp, ...]
+    results: tuple[UOp, ...]
+
+    def over(self, sources: Nodes) -> list[UOp]:
+        """The results for these sources in the place of the parameters."""
+        known = dict(zip(self.parameters, sources, strict=True))
+        return [rebuild(r, over, known) for r in self.results]
+
+
+@dataclass(frozen=True, repr=False)
+class DeviceCall(HostFunction):
+    """A call that the device runs by plans of its own; the host only says how often.
+
+    `bodies` are its computations, and `rules` those of its derivative and its batched form.
+    """
+
+    bodies: tuple[Body, ...] = ()
+    rules: Rules = field(kw_only=True, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Its name, and letters that tell it from others by what it computes."""
+        return f"<{self.name} {''.join(r.key.hex()[:6] for b in self.bodies for r in b.results)[:24]}>"
+
+    @property
+    def title(self) -> str:
+        """The name of the call in messages."""
+        return self.name
+
+    @cached_property
+    def draws(self) -> bool:
+        """True if a body of the call draws random numbers."""
+        return any(
+            u.op is Op.THREEFRY or (isinstance(f := _function(u), DeviceCall) and f.draws)
+            for b in self.bodies
+            for u in toposort(b.results)
+        )
+
+    def for_reverse(self, src: tuple[UOp, ...]) -> list[UOp]:
+        """Nodes of the results that its reverse alone reads.
+
+        Args:
+            src: the sources.
+        """
+        return []
+
+    def pruned(self, src: tuple[UOp, ...], wanted: Collection[int]) -> Pruned:
+        """The call of the results `wanted` alone, by number; of its sources `src` those that it takes; and the numbers
+        of the results in it."""
+        return self, src, {n: n for n in wanted}
+
+
+@dataclass(frozen=True, repr=False)
+class Loop(DeviceCall):
+    """`length` turns. The body takes (turn, *constants, *carried, *slices), and gives (*carried, *rows).
+
+    The sources are the constants, the first values of what is carried, and arrays whose slices along the first axis the
+    turns are given; `turn` is the number of the slice. The results are the last values of what is carried, and the rows
+    of all turns along a new first axis. In `reverse` the last slice comes first.
+    """
+
+    length: int = 0
+    reverse: bool = False
+    constants: int = 0
+    carried: int = 0
+    extra: int = field(default=0, compare=False)  # the last rows that its reverse alone reads
+
+    @property
+    def body(self) -> Body:
+        """The computation of a turn."""
+        return self.bodies[0]
+
+    def for_reverse(self, src: tuple[UOp, ...]) -> list[UOp]:
+        return self.nodes(src)[len(self.results) - self.extra :]
+
+    def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """Of `values` in the order of the sources those of the constants, of what is carried and of the slices."""
+        first, second = self.constants, self.constants + self.carried
+        return values[:first], values[first:second], values[second:]
+
+    def pruned(self, src: tuple[UOp, ...], wanted: Collection[int]) -> Pruned:
+        """The loop of the results `wanted` alone, without what none of them needs of its sources `src` and of what is
+        carried."""
+        body, n = self.body, self.carried
+        place = {p: k for k, p in enumerate(self.parts(body.parameters[1:])[1])}
+        live = set(wanted)
+        while True:
+            below = toposort([body.results[k] for k in sorted(live)])
+            more = {place[u] for u in below if u in place} - live
+            if not more:
+                break
+            live |= more
+        used = set(below)
+        parameters = body.parameters[1:]
+        taken = [
+            k
+            for k, p in enumerate(parameters)
+            if (k - self.constants in live if 0 <= k - self.constants < n else p in used)
+        ]
+        if len(live) == len(body.results) and len(taken) == len(parameters):
+            return self, src, {k: k for k in wanted}
+        kept = sorted(live)
+        split = Loop.parts(self, [k in taken for k in range(len(parameters))])
+        numbered = _numbered([body.parameters[0], *[parameters[k] for k in taken]], [body.results[k] for k in kept])
+        loop = _loop(numbered, self, sum(split[0]), sum(split[1]), self.length, self.reverse)
+        return loop, tuple([src[k] for k in taken]), {k: kept.index(k) for k in wanted}
+
+
+@dataclass(frozen=True, repr=False)
+class While(DeviceCall):
+    """Turns for as long as the first body says so; the second gives what is carried to the next turn.
+
+    Both take (turn, *constants, *carried); the sources are the constants and the first values of what is carried.
+    """
+
+    constants: int = 0
+
+
+@dataclass(frozen=True, repr=False)
+class Choice(DeviceCall):
+    """The results of the first of two bodies where the first source is true, else of the second. Both take the other
+    sources."""
+
+
+def _function(u: UOp) -> Any:
+    return u.arg[0] if u.op is Op.HOST_CALL else None
+
+
+# -- how they are made ------------------------------------------------------------------------------------------------
+
+
+def _nowhere(*_: Any) -> Any:
+    raise UserError("a loop is computed on a device, not from arrays")
+
+
+def _parameter(u: UOp, number: int) -> UOp:
+    return UOp(Op.PARAM, u.dtype, (), (number, u.shape), "body")
+
+
+def _numbered(given: Nodes, results: Nodes, known: dict[UOp, UOp] | None = None) -> Body:
+    """A body whose parameters are `given`, in this order."""
+    known = {} if known is None else known
+    parameters = tuple([_parameter(u, n) for n, u in enumerate(given)])
+    known.update(zip(given, parameters, strict=True))
+    return Body(parameters, tuple([rebuild(r, over, known) for r in results]))
+
+
+def closed(
+    results: Nodes, given: Collection[UOp], depends: Callable[[UOp], bool] | None
+) -> tuple[list[UOp], set[UOp], dict[UOp, UOp]]:
+    """The nodes that `results` read besides `given`, which of `given` they read, and nodes that stay as they are.
+
+    `depends` tells whether a node depends on one of `given`; it is found by a walk if it is None. What depends on none
+    of them is computed before, once, but for constants and movement.
+    """
+    if depends is None:
+        below: set[UOp] = set(given)
+        for u in toposort(results):
+            if any(s in below for s in u.src):
+                below.add(u)
+        depends = below.__contains__
+    outside: list[UOp] = []
+    read: set[UOp] = set()
+    stay: dict[UOp, UOp] = {}
+    constants: dict[UOp, bool] = {}
+    seen: set[UOp] = set()
+    stack = list(reversed(results))
+    while stack:
+        u = stack.pop()
+        if u in seen:
+            continue
+        seen.add(u)
+        if u in given:
+            read.add(u)
+        elif depends(u):
+            stack += reversed(u.src)
+        elif _constant(u, constants) or (u.op is Op.BUFFER and getattr(u.arg, "derivative", None) is not None):
+            stay[u] = u  # a number, or what stands for a derivative by a function
+        elif u.op in _STAYS:
+            stack += reversed(u.src)
+        else:
+            outside.append(u)
+    return outside, read, stay
+
+
+def _constant(u: UOp, known: dict[UOp, bool]) -> bool:
+    """True if a node is made of constants alone, and is no variable of a transform."""
+    if u.weak:
+        return False
+    if u not in known:
+        for x in toposort((u,), until=known.__contains__):
+            known[x] = all(known[s] for s in x.src) if x.src else x.op in _CONSTANTS
+            known[x] = known[x] and x.op not in _VALUES
+    return known[u]
+
+
+def _kinds(nodes: Nodes) -> list[tuple[tuple[Any, ...], DType]]:
+    return [(u.shape, u.dtype) for u in nodes]
+
+
+def _loop(body: Body, like: Loop | tuple[str, Rules], constants: int, carried: int, length: int, reverse: bool) -> Loop:
+    name, rules = (like.name, like.rules) if isinstance(like, Loop) else like
+    last, rows = body.results[:carried], body.results[carried:]
+    results = (*_kinds(last), *[((length, *shape), dtype) for shape, dtype in _kinds(rows)])
+    return Loop(
+        "loop",
+        results,
+        _nowhere,
+        name,
+        bodies=(body,),
+        rules=rules,
+        length=length,
+        reverse=reverse,
+        constants=constants,
+        carried=carried,
+    )
+
+
+def looped(
+    like: Loop | tuple[str, Rules],
+    length: int,
+    reverse: bool,
+    turn: UOp,
+    constants: Sequence[Pair],
+    carried: Sequence[tuple[UOp, UOp, UOp]],
+    slices: Sequence[Pair],
+    rows: Nodes,
+    depends: Callable[[UOp], bool] | None = None,
+    grown: Callable[[Loop], Loop] | None = None,
+) -> tuple[list[UOp], list[UOp]]:
+    """The last values of what is carried, and the rows of a loop.
+
+    Args:
+        like: a loop with the name and the rules of this one, or both.
+        turn: stands for the number of the slice.
+        constants: what stands for them, with their nodes.
+        carried: what stands for them, with the nodes of their first values and the graphs of their next ones.
+        slices: what stands for them, with the nodes of the arrays.
+        length: the number of turns.
+        reverse: whether the last slice comes first.
+        rows: graphs.
+        depends: whether a node depends on one of those stand-ins; found by a walk, if it is None.
+        grown: gives the loop further rows.
+    """
+    moving = [c for c in carried if c[2] is not c[0]]
+    still = [(p, first) for p, first, after in carried if after is p]
+    results = [*[after for _, _, after in moving], *rows]
+    given = [turn, *[p for p, *_ in (*constants, *still, *moving, *slices)]]
+    outside, read, stay = closed(results, set(given), depends)
+    fixed = [(p, u) for p, u in (*constants, *still) if p in read] + [(u, u) for u in outside]
+    along = [(p, u) for p, u in slices if p in read]
+    if not (fixed or moving or along):
+        zero = const(dtypes.int32, 0)
+        fixed = [(UOp(Op.PARAM, dtypes.int32, (), (-1, ()), "nothing"), zero)]  # a call has a source
+    body = _numbered([turn, *[p for p, *_ in (*fixed, *moving, *along)]], results, stay)
+    loop = _loop(body, like, len(fixed), len(moving), length, reverse)
+    src = (*[u for _, u in fixed], *[first for _, first, _ in moving], *[u for _, u in along])
+    nodes = (loop if grown is None else grown(loop)).nodes(src)
+    last = iter(nodes)
+    ends = [first if after is p else next(last) for p, first, after in carried]
+    return ends, nodes[len(moving) : len(results)]
+
+
+def repeated_while(
+    like: tuple[str, Rules],
+    turn: UOp,
+    constants: Sequence[Pair],
+    carried: Sequence[tuple[UOp, UOp, UOp]],
+    goes_on: UOp,
+    depends: Callable[[UOp], bool] | None = None,
+) -> list[UOp]:
+    """The last values of what a `While` carries: `like`, `turn`, `constants`, `carried` and `depends` are as in
+    `looped`, and `goes_on` is a graph."""
+    results = [after for _, _, after in carried]
+    given = {turn, *[p for p, *_ in (*constants, *carried)]}
+    outside, read, stay = closed([goes_on, *results], given, depends)
+    fixed = [(p, u) for p, u in constants if p in read] + [(u, u) for u in outside]
+    body = _numbered([turn, *[p for p, *_ in (*fixed, *carried)]], [goes_on, *results], stay)
+    bodies = Body(body.parameters, body.results[:1]), Body(body.parameters, body.results[1:])
+    name, rules = like
+    kinds = tuple(_kinds(results))
+    call = While("while", kinds, _nowhere, name, bodies=bodies, rules=rules, constants=len(fixed))
+    return call.nodes((*[u for _, u in fixed], *[first for _, first, _ in carried]))
+
+
+def chosen(
+    like: tuple[str, Rules],
+    predicate: UOp,
+    given: Sequence[Pair],
+    ways: Sequence[Nodes],
+    depends: Callable[[UOp], bool] | None = None,
+) -> list[UOp]:
+    """The results of a `Choice` between two ways, graphs over what stands for the nodes that are `given`.
+
+    Args:
+        like: a name for messages, and rules.
+        predicate: the node that chooses.
+        depends: whether a node depends on one of those stand-ins; found by a walk, if it is None.
+    """
+    first, second = ways
+    outside, read, stay = closed([*first, *second], {p for p, _ in given}, depends)
+    taken = [(p, u) for p, u in given if p in read] + [(u, u) for u in outside]
+    body = _numbered([p for p, _ in taken], [*first, *second], stay)
+    bodies = Body(body.parameters, body.results[: len(first)]), Body(body.parameters, body.results[len(first) :])
+    name, rules = like
+    call = Choice("choice", tuple(_kinds(first)), _nowhere, name, bodies=bodies, rules=rules)
+    return call.nodes((predicate, *[u for _, u in taken]))
+
+
+def extended(loop: Loop, rows: Nodes) -> Loop:
+    """A loop with more rows: graphs over its body's parameters.
+
+    Args:
+        loop: the loop.
+        rows: the graphs.
+    """
+    body = replace(loop.body, results=(*loop.body.results, *rows))
+    whole = _loop(body, loop, loop.constants, loop.carried, loop.length, loop.reverse)
+    return replace(whole, extra=loop.extra + len(rows))

@@ -1,0 +1,409 @@
+"""Loops and choices on a device: their bodies are planned and compiled once, and replayed turn by turn.
+
+A turn's number lives on the device, slices are read and rows written at it, and what is carried changes between two
+buffers: turns are the same calls each time, so many of them are bound, and submitted, together.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from itertools import groupby
+from typing import Any, Protocol, Self, cast
+
+import numpy as np
+
+from anneal import schedule
+from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
+from anneal.errors import CompilerError, ShapeError
+from anneal.runtime.bodies import Body, Choice, DeviceCall, Loop, While
+from anneal.runtime.calls import around_host_calls, call_host
+from anneal.runtime.context import here
+from anneal.runtime.launch import compiled, new_outputs
+from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
+from anneal.runtime.steps import HostCall, Launch
+from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import Values
+
+__all__ = ["bound", "called"]
+
+_TOGETHER = 64  # calls of kernels that are bound, and submitted, together: several turns
+
+Buffers = Sequence[OpaqueBuffer]
+
+
+class Run(Protocol):
+    """Work that is bound to buffers."""
+
+    def run(self) -> None:
+        """Do it."""
+
+
+class _Steps:
+    """Graphs over memory as steps that compute them: planned and compiled, not bound.
+
+    Args:
+        roots: what is computed.
+        rows: memory into which a root that is an update of it is written.
+    """
+
+    def __init__(self, roots: Sequence[UOp], device: AnyDevice, rows: Sequence[Storage] = ()) -> None:
+        self.device = device
+        self.steps: list[tuple[Launch, list[Program]] | tuple[HostCall, _Bound | None]] = []
+        self._rows = rows
+        wanted: dict[UOp, None] = {}
+        for n, u in enumerate(roots):
+            # each has memory of its own
+            own = u if u not in wanted and not is_realized(u) else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=("root", n))
+            wanted[own] = None
+        made = around_host_calls(list(wanted), list(wanted), device.name, self._launched, self._called, dry=True)
+        self.results: list[Storage] = [s for u in made if (s := storage_of(u)) is not None]
+
+    def _launched(self, uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UOp]:
+        done: dict[UOp, UOp] = {}
+        if lazy:
+            device = self.device
+            plan, inputs, hit = schedule.plan_for(schedule.graph(lazy), device.cost_model, Values())
+            if plan.variables:
+                raise ShapeError("a loop's body reads a tensor of symbolic size, which a loop does not take")
+            here.context.plans_found += hit
+            here.context.plans_made += not hit
+            below = {n: storage_of(u.src[0]) for n, u in enumerate(lazy) if u.op is Op.UPDATE}
+            over = {n: s for n, s in below.items() if s is not None and any(s is r for r in self._rows)}
+            for v in plan.outputs:
+                device.check_size(plan.values[v].size, plan.values[v].dtype)
+            if over:
+                place = {id(s): n for n, s in enumerate(inputs)}
+                pairs = {plan.outputs[n]: place[id(s)] for n, s in over.items()}
+                plan, accepted = schedule.donate(plan, pairs, device.cost_model.concurrent)
+                if len(accepted) < len(pairs):
+                    raise CompilerError("a loop's rows are not written in place")
+            outputs = [over.get(n, s) for n, s in enumerate(new_outputs(plan, device))]
+            self.steps.append((Launch(plan, inputs, outputs), compiled(plan, device)))
+            done = {u: buffer_leaf(s, u.shape) for u, s in zip(lazy, outputs, strict=True)}
+        return [done.get(u, u) for u in uops]
+
+    def _called(self, call: HostCall) -> Mapping[str, int]:
+        if call.function.sizes:
+            raise ShapeError(f"{call.function.title}: finds a size, which it cannot do in the body of a loop")
+        self.steps.append((call, _planned(call, self.device)))
+        return {}
+
+    def bound(self, where: dict[int, Any], own: list[OpaqueBuffer]) -> Iterator[tuple[Program, Buffers] | Run]:
+        """The calls of kernels, and other work, with the buffers of memory in `where`, by the storage's id; it is given
+        those that are made, which are added to `own`."""
+        device = self.device
+
+        def buffer(s: Storage) -> OpaqueBuffer:
+            found = where.get(id(s))
+            if found is None and (s.buffer is not None or s.host is not None):
+                found = s.ensure()
+            if found is None:
+                found = where[id(s)] = device.alloc(s.size, s.dtype)
+                own.append(found)
+            return found
+
+        for step, made in self.steps:
+            if isinstance(step, HostCall):
+                inputs, outputs = [buffer(s) for s in step.inputs], [buffer(s) for s in step.outputs]
+                planned = cast("_Bound | None", made)
+                yield (
+                    _HostCallInside(step, device, inputs, outputs) if planned is None else planned.onto(inputs, outputs)
+                )
+                continue
+            launch, programs = step, cast("list[Program]", made)
+            plan = launch.plan
+            if id(plan) not in where:
+                temporaries: list[OpaqueBuffer] = []
+                device.alloc_all(plan.temporaries, temporaries)
+                own.extend(temporaries)
+                where[id(plan)] = temporaries
+            scratch = where[id(plan)]
+            buffers: list[Any] = [None] * len(plan.values)
+            for v, s in (*enumerate(launch.inputs), *zip(plan.outputs, launch.outputs, strict=True)):
+                buffers[v] = buffer(s)
+            for v, t in plan.memory:
+                buffers[v] = scratch[t]
+            for c, program in zip(plan.calls, programs, strict=True):
+                yield program, [buffers[v] for v in c.args]
+
+
+def _batched(items: Sequence[tuple[Program, Buffers] | Run], device: AnyDevice) -> list[Run]:
+    """Work in order, with calls of kernels that follow each other bound together."""
+    out: list[Run] = []
+    for are_calls, some in groupby(items, key=lambda i: isinstance(i, tuple)):
+        together: list[Any] = list(some)
+        out += [device.prepare(together, {})] if are_calls else together
+    return out
+
+
+def _placeholder(u: UOp, device: AnyDevice) -> tuple[UOp, Storage]:
+    """A leaf in the place of a parameter, and the storage that stands for its memory."""
+    storage = Storage(int(u.size), u.dtype, device.name)
+    return buffer_leaf(storage, u.shape), storage
+
+
+class _Bound:
+    """A call that is planned and compiled, and then bound to buffers; memory of its own is given back with `close`.
+
+    Planning takes BUILDING, which nobody asks for who has the device's lock; so it comes first, inner calls' too.
+    """
+
+    def __init__(self, device: AnyDevice) -> None:
+        self.device = device
+        self.inputs: list[OpaqueBuffer] = []
+        self.outputs: list[OpaqueBuffer] = []
+        self.own: list[OpaqueBuffer] = []
+        self._ready = False
+
+    def onto(self, inputs: Buffers, outputs: Buffers) -> Self:
+        """The same call bound to these buffers."""
+        new = copy(self)
+        new.inputs, new.outputs, new.own = list(inputs), list(outputs), []
+        new._forget()
+        return new
+
+    def run(self) -> None:
+        with self.device.lock:
+            if not self._ready:
+                self._prepare()
+                self._ready = True
+            self._run()
+
+    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
+        """Read the buffer `new` in place of `old`."""
+        if any(b is old for b in self.inputs):
+            self.inputs = [new if b is old else b for b in self.inputs]
+            self.close()
+
+    def close(self) -> None:
+        """Give the memory back that it made."""
+        self._ready = False
+        self._forget()
+        own, self.own = self.own, []
+        if own:
+            self.device.free_all(own)
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            self.close()
+
+    def _prepare(self) -> None:
+        raise NotImplementedError
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """Let go of what is bound to buffers."""
+
+    def _new(self, storages: Sequence[Storage]) -> list[OpaqueBuffer]:
+        made: list[OpaqueBuffer] = []
+        self.device.alloc_all([(s.size, s.dtype) for s in storages], made)
+        self.own += made
+        return made
+
+
+class _Turns(_Bound):
+    """The state that turns have in common: the turn's number, and what is carried, in two buffers each."""
+
+    def __init__(self, device: AnyDevice) -> None:
+        super().__init__(device)
+        self.number = _placeholder(UOp(Op.PARAM, dtypes.int32, (), (0, ()), "body"), device)
+
+    def _pairs(self, carried: Sequence[Storage], ends: Buffers, odd: bool) -> list[list[OpaqueBuffer]]:
+        """The buffers of the number and of what is carried, before an even turn and before an odd one; the last values
+        are left in `ends`."""
+        count, other = self._new([self.number[1]] * 2)
+        spare = self._new(carried)
+        first, second = (spare, list(ends)) if odd else (list(ends), spare)
+        return [[count, *first], [other, *second]]
+
+    def _begin(self, sources: Buffers, first: Buffers, carried: Sequence[Storage]) -> None:
+        """Count from 0, and carry the first values."""
+        self.device.upload(first[0], np.zeros(1, np.int32))
+        for source, to, s in zip(sources, first[1:], carried, strict=True):
+            self.device.copy(source, to, s.size, s.dtype)
+
+
+class _BoundLoop(_Turns):
+    def __init__(self, loop: Loop, device: AnyDevice) -> None:
+        super().__init__(device)
+        self.loop = loop
+        parameters = loop.body.parameters
+        count, leaves = self.number[0], []
+        at: UOp = alu(Op.SUB, (const(dtypes.int32, loop.length - 1), count)) if loop.reverse else count
+        constants, carried, slices = loop.parts(parameters[1:])
+        self.sources: list[Storage] = []
+        for p in (*constants, *carried):
+            leaf, storage = _placeholder(p, device)
+            leaves.append(leaf)
+            self.sources.append(storage)
+        for p in slices:
+            whole = Storage(int(p.size) * loop.length, p.dtype, device.name)
+            self.sources.append(whole)
+            leaves.append(_slice(buffer_leaf(whole, (loop.length, *p.shape)), at))
+        results = loop.body.over([at, *leaves])
+        n = loop.carried
+        self.rows = [Storage(int(r.size) * loop.length, r.dtype, device.name) for r in results[n:]]
+        roots = [count + 1, *results[:n]]
+        for r, s in zip(results[n:], self.rows, strict=True):
+            leaf = buffer_leaf(s, (loop.length, *r.shape))
+            begins = (None, *[0] * len(r.shape))
+            row = UOp(Op.RESHAPE, r.dtype, (r,), (1, *r.shape))
+            roots.append(UOp(Op.UPDATE, r.dtype, (leaf, row, at), begins))
+        self.steps = _Steps(roots, device, self.rows)
+
+    def _forget(self) -> None:
+        self.many: list[Run] = []
+        self.rest: list[Run] = []
+
+    def _prepare(self) -> None:
+        loop, n = self.loop, self.loop.carried
+        where: dict[int, Any] = {id(s): b for s, b in zip(self.sources, self.inputs, strict=True)}
+        where.update((id(s), b) for s, b in zip(self.rows, self.outputs[n:], strict=True))
+        self.carried = list(loop.parts(self.sources)[1])
+        self.pairs = self._pairs(self.carried, self.outputs[:n], loop.length % 2 == 1)
+
+        def turn(odd: int) -> list[tuple[Program, Buffers] | Run]:
+            before = (self.number[1], *self.carried)
+            where.update((id(s), b) for s, b in zip(before, self.pairs[odd], strict=True))
+            after = self.steps.results[: 1 + n]
+            where.update((id(s), b) for s, b in zip(after, self.pairs[1 - odd], strict=True))
+            return list(self.steps.bound(where, self.own))
+
+        turns = [turn(0), turn(1)] if loop.length > 1 else [turn(0), []]
+        together = min(loop.length, 2 * max(1, _TOGETHER // (2 * max(1, len(turns[0])))))
+        self.times, rest = divmod(loop.length, together)
+        if together % 2:  # all of them at once: the next would begin with the other buffers
+            assert self.times == 1, (together, loop.length)
+        self.many = _batched([x for n in range(together) for x in turns[n % 2]], self.device)
+        self.rest = _batched([x for n in range(rest) for x in turns[n % 2]], self.device)
+
+    def _run(self) -> None:
+        self._begin(self.loop.parts(self.inputs)[1], self.pairs[0], self.carried)
+        for _ in range(self.times):
+            for x in self.many:
+                x.run()
+        for x in self.rest:
+            x.run()
+
+
+def _slice(whole: UOp, at: UOp) -> UOp:
+    """The slice of an array along its first axis at a number on the device."""
+    shape = (1, *whole.shape[1:])
+    index = UOp(Op.EXPAND, at.dtype, (UOp(Op.RESHAPE, at.dtype, (at,), (1,) * len(shape)),), shape)
+    return UOp(Op.RESHAPE, whole.dtype, (UOp(Op.GATHER, whole.dtype, (whole, index), 0),), shape[1:])
+
+
+class _BoundWhile(_Turns):
+    """Each turn's condition is read by the host before the turn."""
+
+    def __init__(self, call: While, device: AnyDevice) -> None:
+        super().__init__(device)
+        self.constants = call.constants
+        given = [_placeholder(p, device) for p in call.bodies[0].parameters[1:]]
+        self.sources = [s for _, s in given]
+        leaves = [self.number[0], *[leaf for leaf, _ in given]]
+        self.condition = _Steps(call.bodies[0].over(leaves), device)
+        self.body = _Steps([self.number[0] + 1, *call.bodies[1].over(leaves)], device)
+
+    def _forget(self) -> None:
+        self.turns: list[tuple[list[Run], list[Run]]] = []
+
+    def _prepare(self) -> None:
+        self.carried = self.sources[self.constants :]
+        self.pairs = self._pairs(self.carried, self.outputs, False)
+        where: dict[int, Any] = {id(s): b for s, b in zip(self.sources, self.inputs, strict=True)}
+        for odd in (0, 1):
+            before = (self.number[1], *self.carried)
+            where.update((id(s), b) for s, b in zip(before, self.pairs[odd], strict=True))
+            where.update((id(s), b) for s, b in zip(self.body.results, self.pairs[1 - odd], strict=True))
+            parts = [_batched(list(x.bound(where, self.own)), self.device) for x in (self.condition, self.body)]
+            self.turns.append((parts[0], parts[1]))
+        self.goes_on = where[id(self.condition.results[0])]
+
+    def _run(self) -> None:
+        self._begin(self.inputs[self.constants :], self.pairs[0], self.carried)
+        odd = 0
+        while True:
+            condition, body = self.turns[odd]
+            for x in condition:
+                x.run()
+            if not self.device.download(self.goes_on, 1, dtypes.bool_).item():
+                break
+            for x in body:
+                x.run()
+            odd = 1 - odd
+        if odd:
+            for ours, out, s in zip(self.pairs[1][1:], self.outputs, self.carried, strict=True):
+                self.device.copy(ours, out, s.size, s.dtype)
+
+
+class _BoundChoice(_Bound):
+    """The condition is read by the host, and one of the bodies run."""
+
+    def __init__(self, call: Choice, device: AnyDevice) -> None:
+        super().__init__(device)
+        self.bodies = [self._steps(b) for b in call.bodies]
+
+    def _steps(self, body: Body) -> tuple[_Steps, list[Storage]]:
+        given = [_placeholder(p, self.device) for p in body.parameters]
+        return _Steps(body.over([leaf for leaf, _ in given]), self.device), [s for _, s in given]
+
+    def _forget(self) -> None:
+        self.ways: list[list[Run]] = []
+
+    def _prepare(self) -> None:
+        for steps, sources in self.bodies:
+            where: dict[int, Any] = {id(s): b for s, b in zip(sources, self.inputs[1:], strict=True)}
+            where.update((id(s), b) for s, b in zip(steps.results, self.outputs, strict=True))
+            self.ways.append(_batched(list(steps.bound(where, self.own)), self.device))
+
+    def _run(self) -> None:
+        first = self.device.download(self.inputs[0], 1, dtypes.bool_).item()
+        for x in self.ways[0 if first else 1]:
+            x.run()
+
+
+class _HostCallInside:
+    """A call of the host in a body."""
+
+    def __init__(self, step: HostCall, device: AnyDevice, inputs: Buffers, outputs: Buffers) -> None:
+        kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
+        self._given = (step.function, kinds, device, inputs, outputs, step.values)
+
+    def run(self) -> None:
+        call_host(*self._given)
+
+
+_KINDS: dict[type[DeviceCall], Callable[..., _Bound]] = {Loop: _BoundLoop, While: _BoundWhile, Choice: _BoundChoice}
+
+
+def _planned(step: HostCall, device: AnyDevice) -> _Bound | None:
+    """A loop, or a choice, that is planned; None for a call of the host."""
+    function = step.function
+    return _KINDS[type(function)](function, device) if isinstance(function, DeviceCall) else None
+
+
+def bound(step: HostCall, device: AnyDevice) -> _Bound:
+    """A loop, or a choice, bound to its memory: `run()` makes it."""
+    planned = _planned(step, device)
+    assert planned is not None
+    return planned.onto([s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs])
+
+
+def called(step: HostCall) -> Mapping[str, int]:
+    """Make a call now; the values of Variables that it found."""
+    device = get_device(step.outputs[0].device)
+    if isinstance(step.function, DeviceCall):
+        run = bound(step, device)
+        try:
+            run.run()
+        finally:
+            run.close()
+        return {}
+    inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
+    kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
+    return call_host(step.function, kinds, device, inputs, outputs, step.values)

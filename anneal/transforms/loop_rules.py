@@ -1,0 +1,416 @@
+"""The derivatives of loops and choices, and their form for many examples: each is a loop, or a choice, again.
+
+The reverse of a loop is a loop from its last turn to the first. What it needs of the forward turns is kept in further
+rows: what is carried, and what was summed up or looped for; the rest is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from anneal.errors import GradientError
+from anneal.ops import nodes
+from anneal.ops.nodes import spread
+from anneal.rewrite import over, rebuild
+from anneal.runtime import Choice, Loop, Rules, While, chosen, extended, here, looped, repeated_while
+from anneal.transforms.batching import repeated, rewritten
+from anneal.transforms.forward import push_forward
+from anneal.transforms.pullback import paths, pull_back
+from anneal.transforms.trace import stand_in
+from anneal.uop import Op, UOp, alu, const, dtypes, toposort
+
+__all__ = ["CHOICE", "LOOP", "WHILE", "rows_for_reverse"]
+
+Nodes = Sequence[UOp]
+Some = Sequence[UOp | None]
+
+# What takes longer to compute again than to read.
+_KEPT = frozenset((Op.REDUCE_AXIS, Op.HOST_CALL, Op.ARGSORT, Op.SCATTER_ADD, Op.SEGMENT_SUM))
+
+
+def _zero(u: UOp) -> UOp:
+    return spread(const(u.dtype, 0), u.shape)
+
+
+def _like(u: UOp) -> UOp:
+    return stand_in(u.dtype, u.shape)
+
+
+def _substituted(results: Nodes, known: dict[UOp, UOp]) -> list[UOp]:
+    known = dict(known)
+    return [rebuild(r, over, known) for r in results]
+
+
+def _order(results: Nodes) -> list[tuple[UOp, tuple[UOp, ...]]]:
+    return [(u, u.src) for u in toposort(results)]
+
+
+# -- reverse mode -----------------------------------------------------------------------------------------------------
+
+
+class _Pulled:
+    """The reverse of a loop's body: graphs over its parameters and over what stands for cotangents."""
+
+    def __init__(self, loop: Loop, given: Sequence[bool]) -> None:
+        body, n = loop.body, loop.carried
+        parameters = body.parameters[1:]
+        self.constants, self.carried, self.slices = loop.parts(parameters)
+        path = paths(_order(body.results), [p for p in parameters if p.dtype.is_float])
+        self.rows = {k: _like(r) for k, r in enumerate(body.results[n:]) if given[n + k]}
+        self.ends: dict[int, UOp] = {}  # of what is carried: what stands for a cotangent
+        more = {k for k in range(n) if given[k]}
+        while True:  # what has a cotangent before a turn has one after it
+            self.ends.update((k, _like(self.carried[k])) for k in sorted(more))
+            grads = self._walk(body.results, n, path)
+            more = {k for k, p in enumerate(self.carried) if p in grads} - set(self.ends)
+            if not more:
+                break
+
+        def of(p: UOp) -> UOp:
+            g = grads.get(p)
+            return _zero(p) if g is None else spread(g, p.shape).cast(p.dtype)
+
+        self.sums = {p: _like(p) for p in self.constants if p in grads}
+        self.nexts = [of(self.carried[k]) for k in self.ends]
+        self.totals = [alu(Op.ADD, (total, of(p))) for p, total in self.sums.items()]
+        self.along = [p for p in self.slices if p in grads]
+        self.out = [of(p) for p in self.along]
+
+    def _walk(self, results: Nodes, n: int, path: tuple[set[UOp], list[tuple[UOp, tuple[UOp, ...]]]]) -> dict[UOp, UOp]:
+        seeds = [(results[k], g) for k, g in self.ends.items()]
+        seeds += [(results[n + k], g) for k, g in self.rows.items()]
+        return pull_back(seeds, *path)
+
+    @property
+    def results(self) -> list[UOp]:
+        """All that a turn of the reverse computes."""
+        return [*self.nexts, *self.totals, *self.out]
+
+    def kept(self, turn: UOp) -> list[UOp]:
+        """The nodes of the forward turn that it reads beside constants and slices."""
+        cotangents = {*self.ends.values(), *self.rows.values(), *self.sums.values()}
+        varies = {turn, *self.carried, *self.slices}
+        late: set[UOp] = set(cotangents)
+        order = toposort(self.results)
+        for u in order:
+            if any(s in late for s in u.src):
+                late.add(u)
+            if any(s in varies for s in u.src):
+                varies.add(u)
+        stack = [s for u in order if u in late for s in u.src if s not in late]
+        stack += [u for u in self.results if u not in late]
+        found: dict[UOp, None] = {}
+        carried, seen = set(self.carried), set[UOp]()
+        while stack:
+            u = stack.pop()
+            if u in seen:
+                continue
+            seen.add(u)
+            if u in carried or (u.op in _KEPT and u in varies):
+                found[u] = None
+            else:
+                stack += u.src
+        return list(found)
+
+
+def rows_for_reverse(loop: Loop) -> Loop:
+    """The loop with the rows that its reverse needs, whatever cotangents there are."""
+    given = [r.dtype.is_float for r in loop.body.results]
+    if not any(given):
+        return loop
+    try:
+        return _with_rows(loop, _Pulled(loop, given))[0]
+    except GradientError:  # it has no reverse derivative, which whoever takes one is told
+        return loop
+
+
+def _with_rows(loop: Loop, pulled: _Pulled) -> tuple[Loop, dict[UOp, int]]:
+    """The loop with what the reverse needs among its rows, and the numbers of those results."""
+    kept = pulled.kept(loop.body.parameters[0])
+    n = loop.carried
+    place = {r: n + k for k, r in enumerate(loop.body.results[n:])}
+    missing = [u for u in kept if u not in place]
+    place.update((u, len(loop.body.results) + k) for k, u in enumerate(missing))
+    return extended(loop, missing) if missing else loop, {u: place[u] for u in kept}
+
+
+def _pull_loop(loop: Loop, src: Nodes, given: Some) -> Some:
+    here.effects += 1
+    n = loop.carried
+    pulled = _Pulled(loop, [g is not None for g in given])
+    whole, place = _with_rows(loop, pulled)
+    made = whole.nodes(tuple(src))
+    rows = {u: _like(u) for u in place}
+    swapped = _substituted(pulled.results, rows)
+    nexts, totals = swapped[: len(pulled.ends)], swapped[len(pulled.ends) : len(pulled.ends) + len(pulled.sums)]
+    constants, carried, slices = loop.parts(src)
+    states = [
+        (g, _zero(g) if (end := given[k]) is None else end, after)
+        for (k, g), after in zip(pulled.ends.items(), nexts, strict=True)
+    ]
+    states += [(total, _zero(p), after) for (p, total), after in zip(pulled.sums.items(), totals, strict=True)]
+    cotangents = [(g, end) for k, g in pulled.rows.items() if (end := given[n + k]) is not None]
+    ends, out = looped(
+        loop,
+        loop.length,
+        not loop.reverse,
+        loop.body.parameters[0],
+        list(zip(pulled.constants, constants, strict=True)),
+        states,
+        [*zip(pulled.slices, slices, strict=True), *cotangents, *[(rows[u], made[k]) for u, k in place.items()]],
+        swapped[len(states) :],
+    )
+    found = dict(zip(pulled.sums, ends[len(pulled.ends) :], strict=True))
+    found.update(zip([pulled.carried[k] for k in pulled.ends], ends, strict=False))
+    found.update(zip(pulled.along, out, strict=True))
+    return [found.get(p) if p.dtype.is_float else None for p in loop.body.parameters[1:]]
+
+
+def _pull_while(loop: While, src: Nodes, given: Some) -> Some:
+    raise GradientError(
+        f"{loop.name} has no reverse derivative, because the number of its turns is not known before: use scan, or "
+        "fori_loop with ints as bounds; jvp goes through it, and detach() on what goes in stops gradients"
+    )
+
+
+def _pull_choice(call: Choice, src: Nodes, given: Some) -> Some:
+    here.effects += 1
+    parameters = call.bodies[0].parameters
+    seeds = {k: _like(r) for k, r in enumerate(call.bodies[0].results) if given[k] is not None}
+    each = []
+    for body in call.bodies:
+        path = paths(_order(body.results), [p for p in parameters if p.dtype.is_float])
+        each.append(pull_back([(body.results[k], g) for k, g in seeds.items()], *path))
+    wanted = [p for p in parameters if any(p in grads for grads in each)]
+    ways = [[spread(g.get(p, const(p.dtype, 0)), p.shape).cast(p.dtype) for p in wanted] for g in each]
+    pairs = [*zip(parameters, src[1:], strict=True), *[(g, c) for k, g in seeds.items() if (c := given[k]) is not None]]
+    made = chosen((call.name, call.rules), src[0], pairs, ways) if wanted else []
+    found = dict(zip(wanted, made, strict=True))
+    return [None, *[found.get(p) for p in parameters]]
+
+
+# -- forward mode -----------------------------------------------------------------------------------------------------
+
+
+def _pushed(results: Nodes, tangents: dict[UOp, UOp]) -> list[UOp | None]:
+    """The tangents of graphs, given those of what they read."""
+    known = dict(tangents)
+    push_forward(paths(_order(results), tangents)[1], list(results), known)
+    return [None if (t := known.get(r)) is None else spread(t, r.shape).cast(r.dtype) for r in results]
+
+
+def _push_turns(
+    results: Nodes, constants: Nodes, carried: Nodes, slices: Nodes, given: Some
+) -> tuple[dict[UOp, UOp], list[UOp | None]]:
+    """Nodes that stand for tangents of parameters, and the tangents of a body's results; a carry with a tangent after a
+    turn has one before."""
+    known = {p: _like(p) for p, t in zip((*constants, *carried, *slices), given, strict=True) if t is not None}
+    while True:
+        made = _pushed(results, known)
+        more = [p for p, t in zip(carried, made, strict=False) if t is not None and p not in known]
+        if not more:
+            return known, made
+        known.update((p, _like(p)) for p in more)
+
+
+def _push_loop(loop: Loop, src: Nodes, given: Some) -> Some:
+    body, n = loop.body, loop.carried
+    constants, carried, slices = loop.parts(body.parameters[1:])
+    known, made = _push_turns(body.results, constants, carried, slices, given)
+    of = dict(zip(body.parameters[1:], src, strict=True))
+    tangents = dict(zip(body.parameters[1:], given, strict=True))
+
+    def both(parameters: Nodes) -> list[tuple[UOp, UOp]]:
+        pairs = [(p, of[p]) for p in parameters]
+        return pairs + [(known[p], t) for p in parameters if p in known and (t := tangents[p]) is not None]
+
+    states = [(p, of[p], body.results[k]) for k, p in enumerate(carried)]
+    moving = [k for k, p in enumerate(carried) if p in known]
+    for k in moving:
+        p = carried[k]
+        first, after = tangents[p], made[k]
+        states.append((known[p], _zero(p) if first is None else first, _zero(p) if after is None else after))
+    rows = [k for k in range(n, len(made)) if made[k] is not None]
+    ends, out = looped(
+        loop,
+        loop.length,
+        loop.reverse,
+        body.parameters[0],
+        both(constants),
+        states,
+        both(slices),
+        [t for k in rows if (t := made[k]) is not None],
+    )
+    found: dict[int, UOp] = dict(zip(moving, ends[n:], strict=True))
+    found.update(zip(rows, out, strict=True))
+    return [found.get(k) for k in range(len(body.results))]
+
+
+def _push_while(loop: While, src: Nodes, given: Some) -> Some:
+    condition, body = loop.bodies
+    turn, parameters = body.parameters[0], body.parameters[1:]
+    constants, carried = parameters[: loop.constants], parameters[loop.constants :]
+    known, made = _push_turns(body.results, constants, carried, (), given)
+    of, tangents = dict(zip(parameters, src, strict=True)), dict(zip(parameters, given, strict=True))
+    fixed = [(p, of[p]) for p in constants]
+    fixed += [(known[p], t) for p in constants if p in known and (t := tangents[p]) is not None]
+    states = [(p, of[p], r) for p, r in zip(carried, body.results, strict=True)]
+    moving = [k for k, p in enumerate(carried) if p in known]
+    for k in moving:
+        p = carried[k]
+        first, after = tangents[p], made[k]
+        states.append((known[p], _zero(p) if first is None else first, _zero(p) if after is None else after))
+    ends = repeated_while((loop.name, loop.rules), turn, fixed, states, condition.results[0])
+    found = dict(zip(moving, ends[len(carried) :], strict=True))
+    return [found.get(k) for k in range(len(carried))]
+
+
+def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
+    parameters = call.bodies[0].parameters
+    known = {p: _like(p) for p, t in zip(parameters, given[1:], strict=True) if t is not None}
+    ways = [_pushed(body.results, known) for body in call.bodies]
+    wanted = [k for k, both in enumerate(zip(*ways, strict=True)) if any(t is not None for t in both)]
+    if not wanted:
+        return [None] * len(call.results)
+    results = call.bodies[0].results
+    full = [[_zero(results[k]) if (t := way[k]) is None else t for k in wanted] for way in ways]
+    pairs = [*zip(parameters, src[1:], strict=True)]
+    pairs += [(known[p], t) for p, t in zip(parameters, given[1:], strict=True) if t is not None]
+    found = dict(zip(wanted, chosen((call.name, call.rules), src[0], pairs, full), strict=True))
+    return [found.get(k) for k in range(len(results))]
+
+
+# -- many examples ----------------------------------------------------------------------------------------------------
+
+
+class _Many:
+    """Parameters, those of which some have an axis of examples in front: what stands for them then."""
+
+    def __init__(self, parameters: Nodes, flags: Sequence[bool], n: int, different: bool) -> None:
+        self.n, self.different = n, different
+        self.of = {p: stand_in(p.dtype, (n, *p.shape)) for p, f in zip(parameters, flags, strict=True) if f}
+
+    def add(self, p: UOp) -> None:
+        """One more has such an axis."""
+        self.of[p] = stand_in(p.dtype, (self.n, *p.shape))
+
+    def rewritten(self, results: Nodes) -> list[tuple[UOp, bool]]:
+        """Graphs of all examples, each with whether it has the axis."""
+        return rewritten(set(toposort(results)), results, self.of, self.n, self.different)
+
+    def at(self, p: UOp) -> UOp:
+        """The node that stands for a parameter."""
+        return self.of.get(p, p)
+
+    def full(self, made: tuple[UOp, bool]) -> UOp:
+        """A graph with the axis, whether it had one or not."""
+        return made[0] if made[1] else repeated(made[0], self.n)
+
+    def settled(self, carried: Nodes, results: Callable[[], list[tuple[UOp, bool]]]) -> list[tuple[UOp, bool]]:
+        """The results for all examples, where what has the axis after a turn has it before."""
+        while True:
+            made = results()
+            more = [p for p, (_, has) in zip(carried, made, strict=False) if has and p not in self.of]
+            if not more:
+                return made
+            for p in more:
+                self.add(p)
+
+    def states(self, carried: Nodes, of: dict[UOp, UOp], flags: Collection[UOp], made: list[tuple[UOp, bool]]) -> list[
+        tuple[UOp, UOp, UOp]
+    ]:
+        """The carries, with their first values and next ones."""
+        out = []
+        for p, after in zip(carried, made, strict=False):
+            if p in self.of:
+                out.append((self.of[p], of[p] if p in flags else repeated(of[p], self.n), self.full(after)))
+            else:
+                out.append((p, of[p], after[0]))
+        return out
+
+
+def _front(u: UOp, axis: int) -> UOp:
+    """The axis `axis` (0 or 1) of the first two in front."""
+    return nodes.permute(u, (1, 0, *range(2, len(u.shape)))) if axis else u
+
+
+def _batch_loop(loop: Loop, src: Nodes, batched: Sequence[bool], n: int, different: bool) -> list[tuple[UOp, bool]]:
+    body = loop.body
+    parameters = body.parameters[1:]
+    constants, carried, slices = loop.parts(parameters)
+    many = _Many(parameters, batched, n, different)
+    of = dict(zip(parameters, src, strict=True))
+    flags = {p for p, f in zip(parameters, batched, strict=True) if f}
+    made = many.settled(carried, lambda: many.rewritten(body.results))
+    ends, out = looped(
+        loop,
+        loop.length,
+        loop.reverse,
+        body.parameters[0],
+        [(many.at(p), of[p]) for p in constants],
+        many.states(carried, of, flags, made),
+        [(many.at(p), _front(of[p], 1) if p in flags else of[p]) for p in slices],
+        [u for u, _ in made[loop.carried :]],
+    )
+    rows = [(_front(u, 1) if has else u, has) for u, (_, has) in zip(out, made[loop.carried :], strict=True)]
+    return [*[(u, p in many.of) for u, p in zip(ends, carried, strict=True)], *rows]
+
+
+def _batch_while(loop: While, src: Nodes, batched: Sequence[bool], n: int, different: bool) -> list[tuple[UOp, bool]]:
+    condition, body = loop.bodies
+    turn, parameters = body.parameters[0], body.parameters[1:]
+    constants, carried = parameters[: loop.constants], parameters[loop.constants :]
+    many = _Many(parameters, batched, n, different)
+    of = dict(zip(parameters, src, strict=True))
+    flags = {p for p, f in zip(parameters, batched, strict=True) if f}
+    test: list[tuple[UOp, bool]] = []
+
+    def results() -> list[tuple[UOp, bool]]:
+        test[:] = many.rewritten(condition.results)
+        made = many.rewritten(body.results)
+        return [(u, has or test[0][1]) if has or not test[0][1] else (repeated(u, n), True) for u, has in made]
+
+    made = many.settled(carried, results)
+    goes_on = test[0][0]
+    if test[0][1]:  # examples that are done keep their values until all are
+        made = [
+            (alu(Op.WHERE, (_beside(goes_on, p), many.full(u), many.of[p])), True)
+            for p, u in zip(carried, made, strict=True)
+        ]
+        goes_on = nodes.reshape(nodes.reduce_axis(goes_on.cast(dtypes.int32), Op.MAX, (0,)), ()).ne(0)
+    ends = repeated_while(
+        (loop.name, loop.rules),
+        turn,
+        [(many.at(p), of[p]) for p in constants],
+        many.states(carried, of, flags, made),
+        goes_on,
+    )
+    return [(u, p in many.of) for u, p in zip(ends, carried, strict=True)]
+
+
+def _beside(predicate: UOp, u: UOp) -> UOp:
+    """A predicate for each example in the shape of what each example has."""
+    shape = (predicate.shape[0], *u.shape)
+    return nodes.expand(nodes.reshape(predicate, (shape[0], *[1] * len(u.shape))), shape)
+
+
+def _batch_choice(call: Choice, src: Nodes, batched: Sequence[bool], n: int, different: bool) -> list[tuple[UOp, bool]]:
+    parameters = call.bodies[0].parameters
+    many = _Many(parameters, batched[1:], n, different)
+    ways = [many.rewritten(body.results) for body in call.bodies]
+    if batched[0]:  # both, and the one of them that each example wants
+        known = dict(zip([many.at(p) for p in parameters], src[1:], strict=True))
+        first, second = [_substituted([many.full(r) for r in way], known) for way in ways]
+        kinds = call.bodies[0].results
+        return [
+            (alu(Op.WHERE, (_beside(src[0], r), a, b)), True) for r, a, b in zip(kinds, first, second, strict=True)
+        ]
+    has = [a[1] or b[1] for a, b in zip(*ways, strict=True)]
+    full = [[many.full(r) if h else r[0] for r, h in zip(way, has, strict=True)] for way in ways]
+    pairs = [(many.at(p), u) for p, u in zip(parameters, src[1:], strict=True)]
+    return list(zip(chosen((call.name, call.rules), src[0], pairs, full), has, strict=True))
+
+
+LOOP = Rules(_pull_loop, _push_loop, _batch_loop)
+WHILE = Rules(_pull_while, _push_while, _batch_while)
+CHOICE = Rules(_pull_choice, _push_choice, _batch_choice)

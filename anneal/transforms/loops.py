@@ -1,0 +1,423 @@
+"""Loops and choices as functions of functions: `scan`, `fori_loop`, `while_loop` and `cond`, as `jax.lax` has them.
+
+A body is called once, on what stands for the values of a turn, and becomes a closed graph; the number of turns makes
+no difference to the time that compiling takes, nor to the number of kernels. What a body reads besides its arguments is
+passed to it, and gets gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from anneal.errors import DTypeError, ShapeError, TransformError
+from anneal.ops import cat, grad_enabled, is_tensor, made, stack, zeros
+from anneal.runtime import UNSEEN, chosen, here, looped, repeated_while
+from anneal.transforms.loop_rules import CHOICE, LOOP, WHILE, rows_for_reverse
+from anneal.transforms.trace import Trace, as_tensor
+from anneal.transforms.tree import flatten, like, paths_of, rebuild
+from anneal.uop import Op, UOp, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["cond", "fori_loop", "scan", "while_loop"]
+
+Tensors = Sequence["Tensor"]
+# (what stands for a turn's number, for what is carried, for slices) -> what is carried on, and rows
+Turn = Callable[["Tensor", list["Tensor"], list["Tensor"]], tuple[Any, list["Tensor"]]]
+
+
+def scan(
+    f: Callable[..., Any],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+) -> tuple[Any, Any]:
+    """The last carry of a loop over the slices of `xs`, and what its turns give, stacked: `jax.lax.scan`.
+
+    `carry, y = f(carry, x)` is one turn. The carry has the same structure, shapes and dtypes before and after it.
+
+    Args:
+        f: the body, which is called once, whatever the number of turns. Tensors that it reads besides are constants of
+            the loop, and get gradients; random numbers are others in each turn.
+        init: the first carry, a tree of tensors and numbers.
+        xs: a tree of tensors with a common first axis, along which the turns go; None if only `length` counts.
+        length: the number of turns, where `xs` does not say it.
+        reverse: whether the last slice comes first. The rows lie where their slices do, either way.
+        unroll: how many turns are one turn of the loop on the device; True: all, so that there is no loop.
+
+    Raises:
+        ShapeError: the slices differ in number, or from `length`; a carry changes its shape.
+        DTypeError: a carry changes its dtype.
+        TransformError: a carry changes its structure, or `f` gives no pair.
+
+    >>> from anneal.tensor import Tensor
+    >>> scan(lambda total, x: (total + x, total * 10), 0.0, Tensor([1.0, 2.0, 3.0]))
+    (Tensor(6., dtype=float32), Tensor([ 0., 10., 30.], dtype=float32))
+    """
+    values = flatten(init)
+    device = _device([*values, *flatten(xs)])
+    arrays = [_given("scan", w, v, device) for w, v in zip(paths_of(xs, "xs"), flatten(xs), strict=True)]
+    count = _length(arrays, paths_of(xs, "xs"), length)
+    together = count if unroll is True or here.unrolls else max(1, int(unroll))
+    kept: list[Any] = [None]  # the tree of the rows
+
+    def body(carry: Any, x: Any) -> tuple[Any, list[Tensor]]:
+        out = f(carry, x)
+        if not isinstance(out, tuple) or len(out) != 2:
+            raise TransformError(f"scan: the body returns a pair (carry, y), not a {type(out).__name__}")
+        kept[0] = out[1]
+        names = paths_of(out[1], "y")
+        return out[0], [_given("scan", w, v, device) for w, v in zip(names, flatten(out[1]), strict=True)]
+
+    def turn(_: Tensor, carry: list[Tensor], parts: list[Tensor]) -> tuple[Any, list[Tensor]]:
+        return body(rebuild(init, iter(carry)), rebuild(xs, iter(parts)))
+
+    first = _First("scan", init, [_given("scan", w, v, device) for w, v in zip(paths_of(init, "init"), values)], values)
+    if together == 1 or count == 0:
+        ends, rows = _looped(first, turn, arrays, count, reverse)
+    else:
+        ends, rows = _unrolled(first, turn, arrays, count, reverse, together)
+    return rebuild(init, iter(ends)), rebuild(kept[0], iter(rows))
+
+
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
+) -> Any:
+    """`val = body_fun(i, val)` for i from `lower` to `upper - 1`, from `init_val` on: `jax.lax.fori_loop`.
+
+    With ints as bounds it is a `scan`, and has a reverse derivative; with tensors a `while_loop`, which has none.
+    `unroll` is scan's.
+
+    >>> from anneal.tensor import Tensor
+    >>> fori_loop(1, 5, lambda i, x: x * i, Tensor(1.0))
+    Tensor(24., dtype=float32)
+    """
+    if is_tensor(lower) or is_tensor(upper):
+        if unroll not in (None, 1, False):
+            raise TransformError("fori_loop: unroll is for bounds that are ints")
+        ends = while_loop(
+            lambda s: s[0] < s[1], lambda s: (s[0] + 1, s[1], body_fun(s[0], s[2])), (lower, upper, init_val)
+        )
+        return ends[2]
+    count = max(0, int(upper) - int(lower))
+    values = flatten(init_val)
+    device = _device(values)
+    first = _First(
+        "fori_loop",
+        init_val,
+        [_given("fori_loop", w, v, device) for w, v in zip(paths_of(init_val, "init_val"), values, strict=True)],
+        values,
+    )
+
+    def turn(number: Tensor, carry: list[Tensor], _: list[Tensor]) -> tuple[Any, list[Tensor]]:
+        return body_fun(number + int(lower) if lower else number, rebuild(init_val, iter(carry))), []
+
+    together = count if unroll is True or here.unrolls else max(1, int(unroll or 1))
+    if together == 1 or count == 0:
+        ends, _ = _looped(first, turn, [], count, False)
+    else:
+        ends, _ = _unrolled(first, turn, [], count, False, together)
+    return rebuild(init_val, iter(ends))
+
+
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
+    """`val = body_fun(val)` for as long as `cond_fun(val)`, from `init_val` on: `jax.lax.while_loop`.
+
+    The host reads the condition before each turn. It has `jvp`, and no reverse derivative: its turns are not counted
+    before.
+
+    >>> from anneal.tensor import Tensor
+    >>> while_loop(lambda x: x < 100.0, lambda x: x * 3, Tensor(2.0))
+    Tensor(162., dtype=float32)
+    """
+    values = flatten(init_val)
+    device = _device(values)
+    names = paths_of(init_val, "init_val")
+    tensors = [_given("while_loop", w, v, device) for w, v in zip(names, values, strict=True)]
+    first = _First("while_loop", init_val, tensors, values)
+
+    def turn(_: Tensor, carry: list[Tensor], __: list[Tensor]) -> tuple[Any, list[Tensor]]:
+        return body_fun(rebuild(init_val, iter(carry))), []
+
+    goes_on: list[Tensor] = []
+
+    def test(carry: list[Tensor]) -> None:
+        value = cond_fun(rebuild(init_val, iter(carry)))
+        goes_on[:] = [_given("while_loop", "the condition", value, device)]
+        t = goes_on[0]
+        if t.shape != () or t.dtype is not dtypes.bool_:
+            raise ShapeError(
+                f"while_loop: cond_fun returns a boolean scalar, and gave {t.dtype.name} of shape {t.shape}"
+            )
+
+    if not tensors:
+        raise TransformError("while_loop: init_val has no tensor or number, so that its condition would never change")
+    made = _traced(first, turn, [], test)
+    ends = repeated_while(
+        ("while_loop", WHILE),
+        made.turn,
+        [],
+        list(zip(made.carried, [t.uop for t in first.tensors], [t.uop for t in made.after], strict=True)),
+        goes_on[0].uop,
+        made.trace.depends(),
+    )
+    return rebuild(init_val, iter(_results(ends, made.wants, first.tensors)))
+
+
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
+    """`true_fun(*operands)` where `pred` is true, else `false_fun(*operands)`: `jax.lax.cond`.
+
+    Both are called once, to be traced, and give trees of one structure, of equal shapes and dtypes. One of them is run:
+    the host reads `pred`, a single bool or number, for it. Under `vmap` with a `pred` for each example both are, and
+    each example gets the values of its own.
+
+    >>> from anneal.tensor import Tensor
+    >>> x = Tensor([1.0, 2.0])
+    >>> cond(x.sum() > 2, lambda x: x * 10, lambda x: x, x)
+    Tensor([10., 20.], dtype=float32)
+    """
+    device = _device([pred, *flatten(operands)])
+    p = _given("cond", "the predicate", pred, device)
+    if p.shape != ():
+        raise ShapeError(f"cond: the predicate is a scalar, and has shape {p.shape}; vmap takes one for each example")
+    tensors = [
+        _given("cond", w, v, device) for w, v in zip(paths_of(operands, "operand "), flatten(operands), strict=True)
+    ]
+    trace = Trace("cond")
+    stands = [trace.example(t, t.shape) for t in (p, *tensors)][1:]
+    given = rebuild(operands, iter(stands))
+    out = [trace.run(f, given, {}, grad=False) for f in (true_fun, false_fun)]
+    names = paths_of(out[0], "the result")
+    ways = [
+        [_given("cond", w, v, device) for w, v in zip(names, each, strict=True)]
+        for each in (flatten(out[0]), _same("cond", out[0], out[1], "what false_fun gives", "what true_fun gives"))
+    ]
+    for name, a, b in zip(names, *ways, strict=True):
+        _alike("cond", name, "true_fun gives", a, "false_fun gives", b)
+    trace.check_escapes([*ways[0], *ways[1]])
+    here.context.tensors.host_calls = True
+    nodes = chosen(
+        ("cond", CHOICE),
+        (p if p.dtype is dtypes.bool_ else p != 0).uop,
+        list(zip([t.uop for t in stands], [t.uop for t in tensors], strict=True)),
+        [[t.uop for t in way] for way in ways],
+        trace.depends(),
+    )
+    wants = [a._wants or b._wants for a, b in zip(*ways, strict=True)]
+    return rebuild(out[0], iter(_results(nodes, wants, [p, *tensors])))
+
+
+# -- arguments --------------------------------------------------------------------------------------------------------
+
+
+class _First(NamedTuple):
+    """The beginning of a loop: a tree, its leaves as tensors, and as they were given."""
+
+    name: str
+    tree: Any
+    tensors: list[Any]
+    values: list[Any]
+
+
+def _device(values: Sequence[Any]) -> str | None:
+    """The device of the first tensor among the leaves."""
+    return next((v.device for v in values if is_tensor(v)), None)
+
+
+def _given(name: str, where: str, value: Any, device: str | None) -> Any:
+    """A leaf as a tensor on the loop's device."""
+    plain = not is_tensor(value) and isinstance(value, (bool, int, float, np.generic, np.ndarray))
+    t = made.tensor(value, device=device) if plain and device else as_tensor(name, where, value)
+    if device is not None and t.device != device:
+        t._mixed(name, made.tensor(0, device=device))
+    for n in t.uop.shape:
+        if isinstance(n, UOp):
+            raise ShapeError(f"{name}: {where} has shape {t.shape}, and a loop takes no symbolic sizes")
+    return t
+
+
+def _same(name: str, tree: Any, other: Any, what: str, reference: str) -> list[Any]:
+    """The leaves of `other`, which has the structure of `tree`. Raises TransformError where it has another."""
+    found = like(name, tree, other, what, reference)
+    if len(flatten(other)) != len(found) or any(isinstance(x, (dict, list, tuple)) or x is None for x in found):
+        raise TransformError(f"{name}: {what} has nests where {reference} has none: both have one structure")
+    return found
+
+
+def _length(arrays: Tensors, names: Sequence[str], length: int | None) -> int:
+    """The number of turns. Raises ShapeError where it is not one."""
+    sizes: dict[int, str] = {}
+    for x, name in zip(arrays, names, strict=True):
+        if not x.shape:
+            raise ShapeError(f"scan: {name} has shape (), and no first axis along which the turns could go")
+        sizes.setdefault(x.shape[0], f"{name} has {x.shape[0]} (shape {x.shape})")
+    if len(sizes) > 1:
+        raise ShapeError(f"scan: the slices differ in number: {', '.join(sizes.values())}")
+    if length is None:
+        if not sizes:
+            raise ShapeError("scan: nothing says how many turns there are: give xs, or length")
+        return next(iter(sizes))
+    if sizes and length not in sizes:
+        raise ShapeError(f"scan: length is {length}, but {next(iter(sizes.values()))}")
+    if length < 0:
+        raise ShapeError(f"scan: length is {length}, and cannot be negative")
+    return int(length)
+
+
+def _alike(name: str, where: str, first: str, a: Tensor, second: str, b: Tensor) -> None:
+    """Raise ShapeError or DTypeError where two tensors that take turns are of two shapes or dtypes."""
+    if a.shape != b.shape:
+        raise ShapeError(f"{name}: {where} is of shape {a.shape} as {first}, and of shape {b.shape} as {second}")
+    if a.dtype is not b.dtype:
+        raise DTypeError(
+            f"{name}: {where} is {a.dtype.name} as {first}, and {b.dtype.name} as {second}: use .cast({a.dtype.name!r})"
+        )
+
+
+# -- the body ---------------------------------------------------------------------------------------------------------
+
+
+class _Traced(NamedTuple):
+    """A turn that was traced: nodes that stand for what goes in, tensors that come out, and which want gradients."""
+
+    trace: Trace
+    turn: UOp
+    carried: list[UOp]
+    parts: list[UOp]
+    after: list[Any]
+    rows: list[Any]
+    wants: list[bool]
+
+
+def _traced(first: _First, turn: Turn, arrays: Tensors, test: Callable[[list[Any]], None] | None = None) -> _Traced:
+    """A turn of the body. It is traced again where what is carried wants a gradient after a turn, and did not before,
+    or where a Python number is carried on in a wider dtype."""
+    name, tree, tensors, values = first
+    wants = [t._wants and grad_enabled() for t in tensors]
+    basis = tensors[0] if tensors else arrays[0] if arrays else made.tensor(0)
+    while True:
+        trace = Trace(name)
+        number = trace.example(basis, (), dtypes.int32, False)
+        carried = [trace.example(t, t.shape, None, w) for t, w in zip(tensors, wants, strict=True)]
+        parts = [trace.example(x, x.shape[1:]) for x in arrays]
+        here.turns.append(number.uop)
+        try:
+            if test is not None:
+                trace.run(test, (list(carried),), {}, grad=False)
+            out, rows = trace.run(turn, (number, list(carried), list(parts)), {}, grad=False)
+        finally:
+            here.turns.pop()
+        ends = _same(name, tree, out, "the carry that the body gives", "the carry that it takes")
+        names = paths_of(tree, "the carry")
+        after = [_given(name, w, v, basis.device) for w, v in zip(names, ends, strict=True)]
+        wider = [
+            k
+            for k, (v, t, a) in enumerate(zip(values, tensors, after, strict=True))
+            if type(v) in (int, float) and a.shape == () and a.dtype is not t.dtype and a.dtype.is_float
+        ]
+        for k in wider:
+            tensors[k] = tensors[k].cast(after[k].dtype)
+            values[k] = None
+        again = [w or a._wants for w, a in zip(wants, after, strict=True)]
+        if again == wants and not wider:
+            break
+        wants = again
+    for where, t, a in zip(names, tensors, after, strict=True):
+        _alike(name, where, "the body takes it", t, "the body gives it", a)
+    trace.check_escapes([*after, *rows])
+    here.context.tensors.host_calls = True
+    return _Traced(trace, number.uop, [t.uop for t in carried], [t.uop for t in parts], after, rows, wants)
+
+
+def _results(nodes: Sequence[UOp], wants: Sequence[bool], inputs: Tensors) -> list[Any]:
+    """Nodes as tensors, through which gradients flow where they are wanted."""
+    basis = inputs[0]
+    for t in inputs:
+        if t._wants:
+            t._used = UNSEEN
+    detached = not grad_enabled() and (any(wants) or any(t._wants for t in inputs))
+    out = []
+    for u, wanted in zip(nodes, wants, strict=True):
+        t = basis._new_plain(UOp(Op.DETACH, u.dtype, (u,)) if detached else u)
+        if wanted and u.dtype.is_float and grad_enabled():
+            t._wants, t._leaf = True, False
+        out.append(t)
+    return out
+
+
+def _looped(first: _First, turn: Turn, arrays: Tensors, count: int, reverse: bool) -> tuple[list[Tensor], list[Tensor]]:
+    """The carry of a loop at its end, as tensors, and its rows."""
+    made_once = _traced(first, turn, arrays)
+    after, rows = [t.uop for t in made_once.after], [t.uop for t in made_once.rows]
+    if count == 0:
+        device = first.tensors[0].device if first.tensors else arrays[0].device if arrays else None
+        return first.tensors, [zeros(0, *r.shape, dtype=r.dtype, device=device) for r in made_once.rows]
+    wants = [*made_once.wants, *[t._wants for t in made_once.rows]]
+    ends, out = looped(
+        (first.name, LOOP),
+        count,
+        reverse,
+        made_once.turn,
+        [],
+        list(zip(made_once.carried, [t.uop for t in first.tensors], after, strict=True)),
+        list(zip(made_once.parts, [x.uop for x in arrays], strict=True)),
+        rows,
+        made_once.trace.depends(),
+        rows_for_reverse if any(wants) else None,
+    )
+    inputs = [*first.tensors, *arrays] or [made.tensor(0)]
+    results = _results([*ends, *out], wants, inputs)
+    return results[: len(ends)], results[len(ends) :]
+
+
+def _unrolled(
+    first: _First, turn: Turn, arrays: Tensors, count: int, reverse: bool, together: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The same, where `together` turns are one turn of the loop; those left over are the last to run."""
+    times, rest = divmod(count, together)
+    if times == 1:
+        times, rest = 0, count
+    whole = times * together
+    begin = rest if reverse else 0
+    order = list(range(together))[:: -1 if reverse else 1]
+
+    def turns(number: Tensor, carry: list[Any], parts: list[Any]) -> tuple[Any, list[Any]]:
+        rows: dict[int, list[Any]] = {}
+        for k in order:
+            state, rows[k] = turn(number * together + (begin + k), carry, [p[k] for p in parts])
+            carry = _carried_on(first, state)
+        return rebuild(first.tree, iter(carry)), [stack(list(each)) for each in zip(*[rows[k] for k in sorted(rows)])]
+
+    carry, pieces = first.tensors, []
+    if times:
+        chunks = [x[begin : begin + whole].reshape(times, together, *x.shape[1:]) for x in arrays]
+        carry, rows = _looped(first, turns, chunks, times, reverse)
+        pieces = [[r.reshape(whole, *r.shape[2:]) for r in rows]]
+    left = range(rest)[::-1] if reverse else range(whole, count)
+    single: dict[int, list[Any]] = {}
+    for n in left:
+        basis = (carry or arrays or [made.tensor(0)])[0]
+        state, single[n] = turn(made.tensor(n, device=basis.device), list(carry), [x[n] for x in arrays])
+        carry = _carried_on(first, state)
+    if single:
+        tail = [stack(list(each)) for each in zip(*[single[n] for n in sorted(single)])]
+        pieces = [tail, *pieces] if reverse else [*pieces, tail]
+    rows = [cat(list(each)) if len(each) > 1 else each[0] for each in zip(*pieces)]
+    return list(carry), rows
+
+
+def _carried_on(first: _First, state: Any) -> list[Any]:
+    """The leaves of a carry, which are of the shapes and dtypes of the first."""
+    name, tree, tensors, _ = first
+    names = paths_of(tree, "the carry")
+    ends = _same(name, tree, state, "the carry that the body gives", "the carry that it takes")
+    out = [_given(name, w, v, tensors[0].device) for w, v in zip(names, ends, strict=True)]
+    for where, t, a in zip(names, tensors, out, strict=True):
+        _alike(name, where, "the body takes it", t, "the body gives it", a)
+    return out

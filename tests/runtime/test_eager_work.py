@@ -1,0 +1,315 @@
+"""The work of a step without jit, counted: what else is in the process, and numbers that change, add none to it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anneal as an
+from anneal import nn, optim
+from anneal.runtime import cache_statistics, late, observed
+from anneal.tensor import Tensor, grad, host_call, jit, vmap
+from anneal.tensor import functional as F
+from anneal.uop import Arena
+
+Step = Callable[[int], Any]
+BATCHES = np.random.default_rng(0).standard_normal((8, 8, 20)).astype(np.float32)
+LABELS = np.arange(8) % 5
+
+
+def perceptron(change: Callable[[Tensor, int], Tensor] = lambda loss, n: loss, *more: nn.Module) -> Step:
+    """A step of training, whose loss `change` has."""
+    model = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), *more, nn.Linear(16, 5))
+    optimiser = optim.Adam(model.parameters())
+
+    def step(n: int) -> float:
+        optimiser.zero_grad()
+        loss = change(F.cross_entropy(model(Tensor(BATCHES[n % 8])), Tensor(LABELS)), n)
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    return step
+
+
+class Work:
+    """What some turns of a step did: plans and nodes made, calls of ops made, calls of Python functions."""
+
+    def __init__(self, step: Step, turns: range) -> None:
+        self.plans = self.nodes = self.misses = self.calls = 0
+        before = cache_statistics()[1]
+        add, learn = Arena.add, late._learn
+
+        def adding(*args: Any) -> Any:
+            self.nodes += 1
+            return add(*args)
+
+        def learning(*args: Any) -> Any:
+            self.misses += 1
+            return learn(*args)
+
+        def called(frame: Any, event: str, arg: Any) -> None:
+            self.calls += event == "call"
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Arena, "add", adding)
+            patch.setattr(late, "_learn", learning)
+            for n in turns[::2]:
+                step(n)
+        outer = sys.getprofile()
+        sys.setprofile(called)
+        try:
+            for n in turns[1::2]:
+                step(n)
+        finally:
+            sys.setprofile(outer)
+        self.plans = cache_statistics()[1] - before
+
+
+def warm(step: Step, turns: int = 6) -> Step:
+    for n in range(turns):
+        step(n)
+    return step
+
+
+def a_variable() -> Any:
+    n = an.Variable("n", 1, 8)
+    x = Tensor(np.arange(8.0))[: n.bind(3)]
+    assert (x * 2).sum().item() == 6
+    return x
+
+
+def a_host_call() -> Any:
+    x = host_call(np.cos, ((3,), "float32"), Tensor.ones(3))
+    assert x.numpy().shape == (3,)
+    return x
+
+
+def a_jit_function() -> Any:
+    w = Tensor.ones(3)
+    f = jit(lambda x: x * w)
+    for _ in range(3):
+        f(Tensor.ones(3)).numpy()
+    return f
+
+
+def a_hook() -> Any:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    w.register_hook(lambda g: g * 2)
+    (w * w).sum().backward()
+    return w
+
+
+def a_thread() -> Any:
+    thread = threading.Thread(target=lambda: (Tensor(np.ones(3, np.float32)) * 2).numpy())
+    thread.start()
+    thread.join()
+
+
+def a_map() -> Any:
+    return vmap(lambda x: x * 2)(Tensor.ones(3, 2)).numpy()
+
+
+def a_gradient() -> Any:
+    return grad(lambda x: (x * x).sum())(Tensor([1.0, 2.0])).numpy()
+
+
+def a_checkpoint() -> Any:
+    x = Tensor.ones(3, requires_grad=True)
+    an.utils.checkpoint.checkpoint(lambda x: x.exp() * 2, x).sum().backward()
+    return x
+
+
+def an_inference() -> Any:
+    with an.inference_mode():
+        return (Tensor.ones(3) * 2).numpy()
+
+
+def an_observer() -> Any:
+    with observed(lambda step: None):
+        return (Tensor.ones(3) * 2).numpy()
+
+
+def a_function_of_its_own() -> Any:
+    class Square(an.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Tensor:
+            return 2 * ctx.saved_tensors[0] * g
+
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    Square.apply(x).sum().backward()
+    return x
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        a_variable, a_host_call, a_jit_function, a_hook, a_thread, a_map, a_gradient, a_checkpoint, an_inference,
+        an_observer, a_function_of_its_own,
+    ],
+)  # fmt: skip
+def test_what_else_is_in_the_process_adds_no_work_to_a_step(there: Callable[[], Any]) -> None:
+    step = warm(perceptron())
+    before = Work(step, range(4))
+    kept = there()
+    warm(step)
+    after = Work(step, range(4))
+    assert (after.plans, after.misses) == (0, 0)
+    assert after.nodes <= before.nodes
+    assert after.calls <= 1.1 * before.calls
+    del kept
+
+
+def test_ops_of_variables_and_of_host_calls_run_as_they_stand_beside_others() -> None:
+    n = an.Variable("n", 1, 8)
+    data = Tensor(np.arange(8.0, dtype=np.float32)).realize()
+    w = Tensor(np.ones(8, np.float32), requires_grad=True)
+    for turn in range(6):
+        size = turn % 4 + 1
+        part = (data * 2)[: n.bind(size)]
+        called = host_call(np.negative, ((8,), "float32"), data + turn)
+        y = (w * data).sum() + (part + 1).sum() + called.sum()
+        y.backward()
+        rest = (data + turn) * 3
+        assert y.item() == 28 + sum(2 * k + 1 for k in range(size)) - 28 - 8 * turn
+        assert rest.tolist() == [3.0 * (k + turn) for k in range(8)]
+        assert w.grad is not None
+        assert w.grad.tolist() == data.tolist()
+        w.grad = None
+
+
+# -- what changes, and what is read, in each step ---------------------------------------------------------------------
+
+
+def a_rate_of_the_optimiser() -> Step:
+    model = nn.Linear(20, 5)
+    optimiser = optim.Adam(model.parameters())
+
+    def step(n: int) -> float:
+        optimiser.zero_grad()
+        optimiser.param_groups[0]["lr"] = 0.1 / (n + 1)
+        loss = F.cross_entropy(model(Tensor(BATCHES[n % 8])), Tensor(LABELS))
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    return step
+
+
+def a_chance() -> Step:
+    drop = nn.Dropout(0.5)
+    step = perceptron(lambda loss, n: loss, drop)
+
+    def changed(n: int) -> Any:
+        drop.p = 0.1 + n / 100
+        return step(n)
+
+    return changed
+
+
+TABLE = Tensor(np.linspace(0, 1, 64, dtype=np.float32)).realize()
+
+
+@pytest.mark.parametrize(
+    ("made", "like"),
+    [
+        (lambda: perceptron(lambda loss, n: loss * ((n + 1) / 1000)), lambda: perceptron(lambda loss, n: loss * 0.25)),
+        (lambda: perceptron(lambda loss, n: loss * (n + 1)), lambda: perceptron(lambda loss, n: loss * 2)),
+        (lambda: perceptron(lambda loss, n: loss / (1 + n / 7)), lambda: perceptron(lambda loss, n: loss / 3)),
+        (lambda: perceptron(lambda loss, n: loss * TABLE[n]), lambda: perceptron(lambda loss, n: loss * TABLE[5])),
+        (a_rate_of_the_optimiser, a_rate_of_the_optimiser),
+        (a_chance, lambda: perceptron(lambda loss, n: loss, nn.Dropout(0.5))),
+    ],
+    ids=["factor", "whole factor", "temperature", "index", "rate", "chance"],
+)
+def test_a_step_with_a_number_that_changes_is_one_without(made: Callable[[], Step], like: Callable[[], Step]) -> None:
+    fixed, step = Work(warm(like()), range(6, 10)), made()
+    assert not Work(warm(step, 3), range(3, 6)).plans
+    work = Work(step, range(6, 10))
+    assert (work.plans, work.misses) == (0, fixed.misses)
+    assert work.nodes <= fixed.nodes + 2 * 4
+    assert work.calls <= 1.25 * fixed.calls
+
+
+def test_dropout_draws_without_making_nodes() -> None:
+    late.forget()  # in another test the chance varies
+    work = Work(warm(perceptron(lambda loss, n: loss, nn.Dropout(0.5))), range(4))
+    assert (work.plans, work.misses) == (0, 0)
+    assert work.nodes <= 2 * 5
+
+
+def read(loss: Tensor, n: int) -> Tensor:
+    loss.item()
+    return loss
+
+
+def test_a_loss_that_was_read_is_known_to_its_backward() -> None:
+    work = Work(warm(perceptron(read)), range(4))
+    assert (work.plans, work.misses) == (0, 0)
+    assert work.nodes <= 2 * 6
+    assert work.calls <= 1.6 * Work(warm(perceptron()), range(4)).calls
+
+
+def test_values_behind_a_loss_that_was_read_get_their_gradients() -> None:
+    w = Tensor(np.linspace(-1, 1, 6, dtype=np.float32), requires_grad=True)
+    for n in range(6):
+        y = (w * (n + 1)).tanh()
+        loss = (y * y).sum()
+        value = loss.item()
+        later = loss * 3 + y.sum()
+        later.backward()
+        t = np.tanh(w.numpy() * (n + 1))
+        assert w.grad is not None
+        np.testing.assert_allclose(value, (t * t).sum(), rtol=1e-5)
+        np.testing.assert_allclose(w.grad.numpy(), (6 * t + 1) * (1 - t * t) * (n + 1), rtol=1e-4, atol=1e-6)
+        w.grad = None
+
+
+def test_a_state_that_calls_of_the_host_go_into_is_computed_once() -> None:
+    state, found = Tensor(np.ones(3, np.float32)), []
+
+    def turn() -> None:
+        nonlocal state
+        state = host_call(np.cos, ((3,), "float32"), state * 0.5) + 1
+        found.append((state * 2).sum().item())
+
+    wanted, x = [], np.ones(3, np.float32)
+    for _ in range(8):
+        x = np.cos(x * np.float32(0.5)) + 1
+        wanted.append(2 * x.sum())
+    before = [cache_statistics()[1]]
+    for _ in range(8):
+        turn()
+        before.append(cache_statistics()[1])
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert before[5] == before[-1]
+
+
+def test_what_is_read_one_after_another_is_computed_together() -> None:
+    """The first pointers back of a chain are read when the last one was, which took all of the chain."""
+    table = Tensor(np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32))
+
+    def chain() -> int:
+        score, back = table[0], []
+        for _ in range(7):
+            score, pointer = (score.unsqueeze(1) + table).max(0)
+            back.append(pointer)
+        at = int(score.argmax())
+        for pointer in reversed(back):
+            at = int(pointer[at])
+        return at
+
+    before = cache_statistics()[1]
+    first = chain()
+    assert cache_statistics()[1] - before <= 4
+    assert chain() == first

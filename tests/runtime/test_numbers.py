@@ -1,0 +1,334 @@
+"""Numbers and positions that Python gives a loop anew in each round: the values are those of a loop that remembers
+nothing, whatever became memory, and after the third round no plan is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, seed
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from anneal import settings
+from anneal.errors import PositionError
+from anneal.runtime import cache_statistics, late
+from anneal.tensor import Tensor, no_grad
+from anneal.uop import Op, toposort
+
+ROUNDS = 6
+Array = np.ndarray[Any, Any]
+
+# -- random programs --------------------------------------------------------------------------------------------------
+
+_NUMBERS = st.one_of(
+    st.sampled_from(
+        [
+            0,
+            1,
+            -1,
+            2,
+            0.0,
+            -0.0,
+            1.0,
+            0.5,
+            -2.0,
+            math.inf,
+            -math.inf,
+            math.nan,
+            True,
+            False,
+            3,
+            1e-30,
+            1e30,
+            10**12,
+            np.float64(0.75),
+            np.int64(2),
+            np.float32(1.5),
+        ]
+    ),
+    st.floats(-4, 4),
+    st.integers(-5, 9),
+)
+# a number for each round: the same one, or others
+_VARIES = st.one_of(
+    st.lists(_NUMBERS, min_size=ROUNDS, max_size=ROUNDS),
+    st.lists(st.floats(0.125, 4), min_size=ROUNDS, max_size=ROUNDS),
+    _NUMBERS.map(lambda x: [x] * ROUNDS),
+)
+_PLACES = st.lists(st.integers(-6, 5), min_size=ROUNDS, max_size=ROUNDS)
+_KINDS = ["float32", "float32", "float32", "float64", "float16", "int32", "int64", "bool"]
+
+_WITH_NUMBER: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda x, c: x + c,
+    "radd": lambda x, c: c + x,
+    "sub": lambda x, c: x - c,
+    "rsub": lambda x, c: c - x,
+    "mul": lambda x, c: x * c,
+    "rmul": lambda x, c: c * x,
+    "div": lambda x, c: x / c,
+    "rdiv": lambda x, c: c / x,
+    "less": lambda x, c: (x < c).where(x, -x),
+    "at most": lambda x, c: (x <= c).float(),
+    "equal": lambda x, c: (x == c).float() + x,
+    "unlike": lambda x, c: (x != c).float() * x,
+    "where": lambda x, c: (x > 0).where(x, c),
+    "where number": lambda x, c: (x > 0).where(c, x),
+    "masked_fill": lambda x, c: x.masked_fill(x > 1, c),
+    "alpha": lambda x, c: x.add(x, alpha=c),
+    "minus alpha": lambda x, c: (x + 1).sub(x, alpha=c),
+    "lerp": lambda x, c: x.lerp(x * 2, c),
+    "addcmul": lambda x, c: x.addcmul(x, x, value=c),
+    "in place": lambda x, c: (x * 2).mul_(c).add_(1),
+    "in place, scaled": lambda x, c: (x * 2).add_(x, alpha=c),
+    "power": lambda x, c: x.abs() ** c,
+    "clamp": lambda x, c: x.clamp(min=c),
+    "maximum": lambda x, c: x.maximum(c),
+    "dropout": lambda x, c: Tensor.full(x.shape, 1.0) * c * x,
+    "remainder": lambda x, c: x.remainder(c),
+    "sum": lambda x, c: (x * c).sum(0, keepdim=True) + x,
+    "product": lambda x, c: (x * c) @ x.transpose(-1, -2) @ x,
+    "exponential": lambda x, c: 1 / ((-x).exp() + c),
+}
+_WITH_PLACE: dict[str, Callable[[Any, int], Any]] = {
+    "row": lambda x, i: x + x[i],
+    "column": lambda x, i: x + x[:, i : i + 1] if -6 < i < -1 else x + x[:, i].unsqueeze(1),
+    "element": lambda x, i: x * x[i, -1],
+    "element of both": lambda x, i: x * x[i, i],
+    "window": lambda x, i: x + x[abs(i) // 2 : abs(i) // 2 + 2].sum(0),
+    "rest": lambda x, i: x + x[i:].sum(0),
+    "select": lambda x, i: x - x.select(1, i),
+    "changed part": lambda x, i: _with_changed_part(x * 1, i),
+    "changed view": lambda x, i: _with_changed_view(x * 1, i),
+    "written": lambda x, i: _written(x * 1, i),
+}
+
+
+def _with_changed_part(x: Tensor, i: int) -> Tensor:
+    x[i] += 1
+    return x
+
+
+def _with_changed_view(x: Tensor, i: int) -> Tensor:
+    part = x[i]
+    part.mul_(2)
+    return x + part
+
+
+def _written(x: Tensor, i: int) -> Tensor:
+    x[i] = x[0] * 2
+    return x
+
+
+_STATEMENTS = st.one_of(
+    st.tuples(st.sampled_from(sorted(_WITH_NUMBER)), _VARIES, st.integers(0, 9)),
+    st.tuples(st.sampled_from(sorted(_WITH_PLACE)), _PLACES, st.integers(0, 9)),
+)
+
+
+def _run(program: list[Any], kind: str, reads: bool, wants: bool) -> list[Array | str]:
+    """The values that a program gives in each of the rounds, or its errors."""
+    out: list[Array | str] = []
+    state = Tensor(np.linspace(-2, 2, 36).reshape(6, 6).astype(kind), requires_grad=wants)
+    for turn in range(ROUNDS):
+        data = (np.arange(36).reshape(6, 6) % (7 + turn) - 2).astype(kind)
+        made = [state, Tensor(data)]
+        for name, turns, which in program:
+            x = made[which % len(made)]
+            try:
+                made.append((_WITH_NUMBER.get(name) or _WITH_PLACE[name])(x, turns[turn]))
+                if reads:
+                    out.append(made[-1].numpy())
+            except Exception as e:
+                out.append(f"{type(e).__name__}: {e}")
+        total = made[-1].float() + made[len(made) // 2].float()
+        if wants and total.requires_grad:
+            total.backward(Tensor(np.linspace(-1, 1, 36, dtype="float32").reshape(6, 6)))
+        with no_grad():
+            if state.grad is not None:
+                state -= state.grad.nan_to_num(0, 0, 0).clamp(-1, 1) * (0.1 / (turn + 1))
+                state.grad = None
+        out += [total.numpy(), state.numpy()]
+    return out
+
+
+@seed(0)
+@limits(max_examples=60, deadline=None, database=None)
+@given(st.lists(_STATEMENTS, min_size=1, max_size=6), st.sampled_from(_KINDS), st.booleans(), st.booleans())
+def test_random_programs_have_the_values_of_a_loop_that_remembers_nothing(
+    program: list[Any], kind: str, reads: bool, wants: bool
+) -> None:
+    found = []
+    late.forget()
+    for replay in (False, True):
+        with settings.override(replay=replay), np.errstate(all="ignore"):
+            found.append(_run(program, kind, reads, wants and kind.startswith("float")))
+    for a, b in zip(*found, strict=True):
+        if isinstance(a, str) or isinstance(b, str):
+            assert a == b
+        else:
+            assert a.dtype == b.dtype
+            # a sum is multiplied by a constant, and has its terms multiplied by what is none
+            sums = {"sum", "product"} & {name for name, _, _ in program}
+            if sums:
+                np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+            else:
+                assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+# -- counted ----------------------------------------------------------------------------------------------------------
+
+
+def _plans(turn: Callable[[int], Any], turns: int = 12) -> list[int]:
+    """The plans that each turn makes."""
+    out = []
+    for n in range(turns):
+        before = cache_statistics()[1]
+        turn(n)
+        out.append(cache_statistics()[1] - before)
+    return out
+
+
+DATA = np.linspace(-2, 2, 60, dtype=np.float32).reshape(12, 5)
+
+
+def several(n: int) -> None:
+    """Many numbers that vary together, one after another."""
+    x = Tensor(DATA)
+    y = (x * (n + 0.25) - n) / (n + 1)
+    assert np.array_equal(
+        (3.5 - y + (x > n / 9)).numpy(), 3.5 - (DATA * np.float32(n + 0.25) - n) / (n + 1) + (n / 9 < DATA)
+    )
+
+
+def a_rate(n: int) -> None:
+    w = Tensor(DATA, requires_grad=True)
+    (w * w).sum().backward()
+    with no_grad():
+        w -= w.grad * (0.1 / (n + 1))
+        w.add_(w.grad, alpha=-0.1 / (n + 1))
+    w.numpy()
+
+
+def a_row(n: int) -> None:
+    x = Tensor(DATA).realize()
+    assert np.array_equal(x[n].numpy(), DATA[n])
+    assert np.array_equal(x[-1 - n, n % 5].numpy(), DATA[-1 - n, n % 5])
+    assert np.array_equal(x[:, n % 5].numpy(), DATA[:, n % 5])
+    assert np.array_equal(x.select(0, n).numpy(), DATA[n])
+
+
+def a_batch(n: int) -> None:
+    x = Tensor(DATA).realize()
+    i = n % 9
+    assert np.array_equal(x[i : i + 3].numpy(), DATA[i : i + 3])
+    assert np.array_equal(x[n, n % 3 : n % 3 + 2].numpy(), DATA[n, n % 3 : n % 3 + 2])
+
+
+def a_class(n: int) -> None:
+    labels = Tensor(np.arange(12) % 5)
+    assert (labels == n % 5).sum().item() == (np.arange(12) % 5 == n % 5).sum()
+
+
+def a_place_that_was_found(n: int) -> None:
+    x = Tensor(np.roll(DATA, n, 0))
+    i = int(x[:, 0].argmax())
+    assert x[i, 0].item() == DATA.max(0)[0]
+
+
+def a_number_of_numpy(n: int) -> None:
+    x = Tensor(DATA).realize()
+    factor = np.cos(n + 0.5)
+    assert np.array_equal((x * factor).numpy(), DATA * np.float32(factor))
+    i = np.random.default_rng(n).permutation(12)[0]
+    assert np.array_equal(x[i].numpy(), DATA[i])
+
+
+def a_chance_to_drop(n: int) -> None:
+    x = Tensor(np.ones((40, 40), np.float32)).dropout(0.2 + n / 40)
+    kept = x.numpy()
+    assert set(np.unique(kept)) == {0.0, np.float32(1 / (1 - (0.2 + n / 40)))}
+    assert abs((kept == 0).mean() - (0.2 + n / 40)) < 0.08
+
+
+@pytest.mark.parametrize(
+    "turn", [several, a_rate, a_row, a_batch, a_class, a_place_that_was_found, a_number_of_numpy, a_chance_to_drop]
+)
+def test_what_varies_makes_no_plan_after_the_third_turn(turn: Callable[[int], Any]) -> None:
+    assert not any(_plans(turn)[3:])
+
+
+def test_numbers_that_stay_are_constants() -> None:
+    x = Tensor(DATA)
+    for _ in range(6):
+        y = x * 1.0 + [x * c for c in (2.0, 3.0, 4.0)][1] * 0.5
+        assert 0.5 in {u.arg for u in toposort((y.uop,)) if u.op is Op.CONST}
+        assert not [u for u in toposort((y.uop,)) if u.op is Op.BUFFER and u.size == 1]
+        y.numpy()
+
+
+def test_a_number_that_varied_is_no_constant_again() -> None:
+    """Whatever values come back: plans for each mixture of constants and memory would be many."""
+    x = Tensor(DATA)
+    order = np.random.default_rng(0).integers(0, 4, (40, 3))
+
+    def turn(n: int) -> None:
+        a, b, c = map(float, order[n])
+        y = ((x + a) * b - c).numpy()
+        assert np.array_equal(y, (DATA + np.float32(a)) * np.float32(b) - np.float32(c))
+
+    assert not any(_plans(turn, 40)[4:])
+
+
+def test_the_kind_of_a_number_decides_over_the_dtype() -> None:
+    x = Tensor(np.arange(4))
+    for n in range(6):
+        assert (x * (n + 0.5)).dtype.name == "float32"
+        assert (x * n).dtype.name == x.dtype.name
+        assert (x * n).tolist() == [n * k for k in range(4)]
+        assert ((x > 1) * n).dtype.name == "int32"
+        half = Tensor(np.ones(2, np.float16)) * (n + 0.1)
+        assert half.numpy().dtype == np.float16
+        assert half.tolist() == [np.float16(n + 0.1)] * 2
+
+
+def test_an_index_out_of_range_is_an_error_at_its_call() -> None:
+    x = Tensor(DATA)
+    for n in range(6):
+        assert x[n].tolist() == DATA[n].tolist()
+        for i in (12 + n, -13 - n):
+            with pytest.raises(PositionError, match=f"{i} is out of bounds for axis 0 of shape"):
+                x[i]
+
+
+def test_a_part_at_a_place_that_varies_is_a_view() -> None:
+    for n in range(6):
+        x = Tensor(DATA) * 1
+        part = x[n]
+        part += 10
+        part[n % 5] = 0.0
+        wanted = DATA.copy()
+        wanted[n] += 10
+        wanted[n, n % 5] = 0
+        assert np.array_equal(x.numpy(), wanted)
+        assert np.array_equal(part.numpy(), wanted[n])
+
+
+def test_a_gradient_goes_to_the_part_at_a_place_that_varies() -> None:
+    for n in range(6):
+        x = Tensor(DATA, requires_grad=True)
+        (x[n] * 2 + x[n : n + 1, 1:3].sum()).sum().backward()
+        wanted = np.zeros_like(DATA)
+        wanted[n] = 2
+        wanted[n, 1:3] += 5
+        assert x.grad is not None
+        assert np.array_equal(x.grad.numpy(), wanted)
+
+
+def test_a_factor_without_bounds_is_in_each_term_of_a_sum() -> None:
+    x = Tensor(np.array([1.0, -1.0, 0.0], np.float32))
+    assert math.isnan((x * math.inf).sum().item())
+    assert (x[:1] * math.inf).sum().item() == math.inf

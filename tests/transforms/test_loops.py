@@ -1,0 +1,449 @@
+"""Loops and choices: beside jax.lax and Python's own loops, in every mode, on both devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import anneal as an
+from anneal import schedule
+from anneal.backend import get_device
+from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
+from anneal.runtime import cache_statistics
+from anneal.tensor import Tensor
+from tests.transforms.loop_programs import Library, program, python, run
+
+Fn = Callable[..., Any]
+LOOPS = Library(an, an.scan, an.fori_loop, an.while_loop, an.cond)
+SLOPED = ("scan", "fori", "cond", "op", "scan", "fori")  # what has a reverse derivative
+
+
+def array(*shape: int, seed: int = 0, scale: float = 1.0, dtype: Any = np.float32) -> Any:
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(dtype)
+
+
+def near(found: Any, wanted: Any, tolerance: float = 1e-5) -> None:
+    """Trees of tensors and arrays are equal, but for rounding."""
+    ours, theirs = an.tree_leaves(found), an.tree_leaves(wanted)
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        x, y = (np.asarray(v.numpy() if isinstance(v, Tensor) else v) for v in (a, b))
+        assert x.shape == y.shape
+        assert x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, tolerance, tolerance)
+
+
+# -- values and derivatives of one loop, in every mode ----------------------------------------------------------------
+
+
+def by_scan(w: Tensor, h: Tensor, xs: Tensor, **how: Any) -> Any:
+    def body(h: Tensor, x: Tensor) -> Any:
+        h = an.tanh(h @ w + x)
+        return h, {"y": h * h}
+
+    return an.scan(body, h, xs, **how)
+
+
+def by_hand(w: Tensor, h: Tensor, xs: Tensor, reverse: bool = False, **_: Any) -> Any:
+    rows: list[Any] = [None] * xs.shape[0]
+    for n in range(xs.shape[0])[:: -1 if reverse else 1]:
+        h = an.tanh(h @ w + xs[n])
+        rows[n] = h * h
+    return h, {"y": an.stack(rows)}
+
+
+def loss(f: Fn, **how: Any) -> Fn:
+    def of(w: Tensor, h: Tensor, xs: Tensor) -> Tensor:
+        last, rows = f(w, h, xs, **how)
+        return last.sin().sum() + (rows["y"] * an.arange(2)).sum()
+
+    return of
+
+
+def arguments() -> list[Tensor]:
+    return [Tensor(array(2, 2, seed=1, scale=0.5)), Tensor(array(3, 2, seed=2)), Tensor(array(5, 3, 2, seed=3))]
+
+
+MODES: dict[str, Callable[[Fn], Any]] = {
+    "value": lambda f: f(*arguments()),
+    "grad": lambda f: an.grad(loss(f), (0, 1, 2))(*arguments()),
+    "jvp": lambda f: an.jvp(f, tuple(arguments()), tuple([x.flip(0) for x in arguments()])),
+    "vmap": lambda f: an.vmap(f, (None, None, 0))(*arguments()[:2], Tensor(array(4, 5, 3, 2))),
+    "vmap of the weights": lambda f: an.vmap(f, (0, None, None))(Tensor(array(4, 2, 2)), *arguments()[1:]),
+    "vmap of grad": lambda f: an.vmap(an.grad(loss(f), (0, 1, 2)), (None, 0, None))(
+        arguments()[0], Tensor(array(4, 3, 2)), arguments()[2]
+    ),
+    "grad of grad": lambda f: an.grad(lambda w: (an.grad(loss(f))(w, *arguments()[1:]) ** 2).sum())(arguments()[0]),
+    "jvp of grad": lambda f: an.jvp(
+        lambda w: an.grad(loss(f))(w, *arguments()[1:]), (arguments()[0],), (Tensor(array(2, 2, seed=9)),)
+    ),
+    "grad of jvp": lambda f: an.grad(
+        lambda w: (an.jvp(lambda v: f(v, *arguments()[1:])[1]["y"], (w,), (Tensor(array(2, 2)),))[1] ** 2).sum()
+    )(arguments()[0]),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_loop_is_what_its_turns_are(mode: str) -> None:
+    near(MODES[mode](by_scan), MODES[mode](by_hand), 1e-4)
+
+
+@pytest.mark.parametrize("how", [{"reverse": True}, {"unroll": 2}, {"unroll": 3, "reverse": True}, {"unroll": True}])
+def test_the_order_and_the_form_of_turns(how: dict[str, Any]) -> None:
+    near(by_scan(*arguments(), **how), by_hand(*arguments(), **how))
+    both = [an.grad(loss(f, **how), (0, 1, 2))(*arguments()) for f in (by_scan, by_hand)]
+    near(*both, 1e-4)
+
+
+def trained(f: Fn, jitted: bool, read: bool = False) -> Any:
+    w = Tensor(array(2, 2, seed=1, scale=0.5), requires_grad=True)
+    optimizer, h = an.optim.SGD([w], lr=0.05), arguments()[1]
+
+    def step(xs: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        value = loss(f)(w, h, xs)
+        if read:
+            value.item()
+        value.backward()
+        optimizer.step()
+        return value
+
+    run_step = an.jit(step) if jitted else step
+    values = [run_step(arguments()[2] * (1 + n / 10)).item() for n in range(4)]
+    if jitted:
+        assert "captured" in run_step.explain()  # type: ignore[union-attr]
+    return Tensor(values), w
+
+
+def test_a_step_trains_on_both_devices(device: str) -> None:
+    wanted = trained(by_hand, False)
+    near(trained(by_scan, True), wanted, 1e-4)
+    near(trained(by_scan, False), wanted, 1e-4)
+    near(trained(by_scan, False, read=True), wanted, 1e-4)
+
+
+def test_loops_in_loops_on_both_devices(device: str) -> None:
+    xs = Tensor(array(4, 3, 2))
+
+    def inner(c: Tensor, x: Tensor) -> Any:
+        c = an.cond(x.sum() > 0, lambda v: v * x, lambda v: v - x, c)
+        return c, c.sum()
+
+    def outer(c: Tensor, x: Tensor) -> Any:
+        c, rows = an.scan(inner, c, x)
+        c = an.while_loop(lambda v: v.abs().sum() > 1, lambda v: v / 2, c)
+        return c, rows
+
+    c, found = np.ones(2, np.float32), np.zeros((4, 3), np.float32)
+    for n, each in enumerate(xs.numpy()):
+        for k, x in enumerate(each):
+            c = c * x if x.sum() > 0 else c - x
+            found[n, k] = c.sum()
+        while np.abs(c).sum() > 1:
+            c = c / 2
+    near(an.scan(outer, an.ones(2), xs), (c, found))
+
+
+def test_a_closure_gets_a_gradient_by_backward() -> None:
+    w, b = Tensor(2.0, requires_grad=True), Tensor([1.0, 3.0], requires_grad=True)
+    total, rows = an.scan(lambda c, x: (c * w + x, c * b[0]), 1.0, an.ones(3))
+    (total + rows.sum()).backward()
+    near([w.grad, b.grad], [np.float32(17 + 6), np.array([11, 0], np.float32)])
+    with an.no_grad():
+        assert not an.scan(lambda c, _: (c * w, c), 1.0, length=2)[0].requires_grad
+
+
+def test_what_a_custom_derivative_says_holds_in_a_body() -> None:
+    @an.custom_vjp
+    def clipped(x: Tensor) -> Tensor:
+        return x * 3
+
+    clipped.defvjp(lambda x: (x * 3, None), lambda _, g: (g.clamp(-1, 1),))
+    w = Tensor(0.5, requires_grad=True)  # what is carried wants a gradient after the first turn alone
+    an.scan(lambda c, x: (clipped(c) + w * x, None), Tensor(0.0), Tensor([1.0, 2.0, 4.0]))[0].backward()
+    near(w.grad, np.float32(1 + 2 + 4))
+
+
+# -- random programs --------------------------------------------------------------------------------------------------
+
+
+def values(seed: int, dtype: Any) -> list[Any]:
+    return [array(3, seed=seed, dtype=dtype), array(3, seed=seed + 1, dtype=dtype), array(3, 3, scale=0.5, dtype=dtype)]
+
+
+def of(steps: list[Any], library: Library) -> Fn:
+    return lambda x, y, w: run(steps, library, [x, y], w)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(st.integers(0, 10_000))
+def test_random_programs_are_their_turns(seed: int) -> None:
+    steps = program(seed, 2, SLOPED, 2)
+    given_, tangents = ([Tensor(a) for a in values(s, np.float64)] for s in (seed, seed + 7))
+    results = []
+    for library in (LOOPS, python(an)):
+        f = of(steps, library)
+        slope = an.grad(lambda *v, f=f: f(*v).sum(), (0, 1, 2))(*given_)
+        results.append((f(*given_), an.jvp(f, tuple(given_), tuple(tangents)), slope))
+    near(results[0], results[1], 1e-9)
+    many = Tensor(array(2, 3, seed=seed, dtype=np.float64))
+    both = [an.vmap(of(steps, lib), (0, None, None))(many, *given_[1:]) for lib in (LOOPS, python(an, select=True))]
+    near(both[0], both[1], 1e-9)
+
+
+@pytest.mark.parametrize("seed", [2, 4, 9, 11, 15])
+def test_random_programs_are_those_of_jax(seed: int) -> None:
+    jax = pytest.importorskip("jax")
+    lax, steps = jax.lax, program(seed, 1)
+    theirs = of(steps, Library(jax.numpy, lax.scan, lax.fori_loop, lax.while_loop, lax.cond))
+    ours, arrays, tangents = of(steps, LOOPS), values(seed, np.float32), values(seed + 7, np.float32)
+    tensors, many = [Tensor(a) for a in arrays], array(4, 3)
+    moved = an.jvp(ours, tuple(tensors), tuple([Tensor(t) for t in tangents]))
+    near(moved, jax.jit(lambda p, t: jax.jvp(theirs, p, t))(tuple(arrays), tuple(tangents)), 1e-4)
+    if "while" in str(steps):
+        mapped = an.vmap(ours, (0, None, None)), jax.vmap(theirs, (0, None, None))
+    else:
+        slopes = [t.grad(lambda *v, f=f: f(*v).sum(), (0, 1, 2)) for t, f in ((an, ours), (jax, theirs))]
+        mapped = an.vmap(slopes[0], (0, None, None)), jax.vmap(slopes[1], (0, None, None))
+    near(mapped[0](Tensor(many), *tensors[1:]), jax.jit(mapped[1])(many, *arrays[1:]), 1e-4)
+
+
+# -- while_loop and cond ----------------------------------------------------------------------------------------------
+
+
+def test_a_while_loop_has_tangents_and_no_gradient() -> None:
+    def f(x: Tensor) -> Tensor:
+        return an.while_loop(lambda v: v < 10, lambda v: v * x, x)
+
+    near(an.jvp(f, (Tensor(3.0),), (Tensor(1.0),)), (np.float32(27), np.float32(27)))
+    near(an.fori_loop(1, Tensor(4), lambda i, v: v * i, Tensor(1)), np.int32(6))
+    with pytest.raises(GradientError, match="while_loop has no reverse derivative.*use scan"):
+        an.grad(f)(Tensor(3.0))
+    # a loop around it has none either, and its values all the same
+    around = an.scan(lambda c, x: (f(c) - x, c), Tensor(2.0, requires_grad=True), Tensor([1.0, 13.0]))
+    near(around[0].detach(), np.float32(15 - 13))
+
+
+def test_examples_leave_a_while_loop_one_by_one() -> None:
+    def f(x: Tensor) -> Any:
+        return an.while_loop(lambda s: s[0] < x, lambda s: (s[0] * 2, s[1] + 1), (1.0, 0))
+
+    near(an.vmap(f)(Tensor([3.0, 100.0, 0.5])), (np.array([4, 128, 1], np.float32), np.array([2, 7, 0], np.int32)))
+
+
+def test_a_choice_runs_one_branch_and_under_vmap_selects() -> None:
+    called: list[float] = []
+
+    def noted(a: Any) -> Any:
+        called.append(float(a))
+        return a
+
+    def f(x: Tensor) -> Tensor:
+        return an.cond(x > 1, lambda v: an.host_call(noted, ((), "float32"), v) * 2, lambda v: v - 1, x)
+
+    assert (f(Tensor(3.0)).item(), f(Tensor(0.5)).item(), called) == (6.0, -0.5, [3.0])
+    near(
+        an.vmap(lambda x: an.cond(x > 1, lambda v: v * 2, lambda v: v - 1, x))(Tensor([3.0, 0.5])),
+        np.array([6, -0.5], np.float32),
+    )
+    slope = an.vmap(an.grad(lambda x: an.cond(x > 1, lambda v: v * v, lambda v: -v, x)))(Tensor([3.0, 0.5]))
+    near(slope, np.array([6, -1], np.float32))
+    assert an.cond(True, lambda: 1.0, lambda: 2.0).item() == 1.0
+
+
+# -- arguments --------------------------------------------------------------------------------------------------------
+
+
+def test_trees_numbers_and_no_turns() -> None:
+    xs = {"a": Tensor(array(3, 2)), "b": (Tensor([1, 2, 3]),)}
+    carry, rows = an.scan(
+        lambda c, x: ({"n": c["n"] + x["b"][0], "s": c["s"]}, (x["a"] * 2, None)), {"n": 0, "s": 1.5}, xs
+    )
+    near((carry, rows), ({"n": np.int32(6), "s": np.float32(1.5)}, (array(3, 2) * 2, None)))
+    carry, row = an.scan(lambda c, x: (c + x.sum(), x > 0), 2.0, an.zeros(0, 3))
+    assert (carry.item(), row.shape, row.dtype) == (2.0, (0, 3), an.bool)
+    assert an.fori_loop(4, 2, lambda i, v: v * i, Tensor(5.0)).item() == 5.0
+    assert an.fori_loop(0, 3, lambda i, v: v + i * 0.5, 0).item() == 1.5  # a number is carried in what comes of it
+    near(
+        an.scan(lambda c, _: ((c[1], c[0]), c[0]), (1.0, 2.0), length=3),
+        ((np.float32(2), np.float32(1)), np.array([1, 2, 1], np.float32)),
+    )
+
+
+XS = an.ones(3, 2)
+WRONG: dict[str, tuple[Fn, type[Exception], str]] = {
+    "numbers of slices": (
+        lambda: an.scan(lambda c, x: (c, x), 0.0, (XS, XS[:2])),
+        ShapeError,
+        r"xs\[0\] has 3.*xs\[1\] has 2",
+    ),
+    "length": (lambda: an.scan(lambda c, x: (c, x), 0.0, XS, length=4), ShapeError, "length is 4, but xs has 3"),
+    "no length": (lambda: an.scan(lambda c, x: (c, x), 0.0), ShapeError, "give xs, or length"),
+    "no axis": (lambda: an.scan(lambda c, x: (c, x), 0.0, Tensor(1.0)), ShapeError, r"xs has shape \(\)"),
+    "no pair": (lambda: an.scan(lambda c, x: c, 0.0, XS), TransformError, "returns a pair"),
+    "shape": (
+        lambda: an.scan(lambda c, x: ({"h": x}, x), {"h": 0.0}, XS),
+        ShapeError,
+        r"carry\['h'\] is of shape \(\).*\(2,\)",
+    ),
+    "dtype": (lambda: an.fori_loop(0, 2, lambda i, v: v.cast("int32"), Tensor(1.0)), DTypeError, "float32 .* int32"),
+    "structure": (lambda: an.scan(lambda c, x: ((c[0],), x), (0.0, 1.0), XS), TransformError, "has 1 items, not 2"),
+    "predicate": (lambda: an.cond(XS[0] > 0, lambda: 1, lambda: 2), ShapeError, r"is a scalar, and has shape \(2,\)"),
+    "condition": (lambda: an.while_loop(lambda v: v, lambda v: v, 1.0), ShapeError, "boolean scalar, and gave float32"),
+    "branches' shapes": (lambda: an.cond(True, lambda: XS, lambda: XS[0]), ShapeError, r"\(3, 2\) as true_fun gives"),
+    "branches' trees": (
+        lambda: an.cond(True, lambda: XS, lambda: [XS]),
+        TransformError,
+        "what false_fun gives has nests",
+    ),
+    "a value": (
+        lambda: an.scan(lambda c, x: (c + x.sum().item(), x), 0.0, XS),
+        TransformError,
+        "of a loop's body, was read",
+    ),
+    "assigned": (lambda: an.scan(lambda c, x: (c, XS[0].assign(x)), 0.0, XS), TransformError, "example, or turn"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_errors_name_the_place(what: str) -> None:
+    call, kind, message = WRONG[what]
+    with pytest.raises(kind, match=message):
+        call()
+
+
+# -- random numbers, plans and memory ---------------------------------------------------------------------------------
+
+
+def test_each_turn_draws_other_numbers() -> None:
+    def rows(x: Tensor) -> Tensor:
+        def inner(c: Any, _: Any) -> Any:
+            return c, an.rand(())
+
+        return an.scan(lambda c, _: (c, an.scan(inner, None, length=2)[1]), None, length=3)[1] + x * 0
+
+    def different(x: Tensor) -> int:
+        return len(set(x.reshape(-1).tolist()))
+
+    assert different(rows(an.zeros(()))) == 6
+    assert different(an.vmap(rows)(an.zeros(2))) == 12
+    assert different(an.vmap(rows, randomness="same")(an.zeros(2))) == 6
+    replayed = an.jit(rows)
+    assert different(an.stack([replayed(an.zeros(())) for _ in range(4)])) == 24
+    an.manual_seed(3)
+    first = rows(an.zeros(())).tolist()
+    an.manual_seed(3)
+    assert rows(an.zeros(())).tolist() == first
+
+
+def test_as_many_plans_for_any_number_of_turns() -> None:
+    def plans(count: int) -> int:
+        before = sum(cache_statistics())
+        xs, w = Tensor(array(count, 3)), Tensor(array(3, 3, scale=0.3), requires_grad=True)
+        an.scan(lambda h, x: (an.tanh(h @ w + x), h), an.zeros(3), xs)[0].sum().backward()
+        an.realize([w.grad])
+        return sum(cache_statistics()) - before
+
+    assert plans(200) == plans(7) > 2
+
+
+def test_a_loop_without_rows_takes_the_memory_of_what_it_carries() -> None:
+    cpu, x = get_device("cpu"), an.ones(100_000, device="cpu").realize()
+    cpu.reset_peak()
+    before = cpu.memory().in_use
+    y = an.fori_loop(0, 50, lambda i, v: v * 0.5 + i, x).realize()
+    assert y[0].item() == pytest.approx(96, abs=1e-3)
+    assert cpu.memory().peak - before < 3 * 400_000
+
+
+def test_what_is_read_one_by_one_is_computed_once() -> None:
+    turns: list[int] = []
+
+    def noted(a: Any) -> Any:
+        turns.append(1)
+        return a
+
+    w = Tensor(array(2, seed=5), requires_grad=True)
+
+    def body(c: Tensor, x: Tensor) -> Any:
+        c = an.host_call(noted, ((2,), "float32"), an.tanh(c * w + x), gradient=lambda i, o, g: g)
+        return c, c * 2
+
+    last, rows = an.scan(body, an.zeros(2), Tensor(array(4, 2)))
+    last.tolist()
+    total = rows.sum()
+    total.item()
+    total.backward()
+    assert w.grad is not None
+    w.grad.tolist()
+    assert len(turns) == 4
+
+
+def test_memory_of_steps_that_read_their_loss_is_flat() -> None:
+    cpu, used = get_device("cpu"), []
+    w, xs = Tensor(array(32, 32, scale=0.1), requires_grad=True), Tensor(array(20, 32)).realize()
+    optimizer = an.optim.SGD([w], lr=0.01)
+    for _ in range(6):
+        optimizer.zero_grad()
+        value = (an.scan(lambda h, x: (an.tanh(h @ w + x), h * 2), an.zeros(32), xs)[1] ** 2).mean()
+        value.item()
+        value.backward()
+        optimizer.step()
+        used.append(cpu.memory().in_use)
+    assert used[2] == used[-1]
+
+
+def test_loops_in_loops_are_planned_before_the_device_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has the device's lock and asks for BUILDING waits for a thread that has BUILDING and asks for the device."""
+    lock, held = get_device("cpu").lock, []
+    plan_for = schedule.plan_for
+
+    def watched(*given: Any) -> Any:
+        held.append(lock._is_owned())
+        return plan_for(*given)
+
+    monkeypatch.setattr(schedule, "plan_for", watched)
+
+    def inner(x: Tensor) -> Tensor:
+        return an.cond(x.sum() > 0, lambda v: an.fori_loop(0, 2, lambda i, u: u * 2 + i, v), lambda v: -v, x)
+
+    rows = an.scan(lambda c, x: (c + inner(x), c), an.zeros(2), Tensor(array(3, 2)))[1]
+    assert rows.numpy().shape == (3, 2)
+    assert len(held) > 4
+    assert not any(held)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "float16", "int64"])
+def test_rows_of_narrow_dtypes_on_both_devices(dtype: str, device: str) -> None:
+    x = (an.arange(15).reshape(5, 3) % 4).cast(dtype)
+
+    def body(c: Tensor, row: Tensor) -> Any:
+        c = c ^ row if dtype == "bool" else c + row
+        return c, c
+
+    found = an.scan(body, x[0], x)[1]
+    wanted, c = [], x.numpy()[0]
+    for row in x.numpy():
+        c = c ^ row if dtype == "bool" else (c + row).astype(c.dtype)
+        wanted.append(c)
+    assert found.dtype is x.dtype
+    np.testing.assert_array_equal(found.numpy(), np.stack(wanted))
+
+
+def test_a_jit_function_gives_results_that_stay() -> None:
+    replayed = an.jit(lambda x: an.scan(lambda c, v: (c + v, c * v), 0.0, x))
+    results = [replayed(Tensor([1.0, 2.0, float(n)])) for n in range(5)]
+    assert [(c.item(), rows.tolist()) for c, rows in results] == [(3.0 + n, [0.0, 2.0, 3.0 * n]) for n in range(5)]
+
+
+def test_a_symbolic_size_in_a_body_is_refused() -> None:
+    x = an.ones(8)[: an.Variable("n", 1, 8).bind(3)]
+    with pytest.raises(ShapeError, match="no symbolic sizes"):
+        an.scan(lambda c, v: (c + v, c), 0.0, x)
+    with pytest.raises(ShapeError, match="of symbolic size"):
+        an.scan(lambda c, v: (c + (x * v).sum(), c), 0.0, an.ones(2))[0].item()
