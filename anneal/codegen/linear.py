@@ -144,7 +144,9 @@ _WHOLE = frozenset((Op.REDUCE, Op.BUFFERIZE))
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
     # A reduce and a tile are emitted as a whole: the nodes below them belong to their loop.
-    return () if u.op in _WHOLE else u.src[:1] if is_fragment(u) else u.src
+    if u.op in _WHOLE:
+        return ()
+    return u.src[:1] if u.op is Op.LANES and is_fragment(u) else u.src
 
 
 class _Lineariser:
@@ -158,6 +160,7 @@ class _Lineariser:
         self.lanes: dict[int, int] = {}
         self.wide: dict[UOp, int] = {}
         self.tiles: list[UOp] = []
+        self.strips: list[UOp] = []  # tiles of sums that subgroup matrices made
         self.sub_word: set[UOp] = set()
         self.variables: dict[str, UOp] = {}
         self._analyse()
@@ -184,6 +187,8 @@ class _Lineariser:
                 params.setdefault(u, False)
             elif u.op is Op.SHARED:
                 self.tiles.append(u)
+            elif u.op is Op.BUFFERIZE and u.arg[0] == "matrices":
+                self.strips.append(u)
             elif u.op is Op.VARIABLE:
                 self.variables[u.arg[0]] = u
             elif u.op is Op.STORE and u.src[0].op is Op.PARAM:
@@ -258,7 +263,7 @@ class _Lineariser:
         for u in order:
             if self.find(u) is not None:
                 continue  # made meanwhile, for a loop that came first
-            if is_whole(u) or is_fragment(u):
+            if u.op is Op.LANES and (is_whole(u) or is_fragment(u)):
                 self.stack[self.home(u)].names[u] = self.operand(u.src[0])
             elif u.op is Op.BUFFERIZE:
                 at = self.home(u)
@@ -473,9 +478,8 @@ class _Lineariser:
         outside = [x for _, src in by_loops[0] for x in src]
         if shared and not self.tiles:
             self.emit(self.early_loads(outside))
-        strips = [u for u in self.order(outside) if u.op is Op.BUFFERIZE and u.arg[0] == "matrices"]
-        if strips:
-            self.store_strips(strips, by_loops.pop(0))
+        if self.strips:
+            self.store_strips(self.strips, by_loops.pop(0))
         elif self.tiles and len(by_loops) == 1:
             self.store_in_batches(by_loops.pop(0))
         else:

@@ -80,7 +80,7 @@ def product_of(stores: Sequence[UOp], order: Sequence[UOp], i: UOp, j: UOp) -> _
 
 
 def _is_free(stores: Sequence[UOp], order: Sequence[UOp], loops: int) -> bool:
-    """Whether results can be computed and stored in any order, each by one thread, and all of them are needed."""
+    """Can results be computed and stored in any order, each by one thread, and are all of them needed?"""
     stored: dict[UOp, UOp] = {}
     for s in stores:
         if s.ranges & loops != loops or s.src[1].ranges & loops != loops or stored.setdefault(s.src[0], s) is not s:

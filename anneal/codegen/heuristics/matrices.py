@@ -99,7 +99,7 @@ def matrices(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
 
 
 def _is_piece(facts: Facts, loops: list[UOp], k: UOp) -> bool:
-    """Whether each sum is a piece of a longer one: a loop goes on in every factor where the reduce ends."""
+    """Is each sum a piece of a longer one? Then a loop goes on in every factor at the end of the reduce."""
     if any(s.src[2] is not facts.reduces[0] for s in facts.stores) or k.src[0].op is not Op.CONST:
         return False
     forms = [form(u.src[1])[0] for u in facts.loads]
