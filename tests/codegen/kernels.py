@@ -68,6 +68,13 @@ def half_product(m: int, n: int, k: int, end: str, a_across: bool = False, b_acr
     return sink(store(out, j * m + i if end == "transposed" else i * n + j, value))
 
 
+# Of the heuristic for subgroup matrices: subgroups and matrices of each along rows and columns, and depth.
+TILES = [
+    (2, 2, 4, 4, 2), (2, 2, 4, 3, 2), (2, 2, 3, 4, 2), (2, 4, 2, 2, 2), (2, 2, 4, 2, 2),
+    (2, 2, 2, 4, 4), (2, 2, 2, 3, 2), (2, 4, 2, 1, 4), (2, 2, 2, 2, 4), (2, 2, 2, 2, 2),
+]  # fmt: skip
+
+
 def by_matrices(first: int, down: int, across: int, high: int, wide: int, deep: int) -> list[Opt]:
     """Opts for the loops `first` and the next, and the reduce after them: subgroups, matrices of each, and depth."""
     i, j, k = first, first + 1, first + 2

@@ -76,14 +76,23 @@ def test_batches_and_a_factor_that_is_computed() -> None:
     np.testing.assert_allclose(got, np.exp(a).astype(np.float16).astype(np.float64) @ b, rtol=1e-5, atol=1e-4)
 
 
-def test_the_heuristics_kernel_computes_the_same() -> None:
+@pytest.mark.parametrize("tile", K.TILES)
+def test_each_tile_of_the_heuristic_computes_the_same(tile: tuple[int, int, int, int, int]) -> None:
     rng = np.random.default_rng(5)
-    a, b = rng.standard_normal((256, 64)).astype(np.float16), rng.standard_normal((64, 192)).astype(np.float16)
-    kernel = K.half_product(256, 192, 64, "float16")
-    chosen = choose(prepare(kernel, TARGET), TARGET)
-    assert any(o.kind == "MATRIX" for o in chosen)
-    got = played_product(kernel, {1: a, 2: b}, list(chosen)).reshape(256, 192)
-    np.testing.assert_allclose(got, a.astype(np.float64) @ b, rtol=1e-3, atol=2e-2)
+    down, across, high, wide, deep = tile
+    m, n, k = 16 * down * high, 16 * across * wide, 3 * 16 * deep
+    a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((n, k)).astype(np.float16)
+    given = [*K.by_matrices(0, *tile), Opt("PREFETCH", 2, 1)]
+    got = played_product(K.half_product(m, n, k, "float16", b_across=True), {1: a, 2: b}, given).reshape(m, n)
+    np.testing.assert_allclose(got, a.astype(np.float64) @ b.T, rtol=1e-3, atol=2e-2)
+
+
+def test_the_heuristic_chooses_these_tiles() -> None:
+    listed = {(*K.by_matrices(0, *tile), Opt("PREFETCH", 2, 1)) for tile in K.TILES}
+    sizes = [(4096, 4096), (16384, 1152), (16384, 384), (1024, 1024), (384, 1152), (768, 3072), (960, 1920), (64, 6400)]
+    found = {choose(prepare(K.half_product(m, n, 64, "float16"), TARGET), TARGET) for m, n in sizes}
+    assert found <= listed
+    assert len(found) >= 5
 
 
 # -- where they are chosen --------------------------------------------------------------------------------------------

@@ -10,11 +10,6 @@ from anneal.codegen import Opt, choose, prepare
 from tests.backend.webgpu.run import run
 from tests.codegen import kernels as K
 
-TILES = [
-    (2, 2, 4, 4, 2), (2, 2, 4, 3, 2), (2, 2, 3, 4, 2), (2, 4, 2, 2, 2), (2, 2, 4, 2, 2),
-    (2, 2, 2, 4, 4), (2, 2, 2, 3, 2), (2, 4, 2, 1, 4), (2, 2, 2, 2, 4), (2, 2, 2, 2, 2), (1, 1, 1, 1, 1),
-]  # fmt: skip
-
 
 def test_an_adapter_without_matrices_gives_none_to_kernels(device: WebGpuDevice) -> None:
     assert bool(device.target.matrices) == ({"subgroup-matrix", "shader-f16"} <= set(device.features))
@@ -38,7 +33,7 @@ def test_products(device: WebGpuDevice, end: str, across: tuple[bool, bool]) -> 
         given[3] = bias
         want = np.maximum(want + bias, 0)
     exact = end in ("float32", "transposed")
-    for tile in TILES:
+    for tile in (*K.TILES, (1, 1, 1, 1, 1)):
         for buffers in (0, 1):
             opts = [*K.by_matrices(0, *tile), *([Opt("PREFETCH", 2, buffers)] if buffers else [])]
             inputs = {slot: np.ascontiguousarray(x).reshape(-1) for slot, x in given.items()}
