@@ -1,7 +1,10 @@
 """A training step without `@jit` against the same step with it, and against torch's eager mode, interleaved.
 
+`model` is the step without it, whose models are compiled (`model.compile()`), each call with its backward.
+
     python -m benchmarks.eager                     # all models, a table
     python -m benchmarks.eager --cases mlp,lstm --device webgpu --json
+    python -m benchmarks.eager --cases mlp,cnn,encoder --who eager,jit,model
     python -m benchmarks.eager --cases mlp --profile   # where the microseconds of an eager step go
 
 The models are ordinary programs (`benchmarks/eager_models.py`): a loop over batches that makes tensors of arrays, takes
@@ -24,7 +27,7 @@ from typing import Any
 from benchmarks import _harness as h
 from benchmarks.eager_models import CASES, Library
 
-WHO = ("eager", "jit", "torch")
+WHO = ("eager", "jit", "model", "torch")
 # The parts of an eager step, by the functions that begin them: cumulative time without the parts inside.
 _PARTS = {
     "bind": ("anneal/runtime/launch.py", ("_bind",)),
@@ -54,7 +57,8 @@ def contestant(who: str, case: str, device: str) -> tuple[Callable[[], float], d
 
         set_default_device(device)
         manual_seed(0)
-        library = Library("anneal", nn, functional, optim)
+        prepare: Callable[[Any], Any] = (lambda model: model.compile()) if who == "model" else id
+        library = Library("anneal", nn, functional, optim, prepare)
         found = get_device(device).describe()
         tensor = Tensor
         about = {"device": str(found.get("adapter") or device), "driver": str(found.get("driver", ""))}

@@ -22,12 +22,14 @@ BATCHES = 8  # different ones, which take turns
 
 @dataclass(frozen=True)
 class Library:
-    """What the models are written in: torch's, or anneal's parts of the same names."""
+    """What the models are written in: torch's, or anneal's parts of the same names; `prepare` is called with each
+    model."""
 
     name: str
     nn: Any
     F: Any
     optim: Any
+    prepare: Callable[[Any], Any] = id
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ def _images(classes: int, *shape: int) -> list[Batch]:
 
 
 def _classifier(lib: Library, model: Any, batches: list[Batch]) -> Program:
+    lib.prepare(model)
     optimiser = lib.optim.Adam(model.parameters(), lr=1e-3)
 
     def step(x: Any, y: Any) -> Any:
@@ -135,6 +138,7 @@ def encoder(lib: Library) -> Program:
             return self.head((x * kept).sum(1) / kept.sum(1))
 
     model = Encoder()
+    lib.prepare(model)
     optimiser = lib.optim.AdamW(model.parameters(), lr=1e-3)
     random = np.random.default_rng(0)
     batches: list[Batch] = []
@@ -170,6 +174,7 @@ def vae(lib: Library) -> Program:
             return self.picture(self.outer(z).relu()), mean, spread
 
     model = VAE()
+    lib.prepare(model)
     optimiser = lib.optim.Adam(model.parameters(), lr=1e-3)
     random = np.random.default_rng(0)
     batches: list[Batch] = [
@@ -193,6 +198,8 @@ def gan(lib: Library) -> Program:
     nn, F = lib.nn, lib.F
     maker = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 784), nn.Tanh())
     judge = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 1))
+    lib.prepare(maker)
+    lib.prepare(judge)
     makers = lib.optim.Adam(maker.parameters(), lr=2e-4, betas=(0.5, 0.999))
     judges = lib.optim.Adam(judge.parameters(), lr=2e-4, betas=(0.5, 0.999))
     random = np.random.default_rng(0)
@@ -239,6 +246,7 @@ def gpt(lib: Library) -> Program:
             n_embd=config.width,
         )
         loss_of = model.loss
+    lib.prepare(model)
     optimiser = lib.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
     random = np.random.default_rng(0)
     shape = (config.batch, config.context)

@@ -28,14 +28,16 @@ from anneal.runtime.late import register as register_late
 from anneal.runtime.nodes import (
     buffer_leaf,
     host_storage,
+    is_call,
     is_realized,
     note_assigned,
     note_become,
+    note_constants,
     note_made,
     sources_of,
     storage_of,
 )
-from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of
+from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of, numbers_of
 from anneal.runtime.numbers import Varies, number
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
@@ -44,6 +46,7 @@ from anneal.runtime.uses import Calls, note_call
 if TYPE_CHECKING:
     from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
+    from anneal.runtime.flowing import Again, filled
     from anneal.runtime.group import Exchange, Group, Reduction
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
@@ -66,6 +69,7 @@ else:  # what computes is imported when something is computed
                 "repeated_while",
             ),
             "execution": ("memory", "plan_of", "realize", "realize_new", "tracing", "upload", "values"),
+            "flowing": ("Again", "filled"),
             "group": ("Exchange", "Group", "Reduction"),
             "host": ("HostFunction", "HostGradient", "VmapMethod", "found_sizes", "key_of"),
             "jitted": ("Jit", "Recapture", "compile", "jit"),
@@ -80,6 +84,7 @@ __all__ = [
     "PLAIN",
     "SEEN",
     "UNSEEN",
+    "Again",
     "Calls",
     "Choice",
     "Collective",
@@ -122,12 +127,14 @@ __all__ = [
     "default_device",
     "execute",
     "extended",
+    "filled",
     "forbid_in_capture",
     "forbid_in_jit",
     "found_sizes",
     "has_leaf",
     "here",
     "host_storage",
+    "is_call",
     "is_computed_late",
     "is_realized",
     "jit",
@@ -140,9 +147,11 @@ __all__ = [
     "note_assigned",
     "note_become",
     "note_call",
+    "note_constants",
     "note_made",
     "number",
     "numbering_of",
+    "numbers_of",
     "observed",
     "outdate_captures",
     "plan_of",

@@ -47,7 +47,7 @@ def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> 
                 realize([value])
                 shape = value.uop.shape
             shape = mapped(shape, lambda n: unbound(n, bound))
-        return ("T", shape, value.uop.dtype, value._device)
+        return ("T", shape, value.uop.dtype, value._device, value._wants)
     if isinstance(value, (list, tuple)):
         return (type(value).__name__, *[flatten(v, tensors, bound) for v in value])
     if isinstance(value, dict):
@@ -108,8 +108,8 @@ def described(structure: Any) -> str:
 def _said(structure: Any) -> str:
     kind, *rest = structure
     if kind == "T":
-        shape, dtype, device = rest
-        return f"{dtype.name} {shape} on {device}"
+        shape, dtype, device, wants = rest
+        return f"{dtype.name} {shape} on {device}{' that requires a gradient' if wants else ''}"
     if kind == "V":
         return brief(rest[1])
     return str(rest[0]) if kind == "S" else f"a {kind} of {len(rest)}"

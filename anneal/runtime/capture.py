@@ -33,7 +33,7 @@ from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
 if TYPE_CHECKING:
     from anneal.runtime.meter import Meter
 
-__all__ = ["ARGUMENT", "Capture", "Recorded"]
+__all__ = ["ARGUMENT", "Capture", "Recorded", "aliases_of", "refuse_frozen"]
 
 ARGUMENT = "argument"  # the tag of the bindings that a captured function is called with
 
@@ -162,14 +162,7 @@ class Capture:
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
         self.result = rebuild(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
         self.sources = [self._source(r, internal, given, any(r is t for t in run.state)) for r in run.results]
-        # results that are views of others, by number: which, of which, and how
-        self._aliases = [
-            (n, m, view.recipe)
-            for n, r in enumerate(run.results)
-            if (view := r._base) is not None and r._is_part()
-            for m, other in enumerate(run.results)
-            if other is view.root
-        ]
+        self._aliases = aliases_of(run.results)
         self._states = list(self.state.values())
         seen: list[Callable[[], Handle | None]] = [r.ref for r in self.reads.values()]
         seen += [w.ref for w in self.state.values()]
@@ -327,6 +320,11 @@ class Capture:
     def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
         """The plans that a replay runs, each with where the nodes come from that it computes, by place."""
         return [(launch.plan, found) for launch, found in zip(self.launches, self.origins, strict=False)]
+
+    def said(self) -> str:
+        """The capture in words."""
+        count = sum([len(plan.calls) for plan, _ in self.plans()])
+        return f"captured, {count} kernel{'s' if count != 1 else ''}"
 
     # -- how it is replayed ---------------------------------------------------------------------------------------
 
@@ -563,23 +561,35 @@ def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Mapping[st
 
 
 def _outside(run: Recorded, internal: set[int]) -> dict[int, Storage]:
-    """The storages, by id, that the steps read and that are neither their own nor arguments.
-
-    Raises JitError for one that was made from host data, of other values than in the run before.
-    """
+    """By id, the storages that the steps read and that are neither their own nor arguments."""
     given = {id(s) for s in run.arguments}
-    frozen = {id(m.storage): m for m in run.recording.frozen if m.storage is not None}
-    for m in run.recording.frozen:
+    found = {id(s): s for step in run.recording.steps for s in step.inputs}
+    outside = {n: s for n, s in found.items() if n not in internal and n not in given}
+    refuse_frozen(run.recording, list(outside.values()))
+    return outside
+
+
+def refuse_frozen(recording: Recording, read: Sequence[Storage]) -> None:
+    """Raise JitError where what a run read from outside was made from host data, of other values than in the run
+    before."""
+    frozen = {id(m.storage): m for m in recording.frozen if m.storage is not None}
+    for m in recording.frozen:
         if m.storage is None:
             raise JitError(_frozen(m))
-    outside: dict[int, Storage] = {}
-    for step in run.recording.steps:
-        for s in step.inputs:
-            if id(s) not in internal and id(s) not in given:
-                outside[id(s)] = s
-                if id(s) in frozen:
-                    raise JitError(_frozen(frozen[id(s)]))
-    return outside
+    for s in read:
+        if id(s) in frozen:
+            raise JitError(_frozen(frozen[id(s)]))
+
+
+def aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:
+    """The results that are views of others, by number: which, of which, and how."""
+    return [
+        (n, m, view.recipe)
+        for n, r in enumerate(results)
+        if (view := r._base) is not None and r._is_part()
+        for m, other in enumerate(results)
+        if other is view.root
+    ]
 
 
 def _frozen(made: Made) -> str:

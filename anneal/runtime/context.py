@@ -164,7 +164,8 @@ class _Here(threading.local):
         # what is computed along with the rest
         self.pending: dict[int, weakref.ref[Any]] = {}  # tensors that were assigned, by id: they may be lazy
         self.backwards: list[weakref.ref[Any]] = []  # results whose backward was taken
-        self.hooks: list[Any] | None = None  # gets the hooks of results that a gradient's walk calls
+        self.hooks: list[Any] | None = None  # gets what a gradient's walk calls for the last time
+        self.creates = False  # whether that gradient is to be differentiable
         self.statistics: dict[int, weakref.ref[Any]] = {}  # running statistics that were assigned, by id
 
 

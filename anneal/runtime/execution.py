@@ -39,7 +39,7 @@ from anneal.schedule import Plan
 from anneal.uop import Op, UOp, toposort
 from anneal.uop.sizes import Values
 
-__all__ = ["memory", "plan_of", "realize", "realize_new", "realize_uops", "tracing", "upload", "values"]
+__all__ = ["launched", "memory", "plan_of", "realize", "realize_new", "realize_uops", "tracing", "upload", "values"]
 
 
 _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
@@ -49,11 +49,11 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
     """Compute `uops` together on one device; each comes back as a buffer leaf of the same shape."""
     lazy = [u for u in dict.fromkeys(uops) if not is_realized(u)]
     if lazy and here.context.tensors.host_calls:
-        return around_host_calls(uops, lazy, device_name, _launched, called)
-    return _launched(uops, lazy, device_name)
+        return around_host_calls(uops, lazy, device_name, launched, called)
+    return launched(uops, lazy, device_name)
 
 
-def _launched(
+def launched(
     uops: Sequence[UOp], lazy: list[UOp], device_name: str, told: list[tuple[Plan, list[Storage]]] | None = None
 ) -> list[UOp]:
     """`realize_uops` of graphs without a HOST_CALL; `lazy` are those of `uops` that are not in memory.
@@ -291,7 +291,7 @@ def _realize_on(group: Sequence[Handle], name: str, told: list[tuple[Plan, list[
         # two tensors of one node get memory of their own: a jit may update one of them in place
         u = old if old not in wanted else UOp(Op.CONTIGUOUS, old.dtype, (old,), tag=n)
         wanted[u] = None
-    made = realize_uops(list(wanted), name) if told is None else _launched(list(wanted), list(wanted), name, told)
+    made = realize_uops(list(wanted), name) if told is None else launched(list(wanted), list(wanted), name, told)
     for t, old, u in zip(group, lazy, made, strict=True):
         if t.uop is old:  # else another thread has computed it, or assigned to it, meanwhile
             _settled(t, u)

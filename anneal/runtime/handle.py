@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Container
+from collections.abc import Callable, Container
 from importlib import import_module
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
 from anneal.uop import Op, UOp
 
@@ -308,6 +308,9 @@ class Handle:
     def _settle(self, view: UOp) -> None:
         """The value is computed: name `view`, a BUFFER in this shape."""
         raise NotImplementedError
+
+    # the backward pass of a captured call: `transforms/captured.py`
+    _captured_backward: ClassVar[Callable[..., Any]]
 
     def numpy(self) -> npt.NDArray[Any]:
         """The values as a new array."""

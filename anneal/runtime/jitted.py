@@ -16,9 +16,9 @@ assigns (parameters, moments) are updated in place. Nothing stale is replayed:
 - a tensor that the function reads is read again if it was reassigned meanwhile;
 - a lazy tensor that still needs a value about to be overwritten keeps a copy, and so does a result of an earlier call;
 - a tensor that was lazy when the function read it and was assigned since makes it capture again;
-- a replay has no graph. A call through which gradients may flow is not captured: it is given, or gives, a tensor that
-  requires a gradient whose backward was not taken inside; it leaves a gradient in `.grad`, or uses one from outside.
-  Captured are whole steps, with backward and optimiser inside, and calls under `no_grad`; `explain()` says which are;
+- a call through whose results gradients flow is captured with its backward (`flowing.py`), and its results have a
+  graph that ends there. A replay of a whole step, with backward and optimiser inside, has none. A call that takes and
+  leaves gradients otherwise runs as it stands; `explain()` says which do, and why;
 - gradients that a whole step takes stay inside: reading `.grad` afterwards is an error;
 - where Python values that it sees have changed (its closure, globals and attributes that it names, the items of lists
   and dicts, a module's attributes, a setting of an optimiser), it runs as at the first call;
@@ -47,6 +47,7 @@ from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import ARGUMENT, Capture, Recorded
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
+from anneal.runtime.flowing import Flowing, Traced, trace
 from anneal.runtime.guards import Draws, Failure, Guards
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.held import copy_of
@@ -166,8 +167,7 @@ class Jit(Generic[P, R]):
         for (kind, _), captured in self.captures.items():
             state = "ran once, and will be captured"
             if captured is not None:
-                count = sum(len(plan.calls) for plan, _ in captured.plans())
-                state = f"captured, {count} kernel{'s' if count != 1 else ''}"
+                state = captured.said()
             lines.append(f"  {_said(kind)}: {state}")
         lines += [f"  captured again: {r.cause}" for r in self.recaptures]
         name = _name_of(self.function)
@@ -203,11 +203,6 @@ class Jit(Generic[P, R]):
         kind = (key, here.grad, here.device)
         if self.uncaptured and kind in self.uncaptured:
             return self._as_it_stands(kind, args, kwargs)
-        for t in tensors:
-            if t._wants:
-                why = f"an argument of shape {t._looks.shape} requires a gradient: only whole steps are captured"
-                self._leave(((*kind, "argument"), ()), why)
-                return self._run(*args, **kwargs)
         if tensors:
             realize(tensors)
         number: dict[Storage, int] = {}  # one memory passed twice is one argument
@@ -222,6 +217,9 @@ class Jit(Generic[P, R]):
                 return self._watched(*args, **kwargs)
             if len(self.captures) > _CAPTURES // 2:
                 self.captures[key] = self.captures.pop(key)  # the one used last
+            if isinstance(captured, Flowing):
+                first = dict(zip(reversed(places), reversed(tensors), strict=True))
+                return captured.replay([first[n] for n in range(len(storages))])  # type: ignore[no-any-return]
             if captured.steps_aside:
                 return captured.replay_alone(storages, bound)  # type: ignore[no-any-return]
             lock = captured.lock
@@ -245,58 +243,72 @@ class Jit(Generic[P, R]):
         generation, capture what it does. Asks for BUILDING: what other threads do is not taken for the function's.
         """
         self._begin_anew(key, captured)
-        traced = self.traced.pop(key, None)
+        before = self.traced.pop(key, None)
         # where what it sees was changed since, numbers may differ
-        alike = traced is not None and traced.stamp == _stamp() and not traced.guards.failed()
-        first = key not in self.captures or (captured is None and traced is not None and traced.guards.failed())
+        alike = before is not None and before.stamp == _stamp() and not before.guards.failed()
+        first = key not in self.captures or (captured is None and before is not None and before.guards.failed())
         given, args, kwargs, copies = call.tensors, call.args, call.kwargs, call.storages
         guards = None if first else Guards(self.function, args, kwargs)
         if guards is not None:
             given, args, kwargs, copies = _copied(call)
         with recording(kept=not first) as record:
             record.draws = None if guards is None else Draws(guards.generators)
+            record.given = [weakref.ref(t) for t in given] if guards is not None else []
             result = self._run(*args, **kwargs)
             results = _parted(result, given)
             nodes = [(t, t.uop) for t in results]
+            # what is returned again and again was there before: it is state
+            again = [r for r, old in zip(results, self.returned.get(key, ()), strict=False) if r is old()]
+            flows = here.grad and record.flows(nodes)
+            traced = trace(_name_of(self.function), record, nodes, again, copies) if flows else None
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
-            why = record.why_not(nodes)
+            why = record.refused(given, nodes, flows)
             if record.draws is not None:
                 record.draws.look()
-        _refuse_changed(given, record)
-        if guards is None:
-            after = Guards(self.function, call.args, call.kwargs)
-            if why is None and after.unguarded is not None:
-                why = f"it sees {after.unguarded}"
+        if isinstance(traced, str):
+            why = why or f"{traced}, and gradients flow through it"
+        if any(r._leaf and r._wants and not any(r is a for a in again) for r in results) and guards is not None:
+            why = why or "it gives a leaf that requires a gradient, and another one in each call"
+        if not self._is_settled(key, guards, record, call, before if alike else None, why):
+            if why is None:
+                self.read[key] = record.owners()
+                self.returned[key] = [weakref.ref(r) for r in results]
+            return result
+        assert guards is not None
+        device = get_device(results[0].device if results else record.device())
+        name, graded = _name_of(self.function), record.taken()
+        run = Recorded(name, device, record, copies, result, results, again, guards, call.bound, graded)
+        if isinstance(traced, Traced):
+            self._keep(key, Flowing(run, traced))
+            return result
+        for s in copies:
+            s.origin = None
+        with device.lock:
+            made = Capture(run)
+            self._keep(key, made)
+            return made.results(call.storages)  # type: ignore[no-any-return]
+
+    def _is_settled(
+        self, key: Any, guards: Guards | None, record: Recording, call: _Call, before: _Traced | None, why: str | None
+    ) -> bool:
+        """True if a run becomes a capture; if not, what is to be known of it by the next is noted, or `why` calls like
+        it run as they stand."""
+        after = Guards(self.function, call.args, call.kwargs) if guards is None else guards
+        if guards is None and why is None and after.unguarded is not None:
+            why = f"it sees {after.unguarded}"
         if why is not None:
             self._leave(key, why)
-            return result
-        graded = _taken(record)
+            return False
         record.frozen = differing(self.made.get(key, ()), record.made)
         self.made[key] = [replace(m, storage=None) for m in record.made]
         if guards is None:
             self.traced[key] = _Traced(record.constants, after, _stamp())
-        elif not self._settled(key, guards, record, call, traced if alike else None):
-            guards = None
-        if guards is None:
-            self._keep(key, None)
-            self.read[key] = record.owners()
-            self.returned[key] = [weakref.ref(r) for r in results]
-            return result
-        # what is returned again and again was there before: it is state
-        again = [r for r, old in zip(results, self.returned[key], strict=False) if r is old()]
-        if any(r._leaf and r._wants and not any(r is a for a in again) for r in results):
-            self._leave(key, "it returns a new leaf that requires a gradient in each call")
-            return result
-        device = get_device(results[0].device if results else record.device())
-        with device.lock:
-            made = Capture(
-                Recorded(
-                    _name_of(self.function), device, record, copies, result, results, again, guards, call.bound, graded
-                )
-            )
-            self._keep(key, made)
-            return made.results(call.storages)  # type: ignore[no-any-return]
+        if guards is not None and self._settled(key, guards, record, call, before):
+            return True
+        record.taken()
+        self._keep(key, None)
+        return False
 
     def _begin_anew(self, key: Any, captured: Capture | None) -> None:
         """Close a capture that is out of date, and compute what the function reads: a pending assignment is no part of
@@ -410,15 +422,6 @@ def _parted(result: Any, given: list[Handle]) -> list[Handle]:
     return results
 
 
-def _refuse_changed(given: list[Handle], record: Recording) -> None:
-    """Raise JitError where a run assigned to an argument."""
-    if any(t is r() for t in given for r in record.assigned):
-        raise JitError(
-            "a jit function assigned to its argument, or changed it in place; return the new value (x = x + y for "
-            "x += y), or assign to a tensor that it reads"
-        )
-
-
 def _copied(call: _Call) -> tuple[list[Handle], Any, Any, list[Storage]]:
     """The arguments with copies for tensors: the caller's are not overwritten by the capture, and what the function
     reads by itself is no argument, even if it is passed as well. Returns the tensors, args, kwargs and storages.
@@ -429,6 +432,9 @@ def _copied(call: _Call) -> tuple[list[Handle], Any, Any, list[Storage]]:
         type(t)._from_uop(buffer_leaf(copies[n], sizes(t.uop.shape) if call.bound else t.uop.shape), t.device)
         for n, t in zip(call.places, call.tensors, strict=True)
     ]
+    for copy, t, n in zip(given, call.tensors, call.places, strict=True):
+        if t._wants and here.grad:  # a gradient goes on to the caller's
+            copy._wants, copy._leaf, copies[n].origin = True, False, t.uop
     args, kwargs = rebuild((call.args, call.kwargs), iter(given), sizes)
     return given, args, kwargs, copies
 
@@ -442,18 +448,6 @@ def _pending_gradients() -> list[Handle]:
     found = [t._grad for t in tensors.live_leaves() if id(t) not in elsewhere]
     there = [g for g in found if g is not None and g is not INSIDE]
     return [g for g in there if not (tensors.host_calls and exchanges(g.uop))]
-
-
-def _taken(record: Recording) -> list[tuple[weakref.ref[Handle], Any]]:
-    """The leaves whose gradient a run set, each with what it shows afterwards: a gradient stays INSIDE."""
-    graded: list[tuple[weakref.ref[Handle], Any]] = []
-    for g in record.graded.values():
-        leaf = g.ref()
-        if leaf is not None:
-            if g.set:
-                leaf._grad = INSIDE
-            graded.append((g.ref, INSIDE if g.set else None))
-    return graded
 
 
 def _name_of(function: Any) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "changed_constant",
     "differing",
     "host_storage",
+    "is_call",
     "is_realized",
     "note_assigned",
     "note_become",
@@ -54,6 +55,18 @@ def sources_of(u: UOp) -> tuple[UOp, ...]:
 def is_realized(u: UOp) -> bool:
     """True if the node `u` is the memory of a whole storage in order, so that nothing is left to compute."""
     return storage_of(u) is not None
+
+
+def is_call(u: UOp) -> bool:
+    """True for memory of a result of a captured call, whose backward is its own (`flowing.py`).
+
+    Args:
+        u: the BUFFER.
+    """
+    made = u.arg.made_by
+    if made.__class__ is not UOp or made.op is not Op.CUSTOM_DERIVATIVE or made.arg[0] != "function":
+        return False
+    return made.src[-1].arg.derivative.captured is not None
 
 
 def buffer_leaf(storage: Storage, shape: tuple[Any, ...]) -> UOp:
@@ -114,7 +127,11 @@ Constants = dict[Any, list[str]]  # by line and op, the numbers in the nodes mad
 
 
 def note_constants(root: UOp, found: Constants) -> None:
-    """Add the numbers that Python gave the nodes of a graph."""
+    """Add the numbers that Python gave the nodes of a graph to those that were `found`.
+
+    Args:
+        root: the graph.
+    """
     for u in toposort((root,)):
         if u.op is Op.BIND or u.op is Op.CONST:
             continue

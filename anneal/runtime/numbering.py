@@ -15,7 +15,7 @@ from anneal import rewrite, settings
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here, nothing
 from anneal.runtime.handle import SEEN, Handle
-from anneal.runtime.nodes import is_realized
+from anneal.runtime.nodes import is_call, is_realized
 from anneal.uop import SYMBOLIC, Op, Recent, UOp, arena, line_of, toposort
 from anneal.uop.sizes import symbolic_arg
 
@@ -35,6 +35,7 @@ __all__ = [
     "mask_of",
     "note_computed",
     "numbering_of",
+    "numbers_of",
     "reset",
     "templates_are_many",
 ]
@@ -320,14 +321,13 @@ class Numbering:
 
     def origins(self) -> list[UOp]:
         """The templates of memory through which gradients go on, each followed by that of its graph."""
-        out = []
+        out: list[UOp] = []
         for u in self.passed:  # it grows meanwhile
-            made = u.arg.made_by
+            made = None if is_call(u) else u.arg.made_by
             template = self._moved(made, False) if made.__class__ is Late else None
-            if template is None and (origin := u.arg.origin) is not None:
+            if template is None and made is not None and (origin := u.arg.origin) is not None:
                 template = self.learn(origin)
-            if template is not None:
-                out += [self.known[u], template]
+            out += [] if template is None else [self.known[u], template]
         return out
 
     def retire(self) -> None:

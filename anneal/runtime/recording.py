@@ -71,6 +71,7 @@ class Recording:
         self.constants: Constants = {}  # the numbers in what it computed
         self.draws: Draws | None = None  # while it runs, where it is to become a capture
         self.passed: list[UOp] = []  # nodes whose backward was taken for the last time
+        self.given: list[weakref.ref[Handle]] = []  # copies of arguments, which have no gradient of their own
         self.read_outside: Handle | None = None  # a tensor whose gradient was read, and had been taken before
 
     def note_grad(self, t: Handle, value: Any) -> None:
@@ -82,12 +83,48 @@ class Recording:
         mine = self.graded.get(id(t))
         if mine is not None and (mine.set or mine.dropped):
             mine.read = True
-        elif t._grad is not None:
+        elif t._grad is not None or any(t is r() for r in self.given):
             self.read_outside = t
 
     def note_passed(self, t: Handle) -> None:
         """The backward of `t` is taken for the last time."""
         self.passed += (t.uop, *sources_of(t.uop))
+
+    def flows(self, results: Sequence[tuple[Handle, UOp]]) -> bool:
+        """True if gradients flow through the run's results, and otherwise neither into it nor out of it, so that a
+        capture of it has a backward pass of its own."""
+        if self.graded or self.passed or self.read_outside is not None:
+            return False
+        ids = {id(t) for t, _ in results}
+        flowing = [t for t in (*[t for t, _ in results], *self.pending()) if t._wants and not t._leaf]
+        return bool(flowing) and all(id(t) in ids and not t._spent for t in flowing)
+
+    def refused(self, given: Sequence[Handle], results: Sequence[tuple[Handle, UOp]], flows: bool) -> str | None:
+        """The reason for which calls like the run are not captured, None if they may be: it was `given` arguments, and
+        gradients are taken of its `results` alone if it `flows`. Raises JitError where it assigned to an argument."""
+        changed = [t for t in given if any(t is r() for r in self.assigned)]
+        if any(not t._wants for t in changed):
+            raise JitError(
+                "a jit function assigned to its argument, or changed it in place; return the new value (x = x + y for "
+                "x += y), or assign to a tensor that it reads"
+            )
+        if changed:
+            return "it changes an argument that requires a gradient"
+        why = None if flows else self.why_not(results)
+        if why is None and (self.graded or self.passed) and any(t._wants for t in given):
+            why = "an argument requires a gradient, and it takes gradients itself"
+        return why
+
+    def taken(self) -> list[tuple[weakref.ref[Handle], Any]]:
+        """The leaves whose gradient the run set, each with what it shows afterwards: a gradient stays INSIDE."""
+        graded: list[tuple[weakref.ref[Handle], Any]] = []
+        for g in self.graded.values():
+            leaf = g.ref()
+            if leaf is not None:
+                if g.set:
+                    leaf._grad = INSIDE
+                graded.append((g.ref, INSIDE if g.set else None))
+        return graded
 
     def why_not(self, results: Sequence[tuple[Handle, UOp]]) -> str | None:
         """The reason for which no replay may stand for the run, whose results had these nodes; None if one may.
@@ -113,8 +150,8 @@ class Recording:
                 if not covered or _reaches(u, covered):
                     given = "it gives" if what == "result" else "it changes"
                     return (
-                        f"{given} a {what} of shape {t.uop.shape} through which gradients flow: only whole "
-                        "steps, and calls inside no_grad(), are captured"
+                        f"{given} a {what} of shape {t.uop.shape} through which gradients flow, and it takes gradients "
+                        "or changes others"
                     )
         return None
 

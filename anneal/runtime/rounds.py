@@ -51,10 +51,23 @@ class Round:
         if self._writing or not self._held:
             return False
         counts = list(map(getrefcount, self._held))
-        if counts != self._alone and not self._copied(counts):
-            return False
+        if counts != self._alone:
+            if self._forgot_calls(counts):
+                counts = list(map(getrefcount, self._held))
+            if counts != self._alone and not self._copied(counts):
+                return False
+        for s in self.storages:
+            s.origin = None
         self._writing = True
         return True
+
+    def _forgot_calls(self, counts: list[int]) -> bool:
+        """Forget calls whose results nobody has any more: they may keep others of this memory for their backward."""
+        n, alone = len(self.storages), self._alone
+        gone = [s for i, s in enumerate(self.storages) if s.made_by is not None and counts[i::n] == alone[i::n]]
+        for s in gone:
+            s.origin = None
+        return bool(gone)
 
     def done(self) -> None:
         """The memory was written, and tensors show it."""

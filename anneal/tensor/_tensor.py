@@ -386,6 +386,7 @@ class Tensor(Handle):
         return self._new_plain(UOp(_DETACH, u.dtype, (u,)) if self._wants else u)
 
     backward = transforms.backward
+    _captured_backward = staticmethod(transforms.captured_backward)
 
     def zero_grad(self) -> None:
         """Set `.grad` to None.

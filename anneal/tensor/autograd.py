@@ -119,11 +119,11 @@ def grad(
     if here.recordings and not retain:
         for t in results:
             here.recordings[-1].note_passed(t)
-    with releasing(retain):
+    with releasing(retain, create_graph):
         for result, seed in zip(results, seeds, strict=True):
             for group in groups:
                 nodes = [(i, n) for i in group for n in leaf_nodes(targets[i])]
-                for (i, _), g in zip(nodes, gradient(result.uop, seed, [n for _, n in nodes]), strict=True):
+                for (i, _), g in zip(nodes, gradient([(result.uop, seed)], [n for _, n in nodes]), strict=True):
                     if g is not None:
                         before = found[i]
                         found[i] = g if before is None else before + g

@@ -5,6 +5,9 @@ forward, `vmap` maps over examples; `jacrev`, `jacfwd` and `hessian` are made of
 nests of dicts, lists, tuples and named tuples with tensors at the leaves (`tree_map`, `tree_leaves`).
 """
 
+from typing import TYPE_CHECKING
+
+from anneal.doors import opened_later
 from anneal.transforms.accumulate import backward, ended, regraded, take_results
 from anneal.transforms.batch import vmap
 from anneal.transforms.batching import BATCHING
@@ -29,6 +32,11 @@ from anneal.transforms.pullback import gradient
 from anneal.transforms.reverse import grad, value_and_grad, vjp
 from anneal.transforms.tree import paths_of, tree_leaves, tree_map
 
+if TYPE_CHECKING:
+    from anneal.transforms.captured import captured_backward
+else:  # what computes is imported when something is computed
+    __getattr__ = opened_later(__name__, {"captured": ("captured_backward",)})
+
 __all__ = [
     "BATCHING",
     "Function",
@@ -36,6 +44,7 @@ __all__ = [
     "RemovableHandle",
     "attached",
     "backward",
+    "captured_backward",
     "cond",
     "custom_jvp",
     "custom_vjp",

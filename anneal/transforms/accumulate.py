@@ -10,10 +10,13 @@ import functools
 import itertools
 import weakref
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from anneal import runtime
 from anneal.errors import GradientError, ShapeError
 from anneal.ops import checked, grad_enabled, is_tensor
+from anneal.ops.nodes import reshape
 from anneal.runtime import (
     INSIDE,
     Late,
@@ -22,10 +25,14 @@ from anneal.runtime import (
     composite,
     has_leaf,
     here,
+    is_call,
+    is_realized,
     numbering_of,
+    numbers_of,
     storage_of,
 )
 from anneal.schedule import BUILDING
+from anneal.transforms.calls import number_of
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.leaves import leaf_nodes, leaves
 from anneal.transforms.pullback import backward_phase
@@ -34,11 +41,13 @@ from anneal.uop import Op, UOp, arena, const
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
+    from anneal.transforms.captured import PendingCall
 
 __all__ = ["backward", "ended", "regraded", "take_results"]
 
 
 _KEPT = 64
+_TOGETHER = 4  # captured calls whose gradients are computed together
 
 
 def regraded(t: Tensor, u: UOp) -> Tensor:
@@ -88,15 +97,15 @@ def backward(
     # with it
     effects = here.effects
     device = result._device
-    with BUILDING, releasing(retain):
+    with BUILDING, releasing(retain, create_graph):
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if t._device == device]
         # nothing was made of one that is late and was given to no op
         live = [t for t in live if t.late is None or t.late.is_used() or t is result]
         nodes = _nodes_of(live)
         numbering = numbering_of() if gradient is None and inputs is None and not create_graph else None
-        reached = None if numbering is None else _known(numbering, result, seed, live, nodes)
+        reached = None if numbering is None else _known(numbering, result, seed, live, nodes, retain)
         if not reached and not (reached is False and here.effects != effects):
-            reached = _added(result if create_graph else None, result.uop, seed, live, nodes)
+            reached = _added(result if create_graph else None, [(result.uop, seed)], live, nodes)
     if not reached:
         raise GradientError(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
@@ -136,30 +145,50 @@ def _list(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
     return several
 
 
-def _added(through: Tensor | None, root: UOp, seed: UOp, live: list[Tensor], nodes: list[tuple[UOp, ...]]) -> bool:
-    """Add the gradients of `root` to those of the leaves; whether there is one. Those of a result that gradients are to
-    flow `through` want gradients themselves."""
-    found = iter(gradient_of(root, seed, [n for group in nodes for n in group]))
-    reached = False
+def _added(
+    through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: list[Tensor], nodes: list[tuple[UOp, ...]]
+) -> bool:
+    """Add the gradients to those of the leaves, given the cotangents of some nodes; whether there is one. Those of a
+    result that gradients are to flow `through` want gradients themselves."""
+    found = iter(gradient_of(seeds, [n for group in nodes for n in group]))
+    made = []
     for t, group in zip(live, nodes, strict=True):
         several = [g for g in itertools.islice(found, len(group)) if g is not None]
         if several:
-            reached = True
-            g = hooked(t, functools.reduce(UOp.__add__, several))
-            before = t.grad if t.is_leaf else t._grad
-            total = g if before is None else before.uop + g
-            t.grad = regraded(t, ended(total)) if through is None else t._new(total, through)
-            after_accumulation(t)
-    return reached
+            made.append((t, functools.reduce(UOp.__add__, several)))
+    # gradients of captured calls are in memory: sums of them are not put off until all of them are there
+    sums = [t._grad for t, g in made if _is_own(g) and t._grad is not None and t._grad is not INSIDE]
+    if any(not is_realized(g.uop) for g in sums):
+        runtime.realize(sums)
+    for t, g in made:
+        g = hooked(t, g)
+        before = t.grad if t.is_leaf else t._grad
+        total = g if before is None else before.uop + g
+        t.grad = regraded(t, ended(total)) if through is None else t._new(total, through)
+        after_accumulation(t)
+    return bool(made)
 
 
 def _known(
-    numbering: Numbering, result: Tensor, seed: UOp, live: list[Tensor], nodes: list[tuple[UOp, ...]]
+    numbering: Numbering,
+    result: Tensor,
+    seed: UOp,
+    live: list[Tensor],
+    nodes: list[tuple[UOp, ...]],
+    retain: bool,
 ) -> bool | None:
-    """`_added` where the gradients' nodes follow from templates; None where they do not, and nothing was added."""
+    """`_added` where the gradients' nodes follow from templates; None where they do not, and nothing was added.
+
+    The gradients of a captured call do, with what it keeps. Of several calls the cotangents of the results do, which
+    are computed then, with the result itself.
+    """
     root = numbering.of(result)
     origins = numbering.origins()
-    known = numbering.known
+    if numbering.calls_python:
+        return None
+    calls = _calls_below(numbering, root, origins)
+    known, joined = numbering.known, _joined(calls, (root, seed, *origins), live)
+    holes = [numbering.hole(u) for call in joined for u in call.memory()]
     # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
     lazy = any(map(has_leaf, (root, *origins)))
     seen = [
@@ -171,37 +200,76 @@ def _known(
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
-        numbering.calls_python
-        or any(id(t) in hooks for t, _, _ in seen)
+        any(id(t) in hooks for t, _, _ in seen)
         or any(g is INSIDE for g in before)
         or len({id(t) for t, _, _ in seen}) < len(seen)
     ):
         return None
-    inputs = [root, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None]), *origins]
-    key = (backward, len(origins), seed, *[n.shape for _, n, _ in seen], *[g is None for g in before])
-
+    ends = [] if joined else list(calls)
+    inputs = [root, *holes, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None])]
+    inputs += [*[known[u] for u in ends], *origins]
+    ways = [(known[u], u.arg.origin.arg, joined.index(call)) for u, call in calls.items()] if joined else []
+    ways += [way for call in joined for way in call.ways(joined)]
+    key = (backward, len(origins), seed, *ways, *[n.shape for _, n, _ in seen], *[g is None for g in before])
     made: list[UOp | None] = []
 
     def compute() -> tuple[list[UOp | None], list[Any]]:
-        grads = gradient_of(numbering.node(root), seed, [n for _, n, _ in seen])
-        nodes = [
-            None if g is None else ended(g if old is None else old.uop + g)
-            for g, old in zip(grads, before, strict=True)
-        ]
-        made[:] = nodes
-        return nodes, [None if u is None else u.provenance[1:3] for u in nodes]
+        with ExitStack() as stack:
+            for call in joined:
+                stack.enter_context(call.joined())
+            grads = gradient_of([(numbering.node(root), seed)], [*[n for _, n, _ in seen], *ends])
+        nodes = [None if g is None else ended(g if old is None else old.uop + g) for g, old in zip(grads, before)]
+        made[:] = [*nodes, *map(_unshaped, grads[len(seen) :])]
+        return made, [None if u is None else u.provenance[1:3] for u in made]
 
     found = composite(numbering, key, inputs, compute)
-    if found is None:
-        # it was computed, and what it called (hooks, functions) is not called a second time
-        for (t, _, _), u in zip(seen, made, strict=True):
-            if u is not None:
-                t.grad = regraded(t, u)
-        return any(u is not None for u in made)
-    templates, lines = found
-    for (t, _, _), template, line in zip(seen, templates, lines, strict=True):
-        if template is not None:
-            late, grad = Late(numbering, template, line), t._grad
+    given = _computed(made, seen, result) if found is None else _given(numbering, seen, *found, result)
+    for call in [] if retain else joined:
+        call.release()
+    reached = any(u is not None for u in (made if found is None else found[0])[: len(seen)])
+    return _through(result, ends, given, live, nodes, retain) or reached if ends else reached
+
+
+def _joined(calls: dict[UOp, PendingCall], key: Any, live: list[Tensor]) -> list[PendingCall]:
+    """The captured calls below a result, where their gradients are to be computed with what is made of them; none where
+    they are computed by themselves, as those of many calls are, or where gradients go on through other memory."""
+    found: dict[int, PendingCall] = {}
+    rest = list(calls.values())
+    while rest:
+        call = rest.pop()
+        if id(call) not in found:
+            found[id(call)] = call
+            passed = [u for u in call.inputs() if u.arg.made_by is not None]
+            if len(found) > _TOGETHER or not all(map(is_call, passed)):
+                return []
+            rest += [u.arg.made_by.src[-1].arg.derivative.captured for u in passed]
+    graded = {_base(n) for t in live if t._grad is not None for n in leaf_nodes(t)} if found else set()
+    several = list(found.values())
+    return several if all([call.joins((key, n), graded) for n, call in enumerate(several)]) else []  # noqa: C419
+
+
+def _computed(
+    made: Sequence[UOp | None], seen: Sequence[tuple[Tensor, UOp, UOp]], result: Tensor
+) -> list[Tensor | None]:
+    """`_given` of nodes: they were computed, and what they called (hooks, functions) is not called a second time."""
+    for (t, _, _), u in zip(seen, made):
+        if u is not None:
+            t.grad = regraded(t, u)
+    return [None if u is None else result._made._from_uop(u, result._device) for u in made[len(seen) :]]
+
+
+def _given(
+    numbering: Numbering,
+    seen: Sequence[tuple[Tensor, UOp, UOp]],
+    templates: Sequence[UOp | None],
+    lines: Sequence[Any],
+    result: Tensor,
+) -> list[Tensor | None]:
+    """Give the leaves their gradients, late; the others of the templates are the cotangents that are returned."""
+    rows = [None if u is None else Late(numbering, u, line) for u, line in zip(templates, lines, strict=True)]
+    for (t, _, _), late in zip(seen, rows):
+        if late is not None:
+            grad = t._grad
             if grad is None or grad._wants or grad._is_part():
                 t._grad = grad = t._made._late(late, t._device, False)
                 numbering.tensors.append(weakref.ref(grad))
@@ -209,7 +277,59 @@ def _known(
                 become_late(grad, late)
                 if grad._views is not None:
                     grad._outdate_views()
-    return any(template is not None for template in templates)
+    given = [None if late is None else result._made._late(late, result._device, False) for late in rows[len(seen) :]]
+    numbering.tensors += [weakref.ref(c) for c in given if c is not None]
+    return given
+
+
+def _calls_below(numbering: Numbering, root: UOp, origins: Sequence[UOp]) -> dict[UOp, PendingCall]:
+    """The memory below a template that is a result of a captured call, with the call; what a gradient goes on through
+    has the graphs of `origins`."""
+    graphs = dict(zip(origins[::2], origins[1::2], strict=True))
+    found: dict[UOp, PendingCall] = {}
+    seen: set[UOp] = set()
+    rest = [root] if numbering.passed else []
+    while rest:
+        for u in map(numbering.leaves.__getitem__, numbers_of(rest.pop())):
+            if u is not None and u not in seen:
+                seen.add(u)
+                if is_call(u):
+                    found[u] = u.arg.made_by.src[-1].arg.derivative.captured
+                elif (graph := graphs.get(numbering.known[u])) is not None:
+                    rest.append(graph)
+    return found
+
+
+def _through(
+    result: Tensor,
+    calls: Sequence[UOp],
+    given: list[Tensor | None],
+    live: list[Tensor],
+    nodes: list[tuple[UOp, ...]],
+    retain: bool,
+) -> bool:
+    """Add the gradients that go through captured calls, given the cotangents of their results; whether there is one."""
+    there = [(u, c) for u, c in zip(calls, given, strict=True) if c is not None]
+    lazy = [c for _, c in there if number_of(c._looks) is None and (c.late is not None or not is_realized(c.uop))]
+    if lazy:
+        if not retain:
+            result._spent = True  # it needs no graph any more
+            lazy.append(result)
+        runtime.realize(lazy)
+    return _added(None, [(u, reshape(c.uop, u.shape) if c.shape else c.uop) for u, c in there], live, nodes)
+
+
+def _unshaped(u: UOp | None) -> UOp | None:
+    """A cotangent in the shape in which it is computed."""
+    while u is not None and u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u
+
+
+def _is_own(u: UOp) -> bool:
+    """True if a node shows memory that no tensor shows, through which no gradient flows."""
+    s = storage_of(u)
+    return s is not None and s.made_by is None and (s.owner is None or s.owner() is None)
 
 
 def ended(g: UOp) -> UOp:
@@ -218,7 +338,7 @@ def ended(g: UOp) -> UOp:
     Args:
         g: the node of the gradient.
     """
-    if g.op in (Op.DETACH, Op.CONST):
+    if g.op in (Op.DETACH, Op.CONST) or _is_own(g):
         return g
     a = arena()
     with backward_phase(), a.untracked():

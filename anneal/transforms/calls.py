@@ -15,7 +15,7 @@ from anneal.ops.nodes import spread
 from anneal.runtime import DeviceCall, HostFunction, here
 from anneal.uop import Op, UOp, const, dtypes
 
-__all__ = ["Calls", "Derivative", "derivative_of", "differentiated", "outputs_of"]
+__all__ = ["Calls", "Derivative", "derivative_of", "differentiated", "number_of", "outputs_of"]
 
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
@@ -33,10 +33,11 @@ class Derivative:
     numbers calls with it.
     """
 
-    __slots__ = ("_each", "hooks", "name", "pull", "push")
+    __slots__ = ("_each", "captured", "hooks", "name", "pull", "push")
 
     def __init__(self, name: str, pull: Pull, push: Push | None = None) -> None:
         self.name, self.pull, self.push = name, pull, push
+        self.captured: Any = None  # of a captured call, whose results are in memory: that (`captured.py`)
         self.hooks: Any = None  # of a tensor with hooks: they
         self._each: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
 
@@ -126,7 +127,7 @@ class Calls:
         derivative = derivative_of(y)
         assert derivative is not None
         inputs, outputs, saved = outputs_of(y)
-        here.effects += 1  # the function is to be called each time
+        here.effects += derivative.captured is None  # the function is to be called each time
         made = derivative.pull(inputs, outputs, saved, [given.get(n) for n in range(len(outputs))])
         return [None, *made, *[None] * (len(y.src) - 1 - len(made))]
 
@@ -152,3 +153,10 @@ def _of_host(y: UOp, given: dict[int, UOp]) -> Some:
                 f"the gradient of {function.title} gives input {n}, of shape {x.shape}, a cotangent of shape {c.shape}"
             )
     return [None if c is None or not x.dtype.is_float else c for c, x in zip(made, y.src, strict=True)]
+
+
+def number_of(u: UOp) -> Any:
+    """The number that every element of a node is; None where that is not plain."""
+    while u.op is Op.RESHAPE or u.op is Op.EXPAND or u.op is Op.CAST:
+        u = u.src[0]
+    return u.arg if u.op is Op.CONST else None

@@ -29,13 +29,12 @@ STOPS = frozenset((Op.DETACH, Op.BITCAST))
 Path = list[tuple[UOp, tuple[UOp, ...]]]  # nodes with what they were computed from
 
 
-def gradient(root: UOp, cotangent: UOp, targets: Sequence[UOp]) -> list[UOp | None]:
-    """The cotangent of each of `targets`, given that of `root`; nothing below a target is reached through it.
+def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Sequence[UOp]) -> list[UOp | None]:
+    """The cotangent of each of `targets`, given those of some nodes; nothing below a target is reached through it.
 
     Args:
-        root: a float node.
-        cotangent: of `root`'s shape, or of shape `()` for the same number everywhere.
-        targets: float nodes; one that `root` does not depend on (differentiably) gives None.
+        seeds: float nodes, each with its cotangent, of its shape, or of shape `()` for the same number everywhere.
+        targets: float nodes; one that none of those depends on (differentiably) gives None.
 
     Returns:
         One node per target, with the target's shape and dtype.
@@ -46,7 +45,7 @@ def gradient(root: UOp, cotangent: UOp, targets: Sequence[UOp]) -> list[UOp | No
     # Views of one buffer are one leaf, however they reshape it.
     nodes = [t.src[0] if t.op is Op.RESHAPE and t.src[0].op is Op.BUFFER else t for t in targets]
     with backward_phase():
-        grads = pull_back([(root, cotangent)], *paths(_order(root, set(nodes)), nodes))
+        grads = pull_back(seeds, *paths(_order([root for root, _ in seeds], set(nodes)), nodes))
         a = arena()
         out: list[UOp | None] = []
         with a.untracked():
@@ -122,28 +121,29 @@ def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], pa
     return grads
 
 
-def _order(root: UOp, stop: set[UOp]) -> Path:
-    """The nodes that `root` depends on, with their sources, sources first; nodes of `stop` are left out."""
+def _order(roots: Sequence[UOp], stop: set[UOp]) -> Path:
+    """Every node that `roots` depend on, with its sources, sources first; nodes of `stop` are left out."""
     out: Path = []
-    if root in stop:
-        return out
     seen = set(stop)
-    seen.add(root)
-    sources = sources_of(root)
-    stack: list[tuple[UOp, tuple[UOp, ...], Iterator[UOp]]] = [(root, sources, iter(sources))]
-    while stack:
-        node, sources, rest = stack[-1]
-        for child in rest:
-            if child not in seen:
-                seen.add(child)
-                below = sources_of(child)
-                if below:
-                    stack.append((child, below, iter(below)))
-                    break
-                out.append((child, below))
-        else:
-            stack.pop()
-            out.append((node, sources))
+    for root in roots:
+        if root in seen:
+            continue
+        seen.add(root)
+        sources = sources_of(root)
+        stack: list[tuple[UOp, tuple[UOp, ...], Iterator[UOp]]] = [(root, sources, iter(sources))]
+        while stack:
+            node, sources, rest = stack[-1]
+            for child in rest:
+                if child not in seen:
+                    seen.add(child)
+                    below = sources_of(child)
+                    if below:
+                        stack.append((child, below, iter(below)))
+                        break
+                    out.append((child, below))
+            else:
+                stack.pop()
+                out.append((node, sources))
     return out
 
 

@@ -432,8 +432,8 @@ def test_calls_without_gradients_are_captured_beside_those_with(device: str) -> 
         f(rows(i, 3, 2)).sum().backward()
         with no_grad():
             assert not f(rows(i, 3, 2)).requires_grad
-    (captured,) = f.captures.values()
-    assert captured is not None
+    assert len(f.captures) == 2
+    assert all(captured is not None for captured in f.captures.values())
     model.requires_grad_(False)
     for i in range(4):
         agree(f(rows(i, 3, 2)).tolist(), model(rows(i, 3, 2)).tolist())
@@ -449,14 +449,16 @@ def test_explain_says_what_is_captured_and_why_not() -> None:
         with no_grad():
             f(rows(i, 3, 2))
     f(rows(1, 4, 2).requires_grad_())
-    runs, argument, captured = f.explain().splitlines()[1:]
-    assert runs == (
-        "  (float32 (3, 2) on cpu): not captured: it gives a result of shape (3, 1) through which gradients flow: "
-        "only whole steps, and calls inside no_grad(), are captured"
-    )
+    with_backward, captured, argument, *_ = f.explain().splitlines()[1:]
+    assert with_backward.startswith("  (float32 (3, 2) on cpu): captured with its backward, ")
     assert captured.startswith("  (float32 (3, 2) on cpu), without gradients: captured, ")
-    assert argument.endswith(
-        "not captured: an argument of shape (4, 2) requires a gradient: only whole steps are captured"
+    assert argument == "  (float32 (4, 2) on cpu that requires a gradient): ran once, and will be captured"
+    g = jit(lambda x: (x, model(x)))
+    g(rows(1, 3, 2).requires_grad_())
+    (runs,) = g.explain().splitlines()[1:]
+    assert runs == (
+        "  (float32 (3, 2) on cpu that requires a gradient): not captured: it gives a tensor that others see, and "
+        "gradients flow through it"
     )
 
 

@@ -1,0 +1,283 @@
+"""A captured call through which gradients flow: its forward pass is replayed, and so is its backward pass, on its own.
+
+The run that becomes a capture is traced: memory that it read has numbers, and its results, the state that it assigned
+and what the backward pass is to read (`transforms/residuals.py`) are one graph over them. A replay runs that graph on
+the memory of the call. Nothing is bound and nothing is written in place: each call has results of its own, and as long
+as its backward may come, the nodes of what it read. Who changes one of those tensors in place leaves it the old values.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anneal import schedule
+from anneal.backend import Storage, get_device
+from anneal.errors import JitError, UserError
+from anneal.rewrite import over, rebuild
+from anneal.runtime.arguments import rebuild as rebuilt
+from anneal.runtime.capture import Capture, Recorded, aliases_of, refuse_frozen
+from anneal.runtime.context import here
+from anneal.runtime.execution import launched, realize
+from anneal.runtime.handle import Handle
+from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
+from anneal.runtime.recording import Recording
+from anneal.runtime.rounds import Run
+from anneal.schedule import Origin, Plan
+from anneal.uop import SYMBOLIC, Op, UOp, const, dtypes, toposort
+from anneal.uop.sizes import symbolic_arg
+
+__all__ = ["Again", "Flowing", "Traced", "filled", "trace"]
+
+
+def filled(roots: Sequence[UOp], holes: Sequence[UOp], leaves: Sequence[UOp]) -> list[UOp]:
+    """Graphs with other nodes in place of their holes.
+
+    Args:
+        roots: the graphs.
+        holes: the nodes to replace, and `leaves` what comes in their places.
+    """
+    known = dict(zip(holes, leaves, strict=True))
+    return [rebuild(u, over, known) for u in roots]
+
+
+class Again:
+    """Graphs over holes that are computed again and again, on other memory each time: on one device, as one launch.
+
+    Args:
+        device: the name of the device.
+        roots: the graphs.
+        holes: the PARAM nodes in them.
+    """
+
+    def __init__(self, device: str, roots: Sequence[UOp], holes: Sequence[UOp]) -> None:
+        self.device, self.roots, self.holes = device, list(roots), list(holes)
+        there = set(holes)
+        # what shows a hole, or has none below, is not computed
+        self.computed = [
+            n for n, u in enumerate(roots) if _shown(u) not in there and not there.isdisjoint(toposort((u,)))
+        ]
+        self._shown = [n for n in range(len(roots)) if n not in set(self.computed)]
+        self._runs: dict[Any, Run] = {}
+        self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # that were made, with where their nodes come from
+
+    def __call__(self, leaves: Sequence[UOp]) -> list[UOp]:
+        """The nodes of the values, in memory where they are computed; memory of former ones is written anew once nobody
+        has them.
+
+        Args:
+            leaves: memory, in place of the holes.
+        """
+        out = list(self.roots)
+        for n, u in zip(self._shown, filled([out[n] for n in self._shown], self.holes, leaves), strict=True):
+            out[n] = u
+        if self.computed:
+            for n, u in zip(self.computed, self._run(leaves), strict=True):
+                out[n] = u
+        return out
+
+    def _run(self, leaves: Sequence[UOp]) -> Sequence[UOp]:
+        storages = [storage_of(u) for u in leaves]
+        first: dict[int, int] = {}
+        pattern = tuple([first.setdefault(id(s), n) for n, s in enumerate(storages)])  # two may be one memory
+        run = self._runs.get(pattern)
+        if run is None or here.watchers or (here.meter is not None and not here.meter.knows(run.plan)):
+            wanted: dict[UOp, None] = {}
+            for n, u in enumerate(filled([self.roots[n] for n in self.computed], self.holes, leaves)):
+                wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
+            told: list[tuple[Plan, list[Any]]] = []
+            made = launched(list(wanted), list(wanted), self.device, told)
+            ((plan, inputs),) = told
+            if all(id(s) in first for s in inputs):
+                if pattern not in self._runs:
+                    self.plans.append((plan, schedule.origins(schedule.graph(list(wanted)))))
+                self._runs[pattern] = Run(plan, [first[id(s)] for s in inputs], [u.shape for u in made])
+            return made
+        here.context.plans_found += 1
+        done = run.again(get_device(self.device), [storages[n] for n in run.numbers], True)  # type: ignore[misc]
+        found = list(done.leaves)
+        done.done()
+        return found
+
+
+def _shown(u: UOp) -> UOp:
+    while u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u
+
+
+@dataclass(slots=True, eq=False)
+class Traced:
+    """A run as a graph: the memory that it read, holes for that, the state that it assigned, and over the holes the
+    graphs of lazy results (by the id of the tensor) and of the state; and what knows its backward pass, with the ids of
+    the results that gradients flow through."""
+
+    leaves: list[UOp]
+    holes: list[UOp]
+    state: list[Handle]
+    results: dict[int, UOp]
+    assigned: list[UOp]
+    flowing: list[int]
+    backward: Any
+
+
+def trace(
+    name: str,
+    record: Recording,
+    results: Sequence[tuple[Handle, UOp]],
+    again: Sequence[Handle],
+    given: Sequence[Storage],
+) -> Traced | str:
+    """The run that is recorded, whose results have these nodes and are not computed yet; or a reason why it is not
+    captured.
+
+    Args:
+        name: the function's, for messages.
+        record: what is known of the run.
+        again: results that were there before.
+        given: the memory of the arguments.
+    """
+    before = {id(t) for t in again}
+    lazy = {id(t): u for t, u in results if id(t) not in before and not is_realized(u)}
+    passing = {id(t) for t, _ in results} - before
+    state = [t for t in {id(t): t for t in record.pending()}.values() if id(t) not in passing]
+    devices = {t._device for t in (*state, *[t for t, _ in results])}
+    if record.steps:
+        return "it computes on its way"
+    if any(t._is_part() or is_realized(t.uop) for t in state):
+        return "it assigns to a view, or assigns a tensor as it is"
+    theirs = [storage_of(u) for t, u in results if id(t) not in lazy and (id(t) not in before or t._wants)]
+    if any(t._wants and id(t) not in lazy for t, _ in results) or any(s not in given for s in theirs):
+        return "it gives a tensor that others see"
+    roots = [t._base.root for t, _ in results if t._is_part() and t._base is not None]
+    if any(id(t) not in passing and (is_realized(t.uop) or any(t is s for s in state)) for t in roots):
+        return "it gives a view of a tensor that others see"
+    order = toposort([*lazy.values(), *[t.uop for t in state]])
+    wanting = {_shown(n) for t in here.context.tensors.live_leaves() for n in (t.uop, t._alias) if n is not None}
+    if SYMBOLIC.seen and any(symbolic_arg(u.shape) for u in order):
+        return "it takes a Variable"
+    if any(u.op is Op.HOST_CALL for u in order):
+        return "it calls the host, or has a loop"
+    if any(u.op is not Op.BUFFER and u in wanting for u in order):
+        return "it reads a leaf that is not computed yet"
+    leaves = [u for u in order if u.op is Op.BUFFER and u.arg.derivative is None]
+    if len({*devices, *[u.arg.device for u in leaves]}) > 1:
+        return "it works on several devices"
+    holes = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="jit") for n, u in enumerate(leaves)]
+    known = dict(zip(leaves, holes, strict=True))
+    graphs = {n: rebuild(u, over, known) for n, u in lazy.items()}
+    assigned = [rebuild(t.uop, over, known) for t in state]
+    flowing = list({id(t): None for t, _ in results if t._wants})
+    inputs = [n for n, u in enumerate(leaves) if u in wanting or u.arg.made_by is not None]
+    kind: Any = type(results[0][0])
+    assigned_before = len(record.assigned)
+    try:
+        backward = kind._captured_backward(name, devices.pop(), [graphs[n] for n in flowing], holes, inputs)
+    except (JitError, UserError) as e:  # of a function of the user's, whose backward does what cannot be captured
+        return f"its backward cannot be captured ({e})"
+    if len(record.assigned) > assigned_before:
+        return "its backward assigns to a tensor"
+    return Traced(leaves, holes, state, graphs, assigned, flowing, backward)
+
+
+class Flowing(Capture):
+    """A captured call through which gradients flow: see the module's docstring."""
+
+    def __init__(self, run: Recorded, traced: Traced) -> None:
+        self.name, self.device, self.running = run.name, run.device, False
+        self.guards, self.tensors = run.guards, here.context.tensors
+        self.generation, self.flags = self.tensors.generation, self.tensors.flags
+        given = {id(s): n for n, s in enumerate(run.arguments)}
+        refuse_frozen(run.recording, [u.arg for u in traced.leaves if id(u.arg) not in given])
+        self._leaves = [self._leaf(u, given) for u in traced.leaves]
+        self._seen = [r for kind, r in self._leaves if kind == "read"]
+        self._state = [weakref.ref(t) for t in traced.state]
+        self.wanting = [(r, t._wants) for r in (*self._seen, *self._state) if (t := r()) is not None]
+        self._backward = traced.backward
+        self.planned: list[Plan] = []  # those that run are shown as they run
+        roots = [*traced.results.values(), *traced.assigned, *self._backward.residuals]
+        self._forward = Again(run.device.name, roots, traced.holes)
+        number = {n: i for i, n in enumerate(traced.results)}
+        self._flowing = [number[n] for n in traced.flowing]
+        blanks = [type(r)._from_uop(const(dtypes.float32, 0), self.device.name) for r in run.results[:1]]
+        self.result = rebuilt(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
+        # each result: the number of what is computed, that of an argument with a shape, or the tensor that it is
+        self._results: list[Any] = []
+        for r in run.results:
+            shown = storage_of(r.uop)
+            if any(r is t for t in run.state):
+                self._results.append(r)
+            else:
+                self._results.append(number[id(r)] if id(r) in number else (given[id(shown)], r.uop.shape))
+        self._kinds = {number[id(r)]: type(r) for r in run.results if id(r) in number}
+        self._aliases = aliases_of(run.results)
+
+    def _leaf(self, u: UOp, given: dict[int, int]) -> tuple[str, Any]:
+        """The place where a replay finds memory that a run read: among the arguments, in a tensor, or there itself."""
+        if id(u.arg) in given:
+            return "given", given[id(u.arg)]
+        owner = None if u.arg.owner is None else u.arg.owner()
+        return ("own", u) if owner is None else ("read", weakref.ref(owner))
+
+    def outdated(self) -> bool:
+        """True if something that the capture depends on is another now."""
+        return any([r() is None for r in self._seen]) or super().outdated()  # noqa: C419  # a generator takes longer
+
+    def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
+        """The plans that replays run, forward and backward."""
+        return [found for again in (self._forward, *self._backward.known()) for found in again.plans]
+
+    def said(self) -> str:
+        """The capture in words."""
+        count = sum([len(plan.calls) for plan, _ in self._forward.plans])
+        kept = sum([u.size * u.dtype.itemsize for u in self._backward.residuals])
+        several = "" if count == 1 else "s"
+        return f"captured with its backward, {count} kernel{several}, {kept} bytes kept for the backward"
+
+    def close(self) -> None:
+        """Let go of what the capture holds: calls whose backward is to come have what that needs."""
+
+    def replay(self, arguments: Sequence[Handle]) -> Any:
+        """The results for `arguments`, one tensor for each memory: asks for BUILDING."""
+        here.effects += 1
+        state = [r() for r in self._state]
+        lazy = [t for t in (*[r() for r in self._seen], *state) if t is not None and not is_realized(t.uop)]
+        if lazy:
+            realize(lazy)
+        leaves = []
+        for kind, what in self._leaves:
+            u = what if kind == "own" else _shown((arguments[what] if kind == "given" else what()).uop)
+            leaves.append(u)
+        made = self._forward(leaves)
+        count, first = len(self._kinds), len(self._kinds) + len(state)
+        for t, u in zip(state, made[count:first], strict=True):
+            if t is not None:
+                t._settle(u)
+                t._alias = None
+                own(t)
+                if t._views is not None:
+                    t._outdate_views()
+        tensors: list[Any] = [self._kinds[n]._from_uop(made[n], self.device.name) for n in range(count)]
+        origins = self._backward.begin(leaves, made[first:])
+        for n, origin in zip(self._flowing, origins, strict=True):
+            t, storage = tensors[n], storage_of(made[n])
+            t._wants, t._leaf = True, False
+            if storage is None:
+                t.uop = origin
+            else:
+                storage.origin = origin
+        out = [
+            tensors[r] if isinstance(r, int) else r if isinstance(r, Handle) else self._given(arguments, *r)
+            for r in self._results
+        ]
+        for n, m, recipe in self._aliases:
+            if out[n]._base is None:
+                out[n]._part_of(out[m], recipe)
+        return rebuilt(self.result, iter(out), lambda sizes: sizes)
+
+    def _given(self, arguments: Sequence[Handle], n: int, shape: tuple[int, ...]) -> Handle:
+        t, storage = arguments[n], storage_of(arguments[n].uop)
+        assert storage is not None
+        return type(t)._from_uop(buffer_leaf(storage, shape), self.device.name)

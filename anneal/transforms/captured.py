@@ -1,0 +1,276 @@
+"""The backward pass of a captured call (`runtime/flowing.py`): it is replayed, once for each set of cotangents.
+
+The gradient of the call's graph is taken when that is traced. What it reads of the forward pass are the residuals,
+which the forward pass gives besides its results. A call's results remember a node with a derivative, which has the
+call's memory: a gradient that comes there runs the backward pass on it. Where gradients of the gradient may be wanted,
+and where somebody looks at graphs, the gradient is the graph of what the call read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from anneal.errors import GradientError, JitError
+from anneal.ops.nodes import spread
+from anneal.rewrite import over, rebuild
+from anneal.runtime import Again, filled, here, is_computed_late, is_realized, note_constants, realize, tensor_class
+from anneal.schedule import BUILDING
+from anneal.transforms.calls import Derivative, Some, differentiated, number_of
+from anneal.transforms.pullback import backward_phase, paths, pull_back
+from anneal.transforms.residuals import residuals
+from anneal.uop import Op, UOp, arena, const, toposort
+
+__all__ = ["PendingCall", "captured_backward"]
+
+_STEPS = 8  # of a loop, which are known again
+_NUMBERS = 4  # cotangents that are numbers have backward passes of their own, up to so many
+
+
+class Backward:
+    """The gradients of the results of one captured function; the arguments are those of
+    `captured_backward`."""
+
+    def __init__(
+        self, name: str, device: str, results: Sequence[UOp], holes: Sequence[UOp], inputs: Sequence[int]
+    ) -> None:
+        self.name, self.device = name.partition(" ")[0], device
+        self.holes, self.inputs, self.results = list(holes), list(inputs), list(results)
+        self.cotangents = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="cotangent") for n, u in enumerate(results)]
+        # stand for the results' values, which a result does not hold itself
+        self.values = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="result") for n, u in enumerate(results)]
+        order = toposort(results)
+        functions = [u.arg.derivative for u in order if u.op is Op.BUFFER]
+        if any(d.hooks is not None or d.name.startswith("a backward hook") for d in functions):
+            raise JitError("a hook is called with a gradient inside")
+        self._order = [(u, u.src) for u in order]
+        self.steps: deque[Any] = deque(maxlen=_STEPS)  # the last steps of loops that took its gradients
+        self.strange = 0  # how many of them, one after another, were new
+        self._passes: dict[Any, tuple[Again, list[int], list[int]]] = {}
+        made, here.made = here.made, []
+        try:
+            grads = [g for g in self.gradients(self.cotangents) if g is not None]
+            if here.made:
+                raise JitError(f"it makes data of the host ({here.made[0].where})")
+        finally:
+            here.made = made
+        if functions and here.recordings:  # numbers that a function's backward computes with are compared, too
+            note_constants(UOp(Op.SINK, grads[0].dtype, tuple(grads)), here.recordings[-1].constants)
+        self.residuals = residuals(_plain(grads), self.cotangents)
+        self.kept = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="kept") for n, u in enumerate(self.residuals)]
+
+    def gradients(self, cotangents: Some) -> list[UOp | None]:
+        """The gradients of the inputs, as graphs over the holes."""
+        targets = [self.holes[n] for n in self.inputs]
+        seeds = [(u, c) for u, c in zip(self.results, cotangents, strict=True) if c is not None]
+        with backward_phase():
+            grads = pull_back(seeds, *paths(self._order, targets))
+            found = [grads.get(t) for t in targets]
+            return [
+                None if g is None else spread(g, t.shape).cast(t.dtype) for t, g in zip(targets, found, strict=True)
+            ]
+
+    def begin(self, leaves: Sequence[UOp], kept: Sequence[UOp]) -> list[UOp]:
+        """The nodes that the results of a call are to remember; the call read `leaves`, and keeps what it `kept`."""
+        here.context.tensors.derivatives = True
+        call = PendingCall(self, leaves, kept)
+        derivative = Derivative(self.name, call.pull)
+        derivative.captured = call
+        with arena().located():
+            rest = (*[leaves[n] for n in self.inputs], *self.values, derivative.token(self.device))
+            return differentiated(self.values, rest, len(self.inputs))
+
+    def known(self) -> list[Again]:
+        """The backward passes so far."""
+        return [again for again, *_ in self._passes.values()]
+
+    def run(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some) -> list[UOp | None]:
+        """The gradients of the inputs in memory, for these cotangents."""
+        here.effects += 1
+        with BUILDING:
+            return self._run(leaves, kept, given)
+
+    def _run(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some) -> list[UOp | None]:
+        again, wanted, there = self._pass_for(given)
+        lazy = [n for n in wanted if not is_realized(given[n])]  # type: ignore[arg-type]
+        if lazy:
+            kind = tensor_class()
+            tensors = [kind._from_uop(given[n], self.device) for n in lazy]
+            realize(tensors)
+            given = list(given)
+            for n, t in zip(lazy, tensors, strict=True):
+                given[n] = t.uop
+        return self._placed(there, again([*leaves, *kept, *[given[n] for n in wanted]]))  # type: ignore[list-item]
+
+    def graphs(self, leaves: Sequence[UOp], kept: Sequence[UOp], given: Some) -> list[UOp | None]:
+        """The gradients of the inputs as graphs of memory."""
+        again, wanted, there = self._pass_for(given)
+        nodes = [*leaves, *kept, *[given[n] for n in wanted]]
+        return self._placed(there, filled(again.roots, again.holes, nodes))  # type: ignore[arg-type]
+
+    def _placed(self, there: Sequence[int], made: Sequence[UOp]) -> list[UOp | None]:
+        out: list[UOp | None] = [None] * len(self.inputs)
+        for n, u in zip(there, made, strict=True):
+            out[n] = u
+        return out
+
+    def _pass_for(self, given: Some) -> tuple[Again, list[int], list[int]]:
+        """The backward pass for cotangents like these; see `_made`."""
+        numbers = [None if g is None else number_of(g) for g in given]
+        key = _key(given, numbers)
+        if key not in self._passes and len(self._passes) >= _NUMBERS:
+            numbers = [None] * len(given)
+            key = _key(given, numbers)
+        found = self._passes.get(key)
+        if found is None:
+            with arena().untracked():
+                found = self._passes[key] = self._made(given, numbers)
+        return found
+
+    def _made(self, given: Some, numbers: Sequence[Any]) -> tuple[Again, list[int], list[int]]:
+        """A backward pass, the numbers of the cotangents that it reads, and of the inputs that it has gradients of."""
+        seeds = [
+            None if g is None else c if x is None else const(c.dtype, x)
+            for g, c, x in zip(given, self.cotangents, numbers, strict=True)
+        ]
+        grads = self.gradients(seeds)
+        there = [n for n, g in enumerate(grads) if g is not None]
+        known = dict(zip(self.residuals, self.kept, strict=True))
+        roots = [rebuild(u, over, known) for u in _plain([g for g in grads if g is not None])]
+        wanted = [n for n, (g, x) in enumerate(zip(given, numbers, strict=True)) if g is not None and x is None]
+        return (
+            Again(self.device, roots, [*self.holes, *self.kept, *[self.cotangents[n] for n in wanted]]),
+            wanted,
+            there,
+        )
+
+
+def captured_backward(
+    name: str, device: str, results: Sequence[UOp], holes: Sequence[UOp], inputs: Sequence[int]
+) -> Backward:
+    """The backward pass of a captured call.
+
+    Args:
+        name: the function's, for messages.
+        device: the name of the device.
+        results: the graphs of the results that gradients flow through.
+        holes: the PARAM nodes in the graphs, one for each memory that is read.
+        inputs: the numbers of those that gradients flow to.
+    """
+    with arena().untracked():
+        return Backward(name, device, results, holes, inputs)
+
+
+class PendingCall:
+    """The memory of one call whose backward may come.
+
+    Args:
+        backward: the backward pass.
+        leaves: what the call read.
+        kept: what it keeps.
+    """
+
+    __slots__ = ("_backward", "_kept", "_lazy", "_leaves")
+
+    def __init__(self, backward: Backward, leaves: Sequence[UOp], kept: Sequence[UOp]) -> None:
+        self._backward, self._leaves = backward, list(leaves)
+        self._kept: list[UOp] | None = list(kept)
+        self._lazy = False
+
+    def inputs(self) -> list[UOp]:
+        """The memory that gradients flow to; none once no gradient comes again."""
+        return [] if self._kept is None else [self._leaves[n] for n in self._backward.inputs]
+
+    def ways(self, calls: Sequence[PendingCall]) -> list[Any]:
+        """The backward pass, and which results of which of some calls the inputs are."""
+        origins = [(n, u.arg.made_by) for n, u in enumerate(self.inputs()) if u.arg.made_by is not None]
+        return [self._backward, *[(n, u.arg, calls.index(u.src[-1].arg.derivative.captured)) for n, u in origins]]
+
+    def joins(self, key: Any, graded: set[UOp]) -> bool:
+        """True if gradients of the call's inputs are to be computed together with what is made of them, as those of a
+        loop are that takes such steps again and again (the `key` tells them apart).
+
+        By themselves they are computed where they are added to some that are there already (those of `graded` memory),
+        and where such a step did not come lately.
+        """
+        b = self._backward
+        self._check()
+        inputs = self.inputs()
+        if not inputs or any(u in graded for u in inputs):
+            return False
+        b.strange = 0 if key in b.steps else b.strange + 1
+        b.steps.append(key)
+        return b.strange <= _STEPS // 2
+
+    def memory(self) -> list[UOp]:
+        """The memory that the gradients are functions of, beside the cotangents."""
+        return [*self._leaves, *map(flat, self._kept or ())]
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Within the block the gradients are graphs, which are computed with what is made of them."""
+        self._lazy = True
+        try:
+            yield
+        finally:
+            self._lazy = False
+
+    def pull(self, inputs: Sequence[UOp], _: Any, __: Any, given: Some) -> Some:
+        """The gradients of the call's inputs."""
+        if self._kept is None:
+            raise GradientError(
+                f"backward: passes the call of {self._backward.name} a second time, and what it kept for its backward "
+                "went with the first one: use backward(retain_graph=True) then"
+            )
+        self._check()
+        if here.hooks is not None:
+            here.hooks.append(self)
+        b = self._backward
+        if here.creates or here.recordings or here.depth or here.tracing:
+            cotangents = [None if g is None else c for g, c in zip(given, b.cotangents, strict=True)]
+            holes = [*b.holes, *[c for c in cotangents if c is not None]]
+            nodes = [*self._leaves, *[g for g in given if g is not None]]
+            grads = b.gradients(cotangents)
+            found = iter(filled([g for g in grads if g is not None], holes, nodes))
+            return [None if g is None else next(found) for g in grads]
+        return (b.graphs if self._lazy else b.run)(self._leaves, self._kept, given)
+
+    def _check(self) -> None:
+        """Raise GradientError where a leaf that the call read has other values since: its gradient would be missing."""
+        for n in self._backward.inputs if self._kept is not None else ():
+            storage = self._leaves[n].arg
+            t = None if storage.owner is None else storage.owner()
+            if t is None or not (t._leaf and t._wants):
+                continue
+            if is_computed_late(t) or flat(t.uop) is not self._leaves[n]:
+                raise GradientError(
+                    "backward: one of the variables needed for gradient computation has been modified by an inplace "
+                    f"operation: a leaf of shape {t.shape} that the call of {self._backward.name} read has other "
+                    "values since"
+                )
+
+    def release(self) -> None:
+        """No gradient comes again."""
+        self._kept, self._leaves = None, []
+
+
+def _key(given: Some, numbers: Sequence[Any]) -> tuple[Any, ...]:
+    """The key that tells backward passes apart: which results have a cotangent, and which of those are which number."""
+    return tuple([None if g is None else ("number", x) for g, x in zip(given, numbers, strict=True)])
+
+
+def _plain(roots: Sequence[UOp]) -> list[UOp]:
+    """Graphs without what only gradients need."""
+    known: dict[UOp, UOp] = {}
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        return src[0] if u.op is Op.CUSTOM_DERIVATIVE or u.op is Op.DETACH else over(u, src)
+
+    return [rebuild(u, visit, known) for u in roots]
+
+
+def flat(u: UOp) -> UOp:
+    """The BUFFER that a node shows in some shape."""
+    return u.src[0] if u.op is Op.RESHAPE else u
