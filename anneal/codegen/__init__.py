@@ -11,6 +11,7 @@ and the only way in which speed enters.
 from anneal.codegen.affine import form as affine_form
 from anneal.codegen.apply import apply_opts
 from anneal.codegen.candidates import neighbours, work
+from anneal.codegen.fragments import SUBGROUP
 from anneal.codegen.hardware import Launch
 from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
@@ -20,17 +21,19 @@ from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.pipeline import PASSES, Lowering, prepare, run_passes
 from anneal.codegen.saved import decode_kernel, decode_opts, encode_kernel, encode_opts
 from anneal.codegen.segments import Binding, bindings_of, segment_bytes
-from anneal.codegen.target import Target
+from anneal.codegen.target import MatrixShape, Target
 from anneal.codegen.wgsl import Written, writing
 
 __all__ = [
     "PASSES",
+    "SUBGROUP",
     "Binding",
     "Body",
     "Kernel",
     "KernelInfo",
     "Launch",
     "Lowering",
+    "MatrixShape",
     "Opt",
     "Target",
     "Written",

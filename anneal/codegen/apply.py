@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from anneal.codegen.fused_reduces import fuse_reduces, fusible_reduces
+from anneal.codegen.matrices import is_by_matrices, multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
 from anneal.codegen.predicates import conjunction
 from anneal.codegen.ranges import extent, mask_of
@@ -121,6 +122,8 @@ def apply_opts(sink: UOp, opts: Sequence[Opt]) -> UOp:
 
     The loops of `sink` are coalesced already. Raises CompilerError for an opt that does not fit the kernel.
     """
+    if is_by_matrices(opts):
+        return multiply(sink, opts)
     splitting = _Splitting(sink)
     for opt in opts:
         splitting.take(opt)

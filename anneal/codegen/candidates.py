@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from anneal.codegen.fragments import SUBGROUP
 from anneal.codegen.opts import KINDS, Axis, Opt
 from anneal.codegen.target import Target
 
@@ -29,6 +30,7 @@ _AMOUNTS = {
 }
 _FIRST = frozenset(("MERGE", "VECTORIZE", "FUSE_REDUCE"))  # before other splits of their axis
 _WHOLE = frozenset(("FLAT",))  # on no axis in particular
+_NEVER_ALONE = frozenset(("MATRIX",))  # only where the heuristic has chosen it
 _MOST_REGISTERS = 128  # values that one thread keeps
 _MOST_COPIES = 1024  # copies of a reduce's body in the text
 
@@ -55,7 +57,7 @@ def _steps(axes: Sequence[Axis], opts: Opts) -> Iterator[Opts]:
                 swapped[i], swapped[j] = opts[j], opts[i]
                 yield tuple(swapped)
     taken = {(o.kind, o.axis) for o in opts}
-    for kind in KINDS:
+    for kind in (k for k in KINDS if k not in _NEVER_ALONE):
         for n, axis in enumerate(axes[:1] if kind in _WHOLE else axes):
             if (kind, n) in taken or axis.extent is None:
                 continue
@@ -76,7 +78,7 @@ def _product(opts: Opts, *kinds: str) -> int:
 def threads(opts: Opts) -> int:
     """Threads of a workgroup."""
     shared = max((o.amount for o in opts if o.kind == "GROUP"), default=1)
-    return _product(opts, "FLAT", "LOCAL") * shared
+    return _product(opts, "FLAT", "LOCAL") * shared * (SUBGROUP if any(o.kind == "MATRIX" for o in opts) else 1)
 
 
 def _fits(opts: Opts, target: Target) -> bool:

@@ -116,7 +116,7 @@ class _Mapping:
         if u.op is Op.REDUCE:
             ranges = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
             return u.replace(src=(src[0], *ranges))
-        if u.op is Op.BUFFERIZE:
+        if u.op is Op.BUFFERIZE and u.arg[0] == "workgroup":
             return self.tiles.fill(u, src[0])
         if u.op is Op.STORE and self.first is not None and not u.ranges & self.groups:
             predicate = self.first if len(src) == 3 else self.first & src[3]

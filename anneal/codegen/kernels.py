@@ -102,6 +102,7 @@ def _bodies_of(
     """The bodies of the parts of a kernel, as far as they agree on threads, workgroup memory and vectors, and the slots
     of each. `body` makes one.
     """
+    target = replace(target, matrices=())  # which want memory of a type of their own
     kernels, slots = zip(*[standalone(p) for p in parts], strict=True)
     bodies = [body(k, target) for k in kernels]
     # Threads that wait for each other are as many as the workgroup has, also after another part got more.

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anneal.codegen.affine import form, normalise, unform
+from anneal.codegen.fragments import is_fragment
 from anneal.codegen.packed import per_word
 from anneal.codegen.ranges import SERIAL, extent, mask_of
 from anneal.rewrite import rebuild
@@ -78,6 +79,9 @@ def to_vectors(sink: UOp) -> UOp:
     accesses = [
         u for u in order if (u.op is Op.LOAD or u.op is Op.STORE) and memory_of(u.src[0]).dtype.bits in (8, 16, 32)
     ]
+    # Matrices are read from, and stored to, memory of scalars.
+    scalars = {memory_of(u.src[0]) for u in accesses if is_fragment(u.src[1])}
+    accesses = [u for u in accesses if memory_of(u.src[0]) not in scalars] if scalars else accesses
     wide, direct = _along_vectors(accesses, vectors, indices)
     # A sub-word store needs memory of single words.
     sub_word = {memory_of(u.src[0]) for u in accesses if u.op is Op.STORE and u not in direct}

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from anneal.codegen.fragments import factors, is_fragment, is_product
 from anneal.codegen.hardware import Launch
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.opts import identity
@@ -143,7 +144,9 @@ _WHOLE = frozenset((Op.REDUCE, Op.BUFFERIZE))
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
     # A reduce and a tile are emitted as a whole: the nodes below them belong to their loop.
-    return () if u.op in _WHOLE else u.src
+    if u.op in _WHOLE:
+        return ()
+    return u.src[:1] if u.op is Op.LANES and is_fragment(u) else u.src
 
 
 class _Lineariser:
@@ -157,6 +160,7 @@ class _Lineariser:
         self.lanes: dict[int, int] = {}
         self.wide: dict[UOp, int] = {}
         self.tiles: list[UOp] = []
+        self.strips: list[UOp] = []  # tiles of sums that subgroup matrices made
         self.sub_word: set[UOp] = set()
         self.variables: dict[str, UOp] = {}
         self._analyse()
@@ -183,6 +187,8 @@ class _Lineariser:
                 params.setdefault(u, False)
             elif u.op is Op.SHARED:
                 self.tiles.append(u)
+            elif u.op is Op.BUFFERIZE and u.arg[0] == "matrices":
+                self.strips.append(u)
             elif u.op is Op.VARIABLE:
                 self.variables[u.arg[0]] = u
             elif u.op is Op.STORE and u.src[0].op is Op.PARAM:
@@ -204,7 +210,7 @@ class _Lineariser:
         return self.count
 
     def find(self, u: UOp) -> Operand | None:
-        if u.op in _NAMED or (u.op is Op.RANGE and u.arg[1] == "vector"):
+        if u.op in _NAMED or (u.op is Op.RANGE and u.arg[1] not in SERIAL):
             return u
         for b in self.stack:
             got = b.names.get(u)
@@ -257,7 +263,7 @@ class _Lineariser:
         for u in order:
             if self.find(u) is not None:
                 continue  # made meanwhile, for a loop that came first
-            if is_whole(u):
+            if u.op is Op.LANES and (is_whole(u) or is_fragment(u)):
                 self.stack[self.home(u)].names[u] = self.operand(u.src[0])
             elif u.op is Op.BUFFERIZE:
                 at = self.home(u)
@@ -294,7 +300,7 @@ class _Lineariser:
         """Accumulators, the loops over the members' common ranges, and one update each."""
         outer = self.stack[-1]
         accs = [self.add(outer, "acc", u, identity(u.arg, u.dtype)) for u in members]
-        with self.looping(members[0].src[1:]):
+        with self.looping([r for r in members[0].src[1:] if r.arg[1] in SERIAL]):
             iterations = [_iterations(u) for u in members]
             for at in range(max(map(len, iterations))):
                 # Iteration by iteration: the operands of one are loaded just before it.
@@ -424,6 +430,27 @@ class _Lineariser:
                 self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
             loads, waiting, left = {}, [], results * (len(several) - n - 1) // len(several)
 
+    def store_strips(self, strips: list[UOp], stores: list[tuple[UOp, tuple[UOp, ...]]]) -> None:
+        """Stores of what is computed from matrices, strip by strip: they share workgroup memory."""
+        block = self.stack[-1]
+        mine: dict[UOp, list[tuple[UOp, tuple[UOp, ...]]]] = {strip: [] for strip in strips}
+        for s, src in stores:
+            mine[next((u for u in self.order(list(src)) if u in mine), strips[0])].append((s, src))
+        self.emit([s.src[2] for strip in strips for s in strip.src[0].src])
+        for n, strip in enumerate(strips):
+            if n:
+                self.add(block, "barrier", None)
+            for s in strip.src[0].src:
+                self.emit([s.src[1]])
+                self.add(block, "store", s, s.src[0], *[self.operand(x) for x in s.src[1:]])
+            self.add(block, "barrier", None)
+            block.names[strip] = memory_of(strip)
+            # The loads side by side, and each value computed just before it is stored.
+            self.emit([u for u in self.order([x for _, src in mine[strip] for x in src]) if u.op is Op.LOAD])
+            for s, src in mine[strip]:
+                self.emit(list(src))
+                self.add(block, "store", s, s.src[0], *[self.operand(x) for x in src])
+
     def lanes_of(self, u: UOp) -> int:
         """Lanes of a value: 1 for a scalar."""
         return next((n for bit, n in self.lanes.items() if u.ranges & bit), 1)
@@ -451,7 +478,9 @@ class _Lineariser:
         outside = [x for _, src in by_loops[0] for x in src]
         if shared and not self.tiles:
             self.emit(self.early_loads(outside))
-        if self.tiles and len(by_loops) == 1:
+        if self.strips:
+            self.store_strips(self.strips, by_loops.pop(0))
+        elif self.tiles and len(by_loops) == 1:
             self.store_in_batches(by_loops.pop(0))
         else:
             self.emit(outside)
@@ -470,6 +499,8 @@ class _Lineariser:
 def _iterations(u: UOp) -> list[tuple[UOp, ...]]:
     """The terms that unrolled iterations of a loop add to an accumulator, in their order; products as two factors."""
     value, terms = u.src[0], []
+    if is_product(u):
+        return [factors(value)]
     for _ in range((u.tag or 1) - 1):
         if value.op is not u.arg:
             break

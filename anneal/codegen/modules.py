@@ -194,6 +194,8 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
     head = ["enable f16;"] if f16 else []
     if target.names_subgroups and "subgroup" in body:
         head.append("enable subgroups;")
+    if "subgroup_matrix" in body:
+        head += ["enable chromium_experimental_subgroup_matrix;", *_UNIFORMITY]
     head += bindings
     head += [f"var<workgroup> {x.name}: array<{x.element}, {x.length}>;" for x in text.shared]
     if "zero_bits" in body or any("zero_bits" in h for h in helpers):
@@ -206,5 +208,9 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
     return "\n".join([*head, *helpers, *accesses, main, body, "}"]) + "\n"
 
 
+# All threads of a workgroup come to every matrix; the indices of threads are not looked into to see that.
+_UNIFORMITY = tuple(
+    f"diagnostic(off, {rule});" for rule in ("chromium.subgroup_matrix_uniformity", "subgroup_uniformity")
+)
 _MEMORY = re.compile(r"var<storage[^>]*> (\w+): array<")
 _BUILTINS = "@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32"

@@ -11,6 +11,7 @@ or all loop ranges at once; the pieces carry what happens to them as the kind in
     written     the same of a reduce with tiles: a loop in all but the text, which repeats its body
     group       threads of a workgroup that share a reduce
     vector      lanes of a vec2 or vec4: a value that depends on it is a vector
+    row, column, depth  elements of a matrix that a subgroup holds (`fragments.py`)
 
 Axes are numbered over the kernel whose loops are coalesced: loop ranges in id order, then reduce ranges in id order. A
 piece is split off the part that is left over, so after LOCAL(0, 16) and UPCAST(0, 4) the range is `(w*4 + u)*16 + l`:
@@ -39,6 +40,7 @@ KINDS = {
     "VECTORIZE": "`amount` (2 or 4) neighbouring values of a range become the lanes of a vector",
     "TILE": "operands of a reduce wait in workgroup memory, for `amount` iterations of its innermost loop at a time",
     "PREFETCH": "the next tiles of a TILE wait in registers while the present ones are used; 2: double buffering",
+    "MATRIX": "`amount` values of a loop or reduce range are the rows, the columns or the depth of a subgroup matrix",
     "FUSE_REDUCE": "reduces as long as a loop range are fused into that loop, which is then split as a reduce range is",
 }
 

@@ -19,6 +19,7 @@ from anneal.codegen.info import opts_text
 from anneal.codegen.lanes import to_vectors
 from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
+from anneal.codegen.matrices import check_matrices
 from anneal.codegen.modules import Text, module
 from anneal.codegen.opts import Opt
 from anneal.codegen.skip import skip_unused
@@ -72,6 +73,7 @@ def _choose(s: Lowering) -> Lowering:
 
 
 def _apply(s: Lowering) -> Lowering:
+    check_matrices(s.opts or (), s.target)
     return replace(s, sink=apply_opts(s.sink, s.opts or ()))
 
 

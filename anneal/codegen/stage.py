@@ -21,14 +21,14 @@ from anneal.codegen.ranges import extent, mask_of
 from anneal.codegen.rebuilding import Substitution, substituted
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["fill", "stage"]
+__all__ = ["Layout", "fill", "rows_apart", "stage"]
 
 _I32 = dtypes.int32
 _BANKS, _ROWS = 32, 4  # of workgroup memory, one element wide; rows between two gaps, as long as a vector
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class Layout:
     """Places of a tile's elements: a stride for each range, and `pad` elements left out after every fourth value of
     the range numbered `padded`."""
 
@@ -120,7 +120,7 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, b
         size *= extent(r)
         if i == 0:
             size += extent(r) // _ROWS * pad
-    layout = _Layout(tuple(strides), len(wide), pad)
+    layout = Layout(tuple(strides), len(wide), pad)
     position = layout.position((*wide, *deep))
     which = -1
     if loop is not None and part.ranges >> loop.arg[0] & 1:
@@ -129,6 +129,19 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, b
         position = position + loop % 2 * size
     tile = UOp(Op.BUFFERIZE, part.dtype, (value, *own.values()), ("workgroup", layout, size, buffers > 0, which))
     return UOp(Op.LOAD, part.dtype, (tile, position))
+
+
+def rows_apart(value: UOp, across: UOp, deep: UOp, gap: int, buffers: int, loop: UOp) -> tuple[UOp, Layout, UOp]:
+    """The tile of an operand over two ranges of its own, in the order in which its memory has them, with `gap` elements
+    left out between two rows; and where it begins, as there are two of it if `buffers` is 2 and `loop` is a loop."""
+    fast, slow = _walk(value, (across, deep))
+    stride = extent(fast) + gap
+    layout = Layout((1, stride) if fast is across else (stride, 1), -1, 0)
+    size = stride * extent(slow)
+    doubled = buffers == 2 and loop.op is Op.RANGE
+    how = ("workgroup", layout, size, buffers > 0, loop.arg[0] if doubled else -1)
+    first = loop % 2 * size if doubled else const(_I32, 0)
+    return UOp(Op.BUFFERIZE, value.dtype, (value, across, deep), how), layout, first
 
 
 def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:

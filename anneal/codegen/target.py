@@ -7,9 +7,21 @@ from dataclasses import dataclass
 from anneal.codegen.packed import PACKED
 from anneal.uop import DType, dtypes
 
-__all__ = ["Target"]
+__all__ = ["MatrixShape", "Target"]
 
 _PLAIN = frozenset((dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_, *PACKED))
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixShape:
+    """Subgroup matrices that a device multiplies: m by k and k by n numbers of the dtype `operands` with sums of the
+    dtype `result`."""
+
+    operands: str
+    result: str
+    m: int
+    n: int
+    k: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +30,7 @@ class Target:
 
     `subgroup`: so many threads, aligned and neighbouring, exchange values without memory or barriers; 0: none do.
     `names_subgroups`: WGSL has to name the extension before it uses them (Tint), or may not (naga).
+    `matrices`: the subgroup matrices that it multiplies; none by default.
     `binding_bytes`: the most that one storage binding shows. `f16`, `int64`, `float64`: whether it has those dtypes.
     """
 
@@ -30,6 +43,7 @@ class Target:
     int64: bool = False
     float64: bool = False
     names_subgroups: bool = False
+    matrices: tuple[MatrixShape, ...] = ()
 
     @property
     def dtypes(self) -> frozenset[DType]:

@@ -27,6 +27,7 @@ from anneal.codegen.expressions import (
     type_of,
     unseen,
 )
+from anneal.codegen.fragments import Fragment, fragment, is_fragment, is_product, result_type
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.modules import Shared, Text, variable_name
@@ -144,6 +145,9 @@ class _Writer:
         elif s.kind == "acc":
             assert u is not None
             self.text[s.number] = name = self.name("acc")
+            if is_product(u):
+                self.line(s.depth, f"var {name}: {result_type(u)};")
+                return
             first = self.operand(s.src[0])
             lanes = self.program.width(u)
             if lanes > 1 and isinstance(s.src[0], UOp):
@@ -184,6 +188,9 @@ class _Writer:
 
     def update(self, s: Stmt, u: UOp) -> None:
         into, *parts = [self.hidden(o) for o in s.src]
+        if is_product(u):
+            self.line(s.depth, f"{into} = subgroupMatrixMultiplyAccumulate({', '.join(parts)}, {into});")
+            return
         lanes = self.program.width(u)
         parts = [self.splat(o, x, u.dtype, lanes) for o, x in zip(s.src[1:], parts, strict=True)]
         if len(parts) == 1:
@@ -244,7 +251,16 @@ class _Writer:
             return False
         return s.src[1].op is Op.CONST and self.operand(s.src[0]).isidentifier()
 
+    def matrix(self, s: Stmt, index: UOp) -> tuple[Fragment, str, str]:
+        """The matrix at `index`, the arguments that say where it begins, and those that say how it lies there."""
+        found = fragment(index)
+        first = f"&{self.operand(s.src[0])}, u32({bare(self.operand(s.src[1]))})"
+        return found, first, f"{str(found.is_transposed).lower()}, {found.stride}u"
+
     def load(self, s: Stmt, u: UOp) -> str:
+        if is_fragment(u.src[1]):
+            found, first, lies = self.matrix(s, u.src[1])
+            return f"subgroupMatrixLoad<{found.type}>({first}, {lies})"
         index = self.operand(s.src[1])
         predicate = ""
         lanes = self.program.width(u)
@@ -313,6 +329,10 @@ class _Writer:
         return name
 
     def store(self, s: Stmt, u: UOp) -> None:
+        if is_fragment(u.src[1]):
+            _, first, lies = self.matrix(s, u.src[1])
+            self.line(s.depth, f"subgroupMatrixStore({first}, {self.operand(s.src[2])}, {lies});")
+            return
         place, index, value = s.src[:3]
         assert isinstance(place, UOp)
         predicate = s.src[3] if len(s.src) == 4 else None

@@ -465,7 +465,7 @@ def note_computed(roots: Iterable[UOp]) -> None:
     """Look in graphs that are to be computed for those that a realize before left lazy: a loop goes on from them."""
     if _outlived:
         below = set(toposort(roots))
-        _carry([line for r, line in _outlived if r() in below])
+        _carry([line for r, line in _outlived.copy() if r() in below])  # a collection may end a numbering meanwhile
 
 
 def mask_of(template: UOp) -> int:

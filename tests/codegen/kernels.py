@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anneal.codegen import Opt
 from anneal.uop import DType, Op, UOp, const, dtypes
 
 F32, I32, U32, BOOL, F16 = dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_, dtypes.float16
@@ -53,6 +54,33 @@ def matmul(m: int, n: int, k: int, batch: int = 1) -> UOp:
     a = load(param(1, batch * m * k), z * (m * k) + i * k + r)
     b = load(param(2, batch * k * n), z * (k * n) + r * n + j)
     return sink(store(param(0, batch * m * n), z * (m * n) + i * n + j, reduce(Op.ADD, a * b, r).alu(Op.TANH)))
+
+
+def half_product(m: int, n: int, k: int, end: str, a_across: bool = False, b_across: bool = False) -> UOp:
+    """A product of float16 with float32 sums; `end` is "float32", "float16", "bias" (and a relu), or "transposed"."""
+    i, j, r = loop(m, 0), loop(n, 1), over(k, 2)
+    a = load(param(1, m * k, F16), r * m + i if a_across else i * k + r)
+    b = load(param(2, k * n, F16), j * k + r if b_across else r * n + j)
+    value = reduce(Op.ADD, a.cast(F32) * b.cast(F32), r)
+    if end == "bias":
+        value = (value + load(param(3, n, F16), j).cast(F32)).alu(Op.MAX, const(F32, 0.0))
+    out = param(0, m * n, F32 if end in ("float32", "transposed") else F16)
+    return sink(store(out, j * m + i if end == "transposed" else i * n + j, value))
+
+
+# Of the heuristic for subgroup matrices: subgroups and matrices of each along rows and columns, and depth.
+TILES = [
+    (2, 2, 4, 4, 2), (2, 2, 4, 3, 2), (2, 2, 3, 4, 2), (2, 4, 2, 2, 2), (2, 2, 4, 2, 2),
+    (2, 2, 2, 4, 4), (2, 2, 2, 3, 2), (2, 4, 2, 1, 4), (2, 2, 2, 2, 4), (2, 2, 2, 2, 2),
+]  # fmt: skip
+
+
+def by_matrices(first: int, down: int, across: int, high: int, wide: int, deep: int) -> list[Opt]:
+    """Opts for the loops `first` and the next, and the reduce after them: subgroups, matrices of each, and depth."""
+    i, j, k = first, first + 1, first + 2
+    shape = [Opt("MATRIX", axis, 16) for axis in (i, j, k)]
+    split = [Opt("LOCAL", i, down), Opt("LOCAL", j, across), Opt("UPCAST", i, high), Opt("UPCAST", j, wide)]
+    return [*shape, *split, Opt("UNROLL", k, deep), Opt("TILE", k, 1)]
 
 
 def row_reduce(op: Op, rows: int, columns: int, dtype: DType = F32) -> UOp:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from anneal.codegen import Opt, Target, generate
+from anneal.codegen import MatrixShape, Opt, Target, generate
 from anneal.uop import Op, UOp
 from tests.codegen import kernels as K
 
@@ -32,14 +32,20 @@ KERNELS: dict[str, tuple[UOp, list[Opt] | None]] = {
     "segment_sum": (K.segment_sum(65, 128, 768), None),
     "argsort": (K.argsort(768), None),
     "any_bool": (K.row_reduce(Op.MAX, 3, 10, K.BOOL), [Opt("FLAT", 0, 3)]),
+    "half_product": (K.half_product(256, 128, 64, "bias", b_across=True), K.by_matrices(0, 2, 2, 2, 2, 2)),
     "f16_sum": (K.row_reduce(Op.ADD, 4, 64, K.F16), None),
 }
 TARGET = Target(f16=True)
+TARGETS = {
+    "half_product": Target(
+        f16=True, subgroup=32, names_subgroups=True, matrices=(MatrixShape("float16", "float32", 16, 16, 16),)
+    )
+}
 
 
 def text(name: str) -> str:
     graph, opts = KERNELS[name]
-    return generate(graph, TARGET, opts).source
+    return generate(graph, TARGETS.get(name, TARGET), opts).source
 
 
 @pytest.mark.parametrize("name", KERNELS)

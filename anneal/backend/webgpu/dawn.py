@@ -13,14 +13,17 @@ from typing import Any
 from anneal.backend.webgpu.direct import Calls, DirectQueue
 from anneal.backend.webgpu.implementation import Implementation
 from anneal.backend.webgpu.queue import Bytes, Queue
+from anneal.codegen import SUBGROUP, MatrixShape
 
-__all__ = ["Dawn"]
+__all__ = ["Dawn", "shapes_of"]
 
 _INSTANCE = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")  # what adapters have beyond the standard
 _TRUSTED = ("disable_robustness", "disable_workgroup_init")  # kernels stay within memory and write before they read
 _CHECKED_TOO = "timestamp_quantization"
 _SYNCHRONISED = "implicit-device-synchronization"
-_NAMES = {"subgroups": "subgroup"}  # of features, where they differ from wgpu's
+_MATRICES = "chromium-experimental-subgroup-matrix"
+_NAMES = {"subgroups": "subgroup", _MATRICES: "subgroup-matrix"}  # of features, where they differ from wgpu's
+_DTYPES = {"f16": "float16", "f32": "float32"}
 _FOREVER = (1 << 64) - 1
 _SLICE = 100_000_000  # nanoseconds after which a wait lets Python look for Ctrl-C
 _READ = 1  # WGPUMapMode_Read
@@ -44,6 +47,13 @@ class Dawn(Implementation):
 
     def features(self, adapter: Any) -> Mapping[str, str]:
         return {_NAMES.get(f, f): f for f in adapter.features}
+
+    def matrices(self, adapter: Any) -> tuple[MatrixShape, ...]:
+        from wgpudawn.backends.dawn import extras
+
+        if _MATRICES not in adapter.features:
+            return ()
+        return shapes_of(extras.get_adapter_properties(adapter).get("subgroup_matrix_configs", ()))
 
     def open(self, adapter: Any, features: Sequence[str], limits: Mapping[str, int], trusted: bool) -> Any:
         from wgpudawn.backends.dawn import extras
@@ -70,6 +80,17 @@ class Dawn(Implementation):
 
     def queue(self, device: Any) -> Queue:
         return DawnQueue(device, self.package)
+
+
+def shapes_of(configs: Sequence[Mapping[str, Any]]) -> tuple[MatrixShape, ...]:
+    """The matrices of floats that `configs` of an adapter tell of, as far as subgroups are as kernels have them."""
+    return tuple(
+        MatrixShape(_DTYPES[c["component_type"]], _DTYPES[c["result_component_type"]], c["m"], c["n"], c["k"])
+        for c in configs
+        if c["component_type"] in _DTYPES
+        and c["result_component_type"] in _DTYPES
+        and c["min_subgroup_size"] == c["max_subgroup_size"] == SUBGROUP
+    )
 
 
 class _Errors:

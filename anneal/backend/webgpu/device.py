@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -37,7 +38,7 @@ from anneal.uop import DType, UOp, dtypes
 __all__ = ["WebGpuDevice", "open_device"]
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-_FEATURES = ("shader-f16", "shader-int64", "shader-f64", "timestamp-query", "subgroup")
+_FEATURES = ("shader-f16", "shader-int64", "shader-f64", "timestamp-query", "subgroup", "subgroup-matrix")
 _POOL_BYTES = 1 << 30
 # Memory that was dropped goes back to the driver when the GPU is done with it; so much of it may wait for that.
 _LET_GO_BYTES = 2 << 30
@@ -66,7 +67,10 @@ class WebGpuDevice(Device[Buffer]):
             granted[name] = min(granted[name], asked)
         self.gpu_limits: dict[str, int] = granted
         subgroup = subgroup_size(adapter.info) if "subgroup" in self.features else 0
-        self.target = _target(granted, self.features, subgroup, made_by.names_subgroups)
+        matrices = made_by.matrices(adapter) if {"subgroup-matrix", "shader-f16"}.issubset(self.features) else ()
+        self.target = replace(
+            _target(granted, self.features, subgroup), names_subgroups=made_by.names_subgroups, matrices=matrices
+        )
         self.max_buffer_bytes = granted["max-buffer-size"]
         self.limits = Limits(
             granted["max-storage-buffers-per-shader-stage"],
@@ -402,7 +406,7 @@ class WebGpuDevice(Device[Buffer]):
         }
 
 
-def _target(granted: Mapping[str, int], features: Sequence[str], subgroup: int, names_subgroups: bool) -> Target:
+def _target(granted: Mapping[str, int], features: Sequence[str], subgroup: int) -> Target:
     return Target(
         max_threads=min(
             granted["max-compute-invocations-per-workgroup"], granted["max-compute-workgroup-size-x"], 1024
@@ -413,7 +417,6 @@ def _target(granted: Mapping[str, int], features: Sequence[str], subgroup: int, 
         int64="shader-int64" in features,
         float64="shader-f64" in features,
         subgroup=subgroup,
-        names_subgroups=names_subgroups,
         binding_bytes=granted["max-storage-buffer-binding-size"],
     )
 

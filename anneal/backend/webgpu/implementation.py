@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from anneal import cache
 from anneal.backend.webgpu.queue import Queue
+from anneal.codegen import MatrixShape
 
 __all__ = ["Implementation"]
 
@@ -53,6 +54,10 @@ class Implementation:
     def features(self, adapter: Any) -> Mapping[str, str]:
         """The adapter's name of each feature that it has, by our names, which are those of wgpu."""
         return {f: f for f in adapter.features}
+
+    def matrices(self, adapter: Any) -> tuple[MatrixShape, ...]:
+        """The subgroup matrices that an adapter multiplies."""
+        return ()
 
     def open(self, adapter: Any, features: Sequence[str], limits: Mapping[str, int], trusted: bool) -> Any:
         """A device of an adapter. `trusted`: its shaders have no bounds checks, where that is a device's property."""

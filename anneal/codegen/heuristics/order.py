@@ -7,6 +7,7 @@ import math
 from anneal.codegen.heuristics.elementwise import flat, transposed, unrolled
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.heuristics.matmul import matmul
+from anneal.codegen.heuristics.matrices import matrices
 from anneal.codegen.heuristics.reduces import shared_reduce
 from anneal.codegen.heuristics.rows import fused_reduces
 from anneal.codegen.opts import Opt, axes_of
@@ -31,7 +32,7 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
         len(order),
         [u for u in order if u.op is Op.LT and u.src[0].dtype is dtypes.int32],
     )
-    for rule in (matmul, fused_reduces, shared_reduce, transposed):
+    for rule in (matrices, matmul, fused_reduces, shared_reduce, transposed):
         opts = rule(facts, target)
         if opts is not None:
             return opts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -16,9 +17,10 @@ import pytest
 from anneal import cache, settings
 from anneal.backend import numpy_dtype
 from anneal.backend.webgpu import WebGpuDevice, beam
-from anneal.codegen import Kernel, Opt, Target, axes_of, choose, generate, prepare
+from anneal.codegen import Kernel, MatrixShape, Opt, Target, axes_of, choose, generate, prepare
 from anneal.codegen.candidates import neighbours, threads, work
 from anneal.codegen.opts import KINDS
+from anneal.errors import CompilerError
 from anneal.ops import as_dtype
 from anneal.schedule.masks import DEAD
 from anneal.tensor import Tensor
@@ -61,10 +63,25 @@ def test_steps_are_distinct_and_fit_the_target(sink: UOp) -> None:
         assert all(abs(len(o) - len(opts)) <= 1 for o in found)
 
 
+def test_the_tiles_of_matrices_are_tried_where_the_heuristic_has_them() -> None:
+    target = Target(
+        f16=True, subgroup=32, workgroup_bytes=49152, matrices=(MatrixShape("float16", "float32", 16, 16, 16),)
+    )
+    ready = prepare(K.half_product(256, 384, 64, "float16"), target)
+    opts = choose(ready, target)
+    assert opts[0].kind == "MATRIX"
+    fit = 0
+    for found in neighbours(axes_of(ready), opts, target):
+        assert threads(found) % 32 == 0 or not any(o.kind == "MATRIX" for o in found)
+        with contextlib.suppress(CompilerError):
+            fit += "subgroupMatrix" in generate(ready, target, found).source
+    assert fit > 5
+
+
 def test_every_kind_of_opt_is_tried_and_every_opt_left_out() -> None:
     target = Target()
     axes = axes_of(prepare(SINK, target))
-    assert {o.kind for opts in neighbours(axes, (), target) for o in opts} == set(KINDS)
+    assert {o.kind for opts in neighbours(axes, (), target) for o in opts} == set(KINDS) - {"MATRIX"}
     opts = (Opt("LOCAL", 1, 8), Opt("UPCAST", 0, 4), Opt("UNROLL", 2, 4))
     found = set(neighbours(axes, opts, target))
     for i in range(3):

@@ -1,0 +1,313 @@
+"""MATRIX: sums of products of float16 numbers by subgroup matrices (`fragments.py`), which 32 threads hold together.
+
+A kernel with the opts
+
+    MATRIX(i, m) MATRIX(j, n) MATRIX(k, d)   the shape of a matrix; i and j are loop ranges, k is the reduce
+    LOCAL(i, s) LOCAL(j, t)                  s by t subgroups in a workgroup
+    UPCAST(i, u) UPCAST(j, v)                u by v matrices of sums in each subgroup
+    UNROLL(k, w) TILE(k, 1)                  w matrices deep are the parts of the factors that wait in workgroup memory
+    PREFETCH(k, 1 or 2)                      the next ones in registers; 2: there are two buffers for them
+
+becomes one in which a workgroup computes s*u*m rows and t*v*n columns. A factor's part lies in workgroup memory as it
+lies in its own memory, rows apart by 8 elements more than they are long, so that the rows of a matrix lie in unlike
+banks. Sums that are stored as they are go to memory matrix by matrix. What else is done with them is done by threads: a
+subgroup puts one matrix after another into workgroup memory, and each thread takes vectors from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anneal.codegen.affine import form
+from anneal.codegen.fragments import SUBGROUP
+from anneal.codegen.opts import Opt, axes_of
+from anneal.codegen.ranges import extent, mask_of
+from anneal.codegen.rebuilding import Substitution
+from anneal.codegen.stage import rows_apart
+from anneal.codegen.target import MatrixShape, Target
+from anneal.errors import CompilerError
+from anneal.uop import DType, Op, UOp, const, dtypes, toposort
+
+__all__ = ["check_matrices", "is_by_matrices", "multiply", "product_of", "room"]
+
+_I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
+_GAP = 8  # elements between two rows in workgroup memory
+_LANES = 4
+_MOST_WHOLE = 1 << 27  # bytes that every device binds as one, as a store of a whole matrix needs it
+_AT_ONCE = 1  # matrices of sums that wait in workgroup memory: the less there is, the more workgroups run side by side
+_RESULTS = 2  # the number of the workgroup memory for sums; 0 and 1 are the factors'
+
+
+def is_by_matrices(opts: Sequence[Opt]) -> bool:
+    """Do `opts` ask for subgroup matrices?"""
+    return any(o.kind == "MATRIX" for o in opts)
+
+
+def _refused(why: str, node: UOp | None = None) -> CompilerError:
+    return CompilerError(f"MATRIX: {why}", stage="apply_opts", node=node)
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A kernel that is one sum over `k` of products of a factor over `i`, the left one, and one over `j`."""
+
+    sum: UOp
+    left: UOp
+    right: UOp
+    i: UOp
+    j: UOp
+
+
+def product_of(stores: Sequence[UOp], order: Sequence[UOp], i: UOp, j: UOp) -> _Product | None:
+    """The product over the loops `i` and `j` that subgroup matrices can compute, if the kernel is one."""
+    sums = [u for u in order if u.op is Op.REDUCE]
+    if len(sums) != 1 or sums[0].arg is not Op.ADD or sums[0].dtype is not _F32 or len(sums[0].src) != 2:
+        return None
+    value = sums[0].src[0]
+    if value.op is not Op.MUL or not all(x.op is Op.CAST and x.src[0].dtype is _F16 for x in value.src):
+        return None
+    k = sums[0].src[1]
+    bits = mask_of((i, j))
+    for a, b in (value.src, value.src[::-1]):
+        left, right = a.src[0], b.src[0]
+        if left.ranges & bits == mask_of((i,)) and right.ranges & bits == mask_of((j,)):
+            deep = left.ranges & right.ranges
+            whole = all(r.src[0].op is Op.CONST for r in (i, j, k))
+            if whole and deep >> k.arg[0] & 1 and _is_free(stores, order, bits):
+                return _Product(sums[0], left, right, i, j)
+    return None
+
+
+def _is_free(stores: Sequence[UOp], order: Sequence[UOp], loops: int) -> bool:
+    """Can results be computed and stored in any order, each by one thread, and are all of them needed?"""
+    stored: dict[UOp, UOp] = {}
+    for s in stores:
+        if s.ranges & loops != loops or s.src[1].ranges & loops != loops or stored.setdefault(s.src[0], s) is not s:
+            return False
+    where = any(u.op is Op.WHERE for u in order)
+    for u in order:
+        if u.op is Op.LOAD and u.src[0] in stored and u.src[1] is not stored[u.src[0]].src[1]:
+            return False
+        if where and u.op is Op.LT and u.src[0].dtype is _I32:
+            return False  # a mask, with blocks that nobody needs
+        if u.op is Op.RANGE and u.src[0].op is not Op.CONST:
+            return False
+    return True
+
+
+# -- opts -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """An axis: elements of a matrix, matrices of a subgroup (or steps between two barriers), subgroups; of the reduce
+    the buffers of its PREFETCH, 0 without one."""
+
+    matrix: int
+    matrices: int
+    subgroups: int
+    buffers: int = 0
+
+    @property
+    def mine(self) -> int:
+        """Elements of a subgroup."""
+        return self.matrix * self.matrices
+
+    @property
+    def block(self) -> int:
+        """Elements of a workgroup."""
+        return self.mine * self.subgroups
+
+
+def _splits(opts: Sequence[Opt]) -> dict[int, _Split]:
+    """The splits by axis, rows first, then columns, then the depth."""
+    amounts: dict[tuple[str, int], int] = {}
+    for o in opts:
+        if o.kind not in ("MATRIX", "LOCAL", "UPCAST", "UNROLL", "TILE", "PREFETCH") or (o.kind, o.axis) in amounts:
+            raise _refused(f"{o} does not go with it")
+        amounts[o.kind, o.axis] = o.amount
+    axes = [axis for kind, axis in amounts if kind == "MATRIX"]
+    if len(axes) != 3 or any(axis not in axes for _, axis in amounts) or amounts.get(("TILE", axes[2])) != 1:
+        raise _refused("it takes the axes of rows, of columns and of the reduce, with a TILE of 1")
+    for kind, axis in amounts:
+        if kind not in (("MATRIX", "UNROLL", "TILE", "PREFETCH") if axis == axes[2] else ("MATRIX", "LOCAL", "UPCAST")):
+            raise _refused(f"no {kind} of axis {axis} goes with it")
+    return {
+        axis: _Split(
+            amounts["MATRIX", axis],
+            amounts.get(("UPCAST" if axis != axes[2] else "UNROLL", axis), 1),
+            amounts.get(("LOCAL", axis), 1),
+            amounts.get(("PREFETCH", axis), 0),
+        )
+        for axis in axes
+    }
+
+
+def _shape_of(opts: Sequence[Opt]) -> MatrixShape:
+    """The shape of matrices that `opts` ask for."""
+    m, n, k = (s.matrix for s in _splits(opts).values())
+    return MatrixShape("float16", "float32", m, n, k)
+
+
+def check_matrices(opts: Sequence[Opt], target: Target) -> None:
+    """Raise CompilerError if `opts` ask for matrices that the target does not have."""
+    if not is_by_matrices(opts):
+        return
+    if target.subgroup != SUBGROUP or _shape_of(opts) not in target.matrices:
+        raise _refused("the target has no subgroup matrices of this shape")
+
+
+# -- the kernel -------------------------------------------------------------------------------------------------------
+
+
+def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
+    """The kernel with `opts`, which ask for MATRIX. Raises CompilerError if they do not fit it."""
+    splits = _splits(opts)
+    axes = axes_of(sink)
+    if any(not 0 <= n < len(axes) for n in splits):
+        raise _refused("it names an axis that the kernel has not")
+    i, j, k = (axes[n].range for n in splits)
+    product = product_of(sink.src, toposort((sink,)), i, j)
+    if product is None or product.sum.src[1] is not k:
+        raise _refused("the kernel is no product of float16 numbers over these axes")
+    for r, s in zip((i, j, k), splits.values(), strict=True):
+        if min(s.matrix, s.matrices, s.subgroups) < 1 or extent(r) % s.block:
+            raise _refused(f"{s.block} does not divide a range of {extent(r)}")
+    return _Multiplication(sink, product, *splits.values()).kernel()
+
+
+def room(rows: int, columns: int, depth: int, high: int, wide: int) -> int:
+    """Bytes of workgroup memory that a block of such a size takes at most, with `high` by `wide` sums at a time."""
+    longest = [max(n * (depth + _GAP), depth * (n + _GAP)) for n in (rows, columns)]
+    return sum(longest) * _F16.itemsize + high * (wide + _LANES) * _F32.itemsize
+
+
+class _Multiplication:
+    """A kernel while it is made."""
+
+    def __init__(self, sink: UOp, product: _Product, rows: _Split, columns: _Split, depth: _Split) -> None:
+        self.sink, self.product = sink, product
+        self.rows, self.columns, self.depth = rows, columns, depth
+        ranges = [u for u in toposort((sink,)) if u.op is Op.RANGE]
+        self.fresh = 1 + max(u.arg[0] for u in ranges)
+        i, j, k = product.i, product.j, product.sum.src[1]
+        others = sorted([r for r in ranges if r not in (i, j, k)], key=lambda r: r.arg[0])
+        self.table = {r: self.range(extent(r), "workgroup") for r in others}
+        self.lane = self.range(SUBGROUP, "local")
+        self.across, self.down = self.range(columns.subgroups, "local"), self.range(rows.subgroups, "local")
+        self.i = self.range(extent(i) // rows.block, "workgroup") * rows.block
+        self.j = self.range(extent(j) // columns.block, "workgroup") * columns.block
+        self.step = self.range(extent(k) // depth.block, "reduce")
+        self.part = self.range(depth.matrices, "written")
+        self.row = self.range(rows.matrix, "row")
+        self.column = self.range(columns.matrix, "column")
+        self.inner = self.range(depth.matrix, "depth")
+        self.vector = self.range(_LANES, "vector")
+
+    def range(self, count: int, kind: str) -> UOp:
+        """A fresh range; 0 in the place of one that has one value."""
+        if count == 1 and kind not in ("row", "column", "depth"):
+            return const(_I32, 0)
+        self.fresh += 1
+        return UOp(Op.RANGE, _I32, (const(_I32, count),), (self.fresh - 1, kind))
+
+    def at(self, value: UOp, i: UOp, j: UOp, k: UOp, others: dict[UOp, UOp] | None = None) -> UOp:
+        """`value` at other indices."""
+        p = self.product
+        table = {**self.table, p.i: i, p.j: j, p.sum.src[1]: k}
+        return Substitution({**table, **(others or {})}, mask_of(table))(value)
+
+    def matrix(self, first: UOp, ranges: tuple[UOp, UOp], steps: Sequence[int], dtype: DType) -> UOp:
+        """The index of a matrix whose first element is at `first`."""
+        return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (dtype, tuple(steps)))
+
+    def kernel(self) -> UOp:
+        sums = self.sums()
+        if self.stores_whole():
+            (store,) = self.sink.src
+            return UOp(Op.SINK, self.sink.dtype, tuple(self.whole(store, sums)))
+        stores = []
+        for u, row in enumerate(sums):
+            for v in range(0, len(row), _AT_ONCE):
+                stores += self.piece(u, v, row[v : v + _AT_ONCE])
+        return UOp(Op.SINK, self.sink.dtype, tuple(stores), self.sink.arg, self.sink.tag)
+
+    def sums(self) -> list[list[UOp]]:
+        """The sums of a subgroup, matrix by matrix."""
+        left = self.factor(self.product.left, self.rows, self.down, self.row, True)
+        right = self.factor(self.product.right, self.columns, self.across, self.column, False)
+        loops = tuple([r for r in (self.step, self.part) if r.op is Op.RANGE])
+        return [
+            [UOp(Op.REDUCE, _F32, (a.cast(_F32) * b.cast(_F32), *loops, self.inner), Op.ADD) for b in right]
+            for a in left
+        ]
+
+    def factor(self, value: UOp, split: _Split, subgroup: UOp, wide: UOp, is_left: bool) -> list[UOp]:
+        """The matrices of a factor, read from its part in workgroup memory."""
+        across, deep = self.range(split.block, "tile"), self.range(self.depth.block, "tile")
+        k = self.step * self.depth.block + deep
+        zero = const(_I32, 0)
+        value = self.at(value, self.i + across, zero, k) if is_left else self.at(value, zero, self.j + across, k)
+        tile, layout, first = rows_apart(value, across, deep, _GAP, self.depth.buffers, self.step)
+        out = []
+        for n in range(split.matrices):
+            place = first + layout.position([subgroup * split.mine + n * split.matrix, self.part * self.depth.matrix])
+            ranges, steps = (
+                ((wide, self.inner), layout.strides) if is_left else ((self.inner, wide), layout.strides[::-1])
+            )
+            out.append(UOp(Op.LOAD, _F16, (tile, self.matrix(place, ranges, steps, _F16))))
+        return out
+
+    def stores_whole(self) -> bool:
+        """Are the sums the results, and do matrices of them lie in memory as matrices may?"""
+        store = self.sink.src[0]
+        memory = store.src[0]
+        if len(self.sink.src) > 1 or len(store.src) > 3 or store.src[2] is not self.product.sum:
+            return False
+        if memory.dtype is not _F32 or memory.arg[1][0] * memory.dtype.itemsize > _MOST_WHOLE:
+            return False
+        return 1 in self.steps(store.src[1])
+
+    def steps(self, index: UOp) -> tuple[int, int]:
+        """Elements between two rows and two columns of the results; (0, 0) if they have no one distance."""
+        p, (terms, _) = self.product, form(index)
+        loops = mask_of((p.i, p.j))
+        if any(t.ranges & loops for t in terms if t not in (p.i, p.j)):
+            return 0, 0
+        return terms.get(p.i, 0), terms.get(p.j, 0)
+
+    def whole(self, store: UOp, sums: list[list[UOp]]) -> list[UOp]:
+        """Stores of whole matrices."""
+        steps = self.steps(store.src[1])
+        out = []
+        for u, row in enumerate(sums):
+            for v, value in enumerate(row):
+                i = self.i + self.down * self.rows.mine + u * self.rows.matrix
+                j = self.j + self.across * self.columns.mine + v * self.columns.matrix
+                index = self.matrix(self.at(store.src[1], i, j, const(_I32, 0)), (self.row, self.column), steps, _F32)
+                out.append(UOp(Op.STORE, store.dtype, (store.src[0], index, value)))
+        return out
+
+    def piece(self, u: int, first: int, sums: Sequence[UOp]) -> list[UOp]:
+        """The stores of a subgroup's matrices from `first` on in row `u`, by way of workgroup memory that all share."""
+        m, n = self.rows.matrix, self.columns.matrix
+        wide = n * len(sums)
+        stride = wide + _LANES
+        subgroups = self.rows.subgroups * self.columns.subgroups
+        memory = UOp(Op.SHARED, _F32, (), (_RESULTS, (subgroups * m * stride,)))
+        mine = (self.down * self.columns.subgroups + self.across) * (m * stride)
+        put = []
+        for v, value in enumerate(sums):
+            index = self.matrix(mine + v * n, (self.row, self.column), (stride, 1), _F32)
+            put.append(UOp(Op.STORE, _F32, (memory, index, value)))
+        tile = UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, tuple(put)), self.row, self.column), ("matrices", u, first))
+        out = []
+        for at in range(0, m * wide // _LANES, SUBGROUP):
+            quad = self.lane + at
+            r, c = quad // (wide // _LANES), quad % (wide // _LANES) * _LANES + self.vector
+            value = UOp(Op.LOAD, _F32, (tile, mine + r * stride + c))
+            i = self.i + self.down * self.rows.mine + u * m + r
+            j = self.j + self.across * self.columns.mine + first * n + c
+            out += [self.at(s, i, j, const(_I32, 0), {self.product.sum: value}) for s in self.sink.src]
+        return out
