@@ -15,6 +15,7 @@ from anneal.ops import nodes
 from anneal.ops.arguments import deferred
 from anneal.ops.bases import link_part
 from anneal.ops.nodes import broadcast
+from anneal.ops.spelling import _NUMBER_FIRST
 from anneal.runtime import Handle, Varies, number
 from anneal.uop import DType, Op, alu, dtypes
 
@@ -30,14 +31,27 @@ _EXACT = 1 << 53  # integers below are floats
 
 def computes(function: F) -> F:
     """The op computes with its numbers in the dtype of its tensors, which is the same for all but masks."""
-    function.inputs = _filled  # type: ignore[attr-defined]
+    function.inputs = _of_tensors(function, _filled)  # type: ignore[attr-defined]
     return function
 
 
 def compares(function: F) -> F:
     """The op computes with its number, and of integers with one of those: no sum of them is to be looked at."""
-    function.inputs = _compared  # type: ignore[attr-defined]
+    function.inputs = _of_tensors(function, _compared)  # type: ignore[attr-defined]
     return function
+
+
+def _of_tensors(
+    function: Callable[..., Any], inputs: Callable[..., tuple[Any] | None]
+) -> Callable[..., tuple[Any] | None]:
+    """`inputs`, but for calls with a number where the op refuses one: a tensor in its place would be taken."""
+    if function.__name__ in _NUMBER_FIRST:
+        return inputs
+
+    def after_first(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
+        return inputs(varies, again, args, options) if args and isinstance(args[0], Handle) else None
+
+    return after_first
 
 
 def scales(function: F) -> F:
