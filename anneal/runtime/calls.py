@@ -53,7 +53,7 @@ def around_host_calls(
     that two calls find to be two numbers, or that is needed to find it.
     """
     # a replay makes its calls itself, and who watches is shown all of them
-    watched = SYMBOLIC.seen or here.recordings or here.observers or here.watchers or dry
+    watched = here.recordings or here.observers or here.watchers or dry or _is_symbolic(lazy)
     kept = None if watched else _kept
     computed = _Computed(called, dry)
     depth, waves = _waves(lazy, kept, computed.nodes)
@@ -193,6 +193,14 @@ def _note(shape: tuple[Any, ...], values: Values) -> None:
 
 
 _NOTHING: tuple[UOp | None, Sequence[UOp]] = (None, ())
+
+
+def _is_symbolic(roots: Sequence[UOp]) -> bool:
+    """True if a Variable stands below: its value is no part of what a call is kept by."""
+    return SYMBOLIC.seen and any(
+        u.op is Op.VARIABLE or u.op is Op.BIND or symbolic_arg(u.arg) or (u.op is Op.HOST_CALL and bool(u.arg[0].sizes))
+        for u in toposort(roots)
+    )
 
 
 def _waves(

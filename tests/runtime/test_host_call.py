@@ -280,10 +280,13 @@ def test_inputs_are_on_one_device(webgpu: str) -> None:
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_a_loop_that_reads_makes_each_call_once(device: str, grad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seen", [False, True], ids=["no variable", "a variable in the process"])
+def test_a_loop_that_reads_makes_each_call_once(
+    device: str, grad: bool, seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each read is computed from the loop's beginning, where the rounds before are lazy: their calls are not made
-    again, and what a tensor shows is memory of its own. With a Variable in the process all are made."""
-    monkeypatch.setattr(SYMBOLIC, "seen", False)
+    again, and what a tensor shows is memory of its own."""
+    monkeypatch.setattr(SYMBOLIC, "seen", seen)
     calls = []
 
     def halved(a: Any) -> Any:
