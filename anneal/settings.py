@@ -104,14 +104,15 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "device",
         ", ".join(DEVICES),
-        "the default device of tensors; auto, or unset: for the commands the GPU if there is one, for programs the cpu",
+        "the default device of tensors. auto, or unset: the `anneal` commands use the GPU if there is one. Your own "
+        'programs use the cpu (unlike `an.set_default_device("auto")`)',
         _choice,
     ),
     Setting(
         "adapter",
         "text or a number",
-        "use the WebGPU adapter whose name contains this text, or that has this number in `anneal doctor`; it may be a "
-        "software adapter",
+        "use the WebGPU adapter (a GPU, or a driver that imitates one on the processor: a software adapter) whose name "
+        "contains this text, or that has this number in `anneal doctor`; software adapters are allowed here",
         str,
     ),
     Setting(
@@ -141,7 +142,12 @@ TABLE: tuple[Setting, ...] = (
         "the beam width of the search for faster kernels on webgpu; 0: no search",
         _width,
     ),
-    Setting("replay", "0, 1", "1: repeated steps outside jit are recognised; 0: each is traced again", _switch),
+    Setting(
+        "replay",
+        "0, 1",
+        "1: a loop without jit reuses the graph and kernels of its previous steps; 0: each step is traced again",
+        _switch,
+    ),
     Setting("bundle", "0, 1", "1: `anneal train` saves its settings and results in a new folder in runs/", _switch),
     Setting(
         "traceback",
