@@ -111,8 +111,8 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "adapter",
         "text or a number",
-        "use the WebGPU adapter (a GPU, or a driver that imitates one on the processor: a software adapter) whose name "
-        "contains this text, or that has this number in `anneal doctor`; software adapters are allowed here",
+        "use the WebGPU adapter whose name contains this text, or that has this number in `anneal doctor`; a software "
+        "adapter (a driver that imitates a GPU on the processor) is used only so, or with `ANNEAL_REQUIRE_WEBGPU=1`",
         str,
     ),
     Setting(
