@@ -440,11 +440,11 @@ class Late:
 
 
 def carried(n: Numbering | None) -> list[Handle]:
-    """The live tensors, late in a numbering or lazy, made on lines whose results were used beyond the next realize
-    before."""
+    """The live tensors, late in a numbering or lazy, made on lines whose results were used beyond a realize before."""
     if not _carried:
         return []
-    plain = [t for r, line in here.plain if line in _carried and _graph_of(t := r()) is not None and t is not None]
+    made = [r() for r, line in tuple(here.plain) if line in _carried]  # a collection may add to it
+    plain = [t for t in made if t is not None and _graph_of(t) is not None]
     if n is None:
         return plain
     # one that requires a gradient keeps its graph as it is
@@ -572,7 +572,7 @@ _ARENA = arena()
 
 def reset(n: Numbering | None) -> None:
     """Begin to number anew: something was computed."""
-    _outlived.extend([(weakref.ref(u), line) for r, line in here.plain if (u := _graph_of(r())) is not None])
+    _outlived.extend([(weakref.ref(u), line) for r, line in tuple(here.plain) if (u := _graph_of(r())) is not None])
     here.plain.clear()
     if n is None:
         return

@@ -23,7 +23,7 @@ from anneal.codegen import Opt, decode_kernel, encode_kernel, generate
 from anneal.schedule import CostModel, clear_cache, graph, plan, plan_for, saved
 from anneal.tensor import Tensor, jit, realize
 from anneal.uop import Op, UOp, const, decode_graph, dtypes, encode_graph
-from tests.codegen.test_golden import KERNELS, TARGET
+from tests.codegen.test_golden import KERNELS, TARGET, TARGETS
 from tests.fuzz.generate import program
 from tests.fuzz.programs import build
 
@@ -76,7 +76,7 @@ def test_graphs_come_back_as_the_identical_nodes() -> None:
 @pytest.mark.parametrize("name", KERNELS)
 def test_generated_kernels_come_back_equal(name: str) -> None:
     sink, opts = KERNELS[name]
-    kernel = generate(sink, TARGET, opts)
+    kernel = generate(sink, TARGETS.get(name, TARGET), opts)
     assert decode_kernel(json.loads(json.dumps(encode_kernel(kernel)))) == kernel
     assert (
         decode_kernel(json.loads(json.dumps(encode_kernel(replace(kernel, opts=(Opt("FLAT", 0, 3),) * 3))))) != kernel

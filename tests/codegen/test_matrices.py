@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pytest
 
 from anneal.backend import cost_models
-from anneal.backend.webgpu.dawn import shapes_of
 from anneal.codegen import (
     MatrixShape,
     Opt,
@@ -204,6 +203,8 @@ def test_the_opts_are_written_down() -> None:
 
 
 def test_an_adapters_configurations() -> None:
+    from anneal.backend.webgpu.dawn import shapes_of
+
     def config(a: str, b: str, least: int, most: int) -> dict[str, Any]:
         sizes = {"m": 16, "n": 16, "k": 16}
         return {

@@ -9,6 +9,7 @@ from typing import Any
 
 from anneal import settings
 from anneal.backend.webgpu.implementation import Implementation
+from anneal.backend.webgpu.native import Wgpu
 from anneal.errors import DeviceError
 
 __all__ = ["enumerate_adapters", "implementation", "implementation_of"]
@@ -27,8 +28,6 @@ def implementation(name: str) -> Implementation:
             from anneal.backend.webgpu.dawn import Dawn
 
             return Dawn(importlib.import_module("wgpudawn"))
-        from anneal.backend.webgpu.native import Wgpu
-
         return Wgpu(importlib.import_module("wgpu"))
     except ImportError as e:
         raise DeviceError(f"{_MISSING[name]} ({e})") from e
