@@ -6,6 +6,7 @@
     python -m benchmarks.eager --cases mlp,lstm --device webgpu --json
     python -m benchmarks.eager --cases mlp,cnn,encoder --who eager,jit,model
     python -m benchmarks.eager --cases mlp --profile   # where the microseconds of an eager step go
+    python -m benchmarks.eager --cases tutorials --who eager,torch   # the programs of benchmarks/tutorials.py
 
 The models are ordinary programs (`benchmarks/eager_models.py`): a loop over batches that makes tensors of arrays, takes
 a step and reads the loss. Each contestant lives in a process of its own; rounds take turns, so that whatever else the
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from benchmarks import _harness as h
+from benchmarks import tutorials
 from benchmarks.eager_models import CASES, Library
 
 WHO = ("eager", "jit", "model", "torch")
@@ -62,7 +64,7 @@ def contestant(who: str, case: str, device: str) -> tuple[Callable[[], float], d
         found = get_device(device).describe()
         tensor = Tensor
         about = {"device": str(found.get("adapter") or device), "driver": str(found.get("driver", ""))}
-    program = CASES[case](library)
+    program = {**tutorials.CASES, **CASES}[case](library)
     step = program.step
     if who == "jit":
         from anneal.tensor import jit
@@ -173,7 +175,7 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default=",".join(CASES), help="models, by comma")
+    parser.add_argument("--cases", default=",".join(CASES), help="models, by comma, or tutorials")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--who", default=",".join(WHO), help="contestants, by comma; eager is one of them")
     parser.add_argument("--steps", type=int, default=30, help="steps of a round")
@@ -182,7 +184,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    cases = args.cases.split(",")
+    cases = list(tutorials.CASES) if args.cases == "tutorials" else args.cases.split(",")
     if args.child:
         work(args.child, cases[0], args.device)
         return

@@ -109,11 +109,12 @@ def _scattered(read: Callable[[UOp], UOp], new: UOp, whole: UOp) -> UOp:
 class Recipe:
     """The way from a tensor of `shape` to a view of it: steps, the first of which is of the tensor."""
 
-    __slots__ = ("_layout", "_then", "detached", "shape", "steps")
+    __slots__ = ("_layout", "_then", "detached", "shape", "steps", "whole")
 
     def __init__(self, shape: Shape, steps: tuple[Step, ...]) -> None:
         self.shape, self.steps = shape, steps
         self.detached = any(op is Op.DETACH for op, _ in steps)
+        self.whole = all(op is Op.DETACH for op, _ in steps)
         self._layout: Any = False  # not looked for yet
         self._then: dict[Recipe, Recipe] = {}
 

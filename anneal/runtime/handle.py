@@ -69,6 +69,7 @@ class Recipe(Protocol):
     """The way from a tensor to a view of it; `anneal/ops/bases.py` makes them."""
 
     detached: bool  # no gradient goes that way
+    whole: bool  # the view is the tensor itself, detached: its `data`
 
     @property
     def is_view(self) -> bool:
@@ -241,6 +242,11 @@ class Handle:
         self.uop if self.late is None else None  # noqa: B018  # one that is outdated is made anew, for the last time
         self._base = None
         return False
+
+    def _detached_from(self) -> Handle | None:
+        """The tensor whose `data` this is, all of its values and no gradient; None for any other."""
+        link = self._base
+        return link.root if link is not None and link.recipe.whole and self._is_part() else None
 
     def _outdate_views(self, but: Container[int] = ()) -> None:
         """This shows other values: views of it forget their nodes, and are made anew when they are asked for; those in

@@ -218,7 +218,15 @@ def call(
     if not tensors:
         return _plainly(run, args, options)
     if changes and tensors[0]._base is not None and tensors[0]._is_part():
-        return _unknown(n, run, args, options)  # another tensor changes too
+        root = tensors[0]._detached_from()
+        if root is None or tensors[0] is not args[0]:
+            return _unknown(n, run, args, options)  # another tensor changes too
+        state["grad"], before = False, state["grad"]
+        try:
+            call(function, (root, *args[1:]), options, run, changes, refused)  # `x.data += y` is x += y under no_grad
+        finally:
+            state["grad"] = before
+        return tensors[0]
     if changes:
         key += (tensors[0]._leaf, tensors[0]._spent)
     whole = tuple(key)
