@@ -309,6 +309,7 @@ _AT_ONCE = frozenset(
         for name in ("creation", "dynamic", "grad_mode", "host", "inplace", "inplace_kin", "inplace_random", "random")
     ]
 )
+_DRAW_FIRST = frozenset(("dropout", "gumbel_softmax"))  # what they compute with the draws are ops of their own
 _METHODS = frozenset(
     (
         "assign",
@@ -335,7 +336,7 @@ def _defers(function: Callable[..., Any]) -> bool:
     at = function.__module__
     if at == "anneal.tensor._tensor":
         return function.__name__ in _METHODS
-    return at.startswith("anneal.ops.") and at not in _AT_ONCE and function.__name__ != "dropout"  # it draws first
+    return at.startswith("anneal.ops.") and at not in _AT_ONCE and function.__name__ not in _DRAW_FIRST
 
 
 def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = False) -> F:

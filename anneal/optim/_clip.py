@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from anneal.errors import GradientError, SettingError
 from anneal.ops.nodes import reshape
 from anneal.optim._base import update_phase
+from anneal.runtime import call_late
 from anneal.tensor import Tensor
-from anneal.transforms import regraded
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_"]
@@ -37,20 +37,38 @@ def clip_grad_norm_(
     """
     if not max_norm >= 0:
         raise SettingError(f"clip_grad_norm_: max_norm may not be negative: {max_norm}")
-    tensors = [params] if isinstance(params, Tensor) else list(params)
-    grads = [t.grad for t in tensors if t.grad is not None]
+    tensors, grads = _with_gradients(params)
     if not grads:
         return Tensor(0.0)
+    total, scaled = call_late(_scaled_to, (grads, max_norm, norm_type), {}, _scaled_to)
+    for t, g in zip(tensors, scaled, strict=True):
+        t.grad = g
+    if error_if_nonfinite and not math.isfinite(float(total.item())):
+        raise GradientError(f"clip_grad_norm_: the norm of the gradients is {total.item()}")
+    return total  # type: ignore[no-any-return]
+
+
+def _with_gradients(params: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The tensors that have a gradient, and their gradients."""
+    tensors = [t for t in ([params] if isinstance(params, Tensor) else params) if t.grad is not None]
+    return tensors, [t.grad for t in tensors if t.grad is not None]
+
+
+def _scaled_to(grads: list[Tensor], max_norm: float, norm_type: float) -> tuple[Tensor, list[Tensor]]:
+    """The joint norm, and the gradients, scaled so that it is at most `max_norm`."""
     with update_phase():
         norm = _joint_norm(grads, norm_type)
         scale = alu(Op.MIN, (const(_F32, max_norm) / (norm + 1e-6), const(_F32, 1)))
-        for t in tensors:
-            if t.grad is not None:
-                t.grad = regraded(t, t.grad.uop * scale.cast(t.grad.uop.dtype))
-    total = grads[0]._new_plain(norm)
-    if error_if_nonfinite and not math.isfinite(float(total.item())):
-        raise GradientError(f"clip_grad_norm_: the norm of the gradients is {total.item()}")
-    return total
+        scaled = [_changed(g, g.uop * scale.cast(g.uop.dtype)) for g in grads]
+    return grads[0]._new_plain(norm), scaled
+
+
+def _changed(g: Tensor, u: UOp) -> Tensor:
+    """A gradient that shows `u` from now on, or a new one where a gradient flows through it."""
+    if g._wants:
+        return g._new_plain(u)
+    g._become(u)
+    return g
 
 
 def _joint_norm(grads: list[Tensor], p: float) -> UOp:
@@ -82,7 +100,12 @@ def clip_grad_value_(params: Iterable[Tensor], clip_value: float, foreach: bool 
     """
     if not clip_value >= 0:
         raise SettingError(f"clip_grad_value_: clip_value may not be negative: {clip_value}")
+    tensors, grads = _with_gradients(params)
+    if grads:
+        for t, g in zip(tensors, call_late(_clamped, (grads, clip_value), {}, _clamped), strict=True):
+            t.grad = g
+
+
+def _clamped(grads: list[Tensor], most: float) -> list[Tensor]:
     with update_phase():
-        for t in [params] if isinstance(params, Tensor) else list(params):
-            if t.grad is not None:
-                t.grad = regraded(t, t.grad.detach().clamp(-clip_value, clip_value).uop)
+        return [_changed(g, g.detach().clamp(-most, most).uop) for g in grads]

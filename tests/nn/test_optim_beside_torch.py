@@ -262,7 +262,7 @@ WRONG: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
     "no closure": (SettingError, "takes a closure", lambda: optim.LBFGS([nn.Parameter([1.0])]).step()),
     "no measure": (
         SettingError,
-        "the measure",
+        "the metric",
         lambda: optim.lr_scheduler.ReduceLROnPlateau(optim.SGD([nn.Parameter([1.0])])).step(),
     ),
     "no optimiser": (SettingError, "is an optimiser", lambda: optim.lr_scheduler.StepLR(nn.ReLU(), 1)),  # type: ignore[arg-type]
