@@ -74,7 +74,8 @@ def test_data_changes_late_as_at_once() -> None:
         wanted = wanted - np.float32(0.1 * (turn + 1)) * 2 * wanted
         w.data.mul_(0.5)
         wanted = wanted / 2
-        assert w.requires_grad and w.is_leaf
+        assert w.requires_grad
+        assert w.is_leaf
         np.testing.assert_allclose(w.tolist(), wanted, rtol=1e-5)
         assert other.tolist() == w.tolist()
         w.grad = None
