@@ -11,7 +11,7 @@ import numpy as np
 
 from anneal.errors import DTypeError, GradientError, JitError, ShapeError
 from anneal.ops import axis_of, grad_enabled, made, whole, zeros
-from anneal.runtime import Handle, forbid_in_capture, forbid_in_jit, outdate_captures, storage_of
+from anneal.runtime import forbid_in_capture, forbid_in_jit, outdate_captures, storage_of, tensor_class
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import most, product
 
@@ -31,7 +31,7 @@ def data(x: Tensor) -> Tensor:
 
 def set_data(x: Tensor, value: Any) -> None:
     """Make this tensor a view of another one, of any shape, dtype and device; `grad` stays."""
-    if not isinstance(value, Handle):
+    if not isinstance(value, tensor_class()):
         raise DTypeError(f"data: a tensor's data is a tensor, not {type(value).__name__}: write Tensor(value)")
     if value._detached_from() is x:
         return  # x.data += y has changed the tensor already
