@@ -221,12 +221,8 @@ def call(
         root = tensors[0]._detached_from()
         if root is None or tensors[0] is not args[0]:
             return _unknown(n, run, args, options)  # another tensor changes too
-        state["grad"], before = False, state["grad"]
-        try:
-            call(function, (root, *args[1:]), options, run, changes, refused)  # `x.data += y` is x += y under no_grad
-        finally:
-            state["grad"] = before
-        return tensors[0]
+        _ungraded(state, function, (root, *args[1:]), options, run)
+        return args[0]
     if changes:
         key += (tensors[0]._leaf, tensors[0]._spent)
     whole = tuple(key)
@@ -247,6 +243,17 @@ def call(
                 return run(*args, **options)
         return result
     return _given(n, entry, tensors, run)
+
+
+def _ungraded(
+    state: dict[str, Any], function: _Named, args: tuple[Any, ...], options: dict[str, Any], run: Callable[..., Any]
+) -> None:
+    """An in-place op under no_grad: what one of `x.data` is to `x`."""
+    state["grad"], before = False, state["grad"]
+    try:
+        call(function, args, options, run, True)
+    finally:
+        state["grad"] = before
 
 
 def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
