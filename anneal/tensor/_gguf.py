@@ -9,7 +9,6 @@ float32. As with safetensors, nothing that the file says is believed before it i
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import struct
 from collections.abc import Callable, Mapping
@@ -21,14 +20,9 @@ import ml_dtypes
 import numpy as np
 
 from anneal.errors import DataError
-from anneal.files import opened
-from anneal.runtime import default_device, resolve_device
-from anneal.tensor._mapped import Array, MappedTensors
-
-__all__ = ["Gguf", "GgufEntry"]
+from anneal.tensor._mapped import MAX_BYTES, Array, Entry, MappedTensors
 
 MAX_AXES = 8  # writers use four
-MAX_BYTES = 1 << 62
 MAX_NAME = 1 << 16  # bytes
 MAX_DEPTH = 4  # of arrays in arrays
 _ALIGNMENT = 32
@@ -93,18 +87,6 @@ _VALUES = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7
 _STRING, _ARRAY = 8, 9
 
 
-@dataclass(frozen=True, slots=True)
-class GgufEntry:
-    """A tensor as the file describes it: its type's name, its shape (the last axis varies fastest), its
-    bytes' places.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-    stop: int
-
-
 class Gguf(MappedTensors):
     """The tensors of the GGUF file `path` by name, each a lazy tensor on one `device`, and `metadata` by key.
 
@@ -116,27 +98,18 @@ class Gguf(MappedTensors):
     """
 
     def __init__(self, path: str | os.PathLike[str], device: str | None = None) -> None:
-        self.path = Path(path)
-        self.device = default_device() if device is None else resolve_device(device)
-        try:
-            with opened(self.path) as f:
-                size = os.fstat(f.fileno()).st_size
-                if size < 24:
-                    raise _fault(self.path, f"it has {size} bytes, and 24 are the least")
-                self._map = mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ)
-        except OSError as e:
-            raise DataError(f"gguf_open: cannot read {self.path}: {e.strerror or e}") from e
+        super().__init__(path, device, "gguf_open")
+        if len(self._map) < 24:
+            raise _fault(self.path, f"it has {len(self._map)} bytes, and 24 are the least")
         self.metadata, self.entries, self._types = _Reader(self.path, self._map).read()
 
     def array(self, name: str) -> Array:
         """The tensor called `name` as a read-only view of the file, or if it is quantised as new float32 numbers."""
         entry, kind = self.entries[name], self._types[name]
-        if 0 in entry.shape:
-            return np.empty(entry.shape, kind.layout if kind.numbers is None else np.float32)
+        if kind.numbers is None or 0 in entry.shape:
+            return self.view(entry, kind.layout if kind.numbers is None else np.float32)
         count = math.prod(entry.shape) // kind.per_item
         found = np.frombuffer(self._map, kind.layout, count, entry.start)
-        if kind.numbers is None:
-            return found.reshape(entry.shape)
         out = np.empty((count, _BLOCK), np.float32)
         for at in range(0, count, 1 << 16):  # in pieces: what they are computed through is short-lived and small
             out[at : at + (1 << 16)] = kind.numbers(found[at : at + (1 << 16)])
@@ -150,7 +123,7 @@ def _fault(path: Path, what: str) -> DataError:
 class _Reader:
     """Reads a file from its begin, and takes no more memory than the file has bytes."""
 
-    def __init__(self, path: Path, data: mmap.mmap) -> None:
+    def __init__(self, path: Path, data: Any) -> None:
         self.path, self.data, self.at = path, data, 0
         self.where = "the header"
 
@@ -172,7 +145,7 @@ class _Reader:
         if most is not None and count > most:
             raise self.fault(f"a name of {count} bytes; anneal reads up to {most}")
         at = self.take(count)
-        raw = self.data[at : at + count]
+        raw: bytes = self.data[at : at + count]
         if most is None:
             return raw.decode(errors="replace")  # a tokeniser's pieces of characters are values, too
         try:
@@ -180,7 +153,7 @@ class _Reader:
         except UnicodeDecodeError as e:
             raise self.fault(f"the name {raw[:40]!a} is not UTF-8") from e
 
-    def read(self) -> tuple[dict[str, Any], dict[str, GgufEntry], dict[str, _Type]]:
+    def read(self) -> tuple[dict[str, Any], dict[str, Entry], dict[str, _Type]]:
         magic = self.data[self.take(4) : 4]
         if magic != b"GGUF":
             raise self.fault(f"it begins with {magic!r}, not with GGUF")
@@ -208,7 +181,7 @@ class _Reader:
             raise self.fault(f"{alignment!a} is no power of two up to 2**20")
         found = [self.tensor(n) for n in range(tensors)]
         base = -(-self.at // alignment) * alignment
-        entries: dict[str, GgufEntry] = {}
+        entries: dict[str, Entry] = {}
         types: dict[str, _Type] = {}
         for name, shape, kind, offset in found:
             self.where = f"tensor {name!a}"
@@ -252,7 +225,7 @@ class _Reader:
             raise self.fault(f"its type is {_OTHER.get(kind, kind)}, which anneal has not; known: {known}")
         return name, shape, TYPES[kind], self.number("<Q")
 
-    def placed(self, shape: tuple[int, ...], kind: _Type, offset: int, base: int, alignment: int) -> GgufEntry:
+    def placed(self, shape: tuple[int, ...], kind: _Type, offset: int, base: int, alignment: int) -> Entry:
         if math.prod(n for n in shape if n) * max(4, kind.layout.itemsize) > MAX_BYTES:
             raise self.fault(f"its shape {shape} is larger than any memory")
         if kind.numbers is not None and (not shape or shape[-1] % _BLOCK):
@@ -267,9 +240,9 @@ class _Reader:
                 f"{kind.name} of shape {shape} ends at byte {base + offset + nbytes}, and the file has "
                 f"{len(self.data)}: was it cut short?"
             )
-        return GgufEntry(kind.name, shape, base + offset, base + offset + nbytes)
+        return Entry(kind.name, shape, base + offset, base + offset + nbytes)
 
-    def check_apart(self, entries: Mapping[str, GgufEntry]) -> None:
+    def check_apart(self, entries: Mapping[str, Entry]) -> None:
         end, before = 0, ""
         for name, e in sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)):
             self.where = f"tensor {name!a}"

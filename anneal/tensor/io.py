@@ -17,7 +17,7 @@ from anneal.ops import said
 from anneal.runtime import realize
 from anneal.tensor._gguf import Gguf
 from anneal.tensor._numpy_files import read_npy, read_npz, write_npz
-from anneal.tensor._safetensors import SafeTensors, safetensors_writer
+from anneal.tensor._safetensors import SafeTensors, safetensors_pieces
 from anneal.tensor._tensor import Tensor
 
 __all__ = [
@@ -127,8 +127,8 @@ def safe_save(tensors: Mapping[str, Any], path: StrPath | IO[bytes], metadata: M
     Raises DataError if the file cannot be written, a name is no such text, something is no array of numbers, or the
     format has no such numbers.
     """
-    write = safetensors_writer(_arrays("safe_save", tensors), metadata or {})
-    _write(path, "safe_save", write)
+    pieces = safetensors_pieces(_arrays("safe_save", tensors), metadata or {})
+    _write(path, "safe_save", lambda f: f.writelines(pieces))
 
 
 def safe_open(path: StrPath, device: str | None = None) -> SafeTensors:
