@@ -1,209 +1,129 @@
-"""Activations as layers, with torch's names and arguments."""
+"""Activations and dropouts as layers, with torch's names and arguments."""
 
 from __future__ import annotations
 
 from anneal.errors import ShapeError
 from anneal.nn import functional as F
-from anneal.nn._module import Module, Resettable
+from anneal.nn._module import Resettable
+from anneal.nn._rows import Row, Unary
 from anneal.nn.init import constant
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 
-__all__ = [
-    "CELU",
-    "ELU",
-    "GELU",
-    "GLU",
-    "SELU",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "LeakyReLU",
-    "LogSigmoid",
-    "LogSoftmax",
-    "Mish",
-    "PReLU",
-    "RReLU",
-    "ReLU",
-    "ReLU6",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Softmax2d",
-    "Softmin",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "Tanh",
-    "Tanhshrink",
-    "Threshold",
-]
 
-
-def _axis(dim: int | None, x: Tensor) -> int:
-    """The axis that torch takes where none was given."""
-    return (0 if x.ndim in (0, 1, 3) else 1) if dim is None else dim
-
-
-class _InPlace(Module):
+class _InPlace(Unary):
     """An activation without settings; with `inplace` x itself shows the result."""
 
-    @checked
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
+    inplace: bool = False
 
 
-class ReLU(_InPlace):
+class ReLU(_InPlace, function=F.relu):
     """max(x, 0), of any shape; with `inplace` x itself shows it.
 
     >>> ReLU()(Tensor([-1.0, 2.0]))
     Tensor([0., 2.], dtype=float32)
     """
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(x, self.inplace)
 
-
-class SiLU(_InPlace):
+class SiLU(_InPlace, function=F.silu):
     """x * sigmoid(x), of any shape.
 
     >>> SiLU()(Tensor([0.0, 1.0])).round(3)
     Tensor([0.   , 0.731], dtype=float32)
     """
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.silu(x, self.inplace)
 
-
-class Mish(_InPlace):
+class Mish(_InPlace, function=F.mish):
     """x * tanh(softplus(x)), of any shape.
 
     >>> Mish()(Tensor([0.0, 1.0])).round(3)
     Tensor([0.   , 0.865], dtype=float32)
     """
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.mish(x, self.inplace)
 
-
-class Hardswish(_InPlace):
+class Hardswish(_InPlace, function=F.hardswish):
     """x * relu6(x + 3) / 6, of any shape.
 
     >>> Hardswish()(Tensor([3.0]))
     Tensor([3.], dtype=float32)
     """
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.hardswish(x, self.inplace)
 
-
-class Hardsigmoid(_InPlace):
+class Hardsigmoid(_InPlace, function=F.hardsigmoid):
     """relu6(x + 3) / 6, of any shape.
 
     >>> Hardsigmoid()(Tensor([0.0]))
     Tensor([0.5], dtype=float32)
     """
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.hardsigmoid(x, self.inplace)
 
-
-class SELU(_InPlace):
+class SELU(_InPlace, function=F.selu):
     """elu with the slopes of self-normalising networks.
 
     >>> SELU()(Tensor([0.0, 1.0])).round(3)
     Tensor([0.   , 1.051], dtype=float32)
     """
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.selu(x, self.inplace)
 
-
-class ELU(Module):
+class ELU(Unary, function=F.elu):
     """x above 0, alpha * (exp(x) - 1) below.
 
     >>> ELU()(Tensor([-1.0, 2.0])).round(3)
     Tensor([-0.632,  2.   ], dtype=float32)
     """
 
-    @checked
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        self.alpha, self.inplace = alpha, inplace
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.elu(x, self.alpha, self.inplace)
+    alpha: float = 1.0
+    inplace: bool = False
 
 
-class CELU(Module):
+class CELU(Unary, function=F.celu):
     """x above 0, alpha * (exp(x / alpha) - 1) below.
 
     >>> CELU()(Tensor([-1.0, 2.0])).round(3)
     Tensor([-0.632,  2.   ], dtype=float32)
     """
 
-    @checked
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        self.alpha, self.inplace = alpha, inplace
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.celu(x, self.alpha, self.inplace)
+    alpha: float = 1.0
+    inplace: bool = False
 
 
-class LeakyReLU(Module):
+class LeakyReLU(Unary, function=F.leaky_relu):
     """x above 0, negative_slope * x below.
 
     >>> LeakyReLU(0.5)(Tensor([-1.0, 2.0]))
     Tensor([-0.5,  2. ], dtype=float32)
     """
 
-    @checked
-    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        self.negative_slope, self.inplace = negative_slope, inplace
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.leaky_relu(x, self.negative_slope, self.inplace)
+    negative_slope: float = 0.01
+    inplace: bool = False
 
 
-class RReLU(Module):
+class RReLU(Row):
     """x above 0, below it x times a slope drawn from [lower, upper) in training, else times their mean.
 
     >>> RReLU(0.25, 0.75).eval()(Tensor([-2.0, 3.0]))
     Tensor([-1.,  3.], dtype=float32)
     """
 
-    @checked
-    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
-        self.lower, self.upper, self.inplace = lower, upper, inplace
+    lower: float = 1 / 8
+    upper: float = 1 / 3
+    inplace: bool = False
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.rrelu(x, self.lower, self.upper, self.training, self.inplace)
 
 
-class Hardtanh(Module):
+class Hardtanh(Unary, function=F.hardtanh):
     """x moved into [min_val, max_val].
 
     >>> Hardtanh()(Tensor([-2.0, 0.5]))
     Tensor([-1. ,  0.5], dtype=float32)
     """
 
-    @checked
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
-        self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.hardtanh(x, self.min_val, self.max_val, self.inplace)
+    min_val: float = -1.0
+    max_val: float = 1.0
+    inplace: bool = False
 
 
 class ReLU6(Hardtanh):
@@ -218,131 +138,90 @@ class ReLU6(Hardtanh):
         super().__init__(0.0, 6.0, inplace)
 
 
-class Threshold(Module):
+class Threshold(Unary, function=F.threshold):
     """x above the threshold, `value` elsewhere.
 
     >>> Threshold(2.0, -7.0)(Tensor([1.0, 3.0]))
     Tensor([-7.,  3.], dtype=float32)
     """
 
-    @checked
-    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
-        self.threshold, self.value, self.inplace = threshold, value, inplace
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.threshold(x, self.threshold, self.value, self.inplace)
+    threshold: float
+    value: float
+    inplace: bool = False
 
 
-class Softplus(Module):
+class Softplus(Unary, function=F.softplus):
     """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold.
 
     >>> Softplus()(Tensor([0.0, 30.0])).round(3)
     Tensor([ 0.693, 30.   ], dtype=float32)
     """
 
-    @checked
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        self.beta, self.threshold = beta, threshold
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.softplus(x, self.beta, self.threshold)
+    beta: float = 1.0
+    threshold: float = 20.0
 
 
-class Softshrink(Module):
+class Softshrink(Unary, function=F.softshrink):
     """x nearer to 0 by lambd, and 0 within that.
 
     >>> Softshrink()(Tensor([-1.0, 0.25]))
     Tensor([-0.5,  0. ], dtype=float32)
     """
 
-    @checked
-    def __init__(self, lambd: float = 0.5) -> None:
-        self.lambd = lambd
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.softshrink(x, self.lambd)
+    lambd: float = 0.5
 
 
-class Hardshrink(Module):
+class Hardshrink(Unary, function=F.hardshrink):
     """x, and 0 within lambd of 0.
 
     >>> Hardshrink()(Tensor([-1.0, 0.25]))
     Tensor([-1.,  0.], dtype=float32)
     """
 
-    @checked
-    def __init__(self, lambd: float = 0.5) -> None:
-        self.lambd = lambd
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.hardshrink(x, self.lambd)
+    lambd: float = 0.5
 
 
-class Tanhshrink(Module):
+class Tanhshrink(Unary, function=F.tanhshrink):
     """x - tanh(x).
 
     >>> Tanhshrink()(Tensor([0.0, 1.0])).round(3)
     Tensor([0.   , 0.238], dtype=float32)
     """
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.tanhshrink(x)
 
-
-class Softsign(Module):
+class Softsign(Unary, function=F.softsign):
     """x / (1 + |x|).
 
     >>> Softsign()(Tensor([-1.0, 3.0]))
     Tensor([-0.5 ,  0.75], dtype=float32)
     """
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.softsign(x)
 
-
-class Sigmoid(Module):
+class Sigmoid(Unary, function=F.sigmoid):
     """1 / (1 + exp(-x)), of any shape.
 
     >>> Sigmoid()(Tensor([0.0]))
     Tensor([0.5], dtype=float32)
     """
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.sigmoid(x)
 
-
-class LogSigmoid(Module):
+class LogSigmoid(Unary, function=F.logsigmoid):
     """The logarithm of the sigmoid.
 
     >>> LogSigmoid()(Tensor([0.0])).round(3)
     Tensor([-0.693], dtype=float32)
     """
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.logsigmoid(x)
 
-
-class Tanh(Module):
+class Tanh(Unary, function=F.tanh):
     """The hyperbolic tangent, of any shape.
 
     >>> Tanh()(Tensor([0.0, 1.0])).round(3)
     Tensor([0.   , 0.762], dtype=float32)
     """
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.tanh(x)
 
-
-class GELU(Module):
+class GELU(Unary, function=F.gelu):
     """x times the normal distribution function of x; approximate is "none" or "tanh".
 
     Raises ShapeError for another form.
@@ -351,31 +230,21 @@ class GELU(Module):
     Tensor([0.   , 0.841], dtype=float32)
     """
 
-    @checked
-    def __init__(self, approximate: str = "none") -> None:
-        if approximate not in ("none", "tanh"):
-            raise ShapeError(f'GELU: approximate is "none" or "tanh", not {approximate!r}')
-        self.approximate = approximate
+    approximate: str = "none"
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.gelu(x, self.approximate)
+    def __post_init__(self) -> None:
+        if self.approximate not in ("none", "tanh"):
+            raise ShapeError(f'GELU: approximate is "none" or "tanh", not {self.approximate!r}')
 
 
-class GLU(Module):
+class GLU(Unary, function=F.glu):
     """The first half of an axis times the sigmoid of the second.
 
     >>> GLU()(Tensor([2.0, 0.0]))
     Tensor([1.], dtype=float32)
     """
 
-    @checked
-    def __init__(self, dim: int = -1) -> None:
-        self.dim = dim
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.glu(x, self.dim)
+    dim: int = -1
 
 
 class PReLU(Resettable):
@@ -406,7 +275,17 @@ class PReLU(Resettable):
         return F.prelu(x, self.weight)
 
 
-class Softmax(Module):
+class _Softmax(Row):
+    dim: int | None = None
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        guess = 0 if x.ndim in (0, 1, 3) else 1
+        out: Tensor = self._function(x, dim=guess if self.dim is None else self.dim)
+        return out
+
+
+class Softmax(_Softmax, function=F.softmax):
     """Positive numbers along an axis that add up to 1. Without an axis: torch's guess, axis 0 of up to one, three; else
     1.
 
@@ -414,48 +293,24 @@ class Softmax(Module):
     Tensor([0.5, 0.5], dtype=float32)
     """
 
-    @checked
-    def __init__(self, dim: int | None = None) -> None:
-        self.dim = dim
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.softmax(x, dim=_axis(self.dim, x))
-
-
-class LogSoftmax(Module):
+class LogSoftmax(_Softmax, function=F.log_softmax):
     """The logarithm of `Softmax`. Without an axis: torch's guess, axis 0 of up to one, three; else 1.
 
     >>> LogSoftmax(0)(Tensor([0.0, 0.0])).round(3)
     Tensor([-0.693, -0.693], dtype=float32)
     """
 
-    @checked
-    def __init__(self, dim: int | None = None) -> None:
-        self.dim = dim
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.log_softmax(x, dim=_axis(self.dim, x))
-
-
-class Softmin(Module):
+class Softmin(_Softmax, function=F.softmin):
     """`Softmax` of -x. Without an axis: torch's guess, axis 0 of up to one, three; else 1.
 
     >>> Softmin(0)(Tensor([1.0, 1.0]))
     Tensor([0.5, 0.5], dtype=float32)
     """
 
-    @checked
-    def __init__(self, dim: int | None = None) -> None:
-        self.dim = dim
 
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.softmin(x, dim=_axis(self.dim, x))
-
-
-class Softmax2d(Module):
+class Softmax2d(Row):
     """`Softmax` over the channels of (batch, channels, h, w) or (channels, h, w).
 
     >>> Softmax2d()(Tensor.ones(1, 2, 1, 1)).flatten()
@@ -465,3 +320,68 @@ class Softmax2d(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.softmax(x, dim=-3)
+
+
+class _Dropout(Row):
+    _draws = True
+    p: float = 0.5
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p <= 1:
+            raise ShapeError(f"{type(self).__name__}: p is a probability between 0 and 1, not {self.p}")
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self._function(x, self.p, self.training, self.inplace)
+        return out
+
+
+class Dropout(_Dropout, function=F.dropout):
+    """Zeros each element with probability `p` in training, and scales the others by 1 / (1 - p) to keep the mean.
+
+    x of any shape; `eval()` makes it the identity. Raises ShapeError for a p outside 0 to 1.
+
+    >>> Dropout(0.5).eval()(Tensor([1.0, 2.0])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """
+
+
+class Dropout1d(_Dropout, function=F.dropout1d):
+    """`Dropout` of whole channels of (batch, channels, n) or (channels, n).
+
+    >>> Dropout1d(0.5).eval()(Tensor([[1.0, 2.0]])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """
+
+
+class Dropout2d(_Dropout, function=F.dropout2d):
+    """`Dropout` of whole channels of (batch, channels, h, w).
+
+    >>> Dropout2d(0.5).eval()(Tensor([[[1.0, 2.0]]])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """
+
+
+class Dropout3d(_Dropout, function=F.dropout3d):
+    """`Dropout` of whole channels of (batch, channels, d, h, w) or (channels, d, h, w).
+
+    >>> Dropout3d(0.5).eval()(Tensor([[[[1.0, 2.0]]]])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """
+
+
+class AlphaDropout(_Dropout, function=F.alpha_dropout):
+    """Dropout for selu, which keeps mean and deviation (Klambauer and others, 2017).
+
+    >>> AlphaDropout(0.5).eval()(Tensor([1.0, 2.0])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """
+
+
+class FeatureAlphaDropout(_Dropout, function=F.feature_alpha_dropout):
+    """`AlphaDropout` of whole channels, axis 1.
+
+    >>> FeatureAlphaDropout(0.5).eval()(Tensor([[1.0, 2.0]])).flatten()
+    Tensor([1., 2.], dtype=float32)
+    """

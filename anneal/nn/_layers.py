@@ -11,11 +11,10 @@ from anneal.nn import init
 from anneal.nn._f_others import check_bags
 from anneal.nn._module import Module, Resettable
 from anneal.nn._parameter import Parameter
+from anneal.nn._rows import Row
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as plain
-
-__all__ = ["Bilinear", "CosineSimilarity", "Embedding", "EmbeddingBag", "Identity", "Linear", "PairwiseDistance"]
 
 
 class Linear(Resettable):
@@ -203,20 +202,20 @@ class Bilinear(Resettable):
         return plain.bilinear(input1, input2, self.weight, self.bias)
 
 
-class CosineSimilarity(Module):
+class CosineSimilarity(Row, function=plain.cosine_similarity):
     """The cosine of the angle between vectors along an axis.
 
     >>> CosineSimilarity()(Tensor([[1.0, 0.0]]), Tensor([[1.0, 1.0]])).round(4)
     Tensor([0.7071], dtype=float32)
     """
 
-    @checked
-    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        self.dim, self.eps = dim, eps
+    dim: int = 1
+    eps: float = 1e-8
 
     @checked
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return plain.cosine_similarity(x1, x2, self.dim, self.eps)
+        out: Tensor = self._of(x1, x2)
+        return out
 
 
 class PairwiseDistance(Module):

@@ -1,56 +1,46 @@
-"""Losses as modules, with torch's names and arguments; each calls the function of `anneal.tensor.functional`."""
+"""Losses as modules, with torch's names and arguments; each calls the function of `anneal.nn.functional`."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from anneal.errors import ShapeError
+from anneal.nn import functional as F
+from anneal.nn._containers import ModuleList, Sequential
+from anneal.nn._layers import Linear
 from anneal.nn._module import Module
-from anneal.ops import checked
+from anneal.nn._rows import Row
+from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
-from anneal.tensor import functional as F
-
-__all__ = [
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "CosineEmbeddingLoss",
-    "CrossEntropyLoss",
-    "GaussianNLLLoss",
-    "HingeEmbeddingLoss",
-    "HuberLoss",
-    "KLDivLoss",
-    "L1Loss",
-    "MSELoss",
-    "MarginRankingLoss",
-    "MultiLabelSoftMarginLoss",
-    "MultiMarginLoss",
-    "NLLLoss",
-    "PoissonNLLLoss",
-    "SmoothL1Loss",
-    "SoftMarginLoss",
-    "TripletMarginLoss",
-]
 
 
-class _Loss(Module):
+class _Loss(Row):
     reductions: ClassVar[tuple[str, ...]] = ("mean", "sum", "none")
 
-    @checked
-    def __init__(self, reduction: str = "mean") -> None:
-        if reduction not in self.reductions:
+    def __post_init__(self) -> None:
+        given = vars(self)["reduction"]  # each row has it at a place of its own
+        if given not in self.reductions:
             names = ", ".join([f'"{r}"' for r in self.reductions])
-            raise ShapeError(f"{type(self).__name__}: reduction is one of {names}, not {reduction!r}")
-        self.reduction = reduction
+            raise ShapeError(f"{type(self).__name__}: reduction is one of {names}, not {given!r}")
 
 
-class _WeightedLoss(_Loss):
+class _OfPair(_Loss):
     @checked
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.weight = weight
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        out: Tensor = self._of(input, target)
+        return out
 
 
-class CrossEntropyLoss(_WeightedLoss):
+class _OfThree(_Loss):
+    @checked
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        out: Tensor = self._of(input1, input2, target)
+        return out
+
+
+class CrossEntropyLoss(_OfPair, function=F.cross_entropy):
     """`functional.cross_entropy` of logits (batch, classes, ...) and classes (batch, ...), integers.
 
     Args:
@@ -63,23 +53,13 @@ class CrossEntropyLoss(_WeightedLoss):
     0.417
     """
 
-    @checked
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        ignore_index: int | None = -100,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-    ) -> None:
-        super().__init__(weight, reduction)
-        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
-
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
+    weight: Tensor | None = None
+    ignore_index: int | None = -100
+    reduction: str = "mean"
+    label_smoothing: float = 0.0
 
 
-class NLLLoss(_WeightedLoss):
+class NLLLoss(_OfPair, function=F.nll_loss):
     """`functional.nll_loss` of log-probabilities and classes.
 
     Log-probabilities are (batch, classes, ...), classes (batch, ...), integers; arguments as for `CrossEntropyLoss`.
@@ -88,17 +68,12 @@ class NLLLoss(_WeightedLoss):
     Tensor(0.5, dtype=float32)
     """
 
-    @checked
-    def __init__(self, weight: Tensor | None = None, ignore_index: int | None = -100, reduction: str = "mean") -> None:
-        super().__init__(weight, reduction)
-        self.ignore_index = ignore_index
-
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
+    weight: Tensor | None = None
+    ignore_index: int | None = -100
+    reduction: str = "mean"
 
 
-class MSELoss(_Loss):
+class MSELoss(_OfPair, function=F.mse_loss):
     """The squared error.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -107,12 +82,10 @@ class MSELoss(_Loss):
     Tensor(2., dtype=float32)
     """
 
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.mse_loss(input, target, self.reduction)
+    reduction: str = "mean"
 
 
-class L1Loss(_Loss):
+class L1Loss(_OfPair, function=F.l1_loss):
     """The absolute error.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -121,12 +94,10 @@ class L1Loss(_Loss):
     Tensor(1., dtype=float32)
     """
 
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.l1_loss(input, target, self.reduction)
+    reduction: str = "mean"
 
 
-class HuberLoss(_Loss):
+class HuberLoss(_OfPair, function=F.huber_loss):
     """Squared below `delta`, linear above: `functional.huber_loss`.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -135,17 +106,11 @@ class HuberLoss(_Loss):
     Tensor(0.75, dtype=float32)
     """
 
-    @checked
-    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
-        super().__init__(reduction)
-        self.delta = delta
-
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.huber_loss(input, target, self.reduction, self.delta)
+    reduction: str = "mean"
+    delta: float = 1.0
 
 
-class SmoothL1Loss(_Loss):
+class SmoothL1Loss(_OfPair, function=F.smooth_l1_loss):
     """Squared below `beta`, linear above, with slope 1: `functional.smooth_l1_loss`.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -154,17 +119,11 @@ class SmoothL1Loss(_Loss):
     Tensor(0.75, dtype=float32)
     """
 
-    @checked
-    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__(reduction)
-        self.beta = beta
-
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.smooth_l1_loss(input, target, self.reduction, self.beta)
+    reduction: str = "mean"
+    beta: float = 1.0
 
 
-class BCELoss(_WeightedLoss):
+class BCELoss(_OfPair, function=F.binary_cross_entropy):
     """`functional.binary_cross_entropy` of probabilities.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -173,12 +132,11 @@ class BCELoss(_WeightedLoss):
     Tensor(0.6931, dtype=float32)
     """
 
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy(input, target, self.weight, self.reduction)
+    weight: Tensor | None = None
+    reduction: str = "mean"
 
 
-class BCEWithLogitsLoss(_WeightedLoss):
+class BCEWithLogitsLoss(_OfPair, function=F.binary_cross_entropy_with_logits):
     """`functional.binary_cross_entropy_with_logits`, without overflow.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none". `pos_weight` weighs
@@ -188,17 +146,12 @@ class BCEWithLogitsLoss(_WeightedLoss):
     Tensor(0., dtype=float32)
     """
 
-    @checked
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None) -> None:
-        super().__init__(weight, reduction)
-        self.pos_weight = pos_weight
-
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(input, target, self.weight, self.reduction, self.pos_weight)
+    weight: Tensor | None = None
+    reduction: str = "mean"
+    pos_weight: Tensor | None = None
 
 
-class KLDivLoss(_Loss):
+class KLDivLoss(_OfPair, function=F.kl_div):
     """`functional.kl_div` of log-probabilities; reduction "batchmean" is the divergence.
 
     Targets are probabilities, or with `log_target` their logs.
@@ -209,17 +162,11 @@ class KLDivLoss(_Loss):
 
     reductions = ("mean", "sum", "none", "batchmean")
 
-    @checked
-    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
-        super().__init__(reduction)
-        self.log_target = log_target
-
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.kl_div(input, target, self.reduction, self.log_target)
+    reduction: str = "mean"
+    log_target: bool = False
 
 
-class SoftMarginLoss(_Loss):
+class SoftMarginLoss(_OfPair, function=F.soft_margin_loss):
     """`log(1 + exp(-t*x))` for targets of 1 and -1.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -228,12 +175,10 @@ class SoftMarginLoss(_Loss):
     Tensor(0.6931, dtype=float32)
     """
 
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.soft_margin_loss(input, target, self.reduction)
+    reduction: str = "mean"
 
 
-class HingeEmbeddingLoss(_Loss):
+class HingeEmbeddingLoss(_OfPair, function=F.hinge_embedding_loss):
     """`functional.hinge_embedding_loss` of distances and targets of 1 and -1.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -242,17 +187,11 @@ class HingeEmbeddingLoss(_Loss):
     Tensor(0.5, dtype=float32)
     """
 
-    @checked
-    def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.margin = margin
-
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.hinge_embedding_loss(input, target, self.margin, self.reduction)
+    margin: float = 1.0
+    reduction: str = "mean"
 
 
-class MarginRankingLoss(_Loss):
+class MarginRankingLoss(_OfThree, function=F.margin_ranking_loss):
     """`functional.margin_ranking_loss`: one of two inputs should be larger.
 
     Inputs and targets (1: the first, -1: the second) are of one shape.
@@ -261,17 +200,11 @@ class MarginRankingLoss(_Loss):
     Tensor(2., dtype=float32)
     """
 
-    @checked
-    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.margin = margin
-
-    @checked
-    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return F.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
+    margin: float = 0.0
+    reduction: str = "mean"
 
 
-class CosineEmbeddingLoss(_Loss):
+class CosineEmbeddingLoss(_OfThree, function=F.cosine_embedding_loss):
     """`functional.cosine_embedding_loss` of pairs of rows and targets of 1 and -1.
 
     Inputs are (batch, features), targets (batch,).
@@ -280,17 +213,11 @@ class CosineEmbeddingLoss(_Loss):
     Tensor(1., dtype=float32)
     """
 
-    @checked
-    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.margin = margin
-
-    @checked
-    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return F.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
+    margin: float = 0.0
+    reduction: str = "mean"
 
 
-class TripletMarginLoss(_Loss):
+class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
     """`functional.triplet_margin_loss`: rows nearer to their positive than to their negative.
 
     All three are (batch, features); `p` is the norm of a distance, `swap` takes the nearer of two negatives' distances.
@@ -299,21 +226,19 @@ class TripletMarginLoss(_Loss):
     Tensor(0., dtype=float32)
     """
 
-    @checked
-    def __init__(
-        self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
-    ) -> None:
-        super().__init__(reduction)
-        self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
+    margin: float = 1.0
+    p: float = 2.0
+    eps: float = 1e-06
+    swap: bool = False
+    reduction: str = "mean"
 
     @checked
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return F.triplet_margin_loss(
-            anchor, positive, negative, self.margin, self.p, self.eps, self.swap, self.reduction
-        )
+        out: Tensor = self._of(anchor, positive, negative)
+        return out
 
 
-class MultiMarginLoss(_WeightedLoss):
+class MultiMarginLoss(_OfPair, function=F.multi_margin_loss):
     """`functional.multi_margin_loss` of scores and classes.
 
     Scores are (batch, classes), classes (batch,), integers; `weight` has a number for each class.
@@ -322,17 +247,13 @@ class MultiMarginLoss(_WeightedLoss):
     Tensor(0., dtype=float32)
     """
 
-    @checked
-    def __init__(self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean") -> None:
-        super().__init__(weight, reduction)
-        self.p, self.margin = p, margin
-
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.multi_margin_loss(input, target, self.p, self.margin, self.weight, self.reduction)
+    p: int = 1
+    margin: float = 1.0
+    weight: Tensor | None = None
+    reduction: str = "mean"
 
 
-class MultiLabelSoftMarginLoss(_WeightedLoss):
+class MultiLabelSoftMarginLoss(_OfPair, function=F.multilabel_soft_margin_loss):
     """`functional.multilabel_soft_margin_loss`: one yes or no for each class.
 
     Scores and targets (1 or 0) are (batch, classes).
@@ -341,12 +262,11 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
     Tensor(0.6931, dtype=float32)
     """
 
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.multilabel_soft_margin_loss(input, target, self.weight, self.reduction)
+    weight: Tensor | None = None
+    reduction: str = "mean"
 
 
-class PoissonNLLLoss(_Loss):
+class PoissonNLLLoss(_OfPair, function=F.poisson_nll_loss):
     """`functional.poisson_nll_loss` of rates or their logs and counts.
 
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
@@ -355,17 +275,13 @@ class PoissonNLLLoss(_Loss):
     Tensor(1., dtype=float32)
     """
 
-    @checked
-    def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.log_input, self.full, self.eps = log_input, full, eps
-
-    @checked
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.poisson_nll_loss(input, target, self.log_input, self.full, self.eps, self.reduction)
+    log_input: bool = True
+    full: bool = False
+    eps: float = 1e-08
+    reduction: str = "mean"
 
 
-class GaussianNLLLoss(_Loss):
+class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, kw_only=True):
     """`functional.gaussian_nll_loss` of means, values and variances.
 
     All three are of one shape, or a variance for each row.
@@ -374,11 +290,193 @@ class GaussianNLLLoss(_Loss):
     Tensor(2., dtype=float32)
     """
 
-    @checked
-    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
-        super().__init__(reduction)
-        self.full, self.eps = full, eps
+    full: bool = False
+    eps: float = 1e-06
+    reduction: str = "mean"
 
     @checked
     def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
-        return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+        out: Tensor = self._of(input, target, var)
+        return out
+
+
+class NLLLoss2d(NLLLoss):
+    """`NLLLoss` under its older name for images.
+
+    >>> NLLLoss2d()(Tensor([[-0.5, -2.0]]), Tensor([0]))
+    Tensor(0.5, dtype=float32)
+    """
+
+
+class CTCLoss(_Loss, function=F.ctc_loss):
+    """`functional.ctc_loss` of log-probabilities (time, batch, classes) and sequences of classes.
+
+    >>> even = Tensor.full((4, 1, 3), 1 / 3).log()
+    >>> round(CTCLoss(reduction="sum")(even, Tensor([[1, 2]]), [4], [2]).item(), 4)
+    1.6864
+    """
+
+    blank: int = 0
+    reduction: str = "mean"
+    zero_infinity: bool = False
+
+    @checked
+    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
+        out: Tensor = self._of(log_probs, targets, input_lengths, target_lengths)
+        return out
+
+
+class MultiLabelMarginLoss(_OfPair, function=F.multilabel_margin_loss):
+    """`functional.multilabel_margin_loss` of scores and lists of classes that end with -1.
+
+    >>> MultiLabelMarginLoss()(Tensor([[0.1, 0.2, 0.4, 0.8]]), Tensor([[3, 0, -1, 1]])).round(4)
+    Tensor(0.85, dtype=float32)
+    """
+
+    reduction: str = "mean"
+
+
+class TripletMarginWithDistanceLoss(_Loss, kw_only=True):
+    """`functional.triplet_margin_with_distance_loss` for a given distance.
+
+    >>> TripletMarginWithDistanceLoss()(Tensor([[0.0]]), Tensor([[0.0]]), Tensor([[3.0]]))
+    Tensor(0., dtype=float32)
+    """
+
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None
+    margin: float = 1.0
+    swap: bool = False
+    reduction: str = "mean"
+
+    @checked
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        return F.triplet_margin_with_distance_loss(
+            anchor,
+            positive,
+            negative,
+            distance_function=self.distance_function,
+            margin=self.margin,
+            swap=self.swap,
+            reduction=self.reduction,
+        )
+
+
+class LinearCrossEntropyLoss(_Loss):
+    """Cross entropy of `linear(x)`: rows (batch, in_features) and classes (batch,).
+
+    >>> LinearCrossEntropyLoss(4, 3)(Tensor.ones(2, 4), Tensor([0, 2])).shape
+    ()
+    """
+
+    @checked
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        bias: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        self.reduction = reduction
+        self.__post_init__()
+        self.linear = Linear(in_features, num_classes, bias, device, dtype)
+        self.weight, self.ignore_index, self.label_smoothing = weight, ignore_index, label_smoothing
+
+    @checked
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.linear_cross_entropy(
+            input,
+            self.linear.weight,
+            target,
+            linear_bias=self.linear.bias,
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+        )
+
+
+class ASMoutput(NamedTuple):
+    """The result of `AdaptiveLogSoftmaxWithLoss`: `output` (batch,), the log-probability of each example's class, and
+    `loss`, shape (), their negative mean.
+
+    >>> ASMoutput(Tensor([-1.0]), Tensor(1.0)).loss.item()
+    1.0
+    """
+
+    output: Tensor
+    loss: Tensor
+
+
+class AdaptiveLogSoftmaxWithLoss(Module):
+    """A softmax over many classes in clusters (Grave and others, 2017): frequent classes first, rare ones narrower.
+
+    Args:
+        in_features: the width of x (batch, in_features). n_classes: how many classes.
+        cutoffs: where clusters begin, growing; the first is the size of the head.
+        div_value: how much narrower each cluster is than the one before. head_bias: whether the head has a bias.
+
+    Here each cluster is computed for all examples. Raises ShapeError for cutoffs that do not grow within the classes.
+
+    >>> loss = AdaptiveLogSoftmaxWithLoss(8, 20, [5, 10])
+    >>> out = loss(Tensor.ones(3, 8), Tensor([0, 7, 19]))
+    >>> out.output.shape, out.loss.shape, loss.log_prob(Tensor.ones(3, 8)).shape
+    ((3,), (), (3, 20))
+    """
+
+    @checked
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        cutoffs: Sequence[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        given = list(cutoffs)
+        if not given or given != sorted(set(given)) or given[0] < 1 or given[-1] > n_classes - 1:
+            raise ShapeError(f"AdaptiveLogSoftmaxWithLoss: cutoffs grow within 1 to {n_classes - 1}, not {given}")
+        if not 0 < div_value < math.inf:
+            raise ShapeError(f"AdaptiveLogSoftmaxWithLoss: div_value is above 0, not {div_value}")
+        self.in_features, self.n_classes, self.cutoffs = in_features, n_classes, [*given, n_classes]
+        self.head = Linear(in_features, given[0] + len(given), head_bias)
+        self.tail: ModuleList[Sequential] = ModuleList()
+        for i, (a, b) in enumerate(zip(self.cutoffs, self.cutoffs[1:], strict=False)):
+            narrow = max(1, int(in_features // div_value ** (i + 1)))
+            self.tail.append(Sequential(Linear(in_features, narrow, False), Linear(narrow, b - a, False)))
+        self._place(device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Initialise the parameters of all clusters again."""
+        for m in self.modules():
+            if isinstance(m, Linear):
+                m.reset_parameters()
+
+    @checked
+    def log_prob(self, x: Tensor) -> Tensor:
+        """The log-probabilities of all classes, (batch, n_classes)."""
+        head = self.head(x).log_softmax(-1)
+        first = self.cutoffs[0]
+        parts = [head[:, :first]]
+        for i, cluster in enumerate(self.tail):
+            parts.append(cluster(x).log_softmax(-1) + head[:, first + i : first + i + 1])
+        return Tensor.cat(parts, dim=1)
+
+    @checked
+    def predict(self, x: Tensor) -> Tensor:
+        """The most probable class of each example."""
+        return self.log_prob(x).argmax(1)
+
+    @checked
+    def forward(self, input: Tensor, target: Tensor) -> ASMoutput:
+        single = input.ndim == 1
+        x, t = (input.unsqueeze(0), target.unsqueeze(0)) if single else (input, target)
+        output = self.log_prob(x).gather(1, t.unsqueeze(1)).squeeze(1)
+        return ASMoutput(output.squeeze(0) if single else output, -output.mean())

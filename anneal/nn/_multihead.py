@@ -9,8 +9,8 @@ from typing import Any, cast
 from anneal.errors import ShapeError
 from anneal.nn import functional as F
 from anneal.nn import init
+from anneal.nn._activations import Dropout
 from anneal.nn._containers import ModuleList
-from anneal.nn._dropouts import Dropout
 from anneal.nn._layers import Linear
 from anneal.nn._module import Module
 from anneal.nn._norms import LayerNorm

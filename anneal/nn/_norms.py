@@ -9,25 +9,11 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.nn import init
-from anneal.nn._module import Module, Resettable
+from anneal.nn._module import Resettable
+from anneal.nn._rows import Unary
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-
-__all__ = [
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "CrossMapLRN2d",
-    "GroupNorm",
-    "InstanceNorm1d",
-    "InstanceNorm2d",
-    "InstanceNorm3d",
-    "LayerNorm",
-    "LocalResponseNorm",
-    "RMSNorm",
-    "SyncBatchNorm",
-]
 
 
 class LayerNorm(Resettable):
@@ -319,7 +305,7 @@ class InstanceNorm3d(_InstanceNorm):
     axes = 3
 
 
-class LocalResponseNorm(Module):
+class LocalResponseNorm(Unary, function=F.local_response_norm):
     """Local response normalisation: x / (k + alpha * m) ** beta, where m is the mean square of `size` channels about
     x's own.
 
@@ -327,13 +313,10 @@ class LocalResponseNorm(Module):
     (1, 3, 4)
     """
 
-    @checked
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
-        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+    size: int
+    alpha: float = 0.0001
+    beta: float = 0.75
+    k: float = 1.0
 
 
 class CrossMapLRN2d(LocalResponseNorm):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from anneal.errors import ShapeError
 from anneal.nn import init
-from anneal.nn._dropouts import Dropout
+from anneal.nn._activations import Dropout
 from anneal.nn._layers import Embedding, Linear
 from anneal.nn._module import Module
 from anneal.nn._norms import LayerNorm

@@ -1,4 +1,4 @@
-"""Convolutions over one to three axes, with torch's names, arguments, parameter names and layouts."""
+"""Convolutions and pools over one to three axes, with torch's names, arguments, parameter names and layouts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from anneal.errors import ShapeError
+from anneal.nn import functional as F
 from anneal.nn import init
 from anneal.nn._module import Resettable
+from anneal.nn._rows import Row, Unary
 from anneal.ops import DTypeLike, checked, per_axis
 from anneal.tensor import Tensor
-from anneal.tensor import functional as F
-
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
 Sizes = int | Sequence[int]
+Outputs = int | Sequence[int | None]
 _MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
 
 
@@ -208,3 +208,272 @@ class ConvTranspose3d(_ConvTranspose):
     """
 
     axes = 3
+
+
+# -- pools -------------------------------------------------------------------------------------------------------------
+
+
+class _Strided(Row):
+    """A pool whose stride is the size of its windows unless it is given."""
+
+    def __post_init__(self) -> None:
+        own = vars(self)
+        if own["stride"] is None:
+            own["stride"] = own["kernel_size"]
+
+
+class _MaxPool(_Strided):
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
+    dilation: Sizes = 1
+    return_indices: bool = False
+    ceil_mode: bool = False
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        kernel, ceil, indices = self.kernel_size, self.ceil_mode, self.return_indices
+        out: Tensor = self._function(x, kernel, self.stride, self.padding, self.dilation, ceil, indices)
+        return out
+
+
+class _AvgPool(_Strided, Unary):
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+    divisor_override: int | None = None
+
+
+class _MaxUnpool(_Strided):
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
+
+    @checked
+    def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        out: Tensor = self._function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+        return out
+
+
+class _AdaptiveAvgPool(Unary):
+    output_size: Outputs
+
+
+class _AdaptiveMaxPool(Unary):
+    output_size: Outputs
+    return_indices: bool = False
+
+
+class _LPPool(Unary):
+    norm_type: float
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    ceil_mode: bool = False
+
+
+class _FractionalMaxPool(Unary):
+    kernel_size: Sizes
+    output_size: Sizes | None = None
+    output_ratio: float | Sequence[float] | None = None
+    return_indices: bool = False
+    _random_samples: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if (self.output_size is None) == (self.output_ratio is None):
+            raise ShapeError(f"{type(self).__name__}: give output_size or output_ratio, and not both")
+
+
+class MaxPool1d(_MaxPool, function=F.max_pool1d):
+    """The largest value of each window over the last axis; see `functional.max_pool1d`. Arguments as for `MaxPool2d`.
+
+    >>> MaxPool1d(2)(Tensor.ones(1, 3, 4)).shape
+    (1, 3, 2)
+    """
+
+
+class AvgPool1d(_Strided, Unary, function=F.avg_pool1d):
+    """The mean of each window over the last axis; see `functional.avg_pool1d`. Arguments as for `AvgPool2d`.
+
+    >>> AvgPool1d(2)(Tensor([[[1.0, 3.0, 5.0, 7.0]]]))
+    Tensor([[[2., 6.]]], dtype=float32)
+    """
+
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+
+
+class MaxUnpool1d(_MaxUnpool, function=F.max_unpool1d):
+    """Values back where `MaxPool1d(return_indices=True)` found them, and zeros elsewhere.
+
+    >>> pair = MaxPool1d(2, return_indices=True)(Tensor.ones(1, 3, 4))
+    >>> MaxUnpool1d(2)(*pair).shape
+    (1, 3, 4)
+    """
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool, function=F.adaptive_avg_pool1d):
+    """Means of as many windows as `output_size` says, over the last axis.
+
+    >>> AdaptiveAvgPool1d(2)(Tensor.ones(1, 3, 4)).shape
+    (1, 3, 2)
+    """
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool, function=F.adaptive_max_pool1d):
+    """The largest values of as many windows as `output_size` says, over the last axis.
+
+    `return_indices` gives a pair, with where they stand.
+
+    >>> AdaptiveMaxPool1d(2)(Tensor.ones(1, 3, 4)).shape
+    (1, 3, 2)
+    """
+
+
+class LPPool1d(_LPPool, function=F.lp_pool1d):
+    """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last axis.
+
+    >>> LPPool1d(2.0, 2)(Tensor.ones(1, 3, 4)).shape
+    (1, 3, 2)
+    """
+
+
+class MaxPool2d(_MaxPool, function=F.max_pool2d):
+    """The largest value of each window over the last two axes; see `functional.max_pool2d`.
+
+    Args:
+        kernel_size, stride, padding, dilation: one number, or one for each axis; the stride is the kernel's size where
+            none is given. return_indices: gives a pair, with where the values stand for `MaxUnpool2d`.
+        ceil_mode: whether a window that begins inside counts, though it ends outside.
+
+    Raises ShapeError for an x that the window does not fit.
+
+    >>> MaxPool2d(2)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 3, 2, 2)
+    """
+
+
+class AvgPool2d(_AvgPool, function=F.avg_pool2d):
+    """The mean of each window over the last two axes; see `functional.avg_pool2d`.
+
+    Args:
+        kernel_size, stride, padding: one number, or one for each axis; the stride is the kernel's size where none is
+            given. ceil_mode: whether a window that begins inside counts, though it ends outside.
+        count_include_pad: whether padding counts in the mean. divisor_override: what sums are divided by.
+
+    Raises ShapeError for an x that the window does not fit.
+
+    >>> AvgPool2d(2)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 3, 2, 2)
+    """
+
+
+class MaxUnpool2d(_MaxUnpool, function=F.max_unpool2d):
+    """Values back where `MaxPool2d(return_indices=True)` found them, and zeros elsewhere.
+
+    >>> pair = MaxPool2d(2, return_indices=True)(Tensor.ones(1, 3, 4, 4))
+    >>> MaxUnpool2d(2)(*pair).shape
+    (1, 3, 4, 4)
+    """
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool, function=F.adaptive_avg_pool2d):
+    """Means of as many windows as `output_size` says, over the last two axes.
+
+    >>> AdaptiveAvgPool2d(2)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 3, 2, 2)
+    """
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool, function=F.adaptive_max_pool2d):
+    """The largest values of as many windows as `output_size` says, over the last two axes.
+
+    `return_indices` gives a pair, with where they stand.
+
+    >>> AdaptiveMaxPool2d(2)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 3, 2, 2)
+    """
+
+
+class LPPool2d(_LPPool, function=F.lp_pool2d):
+    """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last two axes.
+
+    >>> LPPool2d(2.0, 2)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 3, 2, 2)
+    """
+
+
+class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d):
+    """The largest value of windows that begin at random places over the last two axes (Graham, 2014).
+
+    `output_size` or `output_ratio` says how many there are; `return_indices` gives a pair, with where they stand.
+
+    >>> FractionalMaxPool2d(2, output_size=3)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 3, 3, 3)
+    """
+
+
+class MaxPool3d(_MaxPool, function=F.max_pool3d):
+    """The largest value of each window over the last three axes; see `functional.max_pool3d`. Arguments as for
+    `MaxPool2d`.
+
+    >>> MaxPool3d(2)(Tensor.ones(1, 3, 4, 4, 4)).shape
+    (1, 3, 2, 2, 2)
+    """
+
+
+class AvgPool3d(_AvgPool, function=F.avg_pool3d):
+    """The mean of each window over the last three axes; see `functional.avg_pool3d`. Arguments as for `AvgPool2d`.
+
+    >>> AvgPool3d(2)(Tensor.ones(1, 3, 4, 4, 4)).shape
+    (1, 3, 2, 2, 2)
+    """
+
+
+class MaxUnpool3d(_MaxUnpool, function=F.max_unpool3d):
+    """Values back where `MaxPool3d(return_indices=True)` found them, and zeros elsewhere.
+
+    >>> pair = MaxPool3d(2, return_indices=True)(Tensor.ones(1, 3, 4, 4, 4))
+    >>> MaxUnpool3d(2)(*pair).shape
+    (1, 3, 4, 4, 4)
+    """
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool, function=F.adaptive_avg_pool3d):
+    """Means of as many windows as `output_size` says, over the last three axes.
+
+    >>> AdaptiveAvgPool3d(2)(Tensor.ones(1, 3, 4, 4, 4)).shape
+    (1, 3, 2, 2, 2)
+    """
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d):
+    """The largest values of as many windows as `output_size` says, over the last three axes.
+
+    `return_indices` gives a pair, with where they stand.
+
+    >>> AdaptiveMaxPool3d(2)(Tensor.ones(1, 3, 4, 4, 4)).shape
+    (1, 3, 2, 2, 2)
+    """
+
+
+class LPPool3d(_LPPool, function=F.lp_pool3d):
+    """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last three axes.
+
+    >>> LPPool3d(2.0, 2)(Tensor.ones(1, 3, 4, 4, 4)).shape
+    (1, 3, 2, 2, 2)
+    """
+
+
+class FractionalMaxPool3d(_FractionalMaxPool, function=F.fractional_max_pool3d):
+    """The largest value of windows that begin at random places over the last three axes (Graham, 2014).
+
+    `output_size` or `output_ratio` says how many there are; `return_indices` gives a pair, with where they stand.
+
+    >>> FractionalMaxPool3d(2, output_size=3)(Tensor.ones(1, 3, 4, 4, 4)).shape
+    (1, 3, 3, 3, 3)
+    """

@@ -301,7 +301,7 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
     "anneal.nn._f_pools": _WINDOWED,
     "anneal.nn._recurrent": _SEQUENCES | _INPUTS,
     "anneal.nn._cells": _SEQUENCES | _INPUTS,
-    **{f"anneal.nn.{name}": _LAYERS | _INPUTS for name in ("_layers", "_losses", "_sequence_losses", "_shapes")},
+    **{f"anneal.nn.{name}": _LAYERS | _INPUTS for name in ("_layers", "_losses", "_shapes")},
     "anneal.nn._multihead": _LAYERS | _ATTENTION,
     "anneal.fft._transforms": _TRANSFORM,
     "anneal.signal.windows": _SAMPLES,
