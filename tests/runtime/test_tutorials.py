@@ -23,7 +23,10 @@ NODES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NODES)
+SLOW = ("language_model", "reinforce", "dcgan", "nanogpt", "resnet")  # some seconds each
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.ci] if n in SLOW else []) for n in NODES])
 def test_a_step_of_a_tutorial_is_found_again(name: str) -> None:
     anneal.manual_seed(0)
     program = CASES[name](Library("anneal", nn, F, optim))
