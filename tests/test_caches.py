@@ -46,6 +46,7 @@ BOUNDS = {
     "anneal.runtime.numbering._moved": HALVES,
     "anneal.runtime.numbering._rounds": HALVES,
     "anneal.runtime.numbering._tags": HALVES,
+    "anneal.runtime.turns._plans": HALVES,
     "anneal.schedule.inplace._merged": "_MAX_MERGED",
     "anneal.schedule.passes.range_propagation._kernels": HALVES,
     "anneal.schedule.plan._plans": HALVES,

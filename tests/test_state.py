@@ -69,6 +69,7 @@ STATE = {
     "anneal.rewrite.trace._listeners": BELOW,
     "anneal.rewrite.trace._plain": BELOW,
     "anneal.rewrite.trace.here": BELOW,
+    "anneal.runtime.turns._plans": CACHE,
     "anneal.schedule.inplace._merged": CACHE,
     "anneal.onnx.exporting.trace._NUMBERS": UNIQUE,
     "anneal.schedule.passes.range_propagation._kernels": CACHE,

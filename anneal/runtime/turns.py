@@ -6,6 +6,7 @@ buffers: turns are the same calls each time, so many of them are bound, and subm
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -23,11 +24,12 @@ from anneal.runtime.context import here
 from anneal.runtime.launch import compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, Recent, UOp, alu, const, dtypes
 from anneal.uop.sizes import Values
 
 __all__ = ["bound", "called"]
 
+_KEPT = 4  # bound calls of one loop: rounds take turns
 _TOGETHER = 64  # calls of kernels that are bound, and submitted, together: several turns
 
 Buffers = Sequence[OpaqueBuffer]
@@ -155,21 +157,52 @@ class _Bound:
         self.inputs: list[OpaqueBuffer] = []
         self.outputs: list[OpaqueBuffer] = []
         self.own: list[OpaqueBuffer] = []
-        self._ready = False
+        self.nbytes = 0  # of kept ones: of the buffers that they are bound to
+        self._ready = self._running = False
+        self._kept: list[_Bound] = []
 
     def onto(self, inputs: Buffers, outputs: Buffers) -> Self:
         """The same call bound to these buffers."""
         new = copy(self)
-        new.inputs, new.outputs, new.own = list(inputs), list(outputs), []
+        new.inputs, new.outputs, new.own, new._kept = list(inputs), list(outputs), [], []
         new._forget()
         return new
 
+    def kept_onto(self, inputs: Sequence[Storage], outputs: Sequence[Storage]) -> _Bound:
+        """The call bound to this memory, and kept: without jit a loop's memory takes turns, too."""
+        given, taken = [s.ensure() for s in inputs], [s.ensure() for s in outputs]
+        with self.device.lock:
+            for b in self._kept:
+                if all(map(operator.is_, (*b.inputs, *b.outputs), (*given, *taken))) and b.nbytes:
+                    return b
+            new = self.onto(given, taken)
+            new.nbytes = sum([s.size * s.dtype.itemsize for s in (*inputs, *outputs)]) + 1
+            self._kept = [*[b for b in self._kept if b.nbytes][1 - _KEPT :], new]
+            self.device.keep_idle(new)
+            return new
+
     def run(self) -> None:
         with self.device.lock:
-            if not self._ready:
-                self._prepare()
-                self._ready = True
-            self._run()
+            self._running = True
+            try:
+                if not self._ready:
+                    self._prepare()
+                    self._ready = True
+                self._run()
+            finally:
+                self._running = False
+
+    def let_go(self) -> bool:
+        """Give its memory back, and hold its buffers no longer, if it does not run; whether that was so."""
+        if not self._running:
+            self.forget()
+        return not self._running
+
+    def forget(self) -> None:
+        """Hold its buffers no longer: they go with their last user."""
+        if not self._running:
+            self.close()
+        self.nbytes = 0
 
     def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
         """Read the buffer `new` in place of `old`."""
@@ -381,28 +414,38 @@ class _HostCallInside:
 _KINDS: dict[type[DeviceCall], Callable[..., _Bound]] = {Loop: _BoundLoop, While: _BoundWhile, Choice: _BoundChoice}
 
 
+# loops and choices that are planned and compiled, and bound to no buffers, by function and device
+_plans: Recent[tuple[Any, AnyDevice], _Bound] = Recent(64)
+schedule.WITH_PLANS.append(_plans.clear)
+
+
 def _planned(step: HostCall, device: AnyDevice) -> _Bound | None:
     """A loop, or a choice, that is planned; None for a call of the host."""
     function = step.function
     return _KINDS[type(function)](function, device) if isinstance(function, DeviceCall) else None
 
 
+def _plan_of(step: HostCall, device: AnyDevice) -> _Bound:
+    """A loop, or a choice, that is planned."""
+    key = step.function, device
+    found = _plans[key]
+    if found is None:
+        found = _planned(step, device)
+        assert found is not None
+        _plans[key] = found
+    return found
+
+
 def bound(step: HostCall, device: AnyDevice) -> _Bound:
     """A loop, or a choice, bound to its memory: `run()` makes it."""
-    planned = _planned(step, device)
-    assert planned is not None
-    return planned.onto([s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs])
+    return _plan_of(step, device).onto([s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs])
 
 
 def called(step: HostCall) -> Mapping[str, int]:
     """Make a call now; the values of Variables that it found."""
     device = get_device(step.outputs[0].device)
     if isinstance(step.function, DeviceCall):
-        run = bound(step, device)
-        try:
-            run.run()
-        finally:
-            run.close()
+        _plan_of(step, device).kept_onto(step.inputs, step.outputs).run()
         return {}
     inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
     kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]

@@ -12,7 +12,8 @@ import pytest
 
 import anneal as an
 from anneal import nn, optim
-from anneal.runtime import cache_statistics, late, observed
+from anneal.backend import get_device
+from anneal.runtime import cache_statistics, late, observed, turns
 from anneal.tensor import Tensor, grad, host_call, jit, vmap
 from anneal.tensor import functional as F
 from anneal.uop import Arena
@@ -313,3 +314,25 @@ def test_what_is_read_one_after_another_is_computed_together() -> None:
     first = chain()
     assert cache_statistics()[1] - before <= 4
     assert chain() == first
+
+
+def test_a_loop_is_bound_to_the_memory_of_two_rounds_and_no_more() -> None:
+    xs = Tensor(np.linspace(0, 1, 24, dtype=np.float32).reshape(6, 4))
+    bound: list[object] = []
+    prepare = turns._BoundLoop._prepare
+
+    def preparing(self: Any) -> None:
+        bound.append(self)
+        prepare(self)
+
+    def turn(n: int) -> float:
+        last, rows = an.scan(lambda c, x: (c * 0.5 + x, c.sum()), Tensor.zeros(4) + n, xs)
+        return float((last.sum() + rows.sum()).item())
+
+    wanted = [turn(n) for n in range(8)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns._BoundLoop, "_prepare", preparing)
+        assert [turn(n) for n in range(8)] == wanted
+        assert len(bound) <= turns._KEPT
+        get_device("cpu").end_idle()  # memory is short: what is kept is given back, and made again
+        assert [turn(n) for n in range(8)] == wanted
