@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from anneal.codegen.ranges import SERIAL, extent, mask_of
 from anneal.codegen.rebuilding import with_sources
 from anneal.codegen.stage import fill
+from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
-
-__all__ = ["Launch", "to_hardware"]
 
 _I32 = dtypes.int32
 
@@ -34,6 +33,26 @@ class Launch:
     group: int = 1
     group_stride: int = 1
     needed: UOp | None = None
+
+
+def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
+    """`workgroups` as a grid with no side over `limit`, with as few spare workgroups as a plain fold allows.
+
+    >>> grid(1000)
+    (1000, 1, 1)
+    >>> grid(100_000)
+    (50000, 2, 1)
+    """
+    x, y, z = max(1, workgroups), 1, 1
+    if x > limit:
+        y = -(-x // limit)
+        x = -(-x // y)
+    if y > limit:
+        z = -(-y // limit)
+        y = -(-y // z)
+    if z > limit:
+        raise CompilerError(f"a launch of {workgroups} workgroups does not fit a grid of side {limit}", stage="grid")
+    return x, y, z
 
 
 def to_hardware(sink: UOp) -> tuple[UOp, Launch]:

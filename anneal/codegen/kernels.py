@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from anneal.codegen.hardware import Launch
+from anneal.codegen.dialects import DIALECTS, Text, merged_bytes
+from anneal.codegen.hardware import Launch, grid
 from anneal.codegen.linear import LinearProgram, Param
-from anneal.codegen.modules import Text, grid, merged_bytes, merged_module
 from anneal.codegen.opts import Opt
 from anneal.codegen.pipeline import run_passes
 from anneal.codegen.target import Target
-from anneal.codegen.wgsl import write
 from anneal.schedule import members_of, standalone
 from anneal.uop import Op, UOp, arena, dtypes
 
@@ -130,7 +129,8 @@ def _merged(parts: Sequence[UOp], target: Target) -> Kernel:
             written = x.written or (slot in params and params[slot].written)
             params[slot] = Param(slot, UOp(Op.PARAM, x.node.dtype, (), (slot, x.node.arg[1])), written)
     size = grid(launch.workgroups, target.max_workgroups)
-    source = merged_module([b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)], target)
+    texts = [b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)]
+    source = DIALECTS[target.dialect].module(texts, target)
     names = tuple(sorted({n for b in bodies for n in b.text.variables}))
     bound, names = _with_variables([params[k] for k in sorted(params)], names)
     return Kernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts]), names)
@@ -166,7 +166,7 @@ def _alike(bodies: list[Body], kernels: Sequence[UOp], places: Sequence[Sequence
         atomic = frozenset(x.node for x in b.program.params if slots[x.slot] in sub_word)
         if atomic != b.program.sub_word or any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
             program = replace(b.program, wide={**b.program.wide, **wide}, sub_word=atomic)
-            b = Body(b.kernel, program, write(program, target), b.opts)
+            b = Body(b.kernel, program, DIALECTS[target.dialect].write(program, target), b.opts)
         out.append(b)
     return out
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from anneal.codegen.lowering_rules import LOWERING
-from anneal.codegen.packed import PACKED, register
 from anneal.codegen.rebuilding import with_sources
-from anneal.codegen.target import Target
+from anneal.codegen.target import PACKED, Target, register
 from anneal.errors import DTypeError
 from anneal.rewrite import FLOATS, INTEGERS, legalised, rebuild
 from anneal.schedule import PERMUTATION

@@ -16,15 +16,13 @@ from anneal.codegen.fragments import factors, is_fragment, is_product
 from anneal.codegen.hardware import Launch
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.opts import identity
-from anneal.codegen.packed import per_word
 from anneal.codegen.predicates import conjunction, conjuncts
 from anneal.codegen.ranges import SERIAL
 from anneal.codegen.rebuilding import Substitution
+from anneal.codegen.target import per_word
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import variables_of
-
-__all__ = ["LinearProgram", "Param", "Stmt", "linearise"]
 
 _NAMED = frozenset((Op.CONST, Op.VARIABLE, Op.PARAM, Op.SHARED))
 
@@ -64,6 +62,12 @@ class Param(NamedTuple):
     slot: int
     node: UOp
     written: bool
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the memory that the kernel takes for it."""
+        size = int(self.node.arg[1][0]) if self.node.arg[1] else 1
+        return size * self.node.dtype.device_itemsize
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,17 @@ from dataclasses import dataclass, replace
 from anneal.codegen.apply import apply_opts
 from anneal.codegen.coalesce import coalesce
 from anneal.codegen.copies import write_out
+from anneal.codegen.dialects import DIALECTS, Text
 from anneal.codegen.fused_reduces import merge_rows
 from anneal.codegen.hardware import Launch, to_hardware
-from anneal.codegen.heuristics import choose
 from anneal.codegen.info import opts_text
 from anneal.codegen.lanes import to_vectors
 from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.matrices import check_matrices
-from anneal.codegen.modules import Text, module
 from anneal.codegen.opts import Opt
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.target import Target
-from anneal.codegen.wgsl import write
 from anneal.errors import CompilerError
 from anneal.rewrite import Hook, Pass, Pipeline
 from anneal.schedule import overwrites_rows
@@ -64,7 +62,7 @@ def _merge_rows(s: Lowering) -> Lowering:
 
 
 def _choose(s: Lowering) -> Lowering:
-    opts = s.opts if s.opts is not None else choose(s.sink, s.target)
+    opts = s.opts if s.opts is not None else DIALECTS[s.target.dialect].choose(s.sink, s.target)
     if not any(o.kind == "FUSE_REDUCE" for o in opts) and overwrites_rows(s.kernel):
         raise CompilerError(
             "a kernel that overwrites its rows needs the opt FUSE_REDUCE: only then they are not read later"
@@ -115,12 +113,12 @@ def _check_limits(program: LinearProgram, target: Target) -> None:
 
 def _write(s: Lowering) -> Lowering:
     assert s.program is not None
-    return replace(s, text=write(s.program, s.target))
+    return replace(s, text=DIALECTS[s.target.dialect].write(s.program, s.target))
 
 
 def _module(s: Lowering) -> Lowering:
     assert s.text is not None
-    return replace(s, source=module(s.text, s.target))
+    return replace(s, source=DIALECTS[s.target.dialect].module((s.text,), s.target))
 
 
 # -- views ------------------------------------------------------------------------------------------------------------
@@ -162,7 +160,7 @@ PASSES: Pipeline[Lowering] = Pipeline(
             run=_legalise,
             view=_graph,
             stage="legal",
-            reason="ops and dtypes that WGSL has: narrow dtypes computed wide, bools as logic, ranks for ARGSORT",
+            reason="ops and dtypes that a dialect has: narrow dtypes computed wide, bools as logic, ranks for ARGSORT",
         ),
         Pass(
             name="coalesce-loops",
@@ -229,7 +227,7 @@ PASSES: Pipeline[Lowering] = Pipeline(
             name="write-body",
             run=_write,
             view=_lines,
-            reason="the statements as WGSL, by a table from op to text",
+            reason="the statements as text, by the dialect's table from op to text",
         ),
         Pass(
             name="write-module",
@@ -261,7 +259,7 @@ def run_passes(
 
 
 def prepare(sink: UOp, target: Target) -> UOp:
-    """The kernel in ops and dtypes that WGSL has, with loops coalesced: the graph that opts are applied to."""
+    """The kernel in ops and dtypes that a dialect has, with loops coalesced: the graph that opts are applied to."""
     return run_passes(sink, target, until="merge-rows").sink
 
 

@@ -4,12 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anneal.codegen.packed import PACKED
+from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import DType, dtypes
 
-__all__ = ["MatrixShape", "Target"]
-
+# Dtypes of which several elements lie in a word of memory: computed in others.
+PACKED = frozenset(
+    (
+        dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2,
+        dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16,
+    )
+)  # fmt: skip
 _PLAIN = frozenset((dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_, *PACKED))
+_REGISTERS = {**FLOATS, **INTEGERS}
+
+
+def register(dtype: DType) -> DType:
+    """The dtype of a value in a register: its own, unless memory packs it.
+
+    >>> register(dtypes.bfloat16), register(dtypes.uint8), register(dtypes.float16)
+    (dtypes.float32, dtypes.uint32, dtypes.float16)
+    """
+    return _REGISTERS[dtype] if dtype in PACKED else dtype
+
+
+def per_word(dtype: DType) -> int:
+    """Elements of a word of memory; 1 where an element can be written by itself.
+
+    >>> per_word(dtypes.int8), per_word(dtypes.float16)
+    (4, 1)
+    """
+    return 32 // dtype.bits if dtype in PACKED else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +52,7 @@ class MatrixShape:
 class Target:
     """Features and limits of a device; the defaults are those that every WebGPU device has.
 
+    `dialect`: the language that its kernels are printed in, one of `DIALECTS`.
     `subgroup`: so many threads, aligned and neighbouring, exchange values without memory or barriers; 0: none do.
     `names_subgroups`: WGSL has to name the extension before it uses them (Tint), or may not (naga).
     `matrices`: the subgroup matrices that it multiplies; none by default.
@@ -44,6 +69,7 @@ class Target:
     float64: bool = False
     names_subgroups: bool = False
     matrices: tuple[MatrixShape, ...] = ()
+    dialect: str = "wgsl"
 
     @property
     def dtypes(self) -> frozenset[DType]:

@@ -6,21 +6,20 @@ import math
 
 import pytest
 
-from anneal.codegen.expressions import (
-    bare,
+from anneal.codegen.dialects.wgsl.expressions import (
     by_constant,
     cast,
     component,
     literal,
     on_lanes,
-    outer_parens,
     put_part,
     stored_type,
     template_of,
     type_of,
     unseen,
 )
-from anneal.codegen.packed import PACKED
+from anneal.codegen.dialects.wgsl.packed import PACKED
+from anneal.codegen.dialects.writer import bare, outer_parens
 from anneal.uop import DType, Op, UOp, const, dtypes
 from tests.codegen import kernels as K
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from anneal.codegen.affine import form
 from anneal.codegen.opts import Axis
-from anneal.codegen.packed import per_word
 from anneal.codegen.ranges import mask_of
+from anneal.codegen.target import per_word
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import content
 

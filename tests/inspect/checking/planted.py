@@ -210,9 +210,9 @@ def dropped_barriers(source: str) -> str:
 @contextmanager
 def barriers_not_written() -> Iterator[None]:
     """Code generation writes no barrier."""
-    from anneal.codegen import wgsl
+    from anneal.codegen.dialects.wgsl.writer import WgslWriter
 
-    right = wgsl._Writer.line
+    right = WgslWriter.line
 
     def wrong(self: Any, depth: int, text: str) -> None:
         if "Barrier" in text:
@@ -222,7 +222,7 @@ def barriers_not_written() -> Iterator[None]:
             for x in self.shared:
                 right(self, depth, cleared(x.name, x.element, x.length))
 
-    with mock.patch.object(wgsl._Writer, "line", wrong), fresh_programs():
+    with mock.patch.object(WgslWriter, "line", wrong), fresh_programs():
         yield
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-from anneal.codegen.functions64 import functions64
-
-__all__ = ["FUNCTIONS", "called"]
+from anneal.codegen.dialects.wgsl.functions64 import functions64
 
 FUNCTIONS: dict[str, str] = {
     "is_nan": "fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }",

@@ -8,8 +8,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-__all__ = ["functions64"]
-
 # erfc(x) = t exp(-x * x + T(4t - 2)) with t = 2 / (2 + x), for x >= 0: the Chebyshev series T (Numerical Recipes).
 _ERFC = (
     -1.3026537197817094, 6.4196979235649026e-1, 1.9476473204185836e-2, -9.561514786808631e-3, -9.46595344482036e-4,

@@ -11,27 +11,11 @@ import math
 import re
 import struct
 
-from anneal.codegen.functions import FUNCTIONS
-from anneal.codegen.packed import PACKED, Packed, register
+from anneal.codegen.dialects.wgsl.functions import FUNCTIONS
+from anneal.codegen.dialects.wgsl.packed import PACKED, Packed
+from anneal.codegen.dialects.writer import ARITHMETIC, bare
+from anneal.codegen.target import register
 from anneal.uop import DType, Op, UOp, dtypes
-
-__all__ = [
-    "COMPONENTS",
-    "bare",
-    "bits_of",
-    "by_constant",
-    "cast",
-    "component",
-    "literal",
-    "on_lanes",
-    "outer_parens",
-    "packing",
-    "put_part",
-    "stored_type",
-    "template_of",
-    "type_of",
-    "unseen",
-]
 
 COMPONENTS = "xyzw"
 _TYPES = {
@@ -42,17 +26,7 @@ _TYPES = {
 # -- the table: (op, kind of the first source) -> text; kinds are bool, int, uint, float ------------------------------
 
 _ANY: dict[Op, str] = {
-    Op.ADD: "({0} + {1})",
-    Op.SUB: "({0} - {1})",
-    Op.MUL: "({0} * {1})",
-    Op.DIV: "({0} / {1})",
-    Op.LT: "({0} < {1})",
-    Op.EQ: "({0} == {1})",
-    Op.NE: "({0} != {1})",
-    Op.AND: "({0} & {1})",
-    Op.OR: "({0} | {1})",
-    Op.XOR: "({0} ^ {1})",
-    Op.NEG: "(-{0})",
+    **ARITHMETIC,
     Op.ABS: "abs({0})",
     Op.MAX: "max({0}, {1})",
     Op.MIN: "min({0}, {1})",
@@ -73,6 +47,7 @@ _ANY: dict[Op, str] = {
     Op.ROUND: "round({0})",
     Op.TRUNC: "trunc({0})",
     Op.POW: "pow_f32({0}, {1})",
+    Op.WHERE: "select({2}, {1}, {0})",
     Op.THREEFRY: "threefry({0}, {1}, {2})",
 }
 _SPECIFIC: dict[tuple[Op, str], str] = {
@@ -163,22 +138,6 @@ def literal(dtype: DType, value: bool | int | float, hidden: str = "") -> str:
     bits = struct.unpack("<I", struct.pack("<f", value))[0] if value == value else 0x7FC00000
     text = f"bitcast<f32>({bits:#010x}u | {hidden or 'zero_bits'})"
     return f"f16({text})" if dtype.bits == 16 else text
-
-
-def outer_parens(text: str) -> bool:
-    depth = 0
-    for i, ch in enumerate(text):
-        if ch == "(":
-            depth += 1
-        elif ch == ")":
-            depth -= 1
-            if depth == 0:
-                return i == len(text) - 1
-    return False
-
-
-def bare(text: str) -> str:
-    return text[1:-1] if text[0] == "(" and outer_parens(text) else text
 
 
 def component(array: str, index: str, wide: int, lane: str | None = None) -> str:

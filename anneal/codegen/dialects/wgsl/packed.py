@@ -1,19 +1,16 @@
 """Memory whose elements are narrower than a word: two or four of them lie in a u32, the first in its lowest bits.
 
-A value of such a dtype is a number of the dtype that it is computed in (`register`); this file has the text by which
-it comes out of words and goes back. A store of whole words writes them. In a sub-word store another thread may write
-the rest of the word, so it is two atomic operations on bits that no other thread touches; all of that memory is then an
-array of atomics.
+A value of such a dtype is a number of the dtype that it is computed in (`register` in `codegen/target.py`); this file
+has the text by which it comes out of words and goes back. A store of whole words writes them. In a sub-word store
+another thread may write the rest of the word, so it is two atomic operations on bits that no other thread touches; all
+of that memory is then an array of atomics.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import DType, dtypes
-
-__all__ = ["PACKED", "Packed", "element_type", "per_word", "register"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +73,6 @@ PACKED: dict[DType, Packed] = {
     dtypes.int16: Packed("i16", 16),
     dtypes.uint16: Packed("u16", 16),
 }
-_REGISTERS = {**FLOATS, **INTEGERS}
-
-
-def register(dtype: DType) -> DType:
-    """The dtype of a value in a register: its own, unless memory packs it.
-
-    >>> register(dtypes.bfloat16), register(dtypes.uint8), register(dtypes.float16)
-    (dtypes.float32, dtypes.uint32, dtypes.float16)
-    """
-    return _REGISTERS[dtype] if dtype in PACKED else dtype
-
-
-def per_word(dtype: DType) -> int:
-    """Elements of a word of memory; 1 where an element can be written by itself.
-
-    >>> per_word(dtypes.int8), per_word(dtypes.float16)
-    (4, 1)
-    """
-    found = PACKED.get(dtype)
-    return 1 if found is None else found.per_word
 
 
 def element_type(words: int, atomic: bool) -> str:

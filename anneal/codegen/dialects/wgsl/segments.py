@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from anneal.codegen.linear import Param
 
-__all__ = ["Binding", "bindings_of", "declarations", "param_bytes", "segment_bytes", "segmented", "segments"]
-
 _ALIGNMENT = 256  # of a binding's offset: the most that WebGPU lets an adapter ask for
 _BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2, "i64": 8, "u64": 8, "f64": 8}
 
@@ -48,19 +46,13 @@ def segments(nbytes: int, limit: int) -> int:
     return 1 if nbytes <= limit else -(-nbytes // segment_bytes(limit))
 
 
-def param_bytes(p: Param) -> int:
-    """The bytes of the memory that a kernel takes for one of its parameters."""
-    size = int(p.node.arg[1][0]) if p.node.arg[1] else 1
-    return size * p.node.dtype.device_itemsize
-
-
 def bindings_of(params: Sequence[Param], limit: int) -> tuple[Binding, ...]:
     """The bindings of a kernel, for memory of any size."""
     length = segment_bytes(limit)
     out = [Binding(p.slot, p.slot, 0, limit, p.written) for p in params]
     number = 1 + max((p.slot for p in params), default=-1)
     for n, p in enumerate(params):
-        count = segments(param_bytes(p), limit)
+        count = segments(p.nbytes, limit)
         if count == 1:
             continue
         out[n] = out[n]._replace(length=length)

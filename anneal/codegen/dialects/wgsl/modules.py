@@ -4,75 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from anneal.codegen.functions import called
-from anneal.codegen.hardware import Launch
-from anneal.codegen.segments import declarations, segmented
+from anneal.codegen.dialects.wgsl.functions import called
+from anneal.codegen.dialects.wgsl.segments import declarations, segmented
+from anneal.codegen.dialects.writer import Text, in_text, merged_memory, merged_name, variable_name
+from anneal.codegen.hardware import grid
 from anneal.codegen.target import Target
-from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, toposort
 
-__all__ = ["Shared", "Text", "grid", "in_text", "merged_bytes", "merged_module", "module", "variable_name"]
-
-
-def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
-    """`workgroups` as a grid with no side over `limit`, with as few spare workgroups as a plain fold allows.
-
-    >>> grid(1000)
-    (1000, 1, 1)
-    >>> grid(100_000)
-    (50000, 2, 1)
-    """
-    x, y, z = max(1, workgroups), 1, 1
-    if x > limit:
-        y = -(-x // limit)
-        x = -(-x // y)
-    if y > limit:
-        z = -(-y // limit)
-        y = -(-y // z)
-    if z > limit:
-        raise CompilerError(f"a launch of {workgroups} workgroups does not fit a grid of side {limit}", stage="grid")
-    return x, y, z
-
-
-_BINDING = re.compile(r"\bp(\d+)\b")
 _F16 = re.compile(r"\bf16\b")
 
 
-class Shared(NamedTuple):
-    """An array in workgroup memory."""
-
-    name: str
-    element: str
-    length: int
-    nbytes: int
-
-
-class Text(NamedTuple):
-    """A program's statements as text, and what they need around them."""
-
-    bindings: dict[int, tuple[str, bool, int]]  # by slot: element type, whether it is written, bytes
-    shared: tuple[Shared, ...]
-    f16: bool
-    uses: frozenset[str]  # of "wg" and "lid"
-    lines: tuple[str, ...]
-    launch: Launch
-    variables: tuple[str, ...] = ()  # names, as they follow each other in the binding after the last
-
-    @property
-    def synchronises(self) -> bool:
-        """True if its threads wait for each other."""
-        return bool(self.shared) or self.launch.group > 1
-
-    def bound(self, slots: Sequence[int]) -> Text:
-        """The same with other bindings: `slots[n]` in the place of n."""
-        lines = tuple([_BINDING.sub(lambda m: f"p{slots[int(m[1])]}", line) for line in self.lines])
-        return self._replace(bindings={slots[n]: b for n, b in self.bindings.items()}, lines=lines)
-
-
-def module(text: Text, target: Target) -> str:
-    """The module whose entry point `main` runs one program."""
+def module(texts: Sequence[Text], target: Target) -> str:
+    """The module whose entry point `main` runs one program, or several in workgroups of their own."""
+    if len(texts) > 1:
+        return _merged(texts, target)
+    text = texts[0]
     workgroups = text.launch.workgroups
     where, spare = _position(workgroups, target)
     start = []
@@ -97,16 +44,7 @@ def _position(workgroups: int, target: Target) -> tuple[str, bool]:
     return f"i32({where})", nx * ny * nz != workgroups
 
 
-def in_text(texts: Sequence[Text]) -> list[Text]:
-    """Several programs as a merged module has them: those with barriers first, where no thread has left yet.
-
-    WGSL asks for barriers in uniform control flow, and a thread may leave a program that has none. A chain of else-ifs
-    would do as well, but for drivers that lose count of hundreds of them (llvmpipe of more than 80).
-    """
-    return sorted(texts, key=lambda t: not t.synchronises)
-
-
-def merged_module(texts: Sequence[Text], target: Target) -> str:
+def _merged(texts: Sequence[Text], target: Target) -> str:
     """The module whose `main` runs each of several programs in workgroups of its own, one program's after another's.
 
     A program with fewer threads than another leaves the others idle, and must have no barrier; what several bind has
@@ -122,7 +60,7 @@ def merged_module(texts: Sequence[Text], target: Target) -> str:
     for t in in_text(texts):
         body = list(t.lines)
         for x in t.shared:
-            body = [re.sub(rf"\b{x.name}\b", _merged_name(x), line) for line in body]
+            body = [re.sub(rf"\b{x.name}\b", merged_name(x), line) for line in body]
         for slot, (element, written, nbytes) in t.bindings.items():
             bindings[slot] = (element, written or (slot in bindings and bindings[slot][1]), nbytes)
         end = first + t.launch.workgroups
@@ -135,33 +73,8 @@ def merged_module(texts: Sequence[Text], target: Target) -> str:
         lines += ["  " + line for line in body] + ["  }"]
         first = end
     names = tuple(sorted({n for t in texts for n in t.variables}))
-    whole = Text(bindings, _merged_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch, names)
+    whole = Text(bindings, merged_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch, names)
     return _module(whole, threads, lines, target)
-
-
-def _merged_name(x: Shared) -> str:
-    return x.name + "".join(c for c in x.element if c.isalnum())
-
-
-def _merged_memory(texts: Sequence[Text]) -> tuple[Shared, ...]:
-    """Workgroup memory for any one of several programs: the largest array of each name and type."""
-    largest: dict[str, Shared] = {}
-    for t in texts:
-        for x in t.shared:
-            name = _merged_name(x)
-            if name not in largest or largest[name].length < x.length:
-                largest[name] = x._replace(name=name)
-    return tuple(largest.values())
-
-
-def merged_bytes(texts: Sequence[Text]) -> int:
-    """Workgroup memory that the merged module of `texts` needs."""
-    return sum(x.nbytes for x in _merged_memory(texts))
-
-
-def variable_name(name: str) -> str:
-    """The name of a variable in WGSL."""
-    return "v_" + "".join(c if c.isascii() else f"u{ord(c):x}" for c in name)
 
 
 _OPERATORS = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "/", Op.MOD: "%"}

@@ -1,0 +1,25 @@
+"""The languages that kernels are printed in: values, by the name that a target gives.
+
+No pass before `write-body` knows any of them. `writer.py` has what they have in common.
+"""
+
+from anneal.codegen.dialects.c import TARGET as C_TARGET
+from anneal.codegen.dialects.c import C
+from anneal.codegen.dialects.wgsl import WGSL, Binding, bindings_of, segment_bytes
+from anneal.codegen.dialects.writer import Dialect, Text, Written, in_text, merged_bytes, writing
+
+DIALECTS = {"wgsl": WGSL, "c": C}
+
+__all__ = [
+    "C_TARGET",
+    "DIALECTS",
+    "Binding",
+    "Dialect",
+    "Text",
+    "Written",
+    "bindings_of",
+    "in_text",
+    "merged_bytes",
+    "segment_bytes",
+    "writing",
+]

@@ -1,0 +1,412 @@
+"""A dialect is a language that kernels are printed in: a value, with what all dialects have in common around it.
+
+Names count up in statement order, so equal kernels give equal text in every process. A value used once is written where
+it is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from anneal.codegen.hardware import Launch
+from anneal.codegen.linear import LinearProgram, Operand, Stmt
+from anneal.codegen.opts import Opt
+from anneal.codegen.target import Target
+from anneal.errors import CompilerError
+from anneal.rewrite import Watch
+from anneal.uop import DType, Op, UOp
+
+# Ops that every dialect so far writes alike, on values of any dtype.
+ARITHMETIC: dict[Op, str] = {
+    Op.ADD: "({0} + {1})",
+    Op.SUB: "({0} - {1})",
+    Op.MUL: "({0} * {1})",
+    Op.DIV: "({0} / {1})",
+    Op.LT: "({0} < {1})",
+    Op.EQ: "({0} == {1})",
+    Op.NE: "({0} != {1})",
+    Op.AND: "({0} & {1})",
+    Op.OR: "({0} | {1})",
+    Op.XOR: "({0} ^ {1})",
+    Op.NEG: "(-{0})",
+}
+_BINDING = re.compile(r"\bp(\d+)\b")
+_LINE = 110  # characters of an expression before it gets a name of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A language that kernels are printed in.
+
+    `lines` is the text of each kind of line, with names in braces: "let" and "var" declare {name}, of {type}, as
+    {value}; "for" counts {name} up to {end}; "number" declares an iteration that is written out; "guard" leaves a
+    thread whose {test} fails; "fma" adds {a} * {b} {into} a variable; "barrier" waits for other threads.
+    `text_of` gives the text of an op on values of a dtype, `type_of` that of a dtype with so many lanes, `literal` that
+    of a constant; `choose` the opts of a kernel; `writer` what prints a program, and `module` the text around programs:
+    head, bindings, workgroup memory, functions.
+    """
+
+    name: str
+    lines: Mapping[str, str]
+    text_of: Callable[[Op, DType], str | None]
+    type_of: Callable[[DType, int], str]
+    literal: Callable[[DType, Any], str]
+    choose: Callable[[UOp, Target], tuple[Opt, ...]]
+    writer: Callable[[Dialect, LinearProgram, Target], Writer]
+    module: Callable[[Sequence[Text], Target], str]
+
+    def write(self, program: LinearProgram, target: Target) -> Text:
+        """The statements of `program` as text."""
+        writer = self.writer(self, program, target)
+        text = writer.run()
+        if _WRITTEN.found is not None:
+            said = tuple([line.said if isinstance(line, _Line) else () for line in writer.lines])
+            _WRITTEN.found.append(Written(text, said))
+        return text
+
+
+class Shared(NamedTuple):
+    """An array in workgroup memory."""
+
+    name: str
+    element: str
+    length: int
+    nbytes: int
+
+
+class Text(NamedTuple):
+    """A program's statements as text, and what they need around them."""
+
+    bindings: dict[int, tuple[str, bool, int]]  # by slot: element type, whether it is written, bytes
+    shared: tuple[Shared, ...]
+    f16: bool
+    uses: frozenset[str]  # of "wg" and "lid"
+    lines: tuple[str, ...]
+    launch: Launch
+    variables: tuple[str, ...] = ()  # names, as they follow each other in the binding after the last
+
+    @property
+    def synchronises(self) -> bool:
+        """True if its threads wait for each other."""
+        return bool(self.shared) or self.launch.group > 1
+
+    def bound(self, slots: Sequence[int]) -> Text:
+        """The same with other bindings: `slots[n]` in the place of n."""
+        lines = tuple([_BINDING.sub(lambda m: f"p{slots[int(m[1])]}", line) for line in self.lines])
+        return self._replace(bindings={slots[n]: b for n, b in self.bindings.items()}, lines=lines)
+
+
+def in_text(texts: Sequence[Text]) -> list[Text]:
+    """Several programs as a merged module has them: those with barriers first, where no thread has left yet.
+
+    Shaders ask for barriers in uniform control flow, and a thread may leave a program that has none. A chain of
+    else-ifs would do as well, but for drivers that lose count of hundreds of them (llvmpipe of more than 80).
+    """
+    return sorted(texts, key=lambda t: not t.synchronises)
+
+
+def merged_name(x: Shared) -> str:
+    return x.name + "".join(c for c in x.element if c.isalnum())
+
+
+def merged_memory(texts: Sequence[Text]) -> tuple[Shared, ...]:
+    """Workgroup memory for any one of several programs: the largest array of each name and type."""
+    largest: dict[str, Shared] = {}
+    for t in texts:
+        for x in t.shared:
+            name = merged_name(x)
+            if name not in largest or largest[name].length < x.length:
+                largest[name] = x._replace(name=name)
+    return tuple(largest.values())
+
+
+def merged_bytes(texts: Sequence[Text]) -> int:
+    """Workgroup memory that the merged module of `texts` needs."""
+    return sum(x.nbytes for x in merged_memory(texts))
+
+
+class Written(NamedTuple):
+    """A text, and for each of its lines the statements that it says: those written inside of another one first."""
+
+    text: Text
+    said: tuple[tuple[Stmt, ...], ...]
+
+
+_WRITTEN = Watch[Written]()
+
+
+def writing() -> AbstractContextManager[list[Written]]:
+    """A block that records every text written within it, with the statements of its lines."""
+    return _WRITTEN.listening()
+
+
+class _Line(str):
+    """A line that knows its statements."""
+
+    said: tuple[Stmt, ...] = ()
+
+
+def outer_parens(text: str) -> bool:
+    depth = 0
+    for i, ch in enumerate(text):
+        if ch == "(":
+            depth += 1
+        elif ch == ")":
+            depth -= 1
+            if depth == 0:
+                return i == len(text) - 1
+    return False
+
+
+def bare(text: str) -> str:
+    return text[1:-1] if text[0] == "(" and outer_parens(text) else text
+
+
+def variable_name(name: str) -> str:
+    """The name of a variable of a symbolic size."""
+    return "v_" + "".join(c if c.isascii() else f"u{ord(c):x}" for c in name)
+
+
+class Writer:
+    """Prints one program; a dialect's own writer has the accesses to memory, and what is special about its ops."""
+
+    def __init__(self, dialect: Dialect, program: LinearProgram, target: Target) -> None:
+        self.dialect, self.program, self.target = dialect, program, target
+        self.text: dict[int, str] = {}
+        self.rest: dict[int, str] = {}  # of an index counted in vectors: the lane
+        self.lines: list[str] = []
+        self.shared: list[Shared] = []
+        self.counters: dict[str, int] = {}
+        self.open: list[tuple[UOp, str, int]] = []  # loops: the range, its variable, its first line
+        self.inline = self._used_once()
+        self.widths = {s.number: program.width(s.node) for s in program.stmts if s.node is not None}
+        # While someone listens: by the number of a statement that got no line of its own, those that its text says.
+        self.inlined: dict[int, tuple[Stmt, ...]] | None = None if _WRITTEN.found is None else {}
+
+    def _used_once(self) -> set[int]:
+        """Statements whose value is used once, in the block that makes it."""
+        depth: dict[int, int] = {}
+        uses: dict[int, int] = {}
+        same: set[int] = set()
+        for s in self.program.stmts:
+            depth[s.number] = s.depth
+            for o in s.src:
+                if isinstance(o, int):
+                    uses[o] = uses.get(o, 0) + 1
+                    if depth[o] == s.depth and s.kind not in ("for", "share"):
+                        same.add(o)
+        return {n for n in same if uses[n] == 1}
+
+    def name(self, prefix: str) -> str:
+        n = self.counters.get(prefix, 0)
+        self.counters[prefix] = n + 1
+        return f"{prefix}{n}"
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("  " * (depth + 1) + text)
+
+    def put(self, depth: int, kind: str, **texts: str) -> None:
+        """A line of a kind that the dialect has the text of."""
+        self.line(depth, self.dialect.lines[kind].format(**texts))
+
+    def operand(self, o: Operand) -> str:
+        if isinstance(o, int):
+            return self.text[o]
+        if o.op is Op.PARAM:
+            return f"p{o.arg[0]}"
+        if o.op is Op.SHARED:
+            return f"tile{o.arg[0]}"
+        if o.op is Op.VARIABLE:
+            return variable_name(o.arg[0])
+        return self.dialect.literal(o.dtype, o.arg)
+
+    def hidden(self, o: Operand) -> str:
+        """The operand where a compiler might take shortcuts with a constant that it sees."""
+        return self.operand(o)
+
+    def type(self, u: UOp) -> str:
+        return self.dialect.type_of(u.dtype, self.program.width(u))
+
+    def lanes_of(self, o: Operand) -> int:
+        if isinstance(o, int):
+            return self.widths.get(o, 1)
+        return self.program.width(o)
+
+    def splat(self, o: Operand, text: str, dtype: DType, lanes: int) -> str:
+        """The operand's text with `lanes` lanes: a scalar is repeated in all of them."""
+        if lanes == 1 or self.lanes_of(o) == lanes:
+            return text
+        return f"{self.dialect.type_of(dtype, lanes)}({bare(text)})"
+
+    # -- statements
+
+    def run(self) -> Text:
+        stmts = self.program.stmts
+        i = 0
+        while i < len(stmts):
+            j, before = i + 1, len(self.lines)
+            first = min(before, self.open[-1][2]) if self.open else before
+            if stmts[i].kind == "share":
+                while j < len(stmts) and stmts[j].kind == "share":
+                    j += 1
+                self.share(stmts[i:j])
+            else:
+                self.statement(stmts[i])
+            if self.inlined is not None:
+                self.tell(stmts[i:j], first, len(self.lines) == before)
+            i = j
+        return self.written()
+
+    def tell(self, stmts: Sequence[Stmt], first: int, is_silent: bool) -> None:
+        """Note that the lines from `first` on that say nothing yet say `stmts`, and what is written inside of them."""
+        assert self.inlined is not None
+        inside = [x for s in stmts for o in s.src if isinstance(o, int) for x in self.inlined.get(o, ())]
+        said = tuple(dict.fromkeys([*inside, *stmts]))
+        if is_silent and stmts[0].kind == "let":
+            self.inlined[stmts[0].number] = said
+        for i in range(first, len(self.lines)):
+            if not isinstance(self.lines[i], _Line):
+                line = self.lines[i] = _Line(self.lines[i])
+                line.said = said
+
+    def statement(self, s: Stmt) -> None:
+        u = s.node
+        if s.kind == "end":
+            self.end(s.depth)
+        elif s.kind == "guard":
+            self.put(s.depth, "guard", test=bare(" & ".join(self.operand(o) for o in s.src)))
+        elif s.kind == "barrier":
+            self.put(s.depth, "barrier")
+        elif u is None:
+            raise AssertionError(s)
+        elif s.kind == "let":
+            self.let(s, u)
+        elif s.kind == "acc":
+            self.accumulator(s, u)
+        elif s.kind == "for":
+            self.text[s.number] = name = self.name("k")
+            self.open.append((u, name, len(self.lines)))
+            if u.arg[1] != "written":
+                self.put(s.depth, "for", name=name, end=self.operand(s.src[0]))
+        elif s.kind == "update":
+            self.update(s, u)
+        elif s.kind == "set":
+            value = self.splat(s.src[1], self.operand(s.src[1]), u.dtype, self.program.width(u))
+            self.line(s.depth, f"{self.operand(s.src[0])} = {bare(value)};")
+        else:
+            self.store(s, u)
+
+    def end(self, depth: int) -> None:
+        """Close a loop; the iterations of a "written" one follow each other, each with its number as a constant."""
+        loop, name, start = self.open.pop()
+        if loop.arg[1] != "written":
+            self.line(depth, "}")
+            return
+        body = self.lines[start:]
+        del self.lines[start:]
+        for i in range(int(loop.src[0].arg)):
+            self.line(depth, "{")
+            self.put(depth + 1, "number", name=name, value=str(i))
+            self.lines += body
+            self.line(depth, "}")
+
+    def accumulator(self, s: Stmt, u: UOp) -> None:
+        self.text[s.number] = name = self.name("acc")
+        first = self.operand(s.src[0])
+        lanes = self.program.width(u)
+        if isinstance(s.src[0], UOp):
+            first = self.splat(s.src[0], first, u.dtype, lanes)
+        self.put(s.depth, "var", name=name, type=self.type(u), value=bare(first))
+
+    def update(self, s: Stmt, u: UOp) -> None:
+        lanes = self.program.width(u)
+        into = self.operand(s.src[0])
+        parts = [self.splat(o, self.hidden(o), u.dtype, lanes) for o in s.src[1:]]
+        if len(parts) == 1:
+            self.line(s.depth, self.combine(u.arg, u, into, parts[0]))
+        else:
+            self.put(s.depth, "fma", into=into, a=bare(parts[0]), b=bare(parts[1]))
+
+    def combine(self, op: Op, u: UOp, into: str, value: str) -> str:
+        """Statement: `into` combined with another value of the type of `u`."""
+        if op is Op.ADD:
+            return f"{into} += {bare(value)};"
+        if op is Op.MUL:
+            return f"{into} *= {bare(value)};"
+        return f"{into} = {self.template(op, u.dtype, u).format(into, bare(value))};"
+
+    def let(self, s: Stmt, u: UOp) -> None:
+        if u.op is Op.SPECIAL:
+            self.text[s.number] = u.arg[0]
+            return
+        text = self.load(s, u) if u.op is Op.LOAD else self.alu(s, u)
+        if u.op is not Op.LOAD and (s.number in self.inline or self.is_offset(s, u)) and len(text) < _LINE:
+            self.text[s.number] = text
+            return
+        # Not "i": one of them would be called i32.
+        prefix = "x" if u.op is Op.LOAD else "c" if u.dtype.kind == "bool" else "n" if u.dtype.kind == "int" else "v"
+        self.text[s.number] = name = self.name(prefix)
+        self.put(s.depth, "let", name=name, type=self.type(u), value=bare(text))
+
+    def is_offset(self, s: Stmt, u: UOp) -> bool:
+        """A name plus a constant: nothing to compute where an address is made of it."""
+        if u.op is not Op.ADD or u.dtype.kind != "int" or isinstance(s.src[1], int):
+            return False
+        return s.src[1].op is Op.CONST and self.operand(s.src[0]).isidentifier()
+
+    def guarded(self, depth: int, text: str, predicate: Operand | None) -> None:
+        self.line(depth, text if predicate is None else f"if ({bare(self.operand(predicate))}) {{ {text} }}")
+
+    # -- expressions
+
+    def template(self, op: Op, dtype: DType, u: UOp) -> str:
+        """The text of `op` on values of `dtype`, for a result like `u`."""
+        found = self.dialect.text_of(op, dtype)
+        if found is None:
+            raise CompilerError(f"no {self.dialect.name} for {op.name} of {dtype.name}", stage="render", node=u)
+        return found
+
+    def applied(self, u: UOp, args: Sequence[str]) -> str:
+        """The op of `u` on operands that have texts."""
+        template = self.template(u.op, u.src[0].dtype, u)
+        if template.partition("(")[0].isidentifier() and "/" not in template:
+            args = [bare(a) for a in args]  # a call: its own parentheses are enough
+        return template.format(*args)
+
+    # -- a dialect's own
+
+    def alu(self, s: Stmt, u: UOp) -> str:
+        """The value of an op, as text."""
+        raise NotImplementedError
+
+    def load(self, s: Stmt, u: UOp) -> str:
+        """The value of memory, as text."""
+        raise NotImplementedError
+
+    def store(self, s: Stmt, u: UOp) -> None:
+        raise NotImplementedError
+
+    def share(self, stmts: Sequence[Stmt]) -> None:
+        """Combine partial results of a group's threads."""
+        raise CompilerError(f"no {self.dialect.name} for threads that share a reduce", stage="render")
+
+    def stored(self, memory: UOp) -> str:
+        """The type of an element of memory."""
+        raise NotImplementedError
+
+    def written(self) -> Text:
+        p = self.program
+        bindings = {x.slot: (self.stored(x.node), x.written, x.nbytes) for x in p.params}
+        shared = []
+        for t in p.tiles:
+            lanes = p.wide.get(t, 1)
+            size = -(-t.arg[1][0] // lanes)
+            shared.append(Shared(self.operand(t), self.stored(t), size, size * lanes * t.dtype.device_itemsize))
+        f16 = any(x.node.dtype.name == "float16" for x in p.params)
+        uses = frozenset(n for n in ("wg", "lid") if n in self.text.values())
+        names = tuple([v.arg[0] for v in p.variables])
+        return Text(bindings, (*shared, *self.shared), f16, uses, tuple(self.lines), p.launch, names)
