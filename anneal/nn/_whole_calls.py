@@ -76,7 +76,7 @@ class _Tree:
 
     def is_current(self) -> bool:
         """True if everything is as it was."""
-        return [*map(id, self._values())] == self.ids and all(c.forward is f for c, f in self.forwards)
+        return [*map(id, self._values())] == self.ids and all([c.forward is f for c, f in self.forwards])  # noqa: C419  # a generator takes longer
 
 
 _trees: WeakKeyDictionary[Module, _Tree] = WeakKeyDictionary()
@@ -107,7 +107,7 @@ def whole_call(
             raise LookupError(found.__name__)
         return forward(alive, args, kwargs)
 
-    return call_late(found, (args, tensors), kwargs, run, refused=found.refuse)
+    return call_late(found, (args, tensors), kwargs, run)
 
 
 def _known(module: Module) -> tuple[_Kind | None, list[Tensor]]:

@@ -61,13 +61,9 @@ class _Here(threading.local):
 
 here = _Here()
 _lock = threading.RLock()
-_listeners: tuple[Listener, ...] = ()
+_listeners: list[Listener] = []
+listening = _listeners.__len__  # above 0 if some thread listens to the rules that fire
 _plain: list[tuple[str, dict[Op, Any], dict[Op, Any]]] = []  # (kind, table, its own functions), while others are in it
-
-
-def listening() -> bool:
-    """True if some thread listens to the rules that fire."""
-    return bool(_listeners)
 
 
 @contextmanager
@@ -96,17 +92,15 @@ def tracing() -> Iterator[list[Event]]:
 
 
 def _listen(f: Listener) -> None:
-    global _listeners
     with _lock:
         if not _listeners:
             _replace_functions()
-        _listeners = (*_listeners, f)
+        _listeners.append(f)
 
 
 def _stop(f: Listener) -> None:
-    global _listeners
     with _lock:
-        _listeners = tuple([x for x in _listeners if x is not f])
+        _listeners.remove(f)
         if not _listeners:
             _put_back()
 
@@ -158,7 +152,7 @@ def _tell(table: str, rule: str, places: Mapping[str, str], before: UOp, after: 
     here.telling = True
     try:
         event = Event(here.pass_name, table, rule, places[rule], before, after)
-        for f in _listeners:
+        for f in tuple(_listeners):
             f(event)
     finally:
         here.telling = False

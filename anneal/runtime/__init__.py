@@ -22,7 +22,7 @@ from anneal.runtime.context import (
     watched,
 )
 from anneal.runtime.handle import INSIDE, SEEN, UNSEEN, Handle
-from anneal.runtime.late import PLAIN, become_late, composite, tensor_class
+from anneal.runtime.late import PLAIN, Varies, become_late, composite, number, tensor_class
 from anneal.runtime.late import call as call_late
 from anneal.runtime.late import register as register_late
 from anneal.runtime.nodes import (
@@ -38,7 +38,6 @@ from anneal.runtime.nodes import (
     storage_of,
 )
 from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of, numbers_of
-from anneal.runtime.numbers import Varies, number
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.uses import Calls, note_call

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, is_
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from anneal import schedule
@@ -19,15 +18,15 @@ from anneal.runtime.calls import FOUND, call_host
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import Handle
-from anneal.runtime.held import Read, Staging, SymbolicResult, Written, copy_of
-from anneal.runtime.launch import Execution
+from anneal.runtime.held import Read, Staging, SymbolicResult, Written
+from anneal.runtime.launch import Execution, copy_of
 from anneal.runtime.nodes import Made, buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
 from anneal.runtime.sizes import needed
 from anneal.runtime.steps import Collective, HostCall, Launch
 from anneal.runtime.turns import bound
 from anneal.schedule import Origin, Plan
-from anneal.uop import Op, UOp, const, dtypes
+from anneal.uop import Op, UOp, Users, const, dtypes
 from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
 
 if TYPE_CHECKING:
@@ -487,12 +486,13 @@ class Capture:
 
     def _watch(self) -> None:
         """Note the nodes of the state, and the references to each when they have no other user; the list is one too."""
-        self._nodes: list[UOp] = []
-        self._references: list[int] = []
+        nodes: list[UOp] = []
+        alone: list[int] = []
         for h in self._states:
             more = 2 if h.flat is h.leaf else 1
-            self._nodes += (h.leaf, h.flat)
-            self._references += (h.alone + more, h.flat_alone + more)
+            nodes += (h.leaf, h.flat)
+            alone += (h.alone + more, h.flat_alone + more)
+        self._users = Users(nodes, alone)
 
     def _outdate_views(self) -> None:
         """The state is about to change, or has changed: views of it show it as it will be. One that is state itself is
@@ -527,8 +527,8 @@ class Capture:
             self._outdate_views()
             untouched = False
         del shown
-        if not untouched or list(map(getrefcount, self._nodes)) != self._references:
-            self._nodes.clear()
+        if not untouched or self._users.more() is not None:
+            self._users.held.clear()
             for h in state:
                 h.follow(self.device)
             self._watch()

@@ -27,29 +27,15 @@ if TYPE_CHECKING:
     from anneal.runtime.steps import Launch, Step
     from anneal.schedule import Plan
 
-__all__ = [
-    "Context",
-    "Observer",
-    "Tensors",
-    "Watcher",
-    "cache_statistics",
-    "compile_seconds",
-    "default_device",
-    "here",
-    "nothing",
-    "observed",
-    "outdate_captures",
-    "resolve_device",
-    "set_default_device",
-    "watched",
-]
-
 Observer: TypeAlias = "Callable[[Step], None]"
 Watcher: TypeAlias = "Callable[[UOp, Launch], None]"
 
 
-def nothing() -> None:
-    """The reference to a numbering that is not there."""
+class _Gone:
+    """An object that is not there any more."""
+
+
+nothing: Callable[[], Any] = weakref.ref(_Gone())  # the reference to something that is not there
 
 
 class Tensors:

@@ -16,12 +16,11 @@ from anneal.runtime.calls import around_host_calls
 from anneal.runtime.context import default_device, here
 from anneal.runtime.handle import Handle
 from anneal.runtime.late import become_late, keep_run, known_run
-from anneal.runtime.launch import execute
+from anneal.runtime.launch import Run, execute
 from anneal.runtime.nodes import buffer_leaf, is_realized, note_constants, own, storage_of
 from anneal.runtime.numbering import (
     EXPANDING,
     Late,
-    Line,
     Numbering,
     carried,
     is_computed_late,
@@ -31,12 +30,11 @@ from anneal.runtime.numbering import (
     numbering_of,
     reset,
 )
-from anneal.runtime.rounds import Run
 from anneal.runtime.sizes import needed, seen
 from anneal.runtime.steps import Launch
 from anneal.runtime.turns import called
 from anneal.schedule import Plan
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Line, Op, UOp, toposort
 from anneal.uop.sizes import Values
 
 __all__ = ["launched", "memory", "plan_of", "realize", "realize_new", "realize_uops", "tracing", "upload", "values"]
@@ -361,12 +359,16 @@ def _repeated(
     for storage, line in zip(made.storages, [*by_tensor, *lines], strict=True):
         storage.line = line
     with EXPANDING:
-        for t, old, leaf in zip(group, before, made.leaves, strict=True):
+        for t, old, leaf, storage in zip(group, before, made.leaves, made.storages, strict=True):
             now = t.uop if (late := t.late) is None else late
             # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
             if now is old or (old.__class__ is Late and now is old()):
-                t._settle(leaf)
-                own(t)
+                if t._wants or t._base is not None:
+                    t._settle(leaf)
+                else:
+                    t.uop, t.late = leaf, None
+                if storage.owner is None or storage.owner() is not t:
+                    storage.owner = weakref.ref(t)
     for t in group:
         if t._views is not None:
             t._show_views()

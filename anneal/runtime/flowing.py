@@ -22,9 +22,9 @@ from anneal.runtime.capture import Capture, Recorded, aliases_of, refuse_frozen
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched, realize
 from anneal.runtime.handle import Handle
+from anneal.runtime.launch import Run
 from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
 from anneal.runtime.recording import Recording
-from anneal.runtime.rounds import Run
 from anneal.schedule import Origin, Plan
 from anneal.uop import SYMBOLIC, Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import symbolic_arg

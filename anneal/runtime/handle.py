@@ -6,10 +6,9 @@ import operator
 import weakref
 from collections.abc import Callable, Container
 from importlib import import_module
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
-from anneal.uop import Op, UOp
+from anneal.uop import Op, UOp, references
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -237,7 +236,7 @@ class Handle:
         link = self._base
         if link is None:
             return False
-        if link.recipe.is_view and getrefcount(link.root) > _SOLE:
+        if link.recipe.is_view and references(link.root) > _SOLE:
             return True
         self.uop if self.late is None else None  # noqa: B018  # one that is outdated is made anew, for the last time
         self._base = None
@@ -339,7 +338,7 @@ def _is_lazy(t: Handle) -> bool:
 
 def _references_when_sole() -> int:
     view = View(_create(Handle), None, None)  # type: ignore[arg-type]
-    return getrefcount(view.root)
+    return references(view.root)
 
 
 _SOLE: Final = _references_when_sole()  # of a root that one view has, and nobody else

@@ -5,16 +5,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import lru_cache
-from sys import getrefcount
 from typing import Any
 
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage
+from anneal.runtime.context import nothing
 from anneal.runtime.execution import realize
 from anneal.runtime.handle import Handle
+from anneal.runtime.launch import copy_of
 from anneal.runtime.nodes import buffer_leaf, storage_of
-from anneal.uop import Op, UOp, arena, dtypes
-
-__all__ = ["Read", "Staging", "SymbolicResult", "Written", "copy_of"]
+from anneal.uop import Op, UOp, arena, dtypes, references
 
 
 class Staging:
@@ -81,10 +80,6 @@ class Read:
         self.own.load(device, now)
 
 
-def _nobody() -> None:
-    """The reference to a tensor that is not there."""
-
-
 class Written:
     """Memory that the kernels write and a tensor shows through the node `leaf`: state, or a result handed out.
 
@@ -101,7 +96,7 @@ class Written:
 
     def like(self, other: Written) -> None:
         """Make this new memory, without users yet, for the values of `other`."""
-        self.ref = _nobody
+        self.ref = nothing
         self.alone, self.flat_alone = other.alone, other.flat_alone
         storage = Storage(other.storage.size, other.storage.dtype, other.storage.device)
         above: list[UOp] = []
@@ -126,7 +121,7 @@ class Written:
         """True if a lazy graph or another tensor uses the node; `shown`: the tensor itself does."""
         less = 0 if shown else 1
         below = self.flat_alone - (less if self.flat is self.leaf else 0)
-        return getrefcount(self.leaf) > self.alone - less or getrefcount(self.flat) > below
+        return references(self.leaf) > self.alone - less or references(self.flat) > below
 
     def detach(self, device: AnyDevice) -> None:
         """Leave the values to those who use the node: a copy for them; this memory gets a new node."""
@@ -159,18 +154,9 @@ class Written:
 
 @lru_cache(64)
 def _references_when_alone(kind: Any, reshaped: bool) -> tuple[int, int]:
-    """`getrefcount` of a node that its arena, one tensor and one `Written` hold, and of the BUFFER below."""
+    """The references to a node that its arena, one tensor and one `Written` hold, and of the BUFFER below."""
     storage = Storage(1, dtypes.float32, "cpu")
     tensor = kind._from_uop(buffer_leaf(storage, (1, 1) if reshaped else (1,)), "cpu")
     h = Written.__new__(Written)
     h.show(storage, tensor.uop)
-    return getrefcount(h.leaf), getrefcount(h.flat)
-
-
-def copy_of(device: AnyDevice, storage: Storage, count: int | None = None) -> OpaqueBuffer:
-    """A new buffer with the contents of `storage`; of the first `count` elements alone, if that is given."""
-    with device.lock:
-        fresh = device.alloc(storage.size, storage.dtype)
-        if count != 0:
-            device.copy(storage.ensure(), fresh, storage.size if count is None else count, storage.dtype)
-    return fresh
+    return references(h.leaf), references(h.flat)

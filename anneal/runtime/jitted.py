@@ -50,7 +50,7 @@ from anneal.runtime.execution import realize
 from anneal.runtime.flowing import Flowing, Traced, trace
 from anneal.runtime.guards import Draws, Failure, Guards
 from anneal.runtime.handle import INSIDE, Handle
-from anneal.runtime.held import copy_of
+from anneal.runtime.launch import copy_of
 from anneal.runtime.nodes import Constants, Made, buffer_leaf, changed_constant, differing, storage_of
 from anneal.runtime.recording import Recording, recording
 from anneal.schedule import BUILDING, Origin, Plan

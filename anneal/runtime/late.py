@@ -14,20 +14,18 @@ result reads memory that none of its arguments reads.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import CodeType, FrameType
 from typing import Any, Protocol
 from weakref import ref
 
 import numpy as np
 
-from anneal.backend import Place
-from anneal.runtime.context import here, outdate_captures
-from anneal.runtime.handle import SEEN, Handle
-from anneal.runtime.nodes import is_realized
+from anneal.backend import Place, numpy_dtype
+from anneal.runtime.context import here, nothing, outdate_captures
+from anneal.runtime.handle import Handle
+from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized
 from anneal.runtime.numbering import (
     LEAF,
     Late,
@@ -41,18 +39,31 @@ from anneal.runtime.numbering import (
     numbering_of,
     templates_are_many,
 )
-from anneal.runtime.numbers import varying
-from anneal.runtime.uses import Given, Unknown
+from anneal.runtime.uses import Given, Unknown, plainly
 from anneal.schedule import WITH_PLANS
-from anneal.uop import KINDS, MOVEMENT, WITH_CODES, DType, Op, Recent, UOp, Weighed, arena, kind_of, line_at, toposort
-
-__all__ = ["PLAIN", "become_late", "call", "composite", "forget", "keep_run", "known_run", "register", "tensor_class"]
+from anneal.uop import (
+    MOVEMENT,
+    WITH_CODES,
+    DType,
+    Line,
+    Op,
+    Recent,
+    UOp,
+    Weighed,
+    arena,
+    line_at,
+    normalise_const,
+    toposort,
+    users_frame,
+)
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
 _MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop
 _VIEWS = (Op.PARAM, Op.RESHAPE)  # templates of memory, and of views of it
 _NEW = "was not called with such arguments before"
 _VIEW = "gives a view of an argument"
+_READS = "reads memory that is no argument of it"
+_MOST = 1 << 10  # values of a place where numbers stand, after which it is looked at anew
 PLAIN = frozenset(
     (bool, int, str, type(None), DType, Place, type(Ellipsis))
 )  # classes whose values a key has as they are
@@ -101,12 +112,11 @@ WITH_CODES.append(forget)
 
 @dataclass(slots=True)
 class _Entry:
-    """The result of a call: tensors of these templates, by the classmethod that makes them, or one of its arguments."""
+    """The result of a call: tensors of these templates, by the class that makes them, or some of its arguments."""
 
-    one: tuple[Any, ...] | None  # the result of a call that gives a new tensor, and changes nothing
     results: list[tuple[Any, ...]]  # (class, template, requires_grad), or (number of an argument,)
     many: Any  # None for one result; else what makes the nest of tuples and lists of them
-    line: tuple[CodeType | None, int]
+    line: Line
     # arguments that have another node since, their numbers and templates: of the same values (`Tensor._kept`), or of
     # others, and then with their flags as after an in-place op
     changed: list[tuple[int, UOp, tuple[bool, bool, bool] | None]]
@@ -115,130 +125,88 @@ class _Entry:
     steps: list[Any] | None  # of views of the first argument: the way to each result (`View.step`)
 
 
-def _make_room() -> None:
-    """Forget old calls if templates are many: of large ones fewer calls are remembered."""
-    if templates_are_many():
-        _calls.turn()
-
-
-def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool:
-    """Add an argument to the key; False for one of which nothing can be said."""
-    cls = x.__class__
-    if cls in _classes:
-        tensors.append(x)
-        late = x.late
-        if late is not None and late.numbering is n:
-            template = late.template
-            n.used.add(template)
-        else:
-            template = n.of(x)
-            if not x._used:
-                x._used = SEEN
-            if is_open(template):
+def _flattened(args: Sequence[Any], key: list[Any], tensors: list[Handle]) -> bool:
+    """Add arguments to the key, and the tensors in them to a list; False where nothing can be said of one."""
+    rest = [*reversed(args)]
+    while rest:
+        x = rest.pop()
+        cls = x.__class__
+        if cls in _classes:
+            tensors.append(x)
+            key += (cls, x._wants, x._device)
+        elif cls in PLAIN:
+            key += (cls, x)
+        elif cls is tuple or cls is list:
+            key += (cls, len(x))
+            rest += reversed(x)
+        elif cls is slice:
+            key.append(cls)
+            rest += (x.step, x.stop, x.start)
+        elif cls is float or isinstance(x, np.generic):
+            if x != x:
                 return False
-        key += (template, x._wants, cls, x._device)
-        return True
-    if cls in PLAIN:
-        key += (cls, x)
-        return True
-    if cls is float:
-        key += (float, x if x else repr(x))  # -0.0 equals 0.0
-        return bool(x == x)
-    if cls is tuple or cls is list:
-        key += (cls, len(x))
-        return all(_append(key, tensors, n, y) for y in x)
-    if cls is slice:
-        key.append(cls)
-        return all(_append(key, tensors, n, y) for y in (x.start, x.stop, x.step))
-    if isinstance(x, np.generic):
-        key += (cls, x.item() or repr(x))
-        return bool(x == x)
-    return False
-
-
-def _place() -> tuple[FrameType, int, int]:
-    """The user's frame, as nodes would find it (`Arena.add`), or the outermost that was looked at where there is none;
-    the id of its code, and of the op that it called."""
-    f = sys._getframe(3)
-    named = 0
-    code = id(f.f_code)
-    while f.f_back is not None:
-        kind = KINDS.get(code)
-        if kind is None:
-            kind = kind_of(f)
-        if kind != 1:
-            if kind != 2:
-                return f, code, named
-            named = code
-        f = f.f_back
-        code = id(f.f_code)
-    if code not in KINDS:
-        kind_of(f)  # codes that have a kind stay, and so do their ids
-    return f, code, named
+            key += (cls, (x if cls is float else x.item()) if x else repr(x))  # -0.0 equals 0.0
+        else:
+            return False
+    return True
 
 
 class _Named(Protocol):
-    """A function that calls are known by, or something that stands for one."""
+    """A function that calls are known by, or something that stands for one: of a call of many ops, with `refuse`, which
+    is called where the call is not remembered."""
 
     __name__: str
 
 
 def call(
-    function: _Named,
-    args: tuple[Any, ...],
-    options: dict[str, Any],
-    run: Callable[..., Any],
-    changes: bool = False,
-    refused: Callable[[], None] | None = None,
+    function: _Named, args: tuple[Any, ...], options: dict[str, Any], run: Callable[..., Any], changes: bool = False
 ) -> Any:
     """`run(*args, **options)`, or late tensors with the same values.
 
     `function` is what it is known by, and is a function of its arguments alone; `run` may look at them first. With
-    `changes` it gives its first argument other values. `refused` is called where a call of many ops is not remembered.
+    `changes` it gives its first argument other values.
     """
     state = vars(here)  # of this thread: it is looked for once
     if at_once(state):
-        return _plainly(run, args, options) if refused is None else run(*args, **options)
-    f, code, named = _place()
+        return plainly(run, args, options)
+    f, kind, named = users_frame(2)
+    code = id(f.f_code)
     n = state["numbering"]()
     if n is None or n.nbytes > n.limit:
         n = numbering_of((code, f.f_lasti), state)
         if n is None:
-            return _plainly(run, args, options) if refused is None else run(*args, **options)
+            return plainly(run, args, options)
     at = _ARENA._here
-    key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, state["grad"], state["wraps"], *options]
+    key: list[Any] = [function, code, f.f_lasti, id(named), at.phase, at.path, state["grad"], state["wraps"], *options]
     tensors: list[Handle] = []
-    ok = True
-    for x in (*args, *options.values()) if options else args:
-        if not _append(key, tensors, n, x):
-            ok = False
-            break
-    if not ok and tensors:
-        return _missed(n, function, run, args, options, line_at(f))
+    known = _flattened((*args, *options.values()) if options else args, key, tensors)
     if not tensors:
-        return _plainly(run, args, options)
+        return plainly(run, args, options)
     if changes and tensors[0]._base is not None and tensors[0]._is_part():
         root = tensors[0]._detached_from()
         if root is None or tensors[0] is not args[0]:
-            return _unknown(n, run, args, options)  # another tensor changes too
+            return Unknown(n, (args, options)).made_by(run, args, options)  # another tensor changes too
         _ungraded(state, function, (root, *args[1:]), options, run)
         return args[0]
+    templates = n.read(tensors) if known else None
+    if templates is None:
+        return _missed(n, function, run, args, options, line_at(f, kind))
     if changes:
         key += (tensors[0]._leaf, tensors[0]._spent)
-    whole = tuple(key)
+    whole = (*key, *templates)
     entry = _calls[whole]
     if entry is None and (inputs := getattr(function, "inputs", None)) is not None:
-        place = (function, code, f.f_lasti, named, at.path, *[(u.shape, u.dtype) for u in [t._looks for t in tensors]])
-        again: Callable[..., Any] = lambda args, options: call(function, args, options, run, changes, refused)
-        done = inputs(varying(n, place, whole, _calls), again, args, options)
+        place = (function, code, f.f_lasti, named, at.path, *[(u.shape, u.dtype) for u in templates])
+        again: Callable[..., Any] = lambda args, options: call(function, args, options, run, changes)
+        done = inputs(_varying(n, place, whole), again, args, options)
         if done is not None:
             return done[0]
     if entry is None or (entry.checks and not _hold(n, entry)) or (entry.changed and not _alone(entry, tensors)):
-        begun = time.perf_counter()
-        result, why = _learn(n, whole, tensors, run, args, options, line_at(f), refused is not None)
+        begun, refuse = time.perf_counter(), getattr(function, "refuse", None)
+        result, why = _learn(n, whole, tensors, run, args, options, line_at(f, kind), refuse is not None)
         n.missed(begun, f"{function.__name__} {why}")
-        if refused is not None and why is not _NEW:
-            refused()
+        if refuse is not None and why is not _NEW:
+            refuse()
             if why is _VIEW:  # who knows of views is the ops that make them
                 return run(*args, **options)
         return result
@@ -263,36 +231,21 @@ def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
 
 def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[..., Any]) -> Any:
     """The results of a known call, late; arguments that it changes are changed."""
-    device = tensors[0]._device
-    if entry.one is not None:
-        cls, template, wants = entry.one
-        t = cls._late(Late(n, template, entry.line), device, wants)
-        r = ref(t)
-        n.tensors.append(r)
-        if entry.given is not None:
-            if len(tensors) == 1:
-                x = tensors[0]
-                (n.log or n.begin_log()).append((run, entry.given, None if x._leaf else ref(x), r))
-            else:
-                refs = [None if x._leaf else ref(x) for x in tensors]
-                (n.log or n.begin_log()).append((run, entry.given, *refs, r))
-        if entry.steps is not None:
-            t._part_of(tensors[0], entry.steps[0])
-        return t
-    out = []
+    device, line = tensors[0]._device, entry.line
+    out, new = [], []
     for made in entry.results:
         if len(made) == 1:
             out.append(tensors[made[0]])
             continue
         cls, template, wants = made
-        t = cls._late(Late(n, template, entry.line), device, wants)
-        n.tensors.append(ref(t))
+        t = cls._late(Late(n, template, line), device, wants)
         out.append(t)
+        new.append(ref(t))
+    n.tensors += new
     if entry.given is not None:
-        new = [t for t, made in zip(out, entry.results, strict=True) if len(made) > 1]
-        new += [tensors[i] for i, _, flags in entry.changed if flags is not None]
+        new += [ref(tensors[i]) for i, _, flags in entry.changed if flags is not None] if entry.changed else ()
         refs = [None if x._leaf else ref(x) for x in tensors]
-        (n.log or n.begin_log()).append((run, entry.given, *refs, *map(ref, new)))
+        (n.log or n.begin_log()).append((run, entry.given, *refs, *new))
     if entry.steps is not None:
         for t, step in zip(out, entry.steps, strict=True):
             if step is not None:
@@ -305,46 +258,19 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[...
             here.context.tensors.flags += t._wants is not flags[0]
             t._wants, t._leaf, t._spent = flags
             here.pending[id(t)] = ref(t)
-        become_late(t, Late(n, template, entry.line))
+        become_late(t, Late(n, template, line))
         if flags is not None and t._views is not None:
             t._outdate_views()
     return out[0] if entry.many is None else entry.many(iter(out))
 
 
-def _plainly(run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The call as it stands; what it calls is part of it."""
-    here.defers = False
-    try:
-        return run(*args, **options)
-    finally:
-        here.defers = True
-
-
-def _unknown(n: Numbering, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The call as it stands, of which no more is known than that it was made."""
-    use = Unknown(n, (args, options))
-    outer, here.became = here.became, []
-    try:
-        result = _plainly(run, args, options)
-        use.became = here.became
-    finally:
-        here.became = outer
-    use.end(result)
-    return result
-
-
 def _missed(
-    n: Numbering,
-    function: _Named,
-    run: Callable[..., Any],
-    args: tuple[Any, ...],
-    options: dict[str, Any],
-    line: tuple[CodeType | None, int],
+    n: Numbering, function: _Named, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], line: Line
 ) -> Any:
     """A call of something that has no template."""
     begun = time.perf_counter()
     try:
-        result = _unknown(n, run, args, options)
+        result = Unknown(n, (args, options)).made_by(run, args, options)
     finally:
         n.missed(begun, f"{function.__name__} takes no tensor or number, or one with a host_call or a Variable below")
     new = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Handle)]
@@ -369,58 +295,36 @@ def _learn(
     run: Callable[..., Any],
     args: tuple[Any, ...],
     options: dict[str, Any],
-    line: tuple[CodeType | None, int],
+    line: Line,
     of_many: bool,
 ) -> tuple[Any, str]:
     """The call as it stands, remembered if it may be, and why it was to be made: because it is `_NEW` if it is
     remembered. With `of_many` it is one of many ops."""
-    use = Unknown(n, tensors)
-    result, why = _tried(n, key, tensors, run, args, options, line, of_many, use)
-    use.end(result, why is not _NEW and why is not _VIEW)
-    return result, why
-
-
-def _tried(
-    n: Numbering,
-    key: tuple[Any, ...],
-    tensors: list[Handle],
-    run: Callable[..., Any],
-    args: tuple[Any, ...],
-    options: dict[str, Any],
-    line: tuple[CodeType | None, int],
-    of_many: bool,
-    use: Unknown,
-) -> tuple[Any, str]:
-    effects = here.effects
-    given = [t.uop for t in tensors]
-    outer, here.checks, here.became = here.checks, [], []
+    use, effects, given = Unknown(n, tensors), here.effects, [t.uop for t in tensors]
+    outer, here.checks = here.checks, []
     try:
-        result = _plainly(run, args, options)
-        checks, use.became = here.checks, here.became
+        result = use.made_by(run, args, options, False)
+        checks = here.checks
     finally:
-        here.checks, here.became = outer, None
-    became = use.became
-    # what it does beside giving a result is to give arguments other values, if it does anything
-    in_place = {i for i, t in enumerate(tensors) if any(t is x for x in became)}
-    if here.effects != effects + len(became) or len(in_place) < len(became) or here.numbering() is not n:
-        return result, "reads values, draws numbers or changes a tensor"
-    if n.misses > _MAX_MISSES:
-        return result, "comes after too many others"
+        here.checks = outer
     results: list[Any] = []
     many = _nest(result, results)
-    sources = 0
-    for u in given:
-        sources |= mask_of(n.learn(u))
-    found = _described(n, results, tensors, given, sources, of_many)
-    if isinstance(found, str):
-        return result, found
-    changed = _changed(n, tensors, given, in_place, sources)
+    # what it does beside giving a result is to give arguments other values, if it does anything
+    in_place = {i for i, t in enumerate(tensors) if any(t is x for x in use.became)}
+    pure = here.effects == effects + len(use.became) and len(in_place) == len(use.became) and here.numbering() is n
+    found: Any = "reads values, draws numbers or changes a tensor"
+    if pure:
+        sources = LEAF
+        for u in given:
+            sources |= mask_of(n.learn(u))
+        found = _described(n, results, tensors, given, sources, of_many)
+    changed = None if isinstance(found, str) else _changed(n, tensors, given, in_place, sources)
+    use.end(result, changed is None and found is not _VIEW)
     if changed is None:
-        return result, "reads memory that is no argument of it"
-    looks = [(look, n.learn(u), further) for look, u, further in checks]
-    steps = [
-        None if (link := each._base) is None or len(made) == 1 else link.step for each, made in zip(results, found)
-    ]
+        return result, found if isinstance(found, str) else _READS
+    looks = [(look, n.learn(u), further) for look, u, further in checks or ()]
+    links = [None if len(made) == 1 else each._base for each, made in zip(results, found, strict=True)]
+    steps = [None if link is None else link.step for link in links]
     new = [(t, made[1]) for t, made in zip(results, found, strict=True) if len(made) > 1]
     new += [(tensors[i], template) for i, template, flags in changed if flags is not None]
     said = None
@@ -428,32 +332,39 @@ def _tried(
         mine = [i for i, _, flags in changed if flags is not None]
         said = Given(args, options, tensors, [n.learn(u) for u in given], [len(made) > 1 for made in found], mine)
         (n.log or n.begin_log()).append((run, said, *map(ref, tensors), *[ref(t) for t, _ in new]))
-    _make_room()
-    one = found[0] if many is None and len(found[0]) > 1 and not changed else None
-    _calls[key] = _Entry(one, found, many, line, changed, looks, said, steps if any(steps) else None)
+    _keep(key, _Entry(found, many, line, changed, looks, said, steps if any(steps) else None))
     for t, template in new:
         n.nodes[template] = t.uop
         become_late(t, Late(n, template, line))
     return result, _NEW
 
 
+def _keep(key: tuple[Any, ...], entry: Any) -> None:
+    """Remember a call. Where templates are many, older calls are forgotten: of large ones fewer are remembered."""
+    if templates_are_many():
+        _calls.turn()
+    _calls[key] = entry
+
+
 def _described(
     n: Numbering, results: list[Any], tensors: list[Handle], given: list[UOp], sources: int, of_many: bool
 ) -> list[tuple[Any, ...]] | str:
     """The results of a call as in `_Entry`, or the reason why it is not remembered."""
+    if n.misses > _MAX_MISSES:
+        return "comes after too many others"
     found: list[tuple[Any, ...]] = []
     for each in results:
         same = [i for i, x in enumerate(tensors) if x is each]
         if same:
             found.append((same[0],))
             continue
-        if not _is_new(each):
+        if not (isinstance(each, Handle) and each.late is None and each._is_plain()):
             return "returns something other than new tensors"
         if of_many and _viewed(each.uop) in map(_viewed, given):
             return _VIEW
         template = n.learn(each.uop)
-        if mask_of(template) & ~(sources | LEAF) or each._device != tensors[0]._device:
-            return "reads memory that is no argument of it"
+        if mask_of(template) & ~sources or each._device != tensors[0]._device:
+            return _READS
         found.append((type(each), template, each._wants))
     return found
 
@@ -467,17 +378,12 @@ def _changed(
     for i, (t, u) in enumerate(zip(tensors, given, strict=True)):
         if t.uop is not u or i in in_place:
             template = n.learn(t.uop)
-            if mask_of(template) & ~(sources | LEAF) or (i in in_place and template.op in _VIEWS):
+            if mask_of(template) & ~sources or (i in in_place and template.op in _VIEWS):
                 return None
             if i in in_place and t._wants and t._leaf and not mask_of(template) & mask_of(n.learn(u)) & ~LEAF:
                 return None  # another leaf that takes these values would have this node too
             changed.append((i, template, (t._wants, t._leaf, t._spent) if i in in_place else None))
     return changed
-
-
-def _is_new(x: Any) -> bool:
-    """True if the argument is a tensor as an op gives it."""
-    return isinstance(x, Handle) and x.late is None and x._is_plain()
 
 
 def _viewed(u: UOp) -> UOp:
@@ -541,22 +447,89 @@ def composite(
         return known
     effects = here.effects
     begun = time.perf_counter()
-    computed = _plainly(compute, (), {})
+    computed = plainly(compute, (), {})
     n.missed(begun, "backward or an optimiser's step was not called on such a graph before")
     if computed is None or here.effects != effects or here.numbering() is not n or any(map(is_open, inputs)):
         return None
     nodes, extra = computed
-    sources = 0
+    sources = LEAF
     for u in inputs:
         sources |= mask_of(u)
-    found: list[UOp | None] = []
-    for v in nodes:
-        template = None if v is None else n.learn(v)
-        if template is not None:
-            if mask_of(template) & ~(sources | LEAF):
-                return None
-            n.nodes.setdefault(template, v)
-        found.append(template)
-    _make_room()
-    _calls[whole] = found, extra
+    found = [None if v is None else n.learn(v) for v in nodes]
+    if any(u is not None and mask_of(u) & ~sources for u in found):
+        return None
+    for template, node in zip(found, nodes, strict=True):
+        if template is not None and node is not None:
+            n.nodes.setdefault(template, node)
+    _keep(whole, (found, extra))
     return found, extra
+
+
+# -- numbers that vary ------------------------------------------------------------------------------------------------
+# What Python gives an op anew in each round of a loop is an input of the plan, and no part of it. A number in a call is
+# a constant at first, and folds. If a call at the same place, of tensors of the same shapes, has a number that no
+# earlier round had, the numbers of that place vary: from now on each is memory of one element, so that the call has one
+# template whatever they are. An op says which of its arguments may be that: by its `inputs` (`ops/inputs.py`).
+
+Varies = Callable[[Any, Any], bool]  # whether what stands at a place of a call varies, which is this now
+
+
+class _Site:
+    """A place in a program that gives a number: the values of the round that runs and of those before."""
+
+    __slots__ = ("calls", "last", "now", "seen", "varies")
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self, varies: bool = False) -> None:
+        """Nothing is known of it, but for whether it varies."""
+        self.last: Callable[[], Any] = nothing  # the numbering of the round that runs
+        self.now: set[Any] = set()
+        self.seen: set[Any] = set()
+        self.calls: list[Any] = []  # the keys of calls that are remembered with values as constants
+        self.varies = varies
+
+    def meets(self, value: Any, n: Numbering, key: Any) -> bool:
+        """True if the numbers here vary; `value` is the one of the call that has this key."""
+        if self.varies:
+            return True
+        if len(self.calls) > _MOST:
+            self.begin()
+        if self.last() is not n:
+            self.seen |= self.now
+            self.now, self.last = set(), ref(n)
+        if self.seen and value not in self.seen:
+            for call in self.calls:
+                _calls.pop(call, None)
+                _calls.older.pop(call, None)
+            self.begin(True)
+            return True
+        self.now.add(value)
+        self.calls.append(key)
+        return False
+
+
+def _varying(n: Numbering, place: tuple[Any, ...], key: Any) -> Varies:
+    """A predicate: True if what stands at a place of a call varies; `place` says where the call stands, and what its
+    tensors are like, and `key` what it is known by with its numbers as constants."""
+
+    def varies(slot: Any, value: Any) -> bool:
+        at = (_Site, slot, *place)
+        site = _calls[at]
+        if site is None:
+            site = _calls[at] = _Site()
+        return bool(site.meets((value.__class__, value), n, key))
+
+    return varies
+
+
+def number(value: float, dtype: DType, device: str) -> UOp:
+    """The node of memory that has one number, of shape ().
+
+    Args:
+        value: the number.
+        dtype: the dtype that it is rounded to.
+        device: the name of the device.
+    """
+    return buffer_leaf(host_storage(np.array([normalise_const(dtype, value)], numpy_dtype(dtype)), dtype, device), ())

@@ -1,17 +1,27 @@
-"""A launch: the calls of one plan, compiled, bound to memory and run."""
+"""A launch: the calls of one plan, compiled, bound to memory and run; and a launch that is run again and again.
+
+A loop's results go when the next round's take their places: a step of training leaves parameters and moments, and the
+step after it reads those and leaves others. `Round` is the memory of one round, with the nodes that show it. Once
+they have no other user, another round of the same launch gets them as they are: nothing is allocated, bound or made.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage
+from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
 from anneal.runtime.context import here
+from anneal.runtime.nodes import buffer_leaf
 from anneal.runtime.steps import Launch
 from anneal.schedule import BUILDING, Origin, Plan
+from anneal.uop import Op, UOp, Users, arena
 
-__all__ = ["Execution", "compiled", "execute", "new_outputs"]
+_ROUNDS = 4  # of a run: two take turns, and a program may hold one more for a while
+_SMALL = 1 << 16  # bytes of results in use that are copied, so that the others' memory can be written anew
+_PART = 16  # or this part of all
 
 
 class Execution:
@@ -38,19 +48,17 @@ class Execution:
         scratch: Sequence[OpaqueBuffer] | None = None,
     ) -> None:
         plan = step.plan
-        if programs is None:
-            programs = compiled(plan, device)
+        self.programs = compiled(plan, device) if programs is None else programs
         self.plan, self.device, self._again = plan, device, again and not plan.variables
         self.values: dict[str, int] = {v.arg[0]: step.values[v.arg[0]] for v in plan.variables}
         self.temporaries: list[OpaqueBuffer] = []
-        buffers: list[OpaqueBuffer] = [None] * len(plan.values)  # type: ignore[list-item]  # the loops below fill it
+        self._places: dict[int, list[int]] = {}  # of swapped buffers, by id
+        buffers: list[Any] = [None] * len(plan.values)  # the loops below fill it
         try:
-            for i, s in enumerate(step.inputs):
-                buffer = s.buffer
-                buffers[i] = buffer if buffer is not None and s.host is None else s.ensure()
-            for v, s in zip(plan.outputs, step.outputs, strict=True):
-                buffer = s.buffer
-                buffers[v] = buffer if buffer is not None and s.host is None else s.ensure()
+            for places, storages in ((range(len(step.inputs)), step.inputs), (plan.outputs, step.outputs)):
+                for v, s in zip(places, storages, strict=True):
+                    buffer = s.buffer
+                    buffers[v] = buffer if buffer is not None and s.host is None else s.ensure()
             if scratch is None:
                 device.alloc_all(plan.temporaries, self.temporaries)
                 scratch = self.temporaries
@@ -60,8 +68,6 @@ class Execution:
         for v, t in plan.memory:
             buffers[v] = scratch[t]
         self.buffers = buffers
-        self._places: dict[int, list[int]] = {}  # of swapped buffers, by id
-        self.programs = programs
         self._bind()
 
     def _bind(self) -> None:
@@ -182,3 +188,206 @@ def execute(
     for observe in here.observers:
         observe(step)
     return outputs
+
+
+# -- again and again --------------------------------------------------------------------------------------------------
+
+
+class Round:
+    """The memory of the results of one round: `leaves` show `storages`.
+
+    The device knows of it, and has it freed when it needs unused memory.
+    """
+
+    __slots__ = ("__weakref__", "_users", "_writing", "leaves", "nbytes", "storages")
+
+    def __init__(self, plan: Plan, device: AnyDevice, shapes: Sequence[tuple[Any, ...]]) -> None:
+        self.storages = [_reused(s) for s in new_outputs(plan, device)]
+        with arena().located():
+            self.leaves = [buffer_leaf(s, shape) for s, shape in zip(self.storages, shapes, strict=True)]
+        self.nbytes = sum([_nbytes(s) for s in self.storages])
+        self._writing = False
+        self._look()
+
+    def _look(self) -> None:
+        """Count the references to the held objects, which have no other user yet."""
+        # no local name may refer to one of them here
+        self._users = Users([*self.leaves, *map(_flat, self.leaves), *self.storages])
+
+    def take(self) -> bool:
+        """Begin to write the memory again; False if its contents are still used."""
+        if self._writing or not self.storages:
+            return False
+        more = self._users.more()
+        if more is not None and self._forgot_calls(more):
+            more = self._users.more()
+        if more is not None and not self._copied(more):
+            return False
+        for s in self.storages:
+            s.made_by = None
+        self._writing = True
+        return True
+
+    def _forgot_calls(self, more: list[int]) -> bool:
+        """Forget calls whose results nobody has any more: they may keep others of this memory for their backward."""
+        n = len(self.storages)
+        gone = [s for i, s in enumerate(self.storages) if s.made_by is not None and not any(more[i::n])]
+        for s in gone:
+            s.made_by = None
+        return bool(gone)
+
+    def done(self) -> None:
+        """The memory was written, and tensors show it."""
+        self._writing = False
+
+    def let_go(self) -> bool:
+        """Free the memory if it is unused; True if it was freed."""
+        if self._writing or self._users.more() is not None:
+            return False
+        self.forget()
+        return True
+
+    def forget(self) -> None:
+        """Hold the memory no longer: it goes with its last user."""
+        self.storages, self.leaves, self._users, self.nbytes = [], [], Users([]), 0
+
+    def _copied(self, more: list[int]) -> bool:
+        """Give those who use a little of the memory a copy of it; whether that could be done."""
+        n = len(self.storages)
+        used = [i for i in range(n) if any(more[i::n])]
+        if sum([_nbytes(self.storages[i]) for i in used]) > max(_SMALL, self.nbytes // _PART):
+            return False
+        for i in used:
+            # tensors and graphs refer to the leaf, a capture to the memory too: it is bound to the very buffer
+            s = self.storages[i]
+            if more[i + 2 * n] or s.host is not None or s.buffer is None:
+                return False
+        for i in used:
+            self._leave(i)
+        self._users.held.clear()
+        self._look()
+        return True
+
+    def _leave(self, i: int) -> None:
+        """Leave a result to those who use it, with a copy of its values; its buffer gets a new node."""
+        old = self.storages[i]
+        self.storages[i] = fresh = _reused(Storage(old.size, old.dtype, old.device))
+        fresh.buffer, old.buffer, old.reused = old.buffer, copy_of(get_device(old.device), old), False
+        with arena().located():
+            self.leaves[i] = buffer_leaf(fresh, self.leaves[i].shape)
+
+
+class Scratch:
+    """The memory for a launch's temporaries, one for all rounds.
+
+    The device knows of it, and has it freed when it needs memory.
+    """
+
+    __slots__ = ("__weakref__", "_device", "_writing", "buffers", "nbytes")
+
+    def __init__(self, device: AnyDevice) -> None:
+        self._device = device
+        self.buffers: list[OpaqueBuffer] = []
+        self.nbytes = 0
+        self._writing = False
+
+    def take(self, plan: Plan) -> list[OpaqueBuffer]:
+        """Begin to write it. The caller has the device's lock."""
+        self._writing = True
+        if not self.buffers:
+            self._device.alloc_all(plan.temporaries, self.buffers)
+        return self.buffers
+
+    def done(self, plan: Plan) -> None:
+        """Note that the round was written: its contents are no longer needed, and its memory may be freed from now
+        on.
+        """
+        self._writing = False
+        if self.buffers and not self.nbytes:
+            self.nbytes = sum([size * dtype.itemsize for size, dtype in plan.temporaries])
+            self._device.keep_idle(self)
+
+    def let_go(self) -> bool:
+        """Give the memory back if it is not being written; whether that was so."""
+        if self._writing:
+            return False
+        self.forget()
+        return True
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        buffers, self.buffers, self.nbytes = self.buffers, [], 0
+        if buffers:
+            self._device.free_all(buffers)
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            self.forget()
+
+
+def _flat(u: UOp) -> UOp:
+    return u.src[0] if u.op is Op.RESHAPE else u
+
+
+def _nbytes(s: Storage) -> int:
+    return s.size * s.dtype.itemsize
+
+
+def _reused(s: Storage) -> Storage:
+    """The storage, marked as reused: values read from it before are out of date."""
+    s.reused = True
+    return s
+
+
+def copy_of(device: AnyDevice, storage: Storage, count: int | None = None) -> OpaqueBuffer:
+    """A new buffer with the contents of `storage`; of the first `count` elements alone, if that is given."""
+    with device.lock:
+        fresh = device.alloc(storage.size, storage.dtype)
+        if count != 0:
+            device.copy(storage.ensure(), fresh, storage.size if count is None else count, storage.dtype)
+    return fresh
+
+
+class Run:
+    """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
+
+    __slots__ = ("_device", "_programs", "_rounds", "_scratch", "numbers", "plan", "shapes")
+
+    def __init__(self, plan: Plan, numbers: list[int], shapes: list[tuple[Any, ...]]) -> None:
+        self.plan, self.numbers, self.shapes = plan, numbers, shapes
+        self._programs: Sequence[Program] = ()  # on `_device`, once it has run again
+        self._device: AnyDevice | None = None
+        self._rounds: list[Round] = []
+
+    def again(self, device: AnyDevice, inputs: list[Storage], keep: bool) -> Round:
+        """Run once more on a device. The results are shown, and then the round is done. With `keep` their memory may
+        be another round's: nothing but the values may be noted in it."""
+        if self._device is not device:
+            self._programs, self._device = compiled(self.plan, device), device
+            self._rounds, self._scratch = [], Scratch(device)
+        scratch = self._scratch
+        with device.lock:
+            current = self._next(device) if keep else Round(self.plan, device, self.shapes)
+            try:
+                memory = scratch.take(self.plan)
+                execute(self.plan, device, inputs, programs=self._programs, outputs=current.storages, scratch=memory)
+            except BaseException:
+                current.done()
+                raise
+            finally:
+                scratch.done(self.plan)
+            return current
+
+    def _next(self, device: AnyDevice) -> Round:
+        """A round to be written: an unused one, or a new one."""
+        self._rounds = [r for r in self._rounds if r.storages]
+        for r in self._rounds:
+            if r.take():
+                return r
+        if len(self._rounds) >= _ROUNDS:
+            self._rounds.pop(0).forget()
+        made = Round(self.plan, device, self.shapes)
+        made.take()
+        self._rounds.append(made)
+        device.keep_idle(made)
+        return made

@@ -8,7 +8,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from types import CodeType
 from typing import Any
 
 from anneal import rewrite, settings
@@ -16,31 +15,9 @@ from anneal.rewrite import rebuild
 from anneal.runtime.context import here, nothing
 from anneal.runtime.handle import SEEN, Handle
 from anneal.runtime.nodes import is_call, is_realized
-from anneal.uop import SYMBOLIC, Op, Recent, UOp, arena, line_of, toposort
+from anneal.uop import SYMBOLIC, Line, Op, Recent, UOp, arena, line_of, toposort
 from anneal.uop.sizes import symbolic_arg
 
-__all__ = [
-    "EXPANDING",
-    "LEAF",
-    "Late",
-    "Line",
-    "Numbering",
-    "at_once",
-    "carried",
-    "forget_masks",
-    "forget_templates",
-    "has_leaf",
-    "is_computed_late",
-    "is_open",
-    "mask_of",
-    "note_computed",
-    "numbering_of",
-    "numbers_of",
-    "reset",
-    "templates_are_many",
-]
-
-Line = tuple[CodeType | None, int]  # the user's code and line
 _ROUNDS = 8  # of a loop, after which it is told that it makes calls anew
 _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look at who needs it
 _MAX_MASKS = 3 << 14  # templates of the calls that are remembered, and as many of older ones
@@ -184,16 +161,14 @@ class Numbering:
             here.logs.append(log)
         return log
 
-    def hole(self, u: UOp) -> UOp:
-        """The template of a BUFFER.
-
-        Args:
-            u: the node.
-        """
-        return self.known.get(u) or self._leaf_of(u, u)
-
-    def _leaf_of(self, u: UOp, flat: UOp) -> UOp:
-        """The template of a leaf that was not seen: `flat`, a BUFFER, or `u`, that in another shape."""
+    def template(self, u: UOp) -> UOp:
+        """The template of a node."""
+        found = self.known.get(u)
+        if found is not None:
+            return found
+        flat = u.src[0] if u.op is _RESHAPE else u
+        if flat.op is not _BUFFER:
+            return self.learn(u) if u.weak else u
         storage = flat.arg
         hole = self.known.get(flat)
         if hole is None:
@@ -219,7 +194,7 @@ class Numbering:
             return hole
         place = storage.place
         if place[2] is hole and place[4] == u.shape:
-            found: UOp = place[3]
+            found = place[3]
         else:
             found = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
             if place[2] is hole:
@@ -242,25 +217,29 @@ class Numbering:
                 if late.numbering.retired and not t._wants:
                     self.behind.append(late)
                 return moved
-        u = t.uop
-        found = self.known.get(u)
-        if found is None:
-            flat = u.src[0] if u.op is _RESHAPE else u
-            if flat.op is _BUFFER:
-                return self._leaf_of(u, flat)
-            return self.learn(u) if u.weak else u
-        return found
+        return self.template(t.uop)
+
+    def read(self, tensors: Iterable[Handle]) -> list[UOp] | None:
+        """The templates of tensors that an op is called with; None where one is open."""
+        out = []
+        for t in tensors:
+            late = t.late
+            if late is not None and late.numbering is self:
+                template = late.template
+                self.used.add(template)
+            else:
+                template = self.template(t.uop) if late is None else self.of(t)
+                if not t._used:
+                    t._used = SEEN
+                mask = _masks.get(template)
+                if (mask_of(template) if mask is None else mask) & 1:
+                    return None
+            out.append(template)
+        return out
 
     def all_of(self, tensors: Iterable[Handle]) -> list[UOp]:
         """The templates of several tensors."""
-        known, out = self.known, []
-        for t in tensors:
-            late = t.late
-            if late is None:
-                out.append(known.get(t.uop) or self.of(t))
-            else:
-                out.append(late.template if late.numbering is self else self.of(t))
-        return out
+        return [self.template(t.uop) if t.late is None else self.of(t) for t in tensors]
 
     def learn(self, u: UOp) -> UOp:
         """The template of a node.
@@ -274,7 +253,7 @@ class Numbering:
 
         def visit(v: UOp, src: tuple[UOp, ...]) -> UOp:
             if v.op is buffer:
-                return self.hole(v)
+                return self.template(v)
             return v if src == v.src else again(v, src, v.arg)
 
         return rebuild(u, visit, self.known)
@@ -292,7 +271,7 @@ class Numbering:
             leaves = [u for n in numbers if (u := old.leaves[n]) is not None]
         if len(leaves) < len(numbers):
             return None
-        mine = [self.hole(u) for u in leaves]
+        mine = [self.template(u) for u in leaves]
         key = (template, tuple(mine))
         found = _moved[key]
         if found is None:
@@ -544,7 +523,7 @@ def at_once(state: dict[str, Any]) -> bool:
         or state["depth"]
         or state["tracing"]
         or state["in_host_call"]
-        or arena() is not _ARENA
+        or _ARENA.covered
         or rewrite.listening()
     )
 

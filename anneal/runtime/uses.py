@@ -21,8 +21,6 @@ from anneal.runtime.nodes import storage_of
 from anneal.runtime.numbering import Log, Numbering, numbering_of
 from anneal.uop import UOp, arena
 
-__all__ = ["Calls", "Given", "Unknown", "note_call"]
-
 _HOLE = object()
 
 
@@ -74,6 +72,19 @@ class Unknown:
         self.nodes = [t.uop for t in self.tensors]
         self.used = [t._used or SEEN for t in self.tensors]
 
+    def made_by(
+        self, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], ends: bool = True
+    ) -> Any:
+        """The result of the call, which is noted with it if it `ends` here."""
+        outer, here.became = here.became, self.became
+        try:
+            result = plainly(run, args, options)
+        finally:
+            here.became = outer
+        if ends:
+            self.end(result)
+        return result
+
     def end(self, result: Any, noted: bool = True) -> None:
         """The call gave `result`; it is `noted` unless it is known otherwise."""
         for t, used in zip(self.tensors, self.used, strict=True):
@@ -83,6 +94,15 @@ class Unknown:
         made = [t for t in (*_flat(result), *self.became) if isinstance(t, Handle) and t._wants]
         if made:
             _note(self.n, self.tensors, self.nodes, made)
+
+
+def plainly(run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """A call as it stands; what it calls is part of it."""
+    here.defers = False
+    try:
+        return run(*args, **options)
+    finally:
+        here.defers = True
 
 
 def note_call(tensors: Sequence[Handle], nodes: Sequence[UOp], made: Sequence[Handle]) -> None:

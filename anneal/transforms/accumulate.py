@@ -188,7 +188,7 @@ def _known(
         return None
     calls = _calls_below(numbering, root, origins)
     known, joined = numbering.known, _joined(calls, (root, seed, *origins), live)
-    holes = [numbering.hole(u) for call in joined for u in call.memory()]
+    holes = [numbering.template(u) for call in joined for u in call.memory()]
     # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
     lazy = any(map(has_leaf, (root, *origins)))
     seen = [

@@ -6,7 +6,7 @@ linear program; and the elementwise ops that live everywhere.
 """
 
 from anneal.uop.arith import reduce_identity
-from anneal.uop.collector import uncollected
+from anneal.uop.collector import Users, references, uncollected
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
@@ -14,7 +14,7 @@ from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
 from anneal.uop.ops import ALL, ALU, BINARY, COMPARE, FITS, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, WRAPS, Op
 from anneal.uop.printer import render
-from anneal.uop.provenance import KINDS, WITH_CODES, Provenance, kind_of, line_at, line_of, users_line
+from anneal.uop.provenance import WITH_CODES, Line, Provenance, line_at, line_of, users_frame, users_line
 from anneal.uop.recent import Recent, Weighed
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "BINARY",
     "COMPARE",
     "FITS",
-    "KINDS",
     "MOVEMENT",
     "REDUCE_OPS",
     "SYMBOLIC",
@@ -33,10 +32,12 @@ __all__ = [
     "WRAPS",
     "Arena",
     "DType",
+    "Line",
     "Op",
     "Provenance",
     "Recent",
     "UOp",
+    "Users",
     "Weighed",
     "alu",
     "arena",
@@ -48,14 +49,15 @@ __all__ = [
     "encode_graph",
     "encode_value",
     "fold_by",
-    "kind_of",
     "line_at",
     "line_of",
     "normalise_const",
     "promote",
     "reduce_identity",
+    "references",
     "render",
     "toposort",
     "uncollected",
+    "users_frame",
     "users_line",
 ]

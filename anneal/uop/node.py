@@ -6,22 +6,21 @@ import itertools
 import math
 import os
 import struct
-import sys
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from types import FrameType
 from typing import Any, ClassVar
 
 from anneal.errors import CompilerError
 from anneal.uop.arith import lossless
 from anneal.uop.bounds import BOUNDS as ALU_BOUNDS
+from anneal.uop.collector import references
 from anneal.uop.derived import BOUNDS, SHAPES, Bound
 from anneal.uop.dtype import DType, Number, dtypes, normalise_const
 from anneal.uop.later import LATER, SYMBOLIC
 from anneal.uop.ops import ALU, COMPARE, Op
-from anneal.uop.provenance import KINDS, Builder, Provenance, kind_of
+from anneal.uop.provenance import Builder, Provenance, line_at, users_frame
 
 __all__ = ["Arena", "UOp", "alu", "arena", "const", "fold_by", "toposort"]
 
@@ -302,7 +301,7 @@ class Arena(Builder):
     much as the node.
     """
 
-    __slots__ = ("_dead", "_limit", "_lock", "_saved", "live", "nodes")
+    __slots__ = ("_dead", "_limit", "_lock", "_saved", "covered", "live", "nodes")
     _FLOOR: ClassVar[int] = 32_768  # nodes below which a sweep is not worth its time
 
     def __init__(self) -> None:
@@ -311,6 +310,7 @@ class Arena(Builder):
         self.live = 0  # nodes left by the last sweep
         self._limit = self._FLOOR
         self._saved: list[Arena] = []
+        self.covered = 0  # how many others are in force in its place
         # Finding a node takes no lock. Nobody waits for another while holding this one: finalisers run at any time.
         self._lock = threading.RLock()
         self._dead: deque[_Ref] = deque()  # of nodes that went while another thread held the lock
@@ -381,19 +381,8 @@ class Arena(Builder):
         if origin is not None:
             d.provenance = origin
         elif here.track:
-            f: FrameType | None = sys._getframe(1)
-            function = None
-            while f is not None:
-                code = f.f_code
-                if (kind := KINDS.get(id(code))) is None:
-                    kind = kind_of(f)
-                if kind != 1:
-                    if kind != 2:
-                        break
-                    function = code
-                f = f.f_back
-            at = (None, 0) if f is None or kind else (code, f.f_lineno)
-            d.provenance = (here.phase, *at, here.path, function)
+            f, kind, function = users_frame()
+            d.provenance = (here.phase, *line_at(f, kind), here.path, function)
         else:
             d.provenance = here.origin
         d.__class__ = UOp  # type: ignore[assignment]
@@ -462,7 +451,7 @@ class Arena(Builder):
         Sources are created before the nodes that use them, so one walk from the newest to the oldest frees whole
         graphs: a node whose users are all gone has only the arena's own reference left.
         """
-        refs = sys.getrefcount
+        refs = references
         with self._lock:
             self._bury()
             nodes = self.nodes
@@ -472,7 +461,7 @@ class Arena(Builder):
             while keys:
                 key = keys.pop()
                 u = nodes.get(key)
-                # the dict's reference, `u` and getrefcount's argument; a fourth means somebody uses it
+                # the dict's reference, `u` and the argument; a fourth means somebody uses it
                 if u.__class__ is UOp and refs(u) <= 3:
                     del nodes[key]
                     if refs(u) > 2:  # another thread found it just before: it takes no lock to look
@@ -520,12 +509,14 @@ class Arena(Builder):
     def __enter__(self) -> Arena:
         global _current
         self._saved.append(_current)
+        _current.covered += 1
         _current = self
         return self
 
     def __exit__(self, *exc: object) -> None:
         global _current
         _current = self._saved.pop()
+        _current.covered -= 1
 
 
 _current = Arena()

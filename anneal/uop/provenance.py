@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from anneal.uop.node import UOp
 
-__all__ = ["KINDS", "WITH_CODES", "Builder", "Provenance", "kind_of", "line_at", "line_of", "users_line"]
+__all__ = ["KINDS", "WITH_CODES", "Builder", "Line", "Provenance", "line_at", "line_of", "users_frame", "users_line"]
 
 # Phase, the user's code and line, the path of the module that was being called ("h.0.mlp"), and the code of the
 # function of anneal.ops or anneal.tensor that the user or the module called (`linear`).
 Provenance = tuple[str, CodeType | None, int, str, CodeType | None]
+Line = tuple[CodeType | None, int]  # the user's code and line
 
 # Kinds of code in the search for the user's line; a named one is a public function of anneal.ops or anneal.tensor. Of
 # an entry, such as the command line, all callers are frames of libraries: nobody's line is behind it.
@@ -59,31 +60,33 @@ def _kind_of(f: FrameType) -> int:
     return _NAMED if named and (name[0] not in "_<" or name in _OPERATORS) else _INSIDE
 
 
-def users_line(depth: int = 1) -> tuple[CodeType | None, int]:
-    """The user's code and line that the caller runs for; None and 0 where no user's code called it."""
-    return _place(sys._getframe(depth))[:2]
-
-
-def line_at(f: FrameType) -> tuple[CodeType | None, int]:
-    """The code and line of a frame where the search for the user's has ended; None and 0 if it is not the user's."""
-    kind = KINDS.get(id(f.f_code))
-    return (f.f_code, f.f_lineno) if (kind_of(f) if kind is None else kind) == _USERS else (None, 0)
-
-
-def _place(f: FrameType) -> tuple[CodeType | None, int, CodeType | None]:
-    """The user's code and line that a frame runs for, and the code of the function that was called there."""
-    function = None
-    at: FrameType | None = f
-    while at is not None:
-        kind = KINDS.get(id(at.f_code))
+def users_frame(depth: int = 1) -> tuple[FrameType, int, CodeType | None]:
+    """The frame of the user's code that the caller runs for, or the last that was looked at where there is none; its
+    kind, 0 for the user's; and the code of the function of ops that was called there."""
+    f, named = sys._getframe(depth + 1), None
+    while True:
+        code = f.f_code
+        kind = KINDS.get(id(code))
         if kind is None:
-            kind = kind_of(at)
+            kind = kind_of(f)
         if kind == _NAMED:
-            function = at.f_code
+            named = code
         elif kind != _INSIDE:
-            return (*line_at(at), function)
-        at = at.f_back
-    return None, 0, function
+            return f, kind, named
+        back = f.f_back
+        if back is None:
+            return f, kind, named
+        f = back
+
+
+def users_line(depth: int = 1) -> Line:
+    """The user's code and line that the caller runs for; None and 0 where no user's code called it."""
+    return line_at(*users_frame(depth)[:2])
+
+
+def line_at(f: FrameType, kind: int) -> Line:
+    """The code and line of a frame of this kind; None and 0 if it is not the user's."""
+    return (None, 0) if kind else (f.f_code, f.f_lineno)
 
 
 def line_of(code: int, lasti: int) -> str:
@@ -161,10 +164,10 @@ class Builder:
     def located(self) -> Iterator[None]:
         """Nodes that this thread makes inside bear the line that runs now: it is looked for once, not for each."""
         here = self._here
-        code, line, function = _place(sys._getframe(2))
+        f, kind, function = users_frame(2)
         before = here.origin
         with self.untracked():
-            here.origin = (here.phase, code, line, here.path, function)
+            here.origin = (here.phase, *line_at(f, kind), here.path, function)
             yield
         here.origin = before
 

@@ -15,7 +15,7 @@ from anneal.backend import get_device
 from anneal.errors import JitError, PositionError, ShapeError
 from anneal.runtime import cache_statistics
 from anneal.runtime.late import _calls, _learn
-from anneal.runtime.rounds import Run
+from anneal.runtime.launch import Run
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, autograd, grad, jit, manual_seed, no_grad, realize, vmap
 from anneal.tensor import functional as F

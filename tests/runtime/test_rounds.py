@@ -1,4 +1,4 @@
-"""The memory of a loop's results is written anew by later rounds, and by nobody else's leave (`runtime/rounds.py`)."""
+"""The memory of a loop's results is written anew by later rounds, and by nobody else's leave (`runtime/launch.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from anneal import nn, optim, settings
 from anneal.backend import get_device
 from anneal.nn import functional as F
-from anneal.runtime import here, rounds
+from anneal.runtime import here, launch
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, jit, no_grad, realize
 
@@ -129,15 +129,15 @@ def buffers_of(watch: Any) -> list[int]:
 @pytest.mark.parametrize("watch", [losses, lambda *args: None])
 def test_two_rounds_take_turns(device: str, watch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss that is kept gets memory of its own: the parameters' is not left to it."""
-    made: list[rounds.Round] = []
-    round_of = rounds.Round
+    made: list[launch.Round] = []
+    round_of = launch.Round
 
-    def counted(*args: Any) -> rounds.Round:
+    def counted(*args: Any) -> launch.Round:
         made.append(round_of(*args))
         return made[-1]
 
     clear_cache()
-    monkeypatch.setattr(rounds, "Round", counted)
+    monkeypatch.setattr(launch, "Round", counted)
     ids = buffers_of(watch)
     assert ids[-4:-2] == ids[-2:]
     assert len(made) == 2
