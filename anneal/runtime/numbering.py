@@ -162,7 +162,11 @@ class Numbering:
         return log
 
     def template(self, u: UOp) -> UOp:
-        """The template of a node."""
+        """The template of a node.
+
+        Args:
+            u: the node.
+        """
         found = self.known.get(u)
         if found is not None:
             return found
