@@ -114,7 +114,8 @@ WITH_CODES.append(forget)
 class _Entry:
     """The result of a call: tensors of these templates, by the class that makes them, or some of its arguments."""
 
-    results: list[tuple[Any, ...]]  # (class, template, requires_grad), or (number of an argument,)
+    one: tuple[Any, ...] | None  # the result of a call that gives one new tensor, and does nothing else
+    results: list[tuple[Any, ...]]  # (number of an argument or None, class, template, requires_grad)
     many: Any  # None for one result; else what makes the nest of tuples and lists of them
     line: Line
     # arguments that have another node since, their numbers and templates: of the same values (`Tensor._kept`), or of
@@ -127,9 +128,7 @@ class _Entry:
 
 def _flattened(args: Sequence[Any], key: list[Any], tensors: list[Handle]) -> bool:
     """Add arguments to the key, and the tensors in them to a list; False where nothing can be said of one."""
-    rest = [*reversed(args)]
-    while rest:
-        x = rest.pop()
+    for x in args:
         cls = x.__class__
         if cls in _classes:
             tensors.append(x)
@@ -138,10 +137,12 @@ def _flattened(args: Sequence[Any], key: list[Any], tensors: list[Handle]) -> bo
             key += (cls, x)
         elif cls is tuple or cls is list:
             key += (cls, len(x))
-            rest += reversed(x)
+            if not _flattened(x, key, tensors):
+                return False
         elif cls is slice:
             key.append(cls)
-            rest += (x.step, x.stop, x.start)
+            if not _flattened((x.start, x.stop, x.step), key, tensors):
+                return False
         elif cls is float or isinstance(x, np.generic):
             if x != x:
                 return False
@@ -193,7 +194,8 @@ def call(
         return _missed(n, function, run, args, options, line_at(f, kind))
     if changes:
         key += (tensors[0]._leaf, tensors[0]._spent)
-    whole = (*key, *templates)
+    key += templates
+    whole = tuple(key)
     entry = _calls[whole]
     if entry is None and (inputs := getattr(function, "inputs", None)) is not None:
         place = (function, code, f.f_lasti, named, at.path, *[(u.shape, u.dtype) for u in templates])
@@ -232,18 +234,27 @@ def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
 def _given(n: Numbering, entry: _Entry, tensors: list[Handle], run: Callable[..., Any]) -> Any:
     """The results of a known call, late; arguments that it changes are changed."""
     device, line = tensors[0]._device, entry.line
+    if entry.one is not None:
+        cls, template, wants = entry.one
+        t = cls._late(Late(n, template, line), device, wants)
+        r = ref(t)
+        n.tensors.append(r)
+        if entry.given is not None:
+            refs = [None if x._leaf else ref(x) for x in tensors]
+            (n.log or n.begin_log()).append((run, entry.given, *refs, r))
+        return t
     out, new = [], []
-    for made in entry.results:
-        if len(made) == 1:
-            out.append(tensors[made[0]])
+    for number, cls, template, wants in entry.results:
+        if number is not None:
+            out.append(tensors[number])
             continue
-        cls, template, wants = made
         t = cls._late(Late(n, template, line), device, wants)
         out.append(t)
         new.append(ref(t))
     n.tensors += new
     if entry.given is not None:
-        new += [ref(tensors[i]) for i, _, flags in entry.changed if flags is not None] if entry.changed else ()
+        if entry.changed:
+            new += [ref(tensors[i]) for i, _, flags in entry.changed if flags is not None]
         refs = [None if x._leaf else ref(x) for x in tensors]
         (n.log or n.begin_log()).append((run, entry.given, *refs, *new))
     if entry.steps is not None:
@@ -323,16 +334,17 @@ def _learn(
     if changed is None:
         return result, found if isinstance(found, str) else _READS
     looks = [(look, n.learn(u), further) for look, u, further in checks or ()]
-    links = [None if len(made) == 1 else each._base for each, made in zip(results, found, strict=True)]
+    links = [None if made[0] is not None else each._base for each, made in zip(results, found, strict=True)]
     steps = [None if link is None else link.step for link in links]
-    new = [(t, made[1]) for t, made in zip(results, found, strict=True) if len(made) > 1]
+    new = [(t, made[2]) for t, made in zip(results, found, strict=True) if made[0] is None]
     new += [(tensors[i], template) for i, template, flags in changed if flags is not None]
     said = None
     if any(t._wants for t, _ in new):
         mine = [i for i, _, flags in changed if flags is not None]
-        said = Given(args, options, tensors, [n.learn(u) for u in given], [len(made) > 1 for made in found], mine)
+        said = Given(args, options, tensors, [n.learn(u) for u in given], [made[0] is None for made in found], mine)
         (n.log or n.begin_log()).append((run, said, *map(ref, tensors), *[ref(t) for t, _ in new]))
-    _keep(key, _Entry(found, many, line, changed, looks, said, steps if any(steps) else None))
+    one = found[0][1:] if many is None and found[0][0] is None and not changed and not any(steps) else None
+    _keep(key, _Entry(one, found, many, line, changed, looks, said, steps if any(steps) else None))
     for t, template in new:
         n.nodes[template] = t.uop
         become_late(t, Late(n, template, line))
@@ -356,7 +368,7 @@ def _described(
     for each in results:
         same = [i for i, x in enumerate(tensors) if x is each]
         if same:
-            found.append((same[0],))
+            found.append((same[0], None, None, None))
             continue
         if not (isinstance(each, Handle) and each.late is None and each._is_plain()):
             return "returns something other than new tensors"
@@ -365,7 +377,7 @@ def _described(
         template = n.learn(each.uop)
         if mask_of(template) & ~sources or each._device != tensors[0]._device:
             return _READS
-        found.append((type(each), template, each._wants))
+        found.append((None, type(each), template, each._wants))
     return found
 
 
