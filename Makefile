@@ -49,7 +49,7 @@ deep: $(VENV)/test.stamp ## run the long tables whole too, which takes hours, an
 
 check: $(VENV)/test.stamp ## lint, formatting, types, layers, generated files; all of them, whatever fails
 	@failed=0; \
-	for tool in "ruff check ." "ruff format --check ." "mypy" "lint-imports --no-cache" "python -m anneal.rewrite.generate --check"; do \
+	for tool in "ruff check ." "ruff format --check ." "mypy" "lint-imports --no-cache" "python -m anneal.rewrite.generate --check" "python -m tools.names --check"; do \
 	  echo "+ $$tool"; $(BIN)/$$tool || failed=1; \
 	done; exit $$failed
 

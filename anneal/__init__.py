@@ -54,6 +54,14 @@ def __dir__() -> list[str]:
         "amp", "array_api", "autograd", "backends", "compiler", "cuda", "distributions", "fft", "func", "linalg",
         "masked", "nn", "optim", "signal", "special", "utils",
     )  # fmt: skip
-    inner = {"doors", "errors", "front", "progress", "settings", "tracebacks"}  # imported by others, no user's names
+    inner = {
+        "doors",
+        "errors",
+        "front",
+        "names",
+        "progress",
+        "settings",
+        "tracebacks",
+    }  # imported by others, no user's names
     own = set(globals()) - {"Any", "TYPE_CHECKING", "annotations"} - inner
     return sorted({"check", *own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})

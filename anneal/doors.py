@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["MethodsLater", "opened_later", "same_under", "statics_later"]
+from anneal.names import OPENED
 
 
-def opened_later(
-    package: str, files: Mapping[str, tuple[str, ...]], modules: tuple[str, ...] = ()
-) -> Callable[[str], Any]:
+def opened_later(package: str, files: Mapping[str, Iterable[str]] | None = None) -> Callable[[str], Any]:
     """The `__getattr__` of a package: the names that it takes from each of its `files` without importing them yet, and
-    its own `modules`. A file with a dot in its name is that of another package.
+    its own modules, as names of the file "". A file with a dot in its name is that of another package.
 
-    A name stands in the package once it was asked for. Type checkers see the imports that stand beside it, under
-    TYPE_CHECKING.
+    Without `files` they are the imports that the package shows type checkers, under TYPE_CHECKING: `anneal/names.py`
+    lists them. A name stands in the package once it was asked for.
     """
+    if files is None:
+        files = {file: names.split() for file, names in OPENED[package].items()}
     home = {name: file for file, names in files.items() for name in names}
 
     def later(name: str) -> Any:
-        if name in modules:
-            return import_module(f"{package}.{name}")
-        if name not in home:
+        file = home.get(name)
+        if file is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        file = home[name]
+        if not file:
+            return import_module(f"{package}.{name}")
         found = getattr(import_module(file if "." in file else f"{package}.{file}"), name)
         setattr(sys.modules[package], name, found)
         return found
@@ -47,41 +47,28 @@ def same_under(package: str, files: str) -> Callable[[str], Any]:
     return later
 
 
-class MethodsLater:
-    """A room whose functions a class takes as methods (`exp = room.exp`) without importing the room yet.
-
-    Type checkers see the room itself, under TYPE_CHECKING.
-    """
-
-    def __init__(self, room: str) -> None:
-        self._room = room
-
-    def __getattr__(self, name: str) -> Any:
-        return _Method(self._room, name)
-
-
 class _Method:
     """A method that is imported when it is first asked for, and stands in its class from then on."""
 
-    __slots__ = ("attribute", "name", "owner", "room", "static")
+    __slots__ = ("name", "owner", "room", "static")
 
-    def __init__(self, room: str, name: str) -> None:
-        self.room, self.name, self.static = room, name, False
-
-    def __set_name__(self, owner: type, attribute: str) -> None:
-        self.owner, self.attribute = owner, attribute
+    def __init__(self, owner: type, room: str, name: str, static: bool) -> None:
+        self.owner, self.room, self.name, self.static = owner, room, name, static
 
     def __get__(self, x: object, cls: type) -> Any:
         found = getattr(import_module(self.room), self.name)
-        setattr(self.owner, self.attribute, staticmethod(found) if self.static else found)
+        setattr(self.owner, self.name, staticmethod(found) if self.static else found)
         return found if self.static else found.__get__(x, cls)
 
 
-def statics_later(cls: type) -> None:
-    """Let a class's methods that are imported later be static where its body says `staticmethod(room.name)`."""
-    for attribute, found in list(vars(cls).items()):
-        method = found.__func__ if isinstance(found, staticmethod) else None
-        if isinstance(method, _Method):
-            method.static = True
-            method.__set_name__(cls, attribute)
-            setattr(cls, attribute, method)
+def methods_later(cls: type, room: str, names: Iterable[str], static: bool = False) -> None:
+    """Give a class methods of these names, imported from a room when they are first asked for."""
+    for name in names:
+        setattr(cls, name, _Method(cls, room, name, static))
+
+
+def named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function under a name, which nodes that it makes are known by, too: they keep the code that made them."""
+    function.__name__ = function.__qualname__ = name
+    function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
+    return function

@@ -29,7 +29,6 @@ DOORS = (
     "anneal.nn.utils.parametrize",
     "anneal.nn.utils.prune",
     "anneal.nn.utils.rnn",
-    "anneal.ops.families",
     "anneal.ops.made",
     "anneal.ops.nodes",
     "anneal.ops.operators",

@@ -125,7 +125,7 @@ _MODULES = ("functional", "init", "modules", "parameter", "utils")
 __all__ = list(chain(_MODULES, *_FILES.values()))
 
 if not TYPE_CHECKING:
-    __getattr__ = opened_later(__name__, _FILES, _MODULES)
+    __getattr__ = opened_later(__name__, {**_FILES, "": _MODULES})
 
 
 def __dir__() -> list[str]:

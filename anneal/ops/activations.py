@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import alias, checked
+from anneal.ops.arguments import function
 from anneal.ops.elementwise import binary, choose, clipped, real_node
 from anneal.ops.functions import Operand
 from anneal.ops.nodes import reshape, share
@@ -19,35 +19,10 @@ from anneal.uop import Op, UOp, alu, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = [
-    "celu",
-    "elu",
-    "gelu",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "leaky_relu",
-    "logsigmoid",
-    "mish",
-    "prelu",
-    "relu",
-    "relu6",
-    "selu",
-    "sigmoid",
-    "silu",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "swish",
-    "tanhshrink",
-    "threshold",
-]
-
 _BOOL = dtypes.bool_
 
 
-@checked
+@function(in_place=True, functional=True, special="expit")
 @in_single()
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x)).
@@ -59,7 +34,7 @@ def sigmoid(x: Tensor) -> Tensor:
     return x._new(_logistic(alu(Op.NEG, (real_node(x),))))
 
 
-@checked
+@function(functional=True)
 @in_single()
 def logsigmoid(x: Tensor) -> Tensor:
     """log(sigmoid(x)), without overflow.
@@ -71,7 +46,7 @@ def logsigmoid(x: Tensor) -> Tensor:
     return -((-x).softplus())
 
 
-@checked
+@function(in_place=True, functional=True)
 def relu(x: Tensor) -> Tensor:
     """max(x, 0); its slope at 0 is 0.
 
@@ -82,7 +57,7 @@ def relu(x: Tensor) -> Tensor:
     return x if x.uop.dtype is _BOOL else binary(x, "relu", Op.MAX, 0)
 
 
-@checked
+@function(functional=True)
 def relu6(x: Tensor) -> Tensor:
     """min(max(x, 0), 6).
 
@@ -93,7 +68,7 @@ def relu6(x: Tensor) -> Tensor:
     return clipped(x, 0, 6)
 
 
-@checked
+@function(functional=True)
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x above 0, negative_slope * x elsewhere.
 
@@ -105,7 +80,7 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     return choose(x > 0.0, x, x * negative_slope)
 
 
-@checked
+@function(functional=True)
 @in_single()
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """x above 0, alpha * (exp(x) - 1) elsewhere.
@@ -120,7 +95,7 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     return choose(below, choose(below, x, 0.0).expm1() * alpha, x)
 
 
-@checked
+@function(functional=True)
 @in_single()
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """x above 0, alpha * (exp(x / alpha) - 1) elsewhere.
@@ -136,7 +111,7 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     return choose(below, (choose(below, x, 0.0) / alpha).expm1() * alpha, x)
 
 
-@checked
+@function(functional=True)
 @in_single()
 def selu(x: Tensor) -> Tensor:
     """The x-normalising exponential unit (Klambauer et al., 2017).
@@ -148,7 +123,7 @@ def selu(x: Tensor) -> Tensor:
     return x.elu(1.6732632423543772) * 1.0507009873554805
 
 
-@checked
+@function(alias="swish", functional=True)
 @in_single()
 def silu(x: Tensor) -> Tensor:
     """x * sigmoid(x), also called swish.
@@ -161,10 +136,7 @@ def silu(x: Tensor) -> Tensor:
     return x * x.sigmoid()
 
 
-swish = alias(silu, "swish")
-
-
-@checked
+@function(functional=True)
 @in_single()
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """x times the normal distribution function of x; approximate="tanh" for the usual approximation.
@@ -191,7 +163,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return x._new(UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u * h, u, slope), ("slope", ())))
 
 
-@checked
+@function(functional=True)
 @in_single()
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold.
@@ -210,7 +182,7 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return x._new(UOp(Op.CUSTOM_DERIVATIVE, floats.dtype, (value.uop, floats.uop, slope.uop), ("slope", ())))
 
 
-@checked
+@function(functional=True)
 @in_single()
 def softsign(x: Tensor) -> Tensor:
     """x / (1 + |x|).
@@ -222,7 +194,7 @@ def softsign(x: Tensor) -> Tensor:
     return x / (x.abs() + 1)
 
 
-@checked
+@function(functional=True)
 @in_single()
 def mish(x: Tensor) -> Tensor:
     """x * tanh(softplus(x)).
@@ -234,7 +206,7 @@ def mish(x: Tensor) -> Tensor:
     return x * x.softplus().tanh()
 
 
-@checked
+@function(functional=True)
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x clipped to [min_val, max_val].
 
@@ -247,7 +219,7 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     return clipped(x, min_val, max_val)
 
 
-@checked
+@function(functional=True)
 @in_single()
 def hardsigmoid(x: Tensor) -> Tensor:
     """relu6(x + 3) / 6.
@@ -259,7 +231,7 @@ def hardsigmoid(x: Tensor) -> Tensor:
     return (x + 3.0).clamp(0, 6) / 6.0
 
 
-@checked
+@function(functional=True)
 @in_single()
 def hardswish(x: Tensor) -> Tensor:
     """x * relu6(x + 3) / 6.
@@ -271,7 +243,7 @@ def hardswish(x: Tensor) -> Tensor:
     return x * x.hardsigmoid()
 
 
-@checked
+@function(functional=True)
 def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by `lambd`, 0 where it would pass it.
 
@@ -285,7 +257,7 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     return choose(x.abs() <= lambd, x * 0.0, choose(x > 0.0, x - lambd, x + lambd))
 
 
-@checked
+@function(functional=True)
 def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, 0 elsewhere.
 
@@ -296,7 +268,7 @@ def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     return choose(x.abs() <= lambd, 0, x)
 
 
-@checked
+@function(functional=True)
 @in_single()
 def tanhshrink(x: Tensor) -> Tensor:
     """x - tanh(x).
@@ -308,7 +280,7 @@ def tanhshrink(x: Tensor) -> Tensor:
     return x - x.tanh()
 
 
-@checked
+@function(functional=True)
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     """x above `threshold`, `value` elsewhere.
 
@@ -319,7 +291,7 @@ def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     return choose(x <= threshold, value, x)
 
 
-@checked
+@function(functional=True)
 def prelu(x: Tensor, weight: Operand) -> Tensor:
     """x above 0, weight * x elsewhere; a weight of several elements goes along axis 1.
 

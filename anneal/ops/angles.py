@@ -5,40 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from anneal.ops.arguments import alias, checked
+from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose, real_node, real_unary
 from anneal.ops.functions import Operand, as_reals, by_slope, has_sign_bit, polynomial
 from anneal.uop import Op, const
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "acos",
-    "acosh",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctan2",
-    "arctanh",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "cos",
-    "cosh",
-    "deg2rad",
-    "hypot",
-    "rad2deg",
-    "sin",
-    "sinc",
-    "sinh",
-    "tan",
-    "tanh",
-]
 
 
 _FAR = 2.0**28  # beyond this, sqrt(x * x + 1) is x to the last bit of a float64, and x * x may overflow a float32
@@ -65,7 +38,7 @@ _ATAN_Q = (
 _ATAN_P32 = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 
 
-@checked
+@function(in_place=True)
 def sin(x: Tensor) -> Tensor:
     """The sine of an angle in radians.
 
@@ -76,7 +49,7 @@ def sin(x: Tensor) -> Tensor:
     return real_unary(x, Op.SIN)
 
 
-@checked
+@function(in_place=True)
 def cos(x: Tensor) -> Tensor:
     """The cosine of an angle in radians.
 
@@ -87,7 +60,7 @@ def cos(x: Tensor) -> Tensor:
     return real_unary(x, Op.COS)
 
 
-@checked
+@function(in_place=True)
 def tan(x: Tensor) -> Tensor:
     """The tangent of an angle in radians.
 
@@ -98,7 +71,7 @@ def tan(x: Tensor) -> Tensor:
     return real_unary(x, Op.TAN)
 
 
-@checked
+@function(in_place=True, functional=True)
 def tanh(x: Tensor) -> Tensor:
     """The hyperbolic tangent.
 
@@ -109,7 +82,7 @@ def tanh(x: Tensor) -> Tensor:
     return real_unary(x, Op.TANH)
 
 
-@checked
+@function(in_place=True)
 def sinh(x: Tensor) -> Tensor:
     """The hyperbolic sine.
 
@@ -120,7 +93,7 @@ def sinh(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_sinh(x), _cosh(x)))
 
 
-@checked
+@function(in_place=True)
 def cosh(x: Tensor) -> Tensor:
     """The hyperbolic cosine.
 
@@ -131,7 +104,7 @@ def cosh(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_cosh(x), _sinh(x)))
 
 
-@checked
+@function(alias="arcsin", in_place=True)
 def asin(x: Tensor) -> Tensor:
     """The angle from -pi/2 to pi/2 with this sine; nan outside [-1, 1].
 
@@ -147,7 +120,7 @@ def asin(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function(alias="arccos", in_place=True)
 def acos(x: Tensor) -> Tensor:
     """The angle from 0 to pi with this cosine; nan outside [-1, 1].
 
@@ -165,7 +138,7 @@ def acos(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function(alias="arctan", in_place=True)
 def atan(x: Tensor) -> Tensor:
     """The angle from -pi/2 to pi/2 with this tangent.
 
@@ -182,7 +155,7 @@ def atan(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function(alias="arctan2", in_place=True)
 def atan2(x: Tensor, other: Operand) -> Tensor:
     """The angle from -pi to pi of the point (other, x): its tangent is x / other.
 
@@ -204,7 +177,7 @@ def atan2(x: Tensor, other: Operand) -> Tensor:
     return choose(steep, quarter - angle, choose(has_sign_bit(x), angle + half, angle)).cast(dtype)
 
 
-@checked
+@function(alias="arcsinh", in_place=True)
 def asinh(x: Tensor) -> Tensor:
     """The inverse of sinh.
 
@@ -225,7 +198,7 @@ def asinh(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function(alias="arccosh", in_place=True)
 def acosh(x: Tensor) -> Tensor:
     """The inverse of cosh for numbers from 1 on; nan below.
 
@@ -246,7 +219,7 @@ def acosh(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function(alias="arctanh", in_place=True)
 def atanh(x: Tensor) -> Tensor:
     """The inverse of tanh; infinite at -1 and 1, nan beyond.
 
@@ -266,16 +239,7 @@ def atanh(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-arcsin = alias(asin, "arcsin")
-arccos = alias(acos, "arccos")
-arctan = alias(atan, "arctan")
-arctan2 = alias(atan2, "arctan2")
-arcsinh = alias(asinh, "arcsinh")
-arccosh = alias(acosh, "arccosh")
-arctanh = alias(atanh, "arctanh")
-
-
-@checked
+@function(in_place=True)
 def hypot(x: Tensor, other: Operand) -> Tensor:
     """sqrt(x**2 + other**2), without overflow.
 
@@ -291,7 +255,7 @@ def hypot(x: Tensor, other: Operand) -> Tensor:
     return choose(x.isinf() | y.isinf(), math.inf, (a * a + b * b).sqrt() * scale).cast(dtype)
 
 
-@checked
+@function(in_place=True, special=True)
 def sinc(x: Tensor) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0.
 
@@ -316,7 +280,7 @@ def sinc(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function(in_place=True)
 def deg2rad(x: Tensor) -> Tensor:
     """Degrees as radians.
 
@@ -327,7 +291,7 @@ def deg2rad(x: Tensor) -> Tensor:
     return x._new(real_node(x)) * (math.pi / 180)
 
 
-@checked
+@function(in_place=True)
 def rad2deg(x: Tensor) -> Tensor:
     """Radians as degrees.
 

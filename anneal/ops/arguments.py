@@ -15,13 +15,13 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from anneal.backend import Place
 from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
-from anneal.ops.facts import bound_int, is_bool, is_tensor, need_tensor, said, whole
+from anneal.ops.facts import is_bool, is_tensor, need_tensor, said, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.spelling import into, lifted, spelled, unknown
 from anneal.runtime import call_late, here, register_late
@@ -31,24 +31,6 @@ from anneal.uop.sizes import is_symbolic
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__ = [
-    "Integer",
-    "alias",
-    "bound_int",
-    "changing",
-    "checked",
-    "deferred",
-    "is_bool",
-    "is_tensor",
-    "need_float",
-    "need_tensor",
-    "pass_unseen",
-    "said",
-    "same_device",
-    "several",
-    "whole",
-]
 
 Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
 F = TypeVar("F", bound=Callable[..., Any])
@@ -302,11 +284,36 @@ def checked(function: F, name: str = "") -> F:
     return deferred(called, function) if _defers(function) else called  # type: ignore[return-value]
 
 
+@overload
+def function(op: F) -> F: ...
+@overload
+def function(
+    *,
+    alias: str = "",
+    function_alias: str = "",
+    method: bool = True,
+    static: bool = False,
+    in_place: bool | str = False,
+    functional: bool | str = False,
+    special: bool | str = False,
+) -> Callable[[F], F]: ...
+def function(op: Any = None, **declared: Any) -> Any:
+    """A public function of this room, checked. Its words are read by `tools/names.py`, which writes the table of names.
+
+    Args:
+        alias: further names, of the function and of the method. function_alias: of the function alone.
+        method: whether it is one of Tensor's; not said: if it takes a tensor first. static: whether it is a static one.
+        in_place: whether there is NAME_, which gives its tensor the result; "shape": the result's shape, too.
+        functional: whether it is one of `nn.functional`, or its names there. special: the same for `anneal.special`.
+    """
+    return checked if op is None else checked(op)
+
+
 # Files of ops whose calls change something, or do not follow from their arguments.
 _AT_ONCE = frozenset(
     [
         f"anneal.ops.{name}"
-        for name in ("creation", "dynamic", "grad_mode", "host", "inplace", "inplace_kin", "inplace_random", "random")
+        for name in ("creation", "dynamic", "grad_mode", "host", "inplace", "inplace_random", "random")
     ]
 )
 _DRAW_FIRST = frozenset(("dropout", "gumbel_softmax"))  # what they compute with the draws are ops of their own

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
-from anneal.ops.arguments import checked, need_float, same_device
+from anneal.ops.arguments import function, need_float, same_device
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.layers import dropout
 from anneal.ops.made import result
@@ -17,14 +17,12 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = ["scaled_dot_product_attention"]
-
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
 _NAME = "scaled_dot_product_attention"  # in messages
 
 
-@checked
+@function(functional=True)
 @in_single()
 def scaled_dot_product_attention(
     query: Tensor,

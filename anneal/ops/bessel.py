@@ -8,30 +8,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from anneal.ops.arguments import alias, checked
+from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose
 from anneal.ops.functions import by_slope, polynomial
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "bessel_j0",
-    "bessel_j1",
-    "bessel_y0",
-    "bessel_y1",
-    "i0",
-    "i0e",
-    "i1",
-    "i1e",
-    "modified_bessel_i0",
-    "modified_bessel_i1",
-    "modified_bessel_k0",
-    "modified_bessel_k1",
-    "scaled_modified_bessel_k0",
-    "scaled_modified_bessel_k1",
-    "spherical_bessel_j0",
-]
 
 # fmt: off
 # The highest power first: near 0, by powers of (x / limit)**2; far, of limit / x.
@@ -84,7 +66,7 @@ def _over(value: Tensor, x: Tensor) -> Tensor:
     return choose(zero, 0.5, value / choose(zero, 1.0, x))
 
 
-@checked
+@function(function_alias="modified_bessel_i0", in_place=True, special=True)
 def i0(x: Tensor) -> Tensor:
     """The modified Bessel function of the first kind of order 0.
 
@@ -95,7 +77,7 @@ def i0(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_i(x, 0), _i(x, 1)))
 
 
-@checked
+@function(special=True, method=False)
 def i0e(x: Tensor) -> Tensor:
     """exp(-|x|) * i0(x), which does not overflow.
 
@@ -106,7 +88,7 @@ def i0e(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_scaled_i(x, 0), _scaled_i(x, 1) - x.sign() * _scaled_i(x, 0)))
 
 
-@checked
+@function(function_alias="modified_bessel_i1", special=True, method=False)
 def i1(x: Tensor) -> Tensor:
     """The modified Bessel function of the first kind of order 1.
 
@@ -117,7 +99,7 @@ def i1(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_i(x, 1), _i(x, 0) - _over(_i(x, 1), x)))
 
 
-@checked
+@function(special=True, method=False)
 def i1e(x: Tensor) -> Tensor:
     """exp(-|x|) * i1(x), which does not overflow.
 
@@ -133,10 +115,6 @@ def i1e(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-modified_bessel_i0 = alias(i0, "modified_bessel_i0")
-modified_bessel_i1 = alias(i1, "modified_bessel_i1")
-
-
 def _k(x: Tensor, order: int, scaled: bool) -> Tensor:
     """K of an order, times exp(x) if `scaled`; inf at 0, nan below."""
     small = x <= 2.0
@@ -150,7 +128,7 @@ def _k(x: Tensor, order: int, scaled: bool) -> Tensor:
     return choose(x < 0.0, math.nan, choose(x.eq(0.0), math.inf, choose(small, near, far)))
 
 
-@checked
+@function(special=True, method=False)
 def modified_bessel_k0(x: Tensor) -> Tensor:
     """The modified Bessel function of the second kind of order 0: inf at 0, nan below.
 
@@ -161,7 +139,7 @@ def modified_bessel_k0(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_k(x, 0, False), -_k(x, 1, False)))
 
 
-@checked
+@function(special=True, method=False)
 def modified_bessel_k1(x: Tensor) -> Tensor:
     """The modified Bessel function of the second kind of order 1: inf at 0, nan below.
 
@@ -172,7 +150,7 @@ def modified_bessel_k1(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_k(x, 1, False), -_k(x, 0, False) - _k(x, 1, False) / x))
 
 
-@checked
+@function(special=True, method=False)
 def scaled_modified_bessel_k0(x: Tensor) -> Tensor:
     """exp(x) * modified_bessel_k0(x).
 
@@ -183,7 +161,7 @@ def scaled_modified_bessel_k0(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_k(x, 0, True), _k(x, 0, True) - _k(x, 1, True)))
 
 
-@checked
+@function(special=True, method=False)
 def scaled_modified_bessel_k1(x: Tensor) -> Tensor:
     """exp(x) * modified_bessel_k1(x).
 
@@ -236,7 +214,7 @@ def _pair(x: Tensor, function: Any, order: int) -> tuple[Tensor, Tensor]:
     return one, zero - choose(at_0, 0.5, one / choose(at_0, 1.0, x))
 
 
-@checked
+@function(special=True, method=False)
 def bessel_j0(x: Tensor) -> Tensor:
     """The Bessel function of the first kind of order 0.
 
@@ -247,7 +225,7 @@ def bessel_j0(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: _pair(x, _j, 0))
 
 
-@checked
+@function(special=True, method=False)
 def bessel_j1(x: Tensor) -> Tensor:
     """The Bessel function of the first kind of order 1.
 
@@ -258,7 +236,7 @@ def bessel_j1(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: _pair(x, _j, 1))
 
 
-@checked
+@function(special=True, method=False)
 def bessel_y0(x: Tensor) -> Tensor:
     """The Bessel function of the second kind of order 0: -inf at 0, nan below.
 
@@ -269,7 +247,7 @@ def bessel_y0(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: _pair(x, _y, 0))
 
 
-@checked
+@function(special=True, method=False)
 def bessel_y1(x: Tensor) -> Tensor:
     """The Bessel function of the second kind of order 1: -inf at 0, nan below.
 
@@ -280,7 +258,7 @@ def bessel_y1(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: _pair(x, _y, 1))
 
 
-@checked
+@function(special=True, method=False)
 def spherical_bessel_j0(x: Tensor) -> Tensor:
     """sin(x) / x, 1 at 0.
 

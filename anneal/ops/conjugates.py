@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from anneal.ops.arguments import alias, checked
+from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose, real_node
 from anneal.ops.functions import by_slope
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = ["adjoint", "angle", "conj", "conj_physical", "real", "resolve_conj", "resolve_neg", "sgn"]
 
-
-@checked
+@function(alias="conj_physical resolve_conj resolve_neg", function_alias="real")
 def conj(x: Tensor) -> Tensor:
     """The tensor itself: real numbers are their own conjugates.
 
@@ -26,13 +24,7 @@ def conj(x: Tensor) -> Tensor:
     return x
 
 
-conj_physical = alias(conj, "conj_physical")
-real = alias(conj, "real")
-resolve_conj = alias(conj, "resolve_conj")
-resolve_neg = alias(conj, "resolve_neg")
-
-
-@checked
+@function
 def adjoint(x: Tensor) -> Tensor:
     """Another name of `mT`, the matrices transposed: numbers are real.
 
@@ -44,7 +36,7 @@ def adjoint(x: Tensor) -> Tensor:
     return x.mT
 
 
-@checked
+@function(in_place=True)
 def sgn(x: Tensor) -> Tensor:
     """`sign`, of x's shape.
 
@@ -55,7 +47,7 @@ def sgn(x: Tensor) -> Tensor:
     return x.sign()
 
 
-@checked
+@function
 def angle(x: Tensor) -> Tensor:
     """0 for numbers from 0 on, pi below, nan for nan; the gradient is 0.
 

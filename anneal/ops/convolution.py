@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
-from anneal.ops.arguments import checked, same_device
+from anneal.ops.arguments import function, same_device
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, common_dtype, expand, flip, pad, permute, reduce_axis, reshape, shrink
 from anneal.ops.overflow import whole_product
@@ -19,8 +19,6 @@ from anneal.uop import Op, UOp
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
 
 def _convolve(
@@ -108,7 +106,7 @@ def _conv_padding(name: str, padding: Sizes | str, kernel: Ints, stride: Ints, d
     return tuple([(d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2) for k, d in zip(kernel, dilation, strict=True)])
 
 
-@checked
+@function(functional=True)
 def conv1d(
     x: Tensor,
     weight: Tensor,
@@ -127,7 +125,7 @@ def conv1d(
     return _convolve("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
 
 
-@checked
+@function(functional=True)
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -158,7 +156,7 @@ def conv2d(
     return _convolve("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
 
 
-@checked
+@function(functional=True)
 def conv3d(
     x: Tensor,
     weight: Tensor,
@@ -255,7 +253,7 @@ def _unwound(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Int
     return reshape(u, (n, groups * co, *[o * s for o, s in zip(out, stride, strict=True)]))
 
 
-@checked
+@function(functional=True)
 def conv_transpose1d(
     x: Tensor,
     weight: Tensor,
@@ -275,7 +273,7 @@ def conv_transpose1d(
     return _transposed("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@checked
+@function(functional=True)
 def conv_transpose2d(
     x: Tensor,
     weight: Tensor,
@@ -306,7 +304,7 @@ def conv_transpose2d(
     return _transposed("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@checked
+@function(functional=True)
 def conv_transpose3d(
     x: Tensor,
     weight: Tensor,

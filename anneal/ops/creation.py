@@ -12,9 +12,10 @@ import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import made, nodes
-from anneal.ops.arguments import bound_int, checked, is_tensor, need_tensor, number, said
+from anneal.ops.arguments import function, number
 from anneal.ops.axes import int_args
 from anneal.ops.data import DTypeLike, as_dtype
+from anneal.ops.facts import bound_int, is_tensor, need_tensor, said
 from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, normalise_const
 from anneal.uop.sizes import size
@@ -22,38 +23,13 @@ from anneal.uop.sizes import size
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = [
-    "arange",
-    "bartlett_window",
-    "blackman_window",
-    "empty",
-    "empty_like",
-    "eye",
-    "from_numpy",
-    "full",
-    "full_like",
-    "hamming_window",
-    "hann_window",
-    "kaiser_window",
-    "linspace",
-    "logspace",
-    "meshgrid",
-    "ones",
-    "ones_like",
-    "tri",
-    "tril_indices",
-    "triu_indices",
-    "zeros",
-    "zeros_like",
-]
-
 _FLOAT32 = dtypes.float32
 
 
 # -- constants --------------------------------------------------------------------------------------------------------
 
 
-@checked
+@function(static=True)
 def full(
     shape: int | Sequence[int],
     fill_value: Number,
@@ -73,7 +49,7 @@ def full(
     return made.fresh(u, device, requires_grad)
 
 
-@checked
+@function(static=True)
 def zeros(
     *shape: Any,
     dtype: DTypeLike | None = None,
@@ -90,7 +66,7 @@ def zeros(
     return made.fresh(broadcast(const(_or_float(dtype), 0), _sizes("zeros", shape)), device, requires_grad)
 
 
-@checked
+@function(static=True)
 def ones(
     *shape: Any,
     dtype: DTypeLike | None = None,
@@ -107,7 +83,7 @@ def ones(
     return made.fresh(broadcast(const(_or_float(dtype), 1), _sizes("ones", shape)), device, requires_grad)
 
 
-@checked
+@function(static=True)
 def empty(
     *shape: Any,
     dtype: DTypeLike | None = None,
@@ -123,7 +99,7 @@ def empty(
     return zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-@checked
+@function(static=True)
 def eye(
     n: int,
     m: int | None = None,
@@ -144,7 +120,7 @@ def eye(
     return made.fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
 
 
-@checked
+@function(static=True)
 def tri(
     n: int, m: int | None = None, k: int = 0, *, dtype: DTypeLike | None = None, device: str | None = None
 ) -> Tensor:
@@ -159,7 +135,7 @@ def tri(
     return ones(n, n if m is None else m, dtype=dtype, device=device).tril(k)
 
 
-@checked
+@function(static=True)
 def arange(
     start: Number | UOp,
     end: Number | UOp | None = None,
@@ -209,7 +185,7 @@ def arange(
     return made.fresh(broadcast(u.cast(kind), (n,)), device, requires_grad)
 
 
-@checked
+@function(static=True)
 def linspace(
     start: Any,
     end: Any,
@@ -243,7 +219,7 @@ def linspace(
     return made.fresh(broadcast(u, (n,)), device, requires_grad)
 
 
-@checked
+@function(static=True)
 def logspace(
     start: Any,
     end: Any,
@@ -281,7 +257,7 @@ def _line_between(name: str, start: Any, end: Any, n: int, device: str | None) -
     return out if device is None else out.to(device)
 
 
-@checked
+@function(static=True)
 def tril_indices(row: int, col: int, offset: int = 0, *, device: str | None = None) -> Tensor:
     """The rows and columns, as two rows, of the lower triangle of a matrix.
 
@@ -293,7 +269,7 @@ def tril_indices(row: int, col: int, offset: int = 0, *, device: str | None = No
     return made.tensor(np.array(np.tril_indices(row, offset, col), np.int32), device=device)
 
 
-@checked
+@function(static=True)
 def triu_indices(row: int, col: int, offset: int = 0, *, device: str | None = None) -> Tensor:
     """The rows and columns, as two rows, of the upper triangle of a matrix.
 
@@ -317,7 +293,7 @@ def _window(n: int, periodic: bool, parts: Sequence[float], device: str | None) 
     return window
 
 
-@checked
+@function(static=True)
 def hann_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
     """Half a cosine's swing up and down.
 
@@ -328,7 +304,7 @@ def hann_window(window_length: int, periodic: bool = True, *, device: str | None
     return _window(window_length, periodic, (0.5, -0.5), device)
 
 
-@checked
+@function(static=True)
 def bartlett_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
     """A triangle: straight up to 1 and down again.
 
@@ -342,7 +318,7 @@ def bartlett_window(window_length: int, periodic: bool = True, *, device: str | 
     return window
 
 
-@checked
+@function(static=True)
 def kaiser_window(
     window_length: int, periodic: bool = True, beta: float = 12.0, *, device: str | None = None
 ) -> Tensor:
@@ -359,7 +335,7 @@ def kaiser_window(
     return window
 
 
-@checked
+@function(static=True)
 def hamming_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
     """0.54 less 0.46 times a cosine.
 
@@ -370,7 +346,7 @@ def hamming_window(window_length: int, periodic: bool = True, *, device: str | N
     return _window(window_length, periodic, (0.54, -0.46), device)
 
 
-@checked
+@function(static=True)
 def blackman_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
     """0.42 less half a cosine, plus 0.08 of one of twice the frequency.
 
@@ -381,7 +357,7 @@ def blackman_window(window_length: int, periodic: bool = True, *, device: str | 
     return _window(window_length, periodic, (0.42, -0.5, 0.08), device)
 
 
-@checked
+@function(static=True)
 def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor:
     """A copy of an array, of its dtype: it does not see later changes of the array, whose memory torch shares.
 
@@ -401,7 +377,7 @@ def _alike(x: Tensor, value: Number, dtype: DTypeLike | None, requires_grad: boo
     return x._made._fresh(broadcast(fitting("full_like", kind, value), x.shape), device or x.device, requires_grad)
 
 
-@checked
+@function
 def zeros_like(
     x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None, device: str | None = None
 ) -> Tensor:
@@ -414,7 +390,7 @@ def zeros_like(
     return _alike(x, 0, dtype, requires_grad, device)
 
 
-@checked
+@function
 def ones_like(
     x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None, device: str | None = None
 ) -> Tensor:
@@ -427,7 +403,7 @@ def ones_like(
     return _alike(x, 1, dtype, requires_grad, device)
 
 
-@checked
+@function
 def full_like(
     x: Tensor,
     fill_value: Number,
@@ -444,7 +420,7 @@ def full_like(
     return _alike(x, fill_value, dtype, requires_grad, device)
 
 
-@checked
+@function
 def empty_like(
     x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None, device: str | None = None
 ) -> Tensor:
@@ -511,7 +487,7 @@ def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
     return broadcast(fixed, (n,)).cast(dtype)
 
 
-@checked
+@function(method=False)
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """Vectors, one by one or in a list, as grids over their product; indexing "ij" keeps their order, "xy" exchanges
     the first two.

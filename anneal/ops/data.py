@@ -9,7 +9,7 @@ import numpy as np
 
 from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import is_tensor, said
+from anneal.ops.facts import is_tensor, said
 from anneal.ops.nodes import reshape
 from anneal.runtime import host_storage
 from anneal.uop import DType, Op, UOp, by_name, const, dtypes
@@ -21,7 +21,7 @@ __all__ = ["HELD", "Array", "DTypeLike", "array_of", "as_dtype", "check_device_d
 
 DTypeLike: TypeAlias = "DType | str | npt.DTypeLike | type"
 
-HELD = tuple(
+HELD: tuple[str, ...] = tuple(
     dict.fromkeys(d.name for d in vars(dtypes).values() if isinstance(d, DType))
 )  # the dtypes that data may have
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anneal.errors import PositionError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import function
 from anneal.ops.axes import axes_of, axis_of, need_axes
 from anneal.ops.elementwise import beside
 from anneal.ops.nodes import broadcast, iota
@@ -17,10 +17,8 @@ from anneal.uop.sizes import most
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = ["diag", "diag_embed", "diagonal", "fliplr", "flipud", "rot90", "tril", "triu"]
 
-
-@checked
+@function(in_place=True)
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of the last two axes; 0 above the diagonal.
 
@@ -32,7 +30,7 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     return _triangle(x, "tril", diagonal, True)
 
 
-@checked
+@function(in_place=True)
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of the last two axes; 0 below the diagonal.
 
@@ -57,7 +55,7 @@ def _triangle(x: Tensor, name: str, diagonal: int, lower: bool) -> Tensor:
     return x._new(alu(Op.WHERE, (broadcast(keep, s), u, const(u.dtype, 0))))
 
 
-@checked
+@function(function_alias="diagonal_copy")
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of two axes, as the last axis.
 
@@ -85,7 +83,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     return x._new(nodes.reshape(u, (*rest, d)))
 
 
-@checked
+@function
 def diag(x: Tensor, diagonal: int = 0) -> Tensor:
     """The diagonal of a matrix, or the matrix with a vector as its diagonal.
 
@@ -105,7 +103,7 @@ def diag(x: Tensor, diagonal: int = 0) -> Tensor:
     return x._new(nodes.pad(u, ((0, off), (off, 0)) if diagonal > 0 else ((off, 0), (0, off))))
 
 
-@checked
+@function
 def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """A matrix for each row of the last axis, with the row as its diagonal and 0 elsewhere.
 
@@ -130,7 +128,7 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     return x._new(nodes.permute(u, sorted(range(len(order)), key=order.__getitem__)))
 
 
-@checked
+@function
 def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned by `k` quarter turns from the first of two axes towards the second.
 
@@ -150,7 +148,7 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     return x if not k else x.flip(b).transpose(a, b) if k == 1 else x.transpose(a, b).flip(b)
 
 
-@checked
+@function
 def fliplr(x: Tensor) -> Tensor:
     """The second axis reversed.
 
@@ -162,7 +160,7 @@ def fliplr(x: Tensor) -> Tensor:
     return x.flip(1)
 
 
-@checked
+@function
 def flipud(x: Tensor) -> Tensor:
     """The first axis reversed.
 

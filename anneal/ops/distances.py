@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import function
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.elementwise import choose
 from anneal.ops.precision import in_single
@@ -15,10 +15,8 @@ from anneal.uop import Op, UOp
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = ["cdist", "cosine_similarity", "pairwise_distance"]
 
-
-@checked
+@function(functional=True, method=False)
 @in_single()
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis; shapes broadcast first, norms below eps count as eps.
@@ -34,7 +32,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     return (x * y).sum(dim)
 
 
-@checked
+@function(functional=True, method=False)
 @in_single()
 def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The p-norm distances between the rows of (..., m, d) and of (..., n, d): (..., m, n).
@@ -57,7 +55,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_
     return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, same.uop), ("equal", ())))
 
 
-@checked
+@function(functional=True, method=False)
 def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of a - b + eps along the last axis.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import function
 from anneal.ops.axes import axis_of, broadcast_shapes
 from anneal.ops.data import Array
 from anneal.ops.elementwise import choose
@@ -23,8 +23,6 @@ from anneal.uop import dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = ["argwhere", "masked_select", "nonzero", "nonzero_static", "unique", "unique_consecutive"]
 
 
 # -- positions --------------------------------------------------------------------------------------------------------
@@ -38,7 +36,7 @@ def nonzero(
 def nonzero(
     x: Tensor, *, as_tuple: Literal[True], size: int | None = None, fill_value: int = -1
 ) -> tuple[Tensor, ...]: ...
-@checked
+@function
 def nonzero(
     x: Tensor, *, as_tuple: bool = False, size: int | None = None, fill_value: int = -1
 ) -> Tensor | tuple[Tensor, ...]:
@@ -89,7 +87,7 @@ def _true_first(mask: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return places, mask.sum()
 
 
-@checked
+@function
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """The positions of elements that are not 0, as `nonzero(size=size)` gives them.
 
@@ -102,7 +100,7 @@ def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return x.nonzero(size=size, fill_value=fill_value)
 
 
-@checked
+@function
 def argwhere(x: Tensor, *, size: int | None = None, fill_value: int = -1) -> Tensor:
     """`nonzero`: the positions of elements that are not 0, (count, axes), int32.
 
@@ -117,7 +115,7 @@ def argwhere(x: Tensor, *, size: int | None = None, fill_value: int = -1) -> Ten
 # -- elements ---------------------------------------------------------------------------------------------------------
 
 
-@checked
+@function
 def masked_select(x: Tensor, mask: Any, *, size: int | None = None, fill_value: Number = 0) -> Tensor:
     """The elements where the mask is true, as a vector; both broadcast. Gradients go to the elements.
 
@@ -174,7 +172,7 @@ def unique(
     *,
     size: int | None = None,
 ) -> Tensor | tuple[Tensor, ...]: ...
-@checked
+@function
 def unique(
     x: Tensor,
     sorted: bool = True,
@@ -233,7 +231,7 @@ def unique_consecutive(
     *,
     size: int | None = None,
 ) -> Tensor | tuple[Tensor, ...]: ...
-@checked
+@function
 def unique_consecutive(
     x: Tensor,
     return_inverse: bool = False,

@@ -12,7 +12,7 @@ import builtins
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError
-from anneal.ops.arguments import alias, checked
+from anneal.ops.arguments import function
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_const
@@ -21,29 +21,6 @@ from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "add",
-    "addcdiv",
-    "addcmul",
-    "clamp",
-    "clip",
-    "div",
-    "divide",
-    "divmod",
-    "floor_divide",
-    "fmod",
-    "lerp",
-    "maximum",
-    "minimum",
-    "mul",
-    "multiply",
-    "pow",
-    "remainder",
-    "sub",
-    "subtract",
-    "true_divide",
-]
 
 _SCALARS = (bool, int, float)
 _FLOAT32 = dtypes.float32
@@ -107,7 +84,7 @@ def need(name: str, dtype: DType, fits: bool, wanted: str) -> None:
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-@checked
+@function
 @scales
 def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha * other; a logical or on bools.
@@ -122,7 +99,7 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     return binary(x, "add", Op.ADD, other)
 
 
-@checked
+@function(alias="subtract", in_place="aliases")
 @scales
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - alpha * other. Raises DTypeError for two bools.
@@ -147,7 +124,7 @@ def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(elementwise(Op.SUB, (a, b), shape), o)
 
 
-@checked
+@function(alias="multiply", in_place="aliases")
 @computes
 def mul(x: Tensor, other: Operand) -> Tensor:
     """x * other; a logical and on bools.
@@ -159,7 +136,7 @@ def mul(x: Tensor, other: Operand) -> Tensor:
     return binary(x, "mul", Op.MUL, other)
 
 
-@checked
+@function(alias="divide true_divide", in_place="aliases")
 @computes
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
@@ -198,7 +175,7 @@ def floor_quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(elementwise(Op.IDIV, (a, b), shape), o)
 
 
-@checked
+@function(in_place=True)
 def floor_divide(x: Tensor, other: Operand) -> Tensor:
     """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0.
 
@@ -230,7 +207,7 @@ def modulo(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(elementwise(Op.MOD, (a, b), shape), o)
 
 
-@checked
+@function(in_place=True)
 def remainder(x: Tensor, other: Operand) -> Tensor:
     """The remainder of floor division: it has the sign of `other`, as Python's `%`. An integer modulo 0 gives 0.
 
@@ -241,7 +218,7 @@ def remainder(x: Tensor, other: Operand) -> Tensor:
     return modulo(x, other, False)
 
 
-@checked
+@function(in_place=True)
 def fmod(x: Tensor, other: Operand) -> Tensor:
     """The remainder of division rounded towards zero: it has the sign of `x`, as C's fmod.
 
@@ -265,7 +242,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
     return x._new(rest, o)
 
 
-@checked
+@function
 def divmod(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
     """`floor_divide` and `remainder`, as Python's divmod.
 
@@ -316,7 +293,7 @@ def one_over(x: Tensor) -> Tensor:
     return x._new(u)
 
 
-@checked
+@function(in_place=True)
 def pow(x: Tensor, other: Operand) -> Tensor:
     """x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
     integer truncates towards 0.
@@ -328,7 +305,7 @@ def pow(x: Tensor, other: Operand) -> Tensor:
     return power(x, other, False)
 
 
-@checked
+@function
 def maximum(x: Tensor, other: Operand) -> Tensor:
     """The larger of each pair; nan if either is nan. At a tie each side has half the gradient.
 
@@ -339,7 +316,7 @@ def maximum(x: Tensor, other: Operand) -> Tensor:
     return halved(binary(x, "maximum", Op.MAX, other))
 
 
-@checked
+@function
 def minimum(x: Tensor, other: Operand) -> Tensor:
     """The smaller of each pair; nan if either is nan. At a tie each side has half the gradient.
 
@@ -350,7 +327,7 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
     return halved(binary(x, "minimum", Op.MIN, other))
 
 
-@checked
+@function
 @computes
 def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x).
@@ -363,7 +340,7 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     return x + apart.mul(weight)
 
 
-@checked
+@function(in_place=True)
 def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a * b.
 
@@ -374,7 +351,7 @@ def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     return x + x._lift("addcmul", a).mul(b).mul(value)
 
 
-@checked
+@function(in_place=True)
 def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a / b.
 
@@ -385,16 +362,10 @@ def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     return x + x._lift("addcdiv", a).div(b).mul(value)
 
 
-subtract = alias(sub, "subtract")
-multiply = alias(mul, "multiply")
-divide = alias(div, "divide")
-true_divide = alias(div, "true_divide")
-
-
 # -- choosing ---------------------------------------------------------------------------------------------------------
 
 
-@checked
+@function(alias="clip", in_place="aliases")
 def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
     number has no gradient; one that equals a bound's element shares it evenly with that.
@@ -422,9 +393,6 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
         inside = x < max if inside is None else inside & (x < max)
     chosen = choose(inside, x, 0).uop.cast(out.uop.dtype)
     return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, chosen), ("equal", ())))
-
-
-clip = alias(clamp, "clip")
 
 
 def clipped(x: Tensor, min: Operand | None, max: Operand | None) -> Tensor:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from anneal.errors import PositionError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import checked, is_tensor, said
+from anneal.ops.arguments import function
 from anneal.ops.axes import axes_of, axis_of, one_of
 from anneal.ops.elementwise import binary, choose, halved
+from anneal.ops.facts import is_tensor, said
 from anneal.ops.nodes import broadcast, elementwise, iota, reduce_node
 from anneal.ops.pairs import MinMax, ValuesIndices, one_dim, selected
 from anneal.ops.reduce import Axes, reduced
@@ -18,8 +19,6 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = ["amax", "amin", "aminmax", "argmax", "argmin", "max", "min", "nanmax", "nanmin"]
 
 _INT32 = dtypes.int32
 
@@ -37,7 +36,7 @@ def max(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None
 def max(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
 @overload
 def max(x: Tensor, dim: Tensor) -> Tensor: ...
-@checked
+@function
 def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
     """The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
 
@@ -65,7 +64,7 @@ def min(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None
 def min(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
 @overload
 def min(x: Tensor, dim: Tensor) -> Tensor: ...
-@checked
+@function
 def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
     """The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
 
@@ -97,7 +96,7 @@ def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, axis: Axes) -> Te
     return halved(binary(x, f"{name}imum", Op.MAX if name == "max" else Op.MIN, other))
 
 
-@checked
+@function
 def amax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
@@ -110,7 +109,7 @@ def amax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = Non
     return _extreme(x, "amax", Op.MAX, one_of("amax", axis, dim), keepdim)
 
 
-@checked
+@function
 def amin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
@@ -121,7 +120,7 @@ def amin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = Non
     return _extreme(x, "amin", Op.MIN, one_of("amin", axis, dim), keepdim)
 
 
-@checked
+@function
 def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> MinMax:
     """`amin` and `amax`, as a pair `(min, max)`.
 
@@ -133,7 +132,7 @@ def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = 
     return MinMax(amin(x, axis, keepdim), amax(x, axis, keepdim))
 
 
-@checked
+@function
 def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """The largest element that is not nan; nan where every element is.
 
@@ -144,7 +143,7 @@ def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = N
     return _nan_extreme(x, "nanmax", Op.MAX, axis, keepdim, dim)
 
 
-@checked
+@function
 def nanmin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """The smallest element that is not nan; nan where every element is.
 
@@ -190,7 +189,7 @@ def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> 
     return x._new_plain(first if keepdim else nodes.reshape(first, (*shape[:at], *shape[at + 1 :])))
 
 
-@checked
+@function
 def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Tensor:
     """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
 
@@ -201,7 +200,7 @@ def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: in
     return _position(x, "argmax", Op.MAX, one_of("argmax", axis, dim), keepdim)
 
 
-@checked
+@function
 def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Tensor:
     """The position of the first smallest value (or nan) along an axis, as int32.
 

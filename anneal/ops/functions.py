@@ -10,38 +10,15 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from anneal.ops.arguments import checked, is_tensor
+from anneal.ops.arguments import function
 from anneal.ops.elementwise import beside, by_slopes, choose, one_over, operands, power, real_node, real_unary, unary
+from anneal.ops.facts import is_tensor
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "cbrt",
-    "copysign",
-    "erf",
-    "erfc",
-    "erfinv",
-    "exp",
-    "exp2",
-    "expm1",
-    "heaviside",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "logaddexp",
-    "logit",
-    "reciprocal",
-    "rsqrt",
-    "signbit",
-    "sqrt",
-    "square",
-    "xlogy",
-]
 
 _FLOAT32 = dtypes.float32
 Operand = Any  # a tensor, an array or a Python number
@@ -106,7 +83,7 @@ _ERFINV_FAR = (
 # -- functions of real numbers ----------------------------------------------------------------------------------------
 
 
-@checked
+@function(in_place=True)
 def exp(x: Tensor) -> Tensor:
     """e ** x.
 
@@ -117,7 +94,7 @@ def exp(x: Tensor) -> Tensor:
     return real_unary(x, Op.EXP)
 
 
-@checked
+@function(in_place=True, special=True)
 def exp2(x: Tensor) -> Tensor:
     """2 ** x.
 
@@ -128,7 +105,7 @@ def exp2(x: Tensor) -> Tensor:
     return real_unary(x, Op.EXP2)
 
 
-@checked
+@function(in_place=True, special=True)
 @in_single()
 def expm1(x: Tensor) -> Tensor:
     """exp(x) - 1, exact for small values too.
@@ -150,7 +127,7 @@ def expm1(x: Tensor) -> Tensor:
     return choose(near, inner * polynomial(inner, _EXPM1), x.exp() - 1.0)
 
 
-@checked
+@function(in_place=True)
 def log(x: Tensor) -> Tensor:
     """The natural logarithm; -inf at 0, nan below.
 
@@ -161,7 +138,7 @@ def log(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG)
 
 
-@checked
+@function(in_place=True)
 def log2(x: Tensor) -> Tensor:
     """The logarithm to base 2.
 
@@ -172,7 +149,7 @@ def log2(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2)
 
 
-@checked
+@function(in_place=True)
 @in_single()
 def log10(x: Tensor) -> Tensor:
     """The logarithm to base 10.
@@ -184,7 +161,7 @@ def log10(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2) * math.log10(2)
 
 
-@checked
+@function(in_place=True, special=True)
 @in_single()
 def log1p(x: Tensor) -> Tensor:
     """log(1 + x), exact for small values too.
@@ -203,7 +180,7 @@ def log1p(x: Tensor) -> Tensor:
     return choose(near, series, (1.0 + x).log())
 
 
-@checked
+@function(in_place=True)
 def sqrt(x: Tensor) -> Tensor:
     """The square root; nan below 0.
 
@@ -214,7 +191,7 @@ def sqrt(x: Tensor) -> Tensor:
     return real_unary(x, Op.SQRT)
 
 
-@checked
+@function(in_place=True)
 def rsqrt(x: Tensor) -> Tensor:
     """1 / sqrt(x).
 
@@ -225,7 +202,7 @@ def rsqrt(x: Tensor) -> Tensor:
     return real_unary(x, Op.RSQRT)
 
 
-@checked
+@function(in_place=True)
 def reciprocal(x: Tensor) -> Tensor:
     """1 / x.
 
@@ -236,7 +213,7 @@ def reciprocal(x: Tensor) -> Tensor:
     return one_over(x)
 
 
-@checked
+@function(in_place=True)
 def square(x: Tensor) -> Tensor:
     """x * x; of bools as int32.
 
@@ -247,7 +224,7 @@ def square(x: Tensor) -> Tensor:
     return power(x, 2, False)
 
 
-@checked
+@function(in_place=True, special=True)
 def erf(x: Tensor) -> Tensor:
     """The error function.
 
@@ -258,7 +235,7 @@ def erf(x: Tensor) -> Tensor:
     return real_unary(x, Op.ERF)
 
 
-@checked
+@function(in_place=True, special=True)
 def erfc(x: Tensor) -> Tensor:
     """1 - erf(x), which keeps its digits where erf is near 1.
 
@@ -274,7 +251,7 @@ def erfc(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function(in_place=True, special=True)
 def erfinv(x: Tensor) -> Tensor:
     """The inverse of erf: infinite at -1 and 1, nan beyond.
 
@@ -302,7 +279,7 @@ def erfinv(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function
 @in_single()
 def logaddexp(x: Tensor, other: Operand) -> Tensor:
     """log(exp(x) + exp(other)), without overflow.
@@ -334,7 +311,7 @@ def by_slope(x: Tensor, function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> 
     )
 
 
-@checked
+@function
 def cbrt(x: Tensor) -> Tensor:
     """The cube root, of negative numbers too.
 
@@ -362,7 +339,7 @@ def as_reals(x: Tensor, name: str, other: Operand) -> tuple[Tensor, Tensor, DTyp
     return x._new(broadcast(a.cast(wide), shape)), o._new(broadcast(b.cast(wide), shape)), dtype
 
 
-@checked
+@function
 def signbit(x: Tensor) -> Tensor:
     """True for each negative element, -0.0 too.
 
@@ -374,7 +351,7 @@ def signbit(x: Tensor) -> Tensor:
     return x._new_plain(has_sign_bit(x).uop) if x.uop.dtype.is_float else x < 0
 
 
-@checked
+@function(in_place=True)
 def copysign(x: Tensor, other: Operand) -> Tensor:
     """The size of x with the sign of other.
 
@@ -390,7 +367,7 @@ def copysign(x: Tensor, other: Operand) -> Tensor:
     return x._new(beside(u, y), y).cast(dtype)
 
 
-@checked
+@function(in_place=True, special=True)
 def xlogy(x: Tensor, other: Operand) -> Tensor:
     """x * log(other), 0 where x is 0.
 
@@ -404,7 +381,7 @@ def xlogy(x: Tensor, other: Operand) -> Tensor:
     return choose(still, 0.0, x * choose(still, 1.0, y).log()).cast(dtype)
 
 
-@checked
+@function(in_place=True, special=True)
 @in_single()
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), the inverse of sigmoid; with `eps`, x is clipped to [eps, 1 - eps] first.
@@ -422,7 +399,7 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
     return by_slopes(out, (x, choose((x < 0.0) | (x > 1.0), math.nan, 1.0 / (x * (1.0 - x)).abs())))
 
 
-@checked
+@function(in_place=True)
 def heaviside(x: Tensor, values: Operand) -> Tensor:
     """0 below 0, 1 above, `values` at 0; nan stays nan.
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 from anneal.backend import get_device
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import checked, is_tensor, need_tensor
+from anneal.ops.arguments import function
 from anneal.ops.axes import axis_of, broadcast_shapes, int_args
 from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import choose, real_node
+from anneal.ops.facts import is_tensor, need_tensor
 from anneal.ops.nodes import Number, common_dtype
 from anneal.ops.precision import in_single
 from anneal.uop import Op, UOp, dtypes, promote
@@ -19,50 +20,11 @@ from anneal.uop import Op, UOp, dtypes, promote
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = [
-    "astype",
-    "bitwise_invert",
-    "clamp_max",
-    "clamp_min",
-    "cumulative_prod",
-    "cumulative_sum",
-    "equal",
-    "expand_dims",
-    "fill",
-    "float_power",
-    "fmax",
-    "fmin",
-    "frexp",
-    "gcd",
-    "is_contiguous",
-    "isreal",
-    "lcm",
-    "ldexp",
-    "logaddexp2",
-    "matrix_transpose",
-    "ndimension",
-    "nelement",
-    "new_empty",
-    "new_empty_strided",
-    "new_full",
-    "new_ones",
-    "new_tensor",
-    "new_zeros",
-    "nextafter",
-    "permute_dims",
-    "positive",
-    "rsub",
-    "split_with_sizes",
-    "stride",
-    "type_as",
-    "unstack",
-]
-
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-@checked
+@function
 def fmax(x: Tensor, other: Any) -> Tensor:
     """The larger of two elements; of a number and nan, the number. At a tie each side has half the gradient.
 
@@ -73,7 +35,7 @@ def fmax(x: Tensor, other: Any) -> Tensor:
     return _not_nan(x, "fmax", other)
 
 
-@checked
+@function
 def fmin(x: Tensor, other: Any) -> Tensor:
     """The smaller of two elements; of a number and nan, the number.
 
@@ -94,7 +56,7 @@ def _not_nan(x: Tensor, name: str, other: Any) -> Tensor:
     return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, same), ("equal", ())))
 
 
-@checked
+@function(in_place=True)
 def float_power(x: Tensor, exponent: Any) -> Tensor:
     """`x ** exponent` in float64, or in float32 on a device that has none; shapes broadcast.
 
@@ -107,7 +69,7 @@ def float_power(x: Tensor, exponent: Any) -> Tensor:
     return out
 
 
-@checked
+@function
 @in_single()
 def logaddexp2(x: Tensor, other: Any) -> Tensor:
     """log2(2**x + 2**other), without overflow; shapes broadcast.
@@ -120,7 +82,7 @@ def logaddexp2(x: Tensor, other: Any) -> Tensor:
     return (x * scale).logaddexp(x._lift("logaddexp2", other) * scale) * (1 / scale)
 
 
-@checked
+@function(in_place=True)
 def ldexp(x: Tensor, other: Any) -> Tensor:
     """x * 2**other, of two integers as float32; shapes broadcast.
 
@@ -143,7 +105,7 @@ def _alike(x: Tensor, o: Tensor) -> tuple[Tensor, Tensor]:
     return (x, o) if a is x.uop and b is o.uop else (x._new(a), o._new(b))
 
 
-@checked
+@function(in_place=True)
 def gcd(x: Tensor, other: Any) -> Tensor:
     """The greatest common divisor of integers.
 
@@ -162,7 +124,7 @@ def gcd(x: Tensor, other: Any) -> Tensor:
     return a
 
 
-@checked
+@function(in_place=True)
 def lcm(x: Tensor, other: Any) -> Tensor:
     """The least common multiple of integers.
 
@@ -174,7 +136,7 @@ def lcm(x: Tensor, other: Any) -> Tensor:
     return ((x // x.gcd(o).maximum(1)) * o).abs()
 
 
-@checked
+@function(in_place=True)
 def nextafter(x: Tensor, other: Any) -> Tensor:
     """The float next to each element, towards `other`. Its slope is 1, and 0 where both are equal; none in `other`.
 
@@ -206,7 +168,7 @@ def _least(x: Tensor) -> Tensor:
     return (x.detach().ne(math.inf) | True).cast(kind).bitcast(x.dtype)
 
 
-@checked
+@function
 def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mantissas of size 0.5 to 1, and the exponents of two, as int32, that they go with.
 
@@ -229,7 +191,7 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
     return x._new(UOp(Op.CUSTOM_DERIVATIVE, x.dtype, (value.uop, x.uop, scale.uop), ("slope", ()))), exponent
 
 
-@checked
+@function
 def equal(x: Tensor, other: Any) -> bool:
     """True if two tensors have the same shape and the same elements.
 
@@ -241,7 +203,7 @@ def equal(x: Tensor, other: Any) -> bool:
     return x.shape == o.shape and (not x.numel() or bool(x.eq(o).all().item()))
 
 
-@checked
+@function(function_alias="alias_copy")
 def positive(x: Tensor) -> Tensor:
     """The tensor itself.
 
@@ -252,7 +214,7 @@ def positive(x: Tensor) -> Tensor:
     return x
 
 
-@checked
+@function
 def isreal(x: Tensor) -> Tensor:
     """True everywhere: there are no complex numbers.
 
@@ -263,7 +225,7 @@ def isreal(x: Tensor) -> Tensor:
     return x.eq(x) | True
 
 
-@checked
+@function(in_place=True)
 def clamp_min(x: Tensor, min: Any) -> Tensor:
     """The elements, none below `min`: `clamp(min=min)`.
 
@@ -274,7 +236,7 @@ def clamp_min(x: Tensor, min: Any) -> Tensor:
     return x.clamp(min=min)
 
 
-@checked
+@function(in_place=True)
 def clamp_max(x: Tensor, max: Any) -> Tensor:
     """The elements, none above `max`: `clamp(max=max)`.
 
@@ -288,7 +250,7 @@ def clamp_max(x: Tensor, max: Any) -> Tensor:
 # -- names of the array API -------------------------------------------------------------------------------------------
 
 
-@checked
+@function
 def astype(x: Tensor, dtype: DTypeLike) -> Tensor:
     """Another name of `cast`.
 
@@ -299,7 +261,7 @@ def astype(x: Tensor, dtype: DTypeLike) -> Tensor:
     return x.cast(dtype)
 
 
-@checked
+@function
 def expand_dims(x: Tensor, axis: int = 0) -> Tensor:
     """Another name of `unsqueeze`.
 
@@ -310,7 +272,7 @@ def expand_dims(x: Tensor, axis: int = 0) -> Tensor:
     return x.unsqueeze(axis)
 
 
-@checked
+@function
 def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Another name of `permute`.
 
@@ -321,7 +283,7 @@ def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
     return x.permute(*axes)
 
 
-@checked
+@function
 def matrix_transpose(x: Tensor) -> Tensor:
     """Another name of `mT`.
 
@@ -333,7 +295,7 @@ def matrix_transpose(x: Tensor) -> Tensor:
     return x.mT
 
 
-@checked
+@function
 def unstack(x: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
     """Another name of `unbind`.
 
@@ -344,7 +306,7 @@ def unstack(x: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
     return x.unbind(axis)
 
 
-@checked
+@function
 def bitwise_invert(x: Tensor) -> Tensor:
     """Another name of `bitwise_not`.
 
@@ -355,7 +317,7 @@ def bitwise_invert(x: Tensor) -> Tensor:
     return x.bitwise_not()
 
 
-@checked
+@function
 def cumulative_sum(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
     """`cumsum`, with a zero before it if `include_initial`.
 
@@ -367,7 +329,7 @@ def cumulative_sum(x: Tensor, axis: int | None = None, *, include_initial: bool 
     return _after(x.cumsum(at), at, 0) if include_initial else x.cumsum(at)
 
 
-@checked
+@function
 def cumulative_prod(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
     """`cumprod`, with a one before it if `include_initial`.
 
@@ -385,7 +347,7 @@ def _after(x: Tensor, at: int, first: Number) -> Tensor:
     return out
 
 
-@checked
+@function(method=False)
 def rsub(x: Tensor, other: Any, alpha: Number = 1) -> Tensor:
     """other - alpha * x, of the shape that both broadcast to.
 
@@ -396,7 +358,7 @@ def rsub(x: Tensor, other: Any, alpha: Number = 1) -> Tensor:
     return x._lift("rsub", other).sub(x, alpha)
 
 
-@checked
+@function(method=False)
 def fill(x: Tensor, value: Any) -> Tensor:
     """A tensor filled with one number, or with a tensor of shape (), in this tensor's shape and dtype.
 
@@ -413,7 +375,7 @@ def fill(x: Tensor, value: Any) -> Tensor:
 # -- names of torch ---------------------------------------------------------------------------------------------------
 
 
-@checked
+@function
 def type_as(x: Tensor, other: Any) -> Tensor:
     """The tensor in the dtype of `other`: `cast(other.dtype)`.
 
@@ -424,7 +386,7 @@ def type_as(x: Tensor, other: Any) -> Tensor:
     return x.cast(need_tensor("type_as", "other", other).dtype)
 
 
-@checked
+@function(function_alias="split_with_sizes_copy")
 def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Another name of `split`, for a list of sizes.
 
@@ -435,7 +397,7 @@ def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tup
     return x.split(list(split_sizes), dim)
 
 
-@checked
+@function
 def nelement(x: Tensor) -> int:
     """The number of elements, as `numel`.
 
@@ -446,7 +408,7 @@ def nelement(x: Tensor) -> int:
     return x.numel()
 
 
-@checked
+@function
 def ndimension(x: Tensor) -> int:
     """The number of axes, as `ndim`.
 
@@ -457,7 +419,7 @@ def ndimension(x: Tensor) -> int:
     return x.ndim
 
 
-@checked
+@function
 def new_tensor(
     x: Tensor,
     data: Any,
@@ -476,7 +438,7 @@ def new_tensor(
     return out.requires_grad_() if requires_grad else out
 
 
-@checked
+@function
 def new_full(
     x: Tensor,
     size: Sequence[int],
@@ -497,7 +459,7 @@ def new_full(
     return out.requires_grad_() if requires_grad else out
 
 
-@checked
+@function
 def new_zeros(
     x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
@@ -511,7 +473,7 @@ def new_zeros(
     return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-@checked
+@function
 def new_ones(
     x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
@@ -525,7 +487,7 @@ def new_ones(
     return x.new_full(shape, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-@checked
+@function
 def new_empty(
     x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
@@ -539,7 +501,7 @@ def new_empty(
     return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-@checked
+@function
 def new_empty_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
     """`new_empty(size)`, with its options. Tensors have no strides of their own: only the length of `stride` is
     checked.
@@ -557,7 +519,7 @@ def new_empty_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], **o
 def stride(x: Tensor, dim: None = None) -> tuple[int, ...]: ...
 @overload
 def stride(x: Tensor, dim: int) -> int: ...
-@checked
+@function
 def stride(x: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
     """The strides, in elements, of a contiguous tensor of this shape: one for each axis, or that of `dim`. Nodes have
     no memory of their own.
@@ -570,7 +532,7 @@ def stride(x: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
     return tuple(steps) if dim is None else steps[axis_of("stride", dim, x.ndim)]
 
 
-@checked
+@function
 def is_contiguous(x: Tensor) -> bool:
     """True: the compiler chooses how a view is read, and every tensor counts as contiguous.
 

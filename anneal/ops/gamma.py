@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose, real_node
 from anneal.ops.functions import by_slope, polynomial
 from anneal.uop import dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = ["digamma", "lgamma"]
 
 # log(gamma(z)) / ((z - 1) * (z - 2)) for 1 <= z <= 2 by powers of 2z - 3, the highest first: interpolation at
 # Chebyshev's points, off by 3e-9 and 6e-18.
@@ -61,7 +59,7 @@ _STIRLING = (-3617 / 122400, 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 12
 _ASYMPTOTIC = (-3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
 
 
-@checked
+@function(in_place=True, special="gammaln")
 def lgamma(x: Tensor) -> Tensor:
     """log(|gamma(x)|): gamma(n + 1) is the factorial of n. inf at 0, -1, -2, ...
 
@@ -72,7 +70,7 @@ def lgamma(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_value(x), _slope(x)))
 
 
-@checked
+@function(in_place=True, special="digamma psi")
 def digamma(x: Tensor) -> Tensor:
     """The derivative of `lgamma`: -inf at 0, nan at -1, -2, ...; its derivatives are the polygamma functions.
 

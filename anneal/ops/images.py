@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import function
 from anneal.ops.data import Array
 from anneal.ops.indexing import gathered
 from anneal.ops.resize import cubic
@@ -19,10 +19,8 @@ from anneal.ops.windows import Sizes, per_axis
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = ["affine_grid", "channel_shuffle", "fold", "grid_sample"]
 
-
-@checked
+@function(functional=True, method=False)
 def fold(
     x: Tensor,
     output_size: Sizes,
@@ -82,7 +80,7 @@ def _line(n: int) -> Array:
     return line.astype(np.float32)
 
 
-@checked
+@function(functional=True, method=False)
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
     """The places (batch, h, w, 2), from -1 to 1, that 2x3 matrices make of the pixels of an image of `size` (n, c, h,
     w).
@@ -107,7 +105,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
     return out
 
 
-@checked
+@function(functional=True, method=False)
 def grid_sample(
     x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = False
 ) -> Tensor:
@@ -221,7 +219,7 @@ def _by_cubes(read: _Reader, places: list[Any]) -> Any:
     return total
 
 
-@checked
+@function(functional="channel_shuffle native_channel_shuffle", method=False)
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     """The channels (axis 1) of several groups, one of each in turn.
 

@@ -19,9 +19,10 @@ import numpy as np
 from anneal.backend import get_device
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import bound_int, checked, is_tensor
+from anneal.ops.arguments import function
 from anneal.ops.axes import axis_of, broadcast_shapes
 from anneal.ops.elementwise import choose
+from anneal.ops.facts import bound_int, is_tensor
 from anneal.ops.inputs import computes
 from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, meet, put_rows, take_rows, wrapped
 from anneal.ops.overflow import kept
@@ -31,20 +32,6 @@ from anneal.uop.sizes import Count, most
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "gather",
-    "index_add",
-    "index_select",
-    "masked_fill",
-    "one_hot",
-    "rows",
-    "scatter",
-    "scatter_add",
-    "take",
-    "take_along_dim",
-    "where",
-]
 
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_
@@ -76,7 +63,7 @@ def places(x: Tensor, name: str, index: UOp, axis: int) -> UOp:
     return wrapped(index.cast(_INT32), shape[axis])
 
 
-@checked
+@function
 def gather(x: Tensor, dim: int, index: Any) -> Tensor:
     """out[i, j, k] = x[i, index[i, j, k], k] for dim=1, and so on; the result has the index's shape.
 
@@ -114,7 +101,7 @@ def _fits(name: str, dim: int, small: tuple[int, ...], big: tuple[int, ...], who
     return at
 
 
-@checked
+@function
 def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     """`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row.
 
@@ -139,7 +126,7 @@ def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     return x._new(UOp(Op.GATHER, u.dtype, (u, broadcast(i, wide)), at))
 
 
-@checked
+@function
 def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
     """The positions `index` (one axis) of an axis.
 
@@ -161,7 +148,7 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
     return x._new(nodes.permute(got, inverse(order)))
 
 
-@checked
+@function
 def rows(x: Tensor, index: Any) -> Tensor:
     """x[index] along the first axis, for an index counted from 0: an embedding's look-up.
 
@@ -176,7 +163,7 @@ def rows(x: Tensor, index: Any) -> Tensor:
     return x._new(take_rows(x.uop, i.cast(_INT32)))
 
 
-@checked
+@function
 def take(x: Tensor, index: Any) -> Tensor:
     """The elements of the flat row at `index`, in the index's shape; negative ones count from the end.
 
@@ -191,7 +178,7 @@ def take(x: Tensor, index: Any) -> Tensor:
 # -- writing by position ----------------------------------------------------------------------------------------------
 
 
-@checked
+@function(in_place=True)
 def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     """This tensor with x[index[i, j], j] += src[i, j] (dim=0) done for every element of the index.
 
@@ -220,7 +207,7 @@ def added_rows(x: Tensor, name: str, u: UOp, index: UOp, value: UOp, rows: Any =
     return kept(name, x.device, (u, value), made)
 
 
-@checked
+@function(in_place=True)
 def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None) -> Tensor:
     """This tensor with x[index[i, j], j] = src[i, j] (dim=0); of several writes to one place the last stays.
 
@@ -290,7 +277,7 @@ def written(x: Tensor, name: str, source: Any) -> Tensor:
     return given
 
 
-@checked
+@function(in_place=True)
 def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -> Tensor:
     """This tensor with alpha * source added at the positions `index` of an axis; repeated positions add up.
 
@@ -331,7 +318,7 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
 def where(x: Tensor) -> tuple[Tensor, ...]: ...
 @overload
 def where(x: Tensor, a: Any, b: Any) -> Tensor: ...
-@checked
+@function
 @computes
 def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...]:
     """Elements of two tensors, chosen by a condition; all three broadcast. Of a condition alone, the places where it is
@@ -357,7 +344,7 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
     return choose(condition, x, b)
 
 
-@checked
+@function(in_place=True)
 @computes
 def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype.
@@ -374,7 +361,7 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     return choose(m, value, x).cast(x.uop.dtype)
 
 
-@checked
+@function(functional=True)
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     """A new last axis with 1 at the position each element names and 0 elsewhere, as int32.
 

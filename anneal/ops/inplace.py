@@ -8,24 +8,23 @@ recorded; under `no_grad` it takes the values and stays a leaf.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
-from anneal.ops.arguments import changing, checked
+from anneal.ops.arguments import changing, checked, function
 from anneal.ops.axes import broadcast_shapes
-from anneal.ops.elementwise import Operand, beside, binary, difference, floor_quotient, modulo, power, quotient
+from anneal.ops.elementwise import Operand, beside
 from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.inputs import computes, scales
-from anneal.ops.logic import bitwise, shift
 from anneal.ops.nodes import Number, broadcast, iota
-from anneal.runtime import here, is_realized
+from anneal.runtime import forbid_in_capture, here, is_realized, outdate_captures
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = ["add_", "clamp_", "copy_", "div_", "fill_", "fill_diagonal_", "lerp_", "mul_", "sub_", "zero_"]
 
 
 def _kind(dtype: DType) -> int:
@@ -91,11 +90,50 @@ def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tens
     return changed(x, name, function(x))
 
 
+def twin(op: Callable[..., Tensor], turns: bool = False) -> Callable[..., Tensor]:
+    """The op NAME_, which gives its first tensor the result of `op`, or with `turns` the result's shape, too."""
+    name = f"{op.__name__}_"
+
+    @functools.wraps(inspect.unwrap(op))
+    def change(x: Tensor, *args: Any, **options: Any) -> Tensor:
+        if turns:
+            return _turned(x, op, name, args, options)
+        need_changeable(x, name)
+        return changed(x, name, op(x, *args, **options))
+
+    change.__module__ = __name__
+    change.__doc__ = f"`{op.__name__}` in place: the tensor " + (
+        "has that shape from now on. Raises ShapeError for a view and a tensor with views, GradientError for a leaf "
+        "that requires a gradient."
+        if turns
+        else "takes the result's values, in its own dtype; errors as for `add_`."
+    )
+    return checked(change, name)
+
+
+def _turned(x: Tensor, op: Callable[..., Tensor], name: str, args: Any, options: Any) -> Tensor:
+    if x.is_leaf and x.requires_grad:
+        raise GradientError(f"{name}: a leaf that requires a gradient keeps its shape; write y = x.{op.__name__}()")
+    views = [v for r in x._views or () if (v := r()) is not None and v._base is not None and v._base.root is x]
+    if views or (x._base is not None and x._is_part()):
+        raise ShapeError(
+            f"{name}: a tensor that is a view, or of which there are views, keeps its shape; write "
+            f"x = x.{op.__name__}(...)"
+        )
+    forbid_in_capture(f"{name} of a tensor", f"write x = x.{op.__name__}(...)")
+    outdate_captures("a tensor's shape was changed in place")
+    new = op(x, *args, **options)
+    if new is not x:
+        u, new._base, x._views = new.uop, None, None
+        x._take(u)
+    return x
+
+
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
 @changing
-@checked
+@function
 @scales
 def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha * other in place.
@@ -113,7 +151,7 @@ def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 
 @changing
-@checked
+@function
 @scales
 def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - alpha * other in place; errors as for `add_`.
@@ -127,7 +165,7 @@ def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 
 @changing
-@checked
+@function
 @computes
 def mul_(x: Tensor, other: Operand) -> Tensor:
     """x * other in place; errors as for `add_`.
@@ -141,7 +179,7 @@ def mul_(x: Tensor, other: Operand) -> Tensor:
 
 
 @changing
-@checked
+@function
 @computes
 def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other in place, as `div`; errors as for `add_`.
@@ -155,7 +193,7 @@ def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
 
 
 @changing
-@checked
+@function
 def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Clamp the elements to [min, max], in place; errors as for `add_`.
 
@@ -168,7 +206,7 @@ def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) ->
 
 
 @changing
-@checked
+@function
 @computes
 def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x) in place; errors as for `add_`.
@@ -185,7 +223,7 @@ def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
 
 
 @changing
-@checked
+@function
 def copy_(x: Tensor, src: Any) -> Tensor:
     """The values of `src`, broadcast to this shape and cast to this dtype; its gradient goes to `src`.
 
@@ -202,7 +240,7 @@ def copy_(x: Tensor, src: Any) -> Tensor:
 
 
 @changing
-@checked
+@function
 def fill_(x: Tensor, value: Any) -> Tensor:
     """Fill the tensor with one number, in place: a number, or a tensor of shape ().
 
@@ -219,7 +257,7 @@ def fill_(x: Tensor, value: Any) -> Tensor:
 
 
 @changing
-@checked
+@function
 def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
     """Fill the main diagonal with one number, in place: of a matrix, or of more axes of one size. With `wrap` the
     diagonal of a matrix begins again below it, after one row.
@@ -243,7 +281,7 @@ def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
 
 
 @changing
-@checked
+@function
 def zero_(x: Tensor) -> Tensor:
     """Zeros everywhere.
 
@@ -258,82 +296,3 @@ def zero_(x: Tensor) -> Tensor:
 def _beside(u: UOp, x: Tensor) -> UOp:
     """New values that do not depend on the old ones: where a gradient flows to those, it is zero."""
     return beside(u, x) if grad_enabled() else u
-
-
-# -- Python's operators -----------------------------------------------------------------------------------------------
-
-
-@changing
-@computes
-def iadd(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "add_")
-    return changed(x, "add_", binary(x, "add_", Op.ADD, other))
-
-
-@changing
-@computes
-def isub(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "sub_")
-    return changed(x, "sub_", difference(x, other, False))
-
-
-@changing
-@computes
-def imul(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "mul_")
-    return changed(x, "mul_", binary(x, "mul_", Op.MUL, other))
-
-
-@changing
-@computes
-def itruediv(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "div_")
-    return changed(x, "div_", quotient(x, other, False))
-
-
-@changing
-def ifloordiv(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "floor_divide_")
-    return changed(x, "floor_divide_", floor_quotient(x, other, False))
-
-
-@changing
-def imod(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "remainder_")
-    return changed(x, "remainder_", modulo(x, other, False))
-
-
-@changing
-def ipow(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "pow_")
-    return changed(x, "pow_", power(x, other, False))
-
-
-@changing
-def iand(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "bitwise_and_")
-    return changed(x, "bitwise_and_", bitwise(x, "bitwise_and_", Op.AND, other))
-
-
-@changing
-def ior(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "bitwise_or_")
-    return changed(x, "bitwise_or_", bitwise(x, "bitwise_or_", Op.OR, other))
-
-
-@changing
-def ixor(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "bitwise_xor_")
-    return changed(x, "bitwise_xor_", bitwise(x, "bitwise_xor_", Op.XOR, other))
-
-
-@changing
-def ilshift(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "bitwise_left_shift_")
-    return changed(x, "bitwise_left_shift_", shift(x, "bitwise_left_shift_", Op.SHL, other))
-
-
-@changing
-def irshift(x: Tensor, other: Operand) -> Tensor:
-    need_changeable(x, "bitwise_right_shift_")
-    return changed(x, "bitwise_right_shift_", shift(x, "bitwise_right_shift_", Op.SHR, other))

@@ -6,24 +6,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import checked, is_tensor
+from anneal.ops.arguments import function
+from anneal.ops.facts import is_tensor
 from anneal.ops.inplace import changed, need_changeable
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
 from anneal.uop import dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "bernoulli_",
-    "cauchy_",
-    "exponential_",
-    "geometric_",
-    "log_normal_",
-    "normal_",
-    "random_",
-    "uniform_",
-]
 
 _LARGEST = 1.0 - 2.0**-24  # of the uniform numbers in [0, 1)
 
@@ -39,7 +29,7 @@ def _between(x: Tensor, generator: Generator | None) -> Tensor:
     return rand(*x.shape, device=x.device, generator=generator).clamp(2.0**-25, _LARGEST)
 
 
-@checked
+@function
 def uniform_(
     x: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None, **named: Any
 ) -> Tensor:
@@ -61,7 +51,7 @@ def uniform_(
     return changed(x, "uniform_", rand(*x.shape, device=x.device, generator=generator) * (to - low) + low)
 
 
-@checked
+@function
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Normal numbers, drawn into this tensor; errors as for `uniform_`, ShapeError for std < 0.
 
@@ -75,7 +65,7 @@ def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Genera
     return changed(x, "normal_", normal(*x.shape, mean=mean, std=std, device=x.device, generator=generator))
 
 
-@checked
+@function
 def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
     """exp of normal numbers of this mean and deviation, drawn into this tensor; errors as for `uniform_`.
 
@@ -89,7 +79,7 @@ def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Ge
     return changed(x, "log_normal_", normal(*x.shape, mean=mean, std=std, device=x.device, generator=generator).exp())
 
 
-@checked
+@function
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Numbers of the exponential distribution of rate `lambd`, drawn into this tensor; errors as for `uniform_`.
 
@@ -103,7 +93,7 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None =
     return changed(x, "exponential_", _between(x, generator).log() * (-1.0 / lambd))
 
 
-@checked
+@function
 def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Numbers of Cauchy's distribution, drawn into this tensor; errors as for `uniform_`.
 
@@ -117,7 +107,7 @@ def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Ge
     return changed(x, "cauchy_", ((_between(x, generator) - 0.5) * math.pi).tan() * sigma + median)
 
 
-@checked
+@function
 def geometric_(x: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill this tensor with draws of the geometric distribution: the number of trials, each with probability `p`, up to
     the first success, 1 or more.
@@ -135,7 +125,7 @@ def geometric_(x: Tensor, p: float, *, generator: Generator | None = None) -> Te
     return changed(x, "geometric_", drawn.cast(x.dtype))
 
 
-@checked
+@function
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """1 with probability `p`, a number or a tensor that broadcasts, else 0, drawn into this tensor.
 
@@ -153,7 +143,7 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
     return changed(x, "bernoulli_", (rand(*x.shape, device=x.device, generator=generator) < p).cast(x.dtype))
 
 
-@checked
+@function
 def random_(x: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None) -> Tensor:
     """Whole numbers of [from, to), or of [0, from) if `to` is missing, drawn into this tensor.
 

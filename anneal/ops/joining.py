@@ -10,9 +10,10 @@ import numpy as np
 
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import alias, checked, is_tensor, said, whole
+from anneal.ops.arguments import function
 from anneal.ops.axes import axis_of, broadcast_shapes, int_args, need_axes, one_of
 from anneal.ops.elementwise import beside
+from anneal.ops.facts import is_tensor, said, whole
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
 from anneal.ops.nodes import broadcast, every
@@ -20,37 +21,6 @@ from anneal.uop import Op, UOp, alu, dtypes, promote
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "atleast_1d",
-    "atleast_2d",
-    "atleast_3d",
-    "block_diag",
-    "cartesian_prod",
-    "cat",
-    "chunk",
-    "column_stack",
-    "combinations",
-    "concat",
-    "concatenate",
-    "diagflat",
-    "dsplit",
-    "dstack",
-    "hsplit",
-    "hstack",
-    "row_stack",
-    "select",
-    "select_scatter",
-    "slice_scatter",
-    "split",
-    "stack",
-    "sum_to_size",
-    "tensor_split",
-    "unbind",
-    "unfold",
-    "vsplit",
-    "vstack",
-]
 
 _BOOL = dtypes.bool_
 
@@ -81,7 +51,7 @@ def join(parts: Sequence[Tensor], axis: int) -> Tensor:
     return parts[0]._new(beside(out, *empty) if empty else out, *parts[1:])
 
 
-@checked
+@function(alias="concat concatenate")
 def cat(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
     """Tensors joined along an axis (0 if none is named); other sizes must agree.
 
@@ -107,11 +77,7 @@ def cat(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = N
     return join(parts, a) if len(parts) > 1 else first
 
 
-concat = alias(cat, "concat")
-concatenate = alias(cat, "concatenate")
-
-
-@checked
+@function
 def stack(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
     """Tensors of one shape, joined along a new axis (0 if none is named).
 
@@ -130,7 +96,7 @@ def stack(tensors: Any, *others: Any, dim: int | None = None, axis: int | None =
     return join(wide, a) if len(wide) > 1 else wide[0]
 
 
-@checked
+@function(alias="unsafe_split")
 def split(
     x: Tensor, split_size: int | Sequence[int], dim: int | None = None, axis: int | None = None
 ) -> tuple[Tensor, ...]:
@@ -159,7 +125,7 @@ def split(
     return tuple(out)
 
 
-@checked
+@function(alias="unsafe_chunk")
 def chunk(x: Tensor, chunks: int, dim: int | None = None, axis: int | None = None) -> tuple[Tensor, ...]:
     """The tensor in at most `chunks` pieces of equal size along an axis (the last may be smaller); an axis of size 0
     gives `chunks` empty ones.
@@ -175,7 +141,7 @@ def chunk(x: Tensor, chunks: int, dim: int | None = None, axis: int | None = Non
     return x.split(max(1, -(-n // chunks)), a) if n else (x,) * chunks
 
 
-@checked
+@function(function_alias="unbind_copy")
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices at each position of an axis, without that axis.
 
@@ -189,7 +155,7 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple([t.reshape(rest) for t in x.split(1, a)]) if x.shape[a] else ()
 
 
-@checked
+@function(function_alias="unfold_copy", functional=True)
 def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
     """The windows of `size` elements along an axis, `step` apart; the elements of a window are the last axis.
 
@@ -253,7 +219,7 @@ def slice_axis(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
     return x._new(nodes.shrink(x.uop, pairs))
 
 
-@checked
+@function
 @places(lambda x, dim=None, index=None, *_: along(x, dim, index))
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """The slice at `index` of an axis, which goes.
@@ -272,7 +238,7 @@ def _with(x: Tensor, index: Any, src: Any) -> Tensor:
     return out
 
 
-@checked
+@function
 def select_scatter(x: Tensor, src: Any, dim: int, index: int) -> Tensor:
     """A copy whose slice at `index` of an axis is `src`.
 
@@ -285,7 +251,7 @@ def select_scatter(x: Tensor, src: Any, dim: int, index: int) -> Tensor:
     return _with(x, (slice(None),) * at + (index,), src)
 
 
-@checked
+@function
 def slice_scatter(
     x: Tensor, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
@@ -299,7 +265,7 @@ def slice_scatter(
     return _with(x, (slice(None),) * at + (slice(start, end, step),), src)
 
 
-@checked
+@function
 def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of an axis: so many of nearly equal length, or cut before each of the indices.
 
@@ -329,7 +295,7 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
     return tuple([x.narrow(at, a, max(0, b - a)) for a, b in itertools.pairwise(bounds)])
 
 
-@checked
+@function
 def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the columns (of a vector, its elements).
 
@@ -340,7 +306,7 @@ def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return x.tensor_split(indices_or_sections, 1 if x.ndim > 1 else 0)
 
 
-@checked
+@function
 def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the rows.
 
@@ -351,7 +317,7 @@ def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return x.tensor_split(indices_or_sections, 0)
 
 
-@checked
+@function
 def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the third axis.
 
@@ -362,7 +328,7 @@ def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return x.tensor_split(indices_or_sections, 2)
 
 
-@checked
+@function
 def diagflat(x: Tensor, offset: int = 0) -> Tensor:
     """The matrix whose diagonal the elements are.
 
@@ -374,7 +340,7 @@ def diagflat(x: Tensor, offset: int = 0) -> Tensor:
     return x.reshape(-1).diag(offset)
 
 
-@checked
+@function
 def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     """The sum over axes that broadcasting from `size` would have repeated.
 
@@ -390,7 +356,7 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     return (x.sum(axes, keepdim=True) if axes else x).reshape(new)
 
 
-@checked
+@function
 def block_diag(x: Tensor, *others: Any) -> Tensor:
     """The matrices along the diagonal of one, zeros elsewhere.
 
@@ -410,7 +376,7 @@ def block_diag(x: Tensor, *others: Any) -> Tensor:
     return out
 
 
-@checked
+@function
 def cartesian_prod(x: Tensor, *others: Any) -> Tensor:
     """The Cartesian product of vectors: every combination of an element of each, one a row.
 
@@ -432,7 +398,7 @@ def cartesian_prod(x: Tensor, *others: Any) -> Tensor:
     return out
 
 
-@checked
+@function
 def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """The combinations of `r` elements of a vector, in order, one a row.
 
@@ -455,7 +421,7 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
 def atleast_1d(tensors: Tensor) -> Tensor: ...
 @overload
 def atleast_1d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
-@checked
+@function
 def atleast_1d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     """The tensor with one axis at least; of several tensors, or a list, a tuple of them.
 
@@ -470,7 +436,7 @@ def atleast_1d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
 def atleast_2d(tensors: Tensor) -> Tensor: ...
 @overload
 def atleast_2d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
-@checked
+@function
 def atleast_2d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     """The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them.
 
@@ -485,7 +451,7 @@ def atleast_2d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
 def atleast_3d(tensors: Tensor) -> Tensor: ...
 @overload
 def atleast_3d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
-@checked
+@function
 def atleast_3d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     """The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis.
 
@@ -506,7 +472,7 @@ def _each(
     return tuple([function(x) for x in members_of(name, tensors, others, None)[0]])
 
 
-@checked
+@function
 def hstack(tensors: Any, *others: Any) -> Tensor:
     """Tensors side by side: along the second axis, vectors along their only one.
 
@@ -518,7 +484,7 @@ def hstack(tensors: Any, *others: Any) -> Tensor:
     return parts[0].cat(*parts[1:], dim=0 if parts[0].ndim == 1 else 1)
 
 
-@checked
+@function(alias="row_stack")
 def vstack(tensors: Any, *others: Any) -> Tensor:
     """Tensors one below the other, vectors as rows.
 
@@ -530,7 +496,7 @@ def vstack(tensors: Any, *others: Any) -> Tensor:
     return parts[0].cat(*parts[1:], dim=0)
 
 
-@checked
+@function
 def dstack(tensors: Any, *others: Any) -> Tensor:
     """Tensors one behind the other, along the third axis.
 
@@ -543,7 +509,7 @@ def dstack(tensors: Any, *others: Any) -> Tensor:
     return parts[0].cat(*parts[1:], dim=2)
 
 
-@checked
+@function
 def column_stack(tensors: Any, *others: Any) -> Tensor:
     """Tensors side by side, vectors as columns.
 
@@ -553,6 +519,3 @@ def column_stack(tensors: Any, *others: Any) -> Tensor:
     """
     parts = [t if t.ndim > 1 else t.reshape(-1, 1) for t in members_of("column_stack", tensors, others, None)[0]]
     return parts[0].cat(*parts[1:], dim=1)
-
-
-row_stack = alias(vstack, "row_stack")

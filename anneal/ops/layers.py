@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
-from anneal.ops.arguments import checked, deferred, is_tensor, need_float, same_device
+from anneal.ops.arguments import deferred, function, need_float, same_device
 from anneal.ops.axes import axis_of
+from anneal.ops.facts import is_tensor
 from anneal.ops.grad_mode import no_grad
 from anneal.ops.indexing import check_places, out_of_range
 from anneal.ops.inputs import drops
@@ -21,12 +22,10 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = ["bilinear", "dropout", "embedding", "glu", "gumbel_softmax", "linear"]
-
 _INT32 = dtypes.int32
 
 
-@checked
+@function(functional=True)
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x @ weight.T + bias`: x of shape (..., in), weight (out, in), bias (out,); gives (..., out).
 
@@ -59,7 +58,7 @@ def _rows_times_rows(x: UOp, w: UOp) -> UOp:
     return reshape(reduce_axis(product, Op.ADD, (len(lead) + 1,)), (*lead, n))
 
 
-@checked
+@function(functional=True, method=False)
 def embedding(
     index: Tensor,
     weight: Tensor,
@@ -123,7 +122,7 @@ def _hold_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: float)
         weight.assign(long.where(weight * (max_norm / (norms + 1e-7)), weight))
 
 
-@checked
+@function(functional=True)
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """The elements, each set to zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
 
@@ -151,7 +150,7 @@ def _dropped(x: Tensor, seed: Tensor, call: Tensor, below: Any, scale: Any) -> T
     return x._new(alu(Op.WHERE, (keep, x.uop * (scale.uop if is_tensor(scale) else scale), const(x.uop.dtype, 0))))
 
 
-@checked
+@function(functional=True, method=False)
 @in_single()
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half of an axis times the sigmoid of the second.
@@ -169,7 +168,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     return a * b.sigmoid()
 
 
-@checked
+@function(functional=True, method=False)
 def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """The bilinear form a @ weight[o] @ b for each output o, plus a bias: (..., m), (..., n), (out, m, n) to (...,
     out).
@@ -186,7 +185,7 @@ def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -
     return out if bias is None else out + bias
 
 
-@checked
+@function(functional=True, method=False)
 def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
     """Softmax of the logits plus Gumbel noise, over tau; with `hard` one-hot, its gradient that of the soft one.
 

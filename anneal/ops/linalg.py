@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import alias, checked, is_tensor, said
+from anneal.ops.arguments import function
 from anneal.ops.axes import axis_of, broadcast_shapes
 from anneal.ops.elementwise import beside
+from anneal.ops.facts import is_tensor, said
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, reduce_node
 from anneal.ops.overflow import largest_of, whole, whole_product
 from anneal.uop import Op, UOp, dtypes
@@ -19,31 +20,8 @@ from anneal.uop.sizes import most
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = [
-    "addbmm",
-    "addmm",
-    "addmv",
-    "addr",
-    "baddbmm",
-    "bmm",
-    "cross",
-    "dot",
-    "einsum",
-    "inner",
-    "kron",
-    "matmul",
-    "matrix_norm",
-    "mm",
-    "mv",
-    "outer",
-    "tensordot",
-    "trace",
-    "vdot",
-    "vecdot",
-]
 
-
-@checked
+@function(alias="mm bmm mv")
 def matmul(x: Tensor, other: Any) -> Tensor:
     """The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right.
 
@@ -58,7 +36,7 @@ def matmul(x: Tensor, other: Any) -> Tensor:
     return x._new(_matmul(x.device, x.uop, o.uop), o)
 
 
-@checked
+@function
 def dot(x: Tensor, other: Any) -> Tensor:
     """`matmul`; of two vectors, their inner product.
 
@@ -69,12 +47,7 @@ def dot(x: Tensor, other: Any) -> Tensor:
     return x.matmul(other)
 
 
-mm = alias(matmul, "mm")
-bmm = alias(matmul, "bmm")
-mv = alias(matmul, "mv")
-
-
-@checked
+@function
 def outer(x: Tensor, other: Any) -> Tensor:
     """The outer product of two vectors: the products of every element of one and every element of the other.
 
@@ -89,7 +62,7 @@ def outer(x: Tensor, other: Any) -> Tensor:
     return x.unsqueeze(1) * o.unsqueeze(0)
 
 
-@checked
+@function
 def trace(x: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix.
 
@@ -102,7 +75,7 @@ def trace(x: Tensor) -> Tensor:
     return x.diagonal().sum()
 
 
-@checked
+@function
 def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     """The inner products of vectors along an axis of their common shape; two tensors of one axis must have one size.
     Those of integers have the dtypes of sums.
@@ -128,7 +101,7 @@ def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     return x._new(whole("vecdot", x.device, (a, b), most(shape[at]) * largest_of(a) * largest_of(b), made), o)
 
 
-@checked
+@function
 def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
     """Products summed over axes: the last `dims` of x with the first of other, or two lists of axes in pairs.
 
@@ -166,7 +139,7 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
     return x._new(nodes.reshape(_matmul(x.device, a, b), (*height, *width)), o)
 
 
-@checked
+@function
 def kron(x: Tensor, other: Any) -> Tensor:
     """The Kronecker product: a copy of `other` for each element of x, times it; sizes multiply.
 
@@ -183,7 +156,7 @@ def kron(x: Tensor, other: Any) -> Tensor:
     return (left * right).reshape([x * y for x, y in zip(a, b, strict=True)])
 
 
-@checked
+@function
 def cross(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     """The vector product of vectors of three numbers along an axis; the other axes broadcast.
 
@@ -204,7 +177,7 @@ def cross(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     return a.roll(-1, at) * b.roll(1, at) - a.roll(1, at) * b.roll(-1, at)
 
 
-@checked
+@function(in_place=True)
 def addmm(x: Tensor, a: Any, b: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (a @ b), of shape (n, m); with beta = 0 x counts for nothing, nan or not.
 
@@ -226,7 +199,7 @@ def added(x: Tensor, name: str, product: Tensor, beta: Number, alpha: Number) ->
     return x._new(beside(u, x), product)
 
 
-@checked
+@function
 def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Tensor:
     """The norm of matrices in two axes: "fro", or the largest (least) sum of sizes of a column: 1 (-1), a row: inf
     (-inf).
@@ -253,7 +226,7 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
     return out if keepdim else out.reshape([n for i, n in enumerate(out.shape) if i not in (row, column)])
 
 
-@checked
+@function(static=True)
 def einsum(formula: str, *operands: Any) -> Tensor:
     """Products and sums by named axes (Einstein's notation), as NumPy's and torch's einsum.
 
@@ -464,7 +437,7 @@ def _place(u: UOp, names: list[str], order: list[str], space: tuple[int, ...]) -
     return nodes.expand(nodes.reshape(u, tuple([next(sizes) if x in names else 1 for x in order])), space)
 
 
-@checked
+@function
 def inner(x: Tensor, other: Any) -> Tensor:
     """The inner products of the last axes.
 
@@ -476,7 +449,7 @@ def inner(x: Tensor, other: Any) -> Tensor:
     return x * o if not (x.ndim and o.ndim) else x.tensordot(o, ([-1], [-1]))
 
 
-@checked
+@function
 def vdot(x: Tensor, other: Any) -> Tensor:
     """The inner product of two vectors.
 
@@ -487,7 +460,7 @@ def vdot(x: Tensor, other: Any) -> Tensor:
     return x.dot(other)
 
 
-@checked
+@function(in_place=True)
 def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (mat @ vec), of shape (n,).
 
@@ -498,7 +471,7 @@ def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1)
     return added(x, "addmv", x._lift("addmv", mat).matmul(vec), beta, alpha)
 
 
-@checked
+@function(in_place=True)
 def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * outer(vec1, vec2).
 
@@ -510,7 +483,7 @@ def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1
     return added(x, "addr", x._lift("addr", vec1).outer(vec2), beta, alpha)
 
 
-@checked
+@function(in_place=True)
 def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (batch1 @ batch2), of shape (batch, n, m).
 
@@ -521,7 +494,7 @@ def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Num
     return added(x, "baddbmm", x._lift("baddbmm", batch1).matmul(batch2), beta, alpha)
 
 
-@checked
+@function(in_place=True)
 def addbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * the sum of batch1 @ batch2 over the batch, of shape (n, m).
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import alias, checked
+from anneal.ops.arguments import function
 from anneal.ops.elementwise import need, operands
 from anneal.ops.functions import Operand
 from anneal.ops.inputs import compares
@@ -16,33 +16,6 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "allclose",
-    "bitwise_and",
-    "bitwise_left_shift",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_right_shift",
-    "bitwise_xor",
-    "eq",
-    "ge",
-    "greater",
-    "greater_equal",
-    "gt",
-    "isclose",
-    "isin",
-    "le",
-    "less",
-    "less_equal",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "lt",
-    "ne",
-    "not_equal",
-]
 
 _BOOL = dtypes.bool_
 
@@ -67,7 +40,7 @@ def at_most(x: Tensor, name: str, other: Operand, swap: bool) -> Tensor:
     return x._new_plain(broadcast(u, shape))
 
 
-@checked
+@function(in_place=True)
 @compares
 def eq(x: Tensor, other: Operand) -> Tensor:
     """Element-wise `input == other`, as bool.
@@ -79,7 +52,7 @@ def eq(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, "eq", Op.EQ, other)
 
 
-@checked
+@function(alias="not_equal", in_place=True)
 @compares
 def ne(x: Tensor, other: Operand) -> Tensor:
     """Element-wise `input != other`, as bool; true for nan.
@@ -91,7 +64,7 @@ def ne(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, "ne", Op.NE, other)
 
 
-@checked
+@function(alias="less", in_place=True)
 @compares
 def lt(x: Tensor, other: Operand) -> Tensor:
     """x < other, as bool.
@@ -103,7 +76,7 @@ def lt(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, "lt", Op.LT, other)
 
 
-@checked
+@function(alias="greater", in_place=True)
 @compares
 def gt(x: Tensor, other: Operand) -> Tensor:
     """x > other, as bool.
@@ -115,7 +88,7 @@ def gt(x: Tensor, other: Operand) -> Tensor:
     return comparison(x, "gt", Op.LT, other, True)
 
 
-@checked
+@function(alias="less_equal", in_place=True)
 @compares
 def le(x: Tensor, other: Operand) -> Tensor:
     """x <= other, as bool; false for nan.
@@ -127,7 +100,7 @@ def le(x: Tensor, other: Operand) -> Tensor:
     return at_most(x, "le", other, False)
 
 
-@checked
+@function(alias="greater_equal", in_place=True)
 @compares
 def ge(x: Tensor, other: Operand) -> Tensor:
     """x >= other, as bool; false for nan.
@@ -139,14 +112,7 @@ def ge(x: Tensor, other: Operand) -> Tensor:
     return at_most(x, "ge", other, True)
 
 
-not_equal = alias(ne, "not_equal")
-less = alias(lt, "less")
-greater = alias(gt, "greater")
-less_equal = alias(le, "less_equal")
-greater_equal = alias(ge, "greater_equal")
-
-
-@checked
+@function
 def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Element-wise |x - other| <= atol + rtol * |other|, as bool; equal infinities are close (and nans, if equal_nan).
 
@@ -163,7 +129,7 @@ def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, e
     return near | (x.isnan() & o.isnan()) if equal_nan else near
 
 
-@checked
+@function
 def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """True if `isclose` holds for all pairs of elements; the shapes broadcast. Gives a Python bool, computed now.
 
@@ -175,7 +141,7 @@ def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, 
     return bool(near.numpy().all())
 
 
-@checked
+@function
 def isin(x: Tensor, values: Operand) -> Tensor:
     """True for each element that is one of `values`, which are compared one by one.
 
@@ -213,7 +179,7 @@ def shift(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> T
     return x._new_plain(elementwise(op, (a, b), shape))
 
 
-@checked
+@function(in_place=True)
 def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     """The bitwise and; logical and on bools. Raises DTypeError for floats.
 
@@ -224,7 +190,7 @@ def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     return bitwise(x, "bitwise_and", Op.AND, other)
 
 
-@checked
+@function(in_place=True)
 def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     """The bitwise or; logical or on bools. Raises DTypeError for floats.
 
@@ -235,7 +201,7 @@ def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     return bitwise(x, "bitwise_or", Op.OR, other)
 
 
-@checked
+@function(in_place=True)
 def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
     """The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats.
 
@@ -246,7 +212,7 @@ def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
     return bitwise(x, "bitwise_xor", Op.XOR, other)
 
 
-@checked
+@function(in_place=True)
 def bitwise_not(x: Tensor) -> Tensor:
     """The bits inverted; logical not on bools. Raises DTypeError for floats.
 
@@ -259,7 +225,7 @@ def bitwise_not(x: Tensor) -> Tensor:
     return x._new_plain(alu(Op.NOT, (x.uop,)))
 
 
-@checked
+@function(in_place=True)
 def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     """x << other, for shifts from 0 to the width minus one.
 
@@ -270,7 +236,7 @@ def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     return shift(x, "bitwise_left_shift", Op.SHL, other)
 
 
-@checked
+@function(in_place=True)
 def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
     """x >> other, for shifts from 0 to the width minus one; the sign is kept.
 
@@ -285,7 +251,7 @@ def truth(x: Tensor) -> Tensor:
     return x._new_plain(_true(x.uop))
 
 
-@checked
+@function(in_place=True)
 def logical_not(x: Tensor) -> Tensor:
     """True for each element that is 0 (or False).
 
@@ -296,7 +262,7 @@ def logical_not(x: Tensor) -> Tensor:
     return x._new_plain(alu(Op.NOT, (_true(x.uop),)))
 
 
-@checked
+@function(in_place=True)
 def logical_and(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which both elements differ from 0.
 
@@ -307,7 +273,7 @@ def logical_and(x: Tensor, other: Operand) -> Tensor:
     return bitwise(truth(x), "logical_and", Op.AND, truth(x._lift("logical_and", other)))
 
 
-@checked
+@function(in_place=True)
 def logical_or(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which either element differs from 0.
 
@@ -318,7 +284,7 @@ def logical_or(x: Tensor, other: Operand) -> Tensor:
     return bitwise(truth(x), "logical_or", Op.OR, truth(x._lift("logical_or", other)))
 
 
-@checked
+@function(in_place=True)
 def logical_xor(x: Tensor, other: Operand) -> Tensor:
     """True for each pair in which exactly one element differs from 0.
 

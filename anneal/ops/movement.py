@@ -9,8 +9,9 @@ import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import alias, checked, is_tensor, need_tensor, said, several, whole
+from anneal.ops.arguments import function, several
 from anneal.ops.axes import axes_of, axis_of, broadcast_shapes, int_args, need_axes, one_of
+from anneal.ops.facts import is_tensor, need_tensor, said, whole
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
@@ -21,44 +22,13 @@ from anneal.uop.sizes import Size, divided_size, least, most, product, range_of,
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = [
-    "broadcast_tensors",
-    "broadcast_to",
-    "expand",
-    "expand_as",
-    "flatten",
-    "flip",
-    "moveaxis",
-    "movedim",
-    "narrow",
-    "pad",
-    "permute",
-    "ravel",
-    "repeat",
-    "repeat_interleave",
-    "reshape",
-    "reshape_as",
-    "roll",
-    "shrink",
-    "squeeze",
-    "swapaxes",
-    "swapdims",
-    "t",
-    "tile",
-    "transpose",
-    "unflatten",
-    "unsqueeze",
-    "view",
-    "view_as",
-]
-
 _BOOL = dtypes.bool_
 
 
 # -- shape ------------------------------------------------------------------------------------------------------------
 
 
-@checked
+@function
 def reshape(x: Tensor, *shape: Any) -> Tensor:
     """The values in row-major order under another shape; one size may be -1, to be worked out.
 
@@ -89,7 +59,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     return x._new(nodes.reshape(x.uop, new))
 
 
-@checked
+@function(function_alias="view_copy")
 def view(x: Tensor, *shape: Any) -> Tensor:
     """`reshape`; or `bitcast`, given a dtype.
 
@@ -101,7 +71,7 @@ def view(x: Tensor, *shape: Any) -> Tensor:
     return x.reshape(*shape)
 
 
-@checked
+@function(alias="view_as")
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     """The tensor in the shape of `other`: `reshape(other.shape)`.
 
@@ -112,10 +82,7 @@ def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     return x.reshape(other.shape)
 
 
-view_as = alias(reshape_as, "view_as")
-
-
-@checked
+@function
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The tensor with the axes from start_dim to end_dim joined to one.
 
@@ -132,7 +99,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return x.reshape((*s[:a], product(s[a : b + 1]), *s[b + 1 :]))
 
 
-@checked
+@function
 def ravel(x: Tensor) -> Tensor:
     """The tensor with all axes joined to one.
 
@@ -142,7 +109,7 @@ def ravel(x: Tensor) -> Tensor:
     return x.reshape(-1) if x.numel() else x.reshape(0)
 
 
-@checked
+@function
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """The tensor with one axis split into several, of the given sizes (one may be -1).
 
@@ -158,7 +125,7 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return x.reshape((*s[:a], *new, *s[a + 1 :]))
 
 
-@checked
+@function(function_alias="squeeze_copy", in_place="shape")
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The tensor without its axes of size 1: all of them, or those given (an axis of another size stays).
 
@@ -170,7 +137,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None, axis: int | Seque
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if n != 1 or i not in axes]))
 
 
-@checked
+@function(function_alias="unsqueeze_copy", in_place="shape")
 def unsqueeze(x: Tensor, dim: int | None = None, axis: int | None = None) -> Tensor:
     """The tensor with a new axis of size 1 at `dim`.
 
@@ -188,7 +155,7 @@ def unsqueeze(x: Tensor, dim: int | None = None, axis: int | None = None) -> Ten
 # -- order ------------------------------------------------------------------------------------------------------------
 
 
-@checked
+@function(function_alias="permute_copy")
 def permute(x: Tensor, *dims: Any) -> Tensor:
     """The tensor with its axes reordered: axis i of the result is axis dims[i].
 
@@ -205,7 +172,7 @@ def permute(x: Tensor, *dims: Any) -> Tensor:
     return x._new(nodes.permute(x.uop, axes))
 
 
-@checked
+@function(alias="swapaxes swapdims", function_alias="transpose_copy", in_place="shape")
 def transpose(x: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
     """The tensor with two axes exchanged.
 
@@ -221,11 +188,7 @@ def transpose(x: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
     return x._new(nodes.permute(x.uop, order))
 
 
-swapaxes = alias(transpose, "swapaxes")
-swapdims = alias(transpose, "swapdims")
-
-
-@checked
+@function(function_alias="t_copy", in_place="shape")
 def t(x: Tensor) -> Tensor:
     """The transpose of a matrix; a vector or scalar is itself. Raises ShapeError above two axes.
 
@@ -238,7 +201,7 @@ def t(x: Tensor) -> Tensor:
     return x.transpose(0, 1) if x.ndim == 2 else x
 
 
-@checked
+@function(alias="moveaxis")
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """The tensor with the axes `source` moved to `destination`; the others keep their order.
 
@@ -255,10 +218,7 @@ def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[
     return x._new(nodes.permute(x.uop, [placed[i] if i in placed else next(rest) for i in range(n)]))
 
 
-moveaxis = alias(movedim, "moveaxis")
-
-
-@checked
+@function
 def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tensor:
     """The tensor with axes reversed; all of them if none is named.
 
@@ -272,7 +232,7 @@ def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tens
     return x._new(nodes.flip(x.uop, axes_of("flip", named, x.ndim)))
 
 
-@checked
+@function
 def roll(
     x: Tensor,
     shifts: int | Sequence[int],
@@ -318,7 +278,7 @@ def roll(
 # -- repetition -------------------------------------------------------------------------------------------------------
 
 
-@checked
+@function(function_alias="expand_copy")
 def expand(x: Tensor, *shape: Any) -> Tensor:
     """The tensor with axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size.
 
@@ -341,7 +301,7 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
     return x._new(broadcast(x.uop, full))
 
 
-@checked
+@function
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
     """The tensor expanded to the shape of `other`: `expand(other.shape)`.
 
@@ -351,7 +311,7 @@ def expand_as(x: Tensor, other: Tensor) -> Tensor:
     return x.expand(other.shape)
 
 
-@checked
+@function
 def broadcast_to(x: Tensor, *shape: Any) -> Tensor:
     """`expand`, NumPy's name for it.
 
@@ -362,7 +322,7 @@ def broadcast_to(x: Tensor, *shape: Any) -> Tensor:
     return x.expand(*shape)
 
 
-@checked
+@function
 def repeat(x: Tensor, *repeats: Any) -> Tensor:
     """The tensor repeated along each axis, with new axes in front (NumPy's tile).
 
@@ -386,7 +346,7 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
     return x._new(nodes.reshape(u, tuple([t * n for t, n in zip(times, s, strict=True)])))
 
 
-@checked
+@function
 def tile(x: Tensor, *repeats: Any) -> Tensor:
     """`repeat`, with missing counts taken as 1.
 
@@ -398,7 +358,7 @@ def tile(x: Tensor, *repeats: Any) -> Tensor:
     return x.repeat((1,) * (x.ndim - len(times)) + times)
 
 
-@checked
+@function
 def repeat_interleave(
     x: Tensor, repeats: Any, dim: int | None = None, axis: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
@@ -450,7 +410,7 @@ def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> T
 # -- borders ----------------------------------------------------------------------------------------------------------
 
 
-@checked
+@function(functional=True)
 def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number = 0.0) -> Tensor:
     """Borders added, filled with `value`, which integers keep without its fraction.
 
@@ -481,7 +441,7 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
     return x._new(padded)
 
 
-@checked
+@function
 def shrink(x: Tensor, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
     """The part [begin, end) of each axis; None keeps an axis whole.
 
@@ -503,7 +463,7 @@ def shrink(x: Tensor, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
     return x._new(nodes.shrink(x.uop, pairs))
 
 
-@checked
+@function(alias="narrow_copy")
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements of one axis from `start` on.
 
@@ -529,7 +489,7 @@ def _above(n: Size) -> Size:
     return n if low >= 0 else 0
 
 
-@checked
+@function(method=False)
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors, expanded to the shape that they broadcast to.
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import ShapeError
-from anneal.ops.arguments import checked, is_tensor, need_float, same_device
+from anneal.ops.arguments import function, need_float, same_device
+from anneal.ops.facts import is_tensor
 from anneal.ops.grad_mode import no_grad
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, reciprocal, reduce_axis, reshape
@@ -18,16 +19,6 @@ from anneal.uop.sizes import product as count_of
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-    "local_response_norm",
-    "normalize",
-    "rms_norm",
-]
 
 
 def _node(x: Tensor | None) -> UOp | None:
@@ -62,7 +53,7 @@ def _trailing(name: str, x: Tensor, shape: int | Sequence[int], *params: Tensor 
     return tuple(range(x.ndim - len(tail), x.ndim))
 
 
-@checked
+@function(functional=True)
 @in_single(keeps=True)
 def layer_norm(
     x: Tensor,
@@ -84,7 +75,7 @@ def layer_norm(
     return result(_affine(u, _node(weight), _node(bias)), x, weight, bias)
 
 
-@checked
+@function(functional=True)
 @in_single(keeps=True)
 def rms_norm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
@@ -104,7 +95,7 @@ def rms_norm(
     return result(_affine(u * expand(alu(Op.RSQRT, (square,)), u.shape), _node(weight), None), x, weight)
 
 
-@checked
+@function(functional=True)
 @in_single(keeps=True)
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
@@ -138,7 +129,7 @@ def take_running_updates() -> list[Tensor]:
     return out
 
 
-@checked
+@function(functional=True)
 @in_single(keeps=True)
 def batch_norm(
     x: Tensor,
@@ -201,7 +192,7 @@ def _moved(running: Tensor | None, value: UOp, momentum: float | Tensor) -> None
         here.statistics[id(running)] = weakref.ref(running)
 
 
-@checked
+@function(functional=True, method=False)
 @in_single()
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x divided by its p-norm along an axis, or by eps where that is larger.
@@ -213,7 +204,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     return x / x.norm(p, dim, True).clamp(min=eps)
 
 
-@checked
+@function(functional=True, method=False)
 def instance_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -254,7 +245,7 @@ def instance_norm(
     return group_norm(x, x.shape[1], weight, bias, eps) if x.shape[1] else x * 1.0
 
 
-@checked
+@function(functional=True, method=False)
 def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """Local response normalisation: x / (k + alpha * m) ** beta, where m is the mean square of `size` channels about
     x's own.

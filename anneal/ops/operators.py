@@ -1,292 +1,115 @@
-"""Python's operators: `x + y` is `operators.add(x, y)`, the op `add` without a look at its arguments by kind."""
+"""Python's operators: `x + y` is the op `add` without a look at its arguments by kind. Each is a name of this file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.ops.arguments import deferred
+from anneal.doors import named
+from anneal.ops.arguments import changing, deferred
 from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
-from anneal.ops.inplace import iadd, iand, ifloordiv, ilshift, imod, imul, ior, ipow, irshift, isub, itruediv, ixor
+from anneal.ops.inplace import changed, need_changeable
 from anneal.ops.inputs import compares, computes, places
 from anneal.ops.logic import bitwise, shift
-from anneal.ops.subscripts import getitem as _getitem
-from anneal.ops.subscripts import iterate, setitem
+from anneal.ops.subscripts import getitem, iterate, setitem
 from anneal.runtime import Handle
 from anneal.uop import Op
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
-    "abs",
-    "add",
-    "and_",
-    "divmod",
-    "eq",
-    "floordiv",
-    "ge",
-    "getitem",
-    "gt",
-    "iadd",
-    "iand",
-    "ifloordiv",
-    "ilshift",
-    "imod",
-    "imul",
-    "invert",
-    "ior",
-    "ipow",
-    "irshift",
-    "isub",
-    "iterate",
-    "itruediv",
-    "ixor",
-    "le",
-    "lshift",
-    "lt",
-    "matmul",
-    "mod",
-    "mul",
-    "ne",
-    "neg",
-    "or_",
-    "pos",
-    "pow",
-    "radd",
-    "rand",
-    "rdivmod",
-    "rfloordiv",
-    "rlshift",
-    "rmatmul",
-    "rmod",
-    "rmul",
-    "ror",
-    "round",
-    "rpow",
-    "rrshift",
-    "rshift",
-    "rsub",
-    "rtruediv",
-    "rxor",
-    "setitem",
-    "sub",
-    "truediv",
-    "xor",
-]
-
 Operand = Any  # a tensor, an array or a Python number
-getitem = deferred(places(lambda x, index: index)(_getitem))
-
-
-@deferred
-@computes
-def add(x: Tensor, other: Operand) -> Tensor:
-    return binary(x, "add", Op.ADD, other)
-
-
-@deferred
-@computes
-def radd(x: Tensor, other: Operand) -> Tensor:
-    return binary(x, "add", Op.ADD, other, True)
-
-
-@deferred
-@computes
-def sub(x: Tensor, other: Operand) -> Tensor:
-    return difference(x, other, False)
-
-
-@deferred
-@computes
-def rsub(x: Tensor, other: Operand) -> Tensor:
-    return difference(x, other, True)
-
-
-@deferred
-@computes
-def mul(x: Tensor, other: Operand) -> Tensor:
-    return binary(x, "mul", Op.MUL, other)
-
-
-@deferred
-@computes
-def rmul(x: Tensor, other: Operand) -> Tensor:
-    return binary(x, "mul", Op.MUL, other, True)
-
-
-@deferred
-@computes
-def truediv(x: Tensor, other: Operand) -> Tensor:
-    return quotient(x, other, False)
-
-
-@deferred
-@computes
-def rtruediv(x: Tensor, other: Operand) -> Tensor:
-    return quotient(x, other, True)
-
-
-@deferred
-def floordiv(x: Tensor, other: Operand) -> Tensor:
-    return floor_quotient(x, other, False)
-
-
-@deferred
-def rfloordiv(x: Tensor, other: Operand) -> Tensor:
-    return floor_quotient(x, other, True)
-
-
-@deferred
-def mod(x: Tensor, other: Operand) -> Tensor:
-    return modulo(x, other, False)
-
-
-@deferred
-def rmod(x: Tensor, other: Operand) -> Tensor:
-    return modulo(x, other, True)
-
-
-def divmod(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
-    return x.divmod(other)
-
-
-def rdivmod(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
-    return floor_quotient(x, other, True), modulo(x, other, True)
-
-
-@deferred
-def pow(x: Tensor, other: Operand) -> Tensor:
-    return power(x, other, False)
-
-
-@deferred
-def rpow(x: Tensor, other: Operand) -> Tensor:
-    return power(x, other, True)
-
-
-@deferred
-def neg(x: Tensor) -> Tensor:
-    return x.neg()
-
-
-@deferred
-def pos(x: Tensor) -> Tensor:
-    return x
-
-
-@deferred
-def round(x: Tensor, ndigits: int | None = None) -> Tensor:
-    return x.round(ndigits or 0)
-
-
-@deferred
-def abs(x: Tensor) -> Tensor:
-    return x.abs()
-
-
-@deferred
-@compares
-def eq(x: Tensor, other: Operand) -> Tensor:
-    return x.eq(other) if _comparable(other) else NotImplemented
-
-
-@deferred
-@compares
-def ne(x: Tensor, other: Operand) -> Tensor:
-    return x.ne(other) if _comparable(other) else NotImplemented
-
-
-@deferred
-@compares
-def lt(x: Tensor, other: Operand) -> Tensor:
-    return x.lt(other)
-
-
-@deferred
-@compares
-def gt(x: Tensor, other: Operand) -> Tensor:
-    return x.gt(other)
-
-
-@deferred
-@compares
-def le(x: Tensor, other: Operand) -> Tensor:
-    return x.le(other)
-
-
-@deferred
-@compares
-def ge(x: Tensor, other: Operand) -> Tensor:
-    return x.ge(other)
-
-
-@deferred
-def and_(x: Tensor, other: Operand) -> Tensor:
-    return bitwise(x, "bitwise_and", Op.AND, other)
-
-
-@deferred
-def rand(x: Tensor, other: Operand) -> Tensor:
-    return bitwise(x, "bitwise_and", Op.AND, other, True)
-
-
-@deferred
-def or_(x: Tensor, other: Operand) -> Tensor:
-    return bitwise(x, "bitwise_or", Op.OR, other)
-
-
-@deferred
-def ror(x: Tensor, other: Operand) -> Tensor:
-    return bitwise(x, "bitwise_or", Op.OR, other, True)
-
-
-@deferred
-def xor(x: Tensor, other: Operand) -> Tensor:
-    return bitwise(x, "bitwise_xor", Op.XOR, other)
-
-
-@deferred
-def rxor(x: Tensor, other: Operand) -> Tensor:
-    return bitwise(x, "bitwise_xor", Op.XOR, other, True)
-
-
-@deferred
-def invert(x: Tensor) -> Tensor:
-    return x.bitwise_not()
-
-
-@deferred
-def lshift(x: Tensor, other: Operand) -> Tensor:
-    return shift(x, "bitwise_left_shift", Op.SHL, other)
-
-
-@deferred
-def rlshift(x: Tensor, other: Operand) -> Tensor:
-    return shift(x, "bitwise_left_shift", Op.SHL, other, True)
-
-
-@deferred
-def rshift(x: Tensor, other: Operand) -> Tensor:
-    return shift(x, "bitwise_right_shift", Op.SHR, other)
-
-
-@deferred
-def rrshift(x: Tensor, other: Operand) -> Tensor:
-    return shift(x, "bitwise_right_shift", Op.SHR, other, True)
-
-
-@deferred
-def matmul(x: Tensor, other: Any) -> Tensor:
-    return x.matmul(other)
-
-
-@deferred
-def rmatmul(x: Tensor, other: Any) -> Tensor:
-    return x._lift("matmul", other).matmul(x)
+Compute = Callable[["Tensor", str, Operand, bool], "Tensor"]  # with the name for messages; True: `other` comes first
+
+
+def _of(function: Callable[..., Tensor], op: Op) -> Compute:
+    return lambda x, name, other, swap: function(x, name, op, other, swap)
+
+
+def _named(function: Callable[..., Tensor]) -> Compute:
+    """Of a function that says its name itself."""
+    return lambda x, name, other, swap: function(x, other, swap)
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+# operator: the op's name, what it computes, and what its numbers are
+PAIRS: dict[str, tuple[str, Compute, Callable[..., Any]]] = {
+    "add": ("add", _of(binary, Op.ADD), computes),
+    "sub": ("sub", _named(difference), computes),
+    "mul": ("mul", _of(binary, Op.MUL), computes),
+    "truediv": ("div", _named(quotient), computes),
+    "floordiv": ("floor_divide", _named(floor_quotient), _plain),
+    "mod": ("remainder", _named(modulo), _plain),
+    "pow": ("pow", _named(power), _plain),
+    "and": ("bitwise_and", _of(bitwise, Op.AND), _plain),
+    "or": ("bitwise_or", _of(bitwise, Op.OR), _plain),
+    "xor": ("bitwise_xor", _of(bitwise, Op.XOR), _plain),
+    "lshift": ("bitwise_left_shift", _of(shift, Op.SHL), _plain),
+    "rshift": ("bitwise_right_shift", _of(shift, Op.SHR), _plain),
+}
+_OTHERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "neg": (lambda x: x.neg(), _plain),
+    "pos": (lambda x: x, _plain),
+    "abs": (lambda x: x.abs(), _plain),
+    "invert": (lambda x: x.bitwise_not(), _plain),
+    "round": (lambda x, ndigits=None: x.round(ndigits or 0), _plain),
+    "matmul": (lambda x, other: x.matmul(other), _plain),
+    "imatmul": (lambda x, other: x.matmul(other), _plain),  # a new tensor, as in torch, which has no such method
+    "rmatmul": (lambda x, other: x._lift("matmul", other).matmul(x), _plain),
+    "eq": (lambda x, other: x.eq(other) if _comparable(other) else NotImplemented, compares),
+    "ne": (lambda x, other: x.ne(other) if _comparable(other) else NotImplemented, compares),
+    "lt": (lambda x, other: x.lt(other), compares),
+    "gt": (lambda x, other: x.gt(other), compares),
+    "le": (lambda x, other: x.le(other), compares),
+    "ge": (lambda x, other: x.ge(other), compares),
+    "getitem": (getitem, places(lambda x, index: index)),
+}
+
+
+def _operators(title: str, compute: Compute) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """`x + y`, `y + x` where only x is a tensor, and `x += y`."""
+
+    def operate(x: Tensor, other: Operand) -> Tensor:
+        return compute(x, title, other, False)
+
+    def reflected(x: Tensor, other: Operand) -> Tensor:
+        return compute(x, title, other, True)
+
+    def in_place(x: Tensor, other: Operand) -> Tensor:
+        need_changeable(x, f"{title}_")
+        return changed(x, f"{title}_", compute(x, f"{title}_", other, False))
+
+    return operate, reflected, in_place
 
 
 def _comparable(other: object) -> bool:
     """True if == compares values; beside None, text and the like it compares identity."""
     return isinstance(other, (Handle, bool, int, float, np.generic, np.ndarray, list, tuple))
+
+
+def _define(name: str, function: Callable[..., Any], mark: Callable[..., Any], late: Callable[..., Any]) -> None:
+    globals()[f"__{name}__"] = late(mark(named(function, name)))
+
+
+for _name, (_title, _compute, _mark) in PAIRS.items():
+    for _prefix, _function in zip(("", "r", "i"), _operators(_title, _compute), strict=True):
+        _define(_prefix + _name, _function, _mark, changing if _prefix == "i" else deferred)
+for _name, (_function, _mark) in _OTHERS.items():
+    _define(_name, _function, _mark, deferred)
+
+
+def __divmod__(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
+    return x.divmod(other)
+
+
+def __rdivmod__(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
+    return floor_quotient(x, other, True), modulo(x, other, True)
+
+
+__rdiv__ = globals()["__rtruediv__"]  # of Python 2, which torch has still
+__setitem__, __iter__ = setitem, iterate

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal.errors import ModeError, RangeError, ShapeError
-from anneal.ops.arguments import several, whole
+from anneal.ops.arguments import several
 from anneal.ops.axes import int_args
+from anneal.ops.facts import whole
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import Number, broadcast
 from anneal.uop import DType, dtypes

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anneal.errors import ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import said, whole
 from anneal.ops.axes import axis_of
+from anneal.ops.facts import said, whole
 from anneal.ops.indexing import gathered
 from anneal.uop import Op, UOp
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import checked, is_tensor
+from anneal.ops.arguments import function
 from anneal.ops.axes import axis_of, broadcast_shapes
 from anneal.ops.elementwise import choose
+from anneal.ops.facts import is_tensor
 from anneal.ops.indexing import added_rows, index_node, places, scattered, written
 from anneal.ops.nodes import broadcast, inverse, iota, keys, lay_back, lay_out, put_rows, reduce_node, take_rows
 from anneal.ops.overflow import kept
@@ -22,22 +23,12 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = [
-    "bucketize",
-    "index_copy",
-    "index_fill",
-    "index_put",
-    "masked_scatter",
-    "scatter_reduce",
-    "take_along_axis",
-]
-
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_
 _WAYS = ("sum", "prod", "mean", "amax", "amin")
 
 
-@checked
+@function
 def take_along_axis(x: Tensor, index: Any, axis: int | None = None) -> Tensor:
     """`take_along_dim`, by NumPy's name.
 
@@ -49,7 +40,7 @@ def take_along_axis(x: Tensor, index: Any, axis: int | None = None) -> Tensor:
     return x.take_along_dim(index, axis)
 
 
-@checked
+@function(in_place=True)
 def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Tensor:
     """This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0).
 
@@ -119,7 +110,7 @@ def _elements(x: Tensor, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, U
     return flat, nodes.reshape(index, (n * width,)), nodes.reshape(value, (n * width,))
 
 
-@checked
+@function(in_place=True)
 def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """This tensor with `values` at the places that the index tensors name, as in x[indices] = values.
 
@@ -150,7 +141,7 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
     return x._new(lay_back(added, x.shape, picks), given)
 
 
-@checked
+@function(in_place=True)
 def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     """This tensor with the positions `index` of an axis replaced by those of `source`; of several the last stays.
 
@@ -178,7 +169,7 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     return x._new(nodes.permute(put_rows(rows, i, value, given.requires_grad), inverse(order)), given)
 
 
-@checked
+@function(in_place=True)
 def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     """This tensor with `value` at the positions `index` of an axis.
 
@@ -195,7 +186,7 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     return x.masked_fill(hit, value)
 
 
-@checked
+@function(in_place=True)
 def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     """This tensor with the elements of `source`, in order, where the mask is true; 0 where they run out.
 
@@ -216,7 +207,7 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     return choose(m, x._new(take_rows(flat, place.uop), given), x)
 
 
-@checked
+@function
 def bucketize(x: Tensor, boundaries: Any, *, out_int32: bool = True, right: bool = False) -> Tensor:
     """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(x,
     right)`.

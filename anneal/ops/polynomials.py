@@ -8,27 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import checked, is_bool, is_tensor, said
+from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose, real_node
+from anneal.ops.facts import is_bool, is_tensor, said
 from anneal.ops.indexing import values_now
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "chebyshev_polynomial_t",
-    "chebyshev_polynomial_u",
-    "chebyshev_polynomial_v",
-    "chebyshev_polynomial_w",
-    "hermite_polynomial_h",
-    "hermite_polynomial_he",
-    "laguerre_polynomial_l",
-    "legendre_polynomial_p",
-    "shifted_chebyshev_polynomial_t",
-    "shifted_chebyshev_polynomial_u",
-    "shifted_chebyshev_polynomial_v",
-    "shifted_chebyshev_polynomial_w",
-]
 
 _HIGHEST = 1024  # a graph of more steps is not worth its kernel
 
@@ -70,7 +56,7 @@ def _polynomial(
     return result
 
 
-@checked
+@function(special=True)
 def chebyshev_polynomial_t(x: Any, n: Any) -> Tensor:
     """Chebyshev's polynomial of the first kind of degree `n`: cos(n * t) at x = cos(t).
 
@@ -84,7 +70,7 @@ def chebyshev_polynomial_t(x: Any, n: Any) -> Tensor:
     return _polynomial("chebyshev_polynomial_t", x, n, lambda x: x, lambda x, k, a, b: x * a * 2.0 - b)
 
 
-@checked
+@function(special=True)
 def chebyshev_polynomial_u(x: Any, n: Any) -> Tensor:
     """Chebyshev's polynomial of the second kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
@@ -95,7 +81,7 @@ def chebyshev_polynomial_u(x: Any, n: Any) -> Tensor:
     return _polynomial("chebyshev_polynomial_u", x, n, lambda x: x * 2.0, lambda x, k, a, b: x * a * 2.0 - b)
 
 
-@checked
+@function(special=True)
 def chebyshev_polynomial_v(x: Any, n: Any) -> Tensor:
     """Chebyshev's polynomial of the third kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
@@ -106,7 +92,7 @@ def chebyshev_polynomial_v(x: Any, n: Any) -> Tensor:
     return _polynomial("chebyshev_polynomial_v", x, n, lambda x: x * 2.0 - 1.0, lambda x, k, a, b: x * a * 2.0 - b)
 
 
-@checked
+@function(special=True)
 def chebyshev_polynomial_w(x: Any, n: Any) -> Tensor:
     """Chebyshev's polynomial of the fourth kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
@@ -117,7 +103,7 @@ def chebyshev_polynomial_w(x: Any, n: Any) -> Tensor:
     return _polynomial("chebyshev_polynomial_w", x, n, lambda x: x * 2.0 + 1.0, lambda x, k, a, b: x * a * 2.0 - b)
 
 
-@checked
+@function(special=True)
 def hermite_polynomial_h(x: Any, n: Any) -> Tensor:
     """Hermite's polynomial of degree `n` (the physicists'); arguments as for `chebyshev_polynomial_t`.
 
@@ -130,7 +116,7 @@ def hermite_polynomial_h(x: Any, n: Any) -> Tensor:
     )
 
 
-@checked
+@function(special=True)
 def hermite_polynomial_he(x: Any, n: Any) -> Tensor:
     """Hermite's polynomial of degree `n` (the statisticians'); arguments as for `chebyshev_polynomial_t`.
 
@@ -141,7 +127,7 @@ def hermite_polynomial_he(x: Any, n: Any) -> Tensor:
     return _polynomial("hermite_polynomial_he", x, n, lambda x: x, lambda x, k, a, b: x * a - b * (k - 1.0))
 
 
-@checked
+@function(special=True)
 def laguerre_polynomial_l(x: Any, n: Any) -> Tensor:
     """Laguerre's polynomial of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
@@ -158,7 +144,7 @@ def laguerre_polynomial_l(x: Any, n: Any) -> Tensor:
     )
 
 
-@checked
+@function(special=True)
 def legendre_polynomial_p(x: Any, n: Any) -> Tensor:
     """Legendre's polynomial of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
@@ -182,7 +168,7 @@ def _shifted(name: str, x: Any, n: Any, plain: Any) -> Tensor:
     return out
 
 
-@checked
+@function(special=True)
 def shifted_chebyshev_polynomial_t(x: Any, n: Any) -> Tensor:
     """`chebyshev_polynomial_t` of 2x - 1: orthogonal between 0 and 1.
 
@@ -193,7 +179,7 @@ def shifted_chebyshev_polynomial_t(x: Any, n: Any) -> Tensor:
     return _shifted("shifted_chebyshev_polynomial_t", x, n, chebyshev_polynomial_t)
 
 
-@checked
+@function(special=True)
 def shifted_chebyshev_polynomial_u(x: Any, n: Any) -> Tensor:
     """`chebyshev_polynomial_u` of 2x - 1.
 
@@ -204,7 +190,7 @@ def shifted_chebyshev_polynomial_u(x: Any, n: Any) -> Tensor:
     return _shifted("shifted_chebyshev_polynomial_u", x, n, chebyshev_polynomial_u)
 
 
-@checked
+@function(special=True)
 def shifted_chebyshev_polynomial_v(x: Any, n: Any) -> Tensor:
     """`chebyshev_polynomial_v` of 2x - 1.
 
@@ -215,7 +201,7 @@ def shifted_chebyshev_polynomial_v(x: Any, n: Any) -> Tensor:
     return _shifted("shifted_chebyshev_polynomial_v", x, n, chebyshev_polynomial_v)
 
 
-@checked
+@function(special=True)
 def shifted_chebyshev_polynomial_w(x: Any, n: Any) -> Tensor:
     """`chebyshev_polynomial_w` of 2x - 1.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anneal.errors import PositionError, ShapeError
-from anneal.ops.arguments import checked, need_float
+from anneal.ops.arguments import function, need_float
 from anneal.ops.nodes import broadcast, expand, iota, pad, reduce_axis, reduce_node, reshape
 from anneal.ops.reduce import root, size_power
 from anneal.ops.windows import AXES, Ints, Outputs, Pairs, Sizes, per_axis, windows_of
@@ -15,23 +15,6 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "lp_pool1d",
-    "lp_pool2d",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-]
 
 _BOOL = dtypes.bool_
 
@@ -83,7 +66,7 @@ def _max_pool(
     return x._new(_reduce_windows(windows_of(name, u, k, s, d), Op.MAX, axes, x.requires_grad))
 
 
-@checked
+@function(functional=True)
 def max_pool1d(
     x: Tensor,
     kernel_size: Sizes,
@@ -101,7 +84,7 @@ def max_pool1d(
     return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-@checked
+@function(functional=True)
 def max_pool2d(
     x: Tensor,
     kernel_size: Sizes,
@@ -122,7 +105,7 @@ def max_pool2d(
     return _max_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-@checked
+@function(functional=True)
 def max_pool3d(
     x: Tensor,
     kernel_size: Sizes,
@@ -170,7 +153,7 @@ def _avg_pool(
     return x._new(total / broadcast(reshape(counts, (1,) * lead + counts.shape), total.shape))
 
 
-@checked
+@function(functional=True)
 def avg_pool1d(
     x: Tensor,
     kernel_size: Sizes,
@@ -188,7 +171,7 @@ def avg_pool1d(
     return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@checked
+@function(functional=True)
 def avg_pool2d(
     x: Tensor,
     kernel_size: Sizes,
@@ -210,7 +193,7 @@ def avg_pool2d(
     return _avg_pool("avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@checked
+@function(functional=True)
 def avg_pool3d(
     x: Tensor,
     kernel_size: Sizes,
@@ -278,7 +261,7 @@ def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
     return out / expand(count, out.shape)
 
 
-@checked
+@function(functional=True, method=False)
 def adaptive_avg_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
     """The mean of windows that make `output_size` of the last axis; see `adaptive_avg_pool2d`.
 
@@ -290,7 +273,7 @@ def adaptive_avg_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
     return _adaptive("adaptive_avg_pool1d", 1, x, output_size, Op.ADD)
 
 
-@checked
+@function(functional=True, method=False)
 def adaptive_avg_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
     """The mean of windows that make `output_size` of the last two axes; None keeps an axis.
 
@@ -302,7 +285,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
     return _adaptive("adaptive_avg_pool2d", 2, x, output_size, Op.ADD)
 
 
-@checked
+@function(functional=True, method=False)
 def adaptive_avg_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
     """The mean of windows that make `output_size` of the last three axes; see `adaptive_avg_pool2d`.
 
@@ -314,7 +297,7 @@ def adaptive_avg_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
     return _adaptive("adaptive_avg_pool3d", 3, x, output_size, Op.ADD)
 
 
-@checked
+@function(functional=True, method=False)
 def adaptive_max_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
     """The largest of windows that make `output_size` of the last axis.
 
@@ -325,7 +308,7 @@ def adaptive_max_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
     return _adaptive("adaptive_max_pool1d", 1, x, output_size, Op.MAX)
 
 
-@checked
+@function(functional=True, method=False)
 def adaptive_max_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
     """The largest of windows that make `output_size` of the last two axes; None keeps an axis.
 
@@ -336,7 +319,7 @@ def adaptive_max_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
     return _adaptive("adaptive_max_pool2d", 2, x, output_size, Op.MAX)
 
 
-@checked
+@function(functional=True, method=False)
 def adaptive_max_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
     """The largest of windows that make `output_size` of the last three axes; None keeps an axis.
 
@@ -347,7 +330,7 @@ def adaptive_max_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
     return _adaptive("adaptive_max_pool3d", 3, x, output_size, Op.MAX)
 
 
-@checked
+@function(functional=True, method=False)
 def lp_pool1d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
     """The p-norm of each window of the last axis.
 
@@ -359,7 +342,7 @@ def lp_pool1d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | N
     return root(avg_pool1d(size_power(x, norm_type), kernel_size, stride) * float(count), norm_type)
 
 
-@checked
+@function(functional=True, method=False)
 def lp_pool2d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
     """The p-norm of each window of the last two axes.
 

@@ -20,10 +20,11 @@ import numpy as np
 from anneal.backend import HOST, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import made
-from anneal.ops.arguments import Integer, checked, deferred, need_float, need_tensor
+from anneal.ops.arguments import Integer, deferred, function, need_float
 from anneal.ops.axes import int_args
 from anneal.ops.creation import arange
 from anneal.ops.data import DTypeLike, as_dtype, wrap_array
+from anneal.ops.facts import need_tensor
 from anneal.ops.joining import cat
 from anneal.ops.nodes import reshape
 from anneal.ops.overflow import refused
@@ -33,22 +34,6 @@ from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "bernoulli",
-    "categorical",
-    "manual_seed",
-    "multinomial",
-    "normal",
-    "rand",
-    "rand_like",
-    "randint",
-    "randn",
-    "randn_like",
-    "random_bits",
-    "randperm",
-    "uniform",
-]
 
 _U32 = dtypes.uint32
 _JIT_START = 1 << 31
@@ -151,7 +136,7 @@ def _word(value: int, device: str) -> Tensor:
 default_generator = Generator(0)
 
 
-@checked
+@function(static=True)
 def manual_seed(seed: Integer) -> Generator:
     """Make every later random number a function of `seed` and the calls since.
 
@@ -216,7 +201,7 @@ def _device(device: str | None) -> str:
     return default_device() if device is None else device
 
 
-@checked
+@function
 def random_bits(*shape: Any, device: str | None = None, generator: Generator | None = None) -> Tensor:
     """uint32 words, every bit random. Shape as ints or one tuple.
 
@@ -231,7 +216,7 @@ def random_bits(*shape: Any, device: str | None = None, generator: Generator | N
 # -- distributions --------------------------------------------------------------------------------------------------
 
 
-@checked
+@function(static=True)
 def rand(
     *shape: Any,
     dtype: DTypeLike | None = None,
@@ -247,7 +232,7 @@ def rand(
     return uniform(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)
 
 
-@checked
+@function(static=True)
 def uniform(
     *shape: Any,
     low: float = 0.0,
@@ -276,7 +261,7 @@ def _uniform(seed: Tensor, call: Tensor, shape: tuple[int, ...], d: DType, low: 
     return made.fresh(u if low == 0 else u + low, seed.device)
 
 
-@checked
+@function(static=True)
 def randn(
     *shape: Any,
     dtype: DTypeLike | None = None,
@@ -293,7 +278,7 @@ def randn(
     return normal(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)
 
 
-@checked
+@function(static=True)
 def normal(
     *shape: Any,
     mean: float = 0.0,
@@ -326,7 +311,7 @@ def _normal(seed: Tensor, call: Tensor, shape: tuple[int, ...], d: DType, mean: 
     return made.fresh((u if mean == 0 else u + mean).cast(d), seed.device)
 
 
-@checked
+@function(static=True)
 def randint(
     low: Integer,
     high: Integer | None = None,
@@ -362,7 +347,7 @@ def randint(
     return made.fresh(u + low if low else u, device)
 
 
-@checked
+@function
 def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generator: Generator | None = None) -> Tensor:
     """1.0 with probability `p`, else 0.0: over `p`'s shape, or over `shape` for a number.
 
@@ -381,7 +366,7 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
     return chances._new_plain(drawn.cast(chances.dtype))
 
 
-@checked
+@function(static=True)
 def randperm(n: int, *, device: str | None = None, generator: Generator | None = None) -> Tensor:
     """The integers 0..n-1 in random order, int32: the stable sorting order of n random words.
 
@@ -402,7 +387,7 @@ def _gumbel(shape: tuple[int, ...], device: str, generator: Generator | None) ->
     return made.fresh(alu(Op.NEG, (alu(Op.LOG, (inner,)),)), device)
 
 
-@checked
+@function(method=False)
 def categorical(logits: Tensor, num_samples: int | None = None, *, generator: Generator | None = None) -> Tensor:
     """Draws from softmax(logits) over the last axis, int32: shape `logits.shape[:-1]`, plus (num_samples,) if given.
 
@@ -425,7 +410,7 @@ def categorical(logits: Tensor, num_samples: int | None = None, *, generator: Ge
     return picks.reshape(batch) if num_samples is None else picks
 
 
-@checked
+@function
 def multinomial(
     probs: Tensor, num_samples: int = 1, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
@@ -497,7 +482,7 @@ def host_uniform(shape: tuple[int, ...], bound: float, dtype: DType = dtypes.flo
     return x.astype(numpy_dtype(dtype), copy=False)
 
 
-@checked
+@function
 def rand_like(
     x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool = False, device: str | None = None
 ) -> Tensor:
@@ -510,7 +495,7 @@ def rand_like(
     return rand(*x.shape, dtype=_random_dtype(x, dtype), device=device or x.device, requires_grad=requires_grad)
 
 
-@checked
+@function
 def randn_like(
     x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool = False, device: str | None = None
 ) -> Tensor:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import function
 from anneal.ops.axes import axes_of, axis_of, one_of
 from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.elementwise import beside, choose, real_node
@@ -26,28 +26,6 @@ from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = [
-    "all",
-    "any",
-    "count_nonzero",
-    "log_softmax",
-    "logsumexp",
-    "mean",
-    "nanmean",
-    "nanstd",
-    "nansum",
-    "nanvar",
-    "norm",
-    "prod",
-    "softmax",
-    "softmin",
-    "std",
-    "std_mean",
-    "sum",
-    "var",
-    "var_mean",
-]
 
 Axes = int | Sequence[int] | None
 
@@ -73,7 +51,7 @@ def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, ma
     return x._new(whole(name, x.device, (u,), top * count if op is Op.ADD else power(top, count), made))
 
 
-@checked
+@function
 def sum(
     x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
 ) -> Tensor:
@@ -93,7 +71,7 @@ def sum(
     return folded(x, "sum", Op.ADD, axis, dtype, lambda u: _along("sum", Op.ADD, u, axis, keepdim))
 
 
-@checked
+@function
 def prod(
     x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
 ) -> Tensor:
@@ -107,7 +85,7 @@ def prod(
     return folded(x, "prod", Op.MUL, axis, dtype, lambda u: _along("prod", Op.MUL, u, axis, keepdim))
 
 
-@checked
+@function
 def any(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """True if some element along axes differs from 0; False over no elements.
 
@@ -119,7 +97,7 @@ def any(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
     return x._new_plain(reduced(x, "any", Op.MAX, truth(x).uop, axis, keepdim).uop)
 
 
-@checked
+@function
 def all(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """True if every element along axes differs from 0; True over no elements.
 
@@ -131,7 +109,7 @@ def all(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
     return x._new_plain(reduced(x, "all", Op.MIN, truth(x).uop, axis, keepdim).uop)
 
 
-@checked
+@function
 def count_nonzero(x: Tensor, axis: Axes = None, *, dim: Axes = None) -> Tensor:
     """The number of elements along axes that differ from 0, as int32.
 
@@ -151,7 +129,7 @@ def _count(x: Tensor, name: str, axis: Axes) -> int:
     return count
 
 
-@checked
+@function
 @in_single()
 def mean(
     x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
@@ -176,7 +154,7 @@ def mean(
     return x._new(elementwise(Op.MUL, (total, const(u.dtype, scale)), total.shape))
 
 
-@checked
+@function
 @in_single()
 def var(
     x: Tensor,
@@ -209,7 +187,7 @@ def var(
     return total * (1 / left) if left else total / 0.0
 
 
-@checked
+@function
 @in_single()
 def std(
     x: Tensor,
@@ -229,7 +207,7 @@ def std(
     return root(x.var(axis, correction, keepdim, dim=dim, unbiased=unbiased), 2)
 
 
-@checked
+@function
 def var_mean(
     x: Tensor,
     axis: Axes | bool = None,
@@ -250,7 +228,7 @@ def var_mean(
     return x.var(axis, correction, keepdim, unbiased=unbiased), x.mean(axis, keepdim)
 
 
-@checked
+@function
 def std_mean(
     x: Tensor,
     axis: Axes | bool = None,
@@ -291,7 +269,7 @@ def size_power(x: Tensor, p: float) -> Tensor:
     return x._new(UOp(Op.CUSTOM_DERIVATIVE, value.uop.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
 
 
-@checked
+@function
 @in_single()
 def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2.
@@ -322,7 +300,7 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
 # -- without nan ------------------------------------------------------------------------------------------------------
 
 
-@checked
+@function
 def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """The sum of the elements that are not nan.
 
@@ -333,7 +311,7 @@ def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = N
     return choose(x.isnan(), 0, x).sum(axis, keepdim, dim=dim)
 
 
-@checked
+@function
 @in_single()
 def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """The mean of the elements that are not nan; nan where every element is.
@@ -348,7 +326,7 @@ def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = 
     return choose(nan, 0.0, x).sum(axis, keepdim) / (~nan).sum(axis, keepdim)
 
 
-@checked
+@function
 @in_single()
 def nanvar(
     x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
@@ -368,7 +346,7 @@ def nanvar(
     return choose(left > 0, (apart * apart).sum(axis, keepdim) / left, math.nan)
 
 
-@checked
+@function
 @in_single()
 def nanstd(
     x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
@@ -392,7 +370,7 @@ def _top(x: Tensor, axis: Axes) -> Tensor:
     return reduced(x, "max", Op.MAX, x.uop, axis, True)
 
 
-@checked
+@function(special=True)
 @in_single()
 def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """log(sum(exp(x))) along axes, without overflow; -inf where every element is.
@@ -414,7 +392,7 @@ def _drop(x: Tensor, axis: Axes) -> Tensor:
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
 
-@checked
+@function(functional=True, special=True)
 @in_single()
 def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
@@ -438,7 +416,7 @@ def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
     return e / e.sum(at, True)
 
 
-@checked
+@function(functional=True)
 @in_single()
 def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """`softmax` of -x, a tensor of x's shape.
@@ -454,7 +432,7 @@ def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
     return x.neg().softmax(axis, dim=dim, dtype=dtype)
 
 
-@checked
+@function(functional=True, special=True)
 @in_single()
 def log_softmax(
     x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None

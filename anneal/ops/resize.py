@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal.errors import ModeError, ShapeError
-from anneal.ops.arguments import checked, need_float
+from anneal.ops.arguments import function, need_float
 from anneal.ops.nodes import broadcast, expand, iota, reshape
 from anneal.ops.pooling import pooled
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
@@ -22,14 +22,12 @@ if TYPE_CHECKING:
 
     from anneal.tensor import Tensor
 
-__all__: list[str] = ["interpolate", "pixel_shuffle", "pixel_unshuffle"]
-
 _INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number
 MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
 
-@checked
+@function(functional=True)
 def interpolate(
     x: Tensor,
     size: int | Sequence[int] | None = None,
@@ -208,7 +206,7 @@ def cubic(t: Any) -> tuple[Any, Any, Any, Any]:
     return far(t + 1), near(t), near(1 - t), far(2 - t)
 
 
-@checked
+@function(functional=True)
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     """(..., c*r*r, h, w) to (..., c, h*r, w*r): channels become pixels.
 
@@ -226,7 +224,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     return out.reshape(*lead, c // (r * r), h * r, w * r)
 
 
-@checked
+@function(functional=True)
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     """(..., c, h*r, w*r) to (..., c*r*r, h, w): the reverse of `pixel_shuffle`.
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError
-from anneal.ops.arguments import alias, checked
+from anneal.ops.arguments import function
 from anneal.ops.elementwise import unary, where_node
 from anneal.ops.nodes import broadcast
 from anneal.ops.overflow import check_growth
@@ -15,30 +15,11 @@ from anneal.uop import Op, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = [
-    "abs",
-    "absolute",
-    "ceil",
-    "floor",
-    "frac",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "isneginf",
-    "isposinf",
-    "nan_to_num",
-    "neg",
-    "negative",
-    "round",
-    "sign",
-    "trunc",
-]
-
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
 
 
-@checked
+@function(alias="negative", in_place=True)
 def neg(x: Tensor) -> Tensor:
     """-x; unsigned integers wrap. Raises DTypeError for bools.
 
@@ -57,10 +38,7 @@ def _turned(x: Tensor, name: str, op: Op) -> Tensor:
     return unary(x, op)
 
 
-negative = alias(neg, "negative")
-
-
-@checked
+@function(alias="absolute", in_place=True)
 def abs(x: Tensor) -> Tensor:
     """The distance from 0; the lowest signed integer stays itself.
 
@@ -71,10 +49,7 @@ def abs(x: Tensor) -> Tensor:
     return _turned(x, "abs", Op.ABS) if x.uop.dtype.kind in ("float", "int") else x
 
 
-absolute = alias(abs, "absolute")
-
-
-@checked
+@function(in_place=True)
 def sign(x: Tensor) -> Tensor:
     """-1, 0 or 1; nan stays nan.
 
@@ -89,7 +64,7 @@ def _rounded(x: Tensor, op: Op) -> Tensor:
     return unary(x, op) if x.uop.dtype.is_float else x
 
 
-@checked
+@function(in_place=True)
 def floor(x: Tensor) -> Tensor:
     """The whole number at or below; integers are themselves.
 
@@ -100,7 +75,7 @@ def floor(x: Tensor) -> Tensor:
     return _rounded(x, Op.FLOOR)
 
 
-@checked
+@function(in_place=True)
 def ceil(x: Tensor) -> Tensor:
     """The whole number at or above; integers are themselves.
 
@@ -111,7 +86,7 @@ def ceil(x: Tensor) -> Tensor:
     return _rounded(x, Op.CEIL)
 
 
-@checked
+@function(in_place=True)
 def trunc(x: Tensor) -> Tensor:
     """The whole number towards 0; integers are themselves.
 
@@ -122,7 +97,7 @@ def trunc(x: Tensor) -> Tensor:
     return _rounded(x, Op.TRUNC)
 
 
-@checked
+@function(in_place=True, special=True)
 def round(x: Tensor, decimals: int = 0) -> Tensor:
     """The nearest whole number (or multiple of 10**-decimals), halves to even.
 
@@ -136,7 +111,7 @@ def round(x: Tensor, decimals: int = 0) -> Tensor:
     return _rounded(x, Op.ROUND)
 
 
-@checked
+@function(in_place=True)
 def frac(x: Tensor) -> Tensor:
     """x minus its whole part towards 0.
 
@@ -147,7 +122,7 @@ def frac(x: Tensor) -> Tensor:
     return x - x.trunc()
 
 
-@checked
+@function
 def isnan(x: Tensor) -> Tensor:
     """True for each element that is not a number.
 
@@ -158,7 +133,7 @@ def isnan(x: Tensor) -> Tensor:
     return x._new_plain(broadcast(alu(Op.NE, (x.uop, x.uop)), x.shape))
 
 
-@checked
+@function
 def isinf(x: Tensor) -> Tensor:
     """True for each element that is plus or minus infinity.
 
@@ -171,7 +146,7 @@ def isinf(x: Tensor) -> Tensor:
     return x.abs().eq(math.inf)
 
 
-@checked
+@function
 def isposinf(x: Tensor) -> Tensor:
     """True for each element that is infinity.
 
@@ -182,7 +157,7 @@ def isposinf(x: Tensor) -> Tensor:
     return x.isinf() & (x > 0)
 
 
-@checked
+@function
 def isneginf(x: Tensor) -> Tensor:
     """True for each element that is minus infinity.
 
@@ -193,7 +168,7 @@ def isneginf(x: Tensor) -> Tensor:
     return x.isinf() & (x < 0)
 
 
-@checked
+@function
 def isfinite(x: Tensor) -> Tensor:
     """True for each element that is neither infinite nor nan.
 
@@ -206,7 +181,7 @@ def isfinite(x: Tensor) -> Tensor:
     return x.abs().lt(math.inf)
 
 
-@checked
+@function(in_place=True)
 def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """nan and the infinities replaced; by the dtype's ends where no number is given.
 

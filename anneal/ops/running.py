@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from anneal.errors import ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import function
 from anneal.ops.axes import axis_of, one_of
 from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import real_node
@@ -24,12 +24,10 @@ from anneal.uop.sizes import Size, most
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = ["cummax", "cummin", "cumprod", "cumsum", "diff", "logcumsumexp"]
-
 _BLOCK = 32
 
 
-@checked
+@function(in_place=True)
 @in_single()
 def cumsum(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """The sum of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`.
@@ -41,7 +39,7 @@ def cumsum(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype:
     return _total(x, "cumsum", Op.ADD, one_of("cumsum", axis, dim), dtype)
 
 
-@checked
+@function(in_place=True)
 @in_single()
 def cumprod(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """The product of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`.
@@ -57,7 +55,7 @@ def _total(x: Tensor, name: str, op: Op, axis: int | None, dtype: DTypeLike | No
     return folded(x, name, op, axis, dtype, lambda u: _running(x, name, _fold(op), u, axis).uop)
 
 
-@checked
+@function
 @in_single()
 def logcumsumexp(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
     """The logarithm of the running sum of exponentials along an axis, without overflow.
@@ -73,7 +71,7 @@ def logcumsumexp(x: Tensor, axis: int | None = None, *, dim: int | None = None) 
 def cummax(x: Tensor, dim: int) -> ValuesIndices: ...
 @overload
 def cummax(x: Tensor, *, axis: int) -> Tensor: ...
-@checked
+@function
 def cummax(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | ValuesIndices:
     """The largest of the elements up to and including each, along an axis, with its index; nan from the first nan on.
 
@@ -97,7 +95,7 @@ def cummax(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | V
 def cummin(x: Tensor, dim: int) -> ValuesIndices: ...
 @overload
 def cummin(x: Tensor, *, axis: int) -> Tensor: ...
-@checked
+@function
 def cummin(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | ValuesIndices:
     """The smallest of the elements up to and including each, along an axis, with its index; nan from the first nan on.
 
@@ -128,7 +126,7 @@ def _running_extreme(x: Tensor, name: str, op: Op, dim: Any, axis: int | None) -
     return ValuesIndices(selected(x, values, indices, at), indices)
 
 
-@checked
+@function
 def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
     """The difference of each element and the one before it along an axis, `n` times over; `prepend` and `append` are
     joined to it first.

@@ -15,9 +15,10 @@ import numpy as np
 
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import checked, is_bool, is_tensor, said
+from anneal.ops.arguments import function
 from anneal.ops.axes import axes_of, axis_of, one_of
 from anneal.ops.elementwise import choose, real_node
+from anneal.ops.facts import is_bool, is_tensor, said
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
 from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, sorted_places
@@ -28,8 +29,6 @@ from anneal.uop import Op, UOp, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = ["argsort", "bincount", "median", "nanmedian", "quantile", "searchsorted", "sort", "topk"]
 
 _INT32 = dtypes.int32
 # The k largest of a row are looked for by blocks where there are that many times more elements.
@@ -44,7 +43,7 @@ _BETWEEN: dict[str, Callable[[float, int], float]] = {
 }
 
 
-@checked
+@function
 def argsort(
     x: Tensor, dim: int | None = None, descending: bool = False, stable: bool = True, *, axis: int | None = None
 ) -> Tensor:
@@ -63,7 +62,7 @@ def argsort(
     return x._new_plain(nodes.permute(place, sorted(range(len(order)), key=order.__getitem__)))
 
 
-@checked
+@function
 def sort(
     x: Tensor, dim: int | None = None, descending: bool = False, stable: bool = True, *, axis: int | None = None
 ) -> ValuesIndices:
@@ -80,7 +79,7 @@ def sort(
     return ValuesIndices(gathered(x, at, order.uop), order)
 
 
-@checked
+@function
 def topk(
     x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True, *, axis: int | None = None
 ) -> ValuesIndices:
@@ -130,7 +129,7 @@ def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
 def median(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
 @overload
 def median(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
-@checked
+@function
 def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
     """The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone.
 
@@ -179,7 +178,7 @@ def _shared(rows: Tensor, value: Tensor) -> Tensor:
 def nanmedian(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
 @overload
 def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
-@checked
+@function
 def nanmedian(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
     """The median of the elements that are not nan, the lower of two; nan where every element is.
 
@@ -226,7 +225,7 @@ def _middle(x: Tensor, rows: Tensor, place: Tensor, at: int, keepdim: bool) -> V
     return ValuesIndices(from_rows(x, values, at, keepdim), from_rows(x, indices, at, keepdim))
 
 
-@checked
+@function
 def quantile(
     x: Tensor,
     q: Any,
@@ -315,7 +314,7 @@ def _between(a: Tensor, b: Tensor, part: Tensor, low: Tensor, interpolation: str
     return a + (b - a) * part
 
 
-@checked
+@function
 def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Tensor:
     """The counts of the integers 0 to minlength - 1 among the elements, as an int32 vector; other elements are not
     counted.
@@ -350,7 +349,7 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
     return x._new_plain(out) if weights is None else weights._new(out)
 
 
-@checked
+@function
 def searchsorted(
     x: Tensor,
     values: Any,

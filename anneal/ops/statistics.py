@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import alias, checked, is_tensor, said, whole
+from anneal.ops.arguments import function
 from anneal.ops.axes import axes_of, axis_of, need_axes, one_of
 from anneal.ops.elementwise import beside, choose, real_node
+from anneal.ops.facts import is_tensor, said, whole
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, iota
@@ -21,29 +22,8 @@ from anneal.uop import const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = [
-    "Histogram",
-    "corrcoef",
-    "cov",
-    "cumulative_trapezoid",
-    "dist",
-    "gradient",
-    "histc",
-    "histogram",
-    "kthvalue",
-    "matrix_power",
-    "mode",
-    "msort",
-    "nanquantile",
-    "pdist",
-    "renorm",
-    "trapezoid",
-    "trapz",
-    "vander",
-]
 
-
-@checked
+@function
 def cov(x: Tensor, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
     """The covariances of variables, which are rows; the columns are samples. A vector is one variable; of one, the
     variance.
@@ -86,7 +66,7 @@ def _weights(x: Tensor, often: Tensor | None, much: Tensor | None) -> Tensor | N
     return weights
 
 
-@checked
+@function
 def corrcoef(x: Tensor) -> Tensor:
     """The correlations of variables, which are rows: covariances over the standard deviations.
 
@@ -102,7 +82,7 @@ def corrcoef(x: Tensor) -> Tensor:
     return (c / size.unsqueeze(1) / size.unsqueeze(0)).clip(-1.0, 1.0)
 
 
-@checked
+@function
 def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
     """The counts of elements in each of `bins` equal bins of [min, max], as a vector of floats; elements outside are
     not counted.
@@ -141,7 +121,7 @@ class Histogram(NamedTuple):
     bin_edges: Tensor
 
 
-@checked
+@function
 def histogram(
     x: Tensor,
     bins: Any,
@@ -205,7 +185,7 @@ def _edges(row: Tensor, bins: int, span: Sequence[float] | None) -> Tensor:
     return choose(share.eq(1.0), high, edges)
 
 
-@checked
+@function(method=False)
 def gradient(x: Tensor, *, spacing: Any = 1, dim: Axes = None, edge_order: int = 1) -> list[Tensor]:
     """The slopes of samples along axes, by central differences; at the ends by one-sided ones of order 1 or 2.
 
@@ -267,7 +247,7 @@ def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
     return out
 
 
-@checked
+@function
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """The k-th smallest of an axis, from 1 on, and its position, int32.
 
@@ -288,7 +268,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
     return ValuesIndices(value, place) if keepdim else ValuesIndices(value.squeeze(at), place.squeeze(at))
 
 
-@checked
+@function
 def msort(x: Tensor) -> Tensor:
     """The values of `sort` along the first axis.
 
@@ -300,7 +280,7 @@ def msort(x: Tensor) -> Tensor:
     return x.sort(0)[0]
 
 
-@checked
+@function
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """The element that an axis has most often, the smallest of several, and a position of it, int32.
 
@@ -319,7 +299,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     return ValuesIndices(value, place) if keepdim else ValuesIndices(value.squeeze(at), place.squeeze(at))
 
 
-@checked
+@function
 def nanquantile(
     x: Tensor, q: Any, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, interpolation: str = "linear"
 ) -> Tensor:
@@ -335,7 +315,7 @@ def nanquantile(
     return quantiles(x, "nanquantile", rows, last.maximum(0), q, along, keepdim, interpolation)
 
 
-@checked
+@function
 def dist(x: Tensor, other: Any, p: float = 2.0) -> Tensor:
     """The p-norm of the difference.
 
@@ -346,7 +326,7 @@ def dist(x: Tensor, other: Any, p: float = 2.0) -> Tensor:
     return (x - x._lift("dist", other)).norm(p)
 
 
-@checked
+@function(in_place=True)
 def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     """Slices along an axis, those longer than `maxnorm` scaled down to it.
 
@@ -372,7 +352,7 @@ def _steps(t: Tensor, name: str, x: Any, dx: Number, at: int) -> Tensor | float:
     return places.diff(dim=at)
 
 
-@checked
+@function(function_alias="trapz")
 def trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int = -1) -> Tensor:
     """The integral along an axis by the trapezoidal rule, over places `x` or steps of `dx`.
 
@@ -383,7 +363,7 @@ def trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int = -1) -> Ten
     return _trapezoids(y, "trapezoid", x, dx, dim).sum(dim)
 
 
-@checked
+@function
 def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int = -1) -> Tensor:
     """The running integral along an axis by the trapezoidal rule.
 
@@ -404,10 +384,7 @@ def _trapezoids(t: Tensor, name: str, x: Any, dx: Number, dim: int) -> Tensor:
     return out
 
 
-trapz = alias(trapezoid, "trapz")
-
-
-@checked
+@function
 def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     """The distances of all pairs of rows, those with the first row first.
 
@@ -425,7 +402,7 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     return (x[first] - x[second]).norm(p, 1)
 
 
-@checked
+@function
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The matrix of the powers of a vector's elements, a row for each; the highest first unless `increasing`.
 
@@ -448,7 +425,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     return out
 
 
-@checked
+@function
 def matrix_power(x: Tensor, n: int) -> Tensor:
     """The product of `n` copies of square matrices, the last two axes; by squaring.
 

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import checked, said
+from anneal.ops.arguments import function
 from anneal.ops.axes import axis_of, broadcast_shapes
+from anneal.ops.facts import said
 from anneal.ops.nodes import iota
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = ["as_strided", "as_strided_scatter", "diagonal_scatter", "index_reduce", "put", "unravel_index"]
 
 
 def _places(x: Tensor, name: str, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Tensor:
@@ -38,7 +37,7 @@ def _places(x: Tensor, name: str, size: Sequence[int], stride: Sequence[int], of
     return out
 
 
-@checked
+@function(function_alias="as_strided_copy")
 def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """The elements `storage_offset + i * stride[0] + j * stride[1] + ...` of the flat row, at (i, j, ...).
 
@@ -53,7 +52,7 @@ def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_of
     return x.reshape(-1)[places.reshape(-1)].reshape(tuple(size))
 
 
-@checked
+@function
 def as_strided_scatter(
     x: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
@@ -71,7 +70,7 @@ def as_strided_scatter(
     return x.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
-@checked
+@function
 def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """This tensor with `src` on the diagonal that `diagonal(offset, dim1, dim2)` reads.
 
@@ -88,7 +87,7 @@ def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim
     return x.reshape(-1).scatter(0, places.reshape(-1), src.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
-@checked
+@function(in_place=True)
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """This tensor with the elements of `source` at the places `index` of its flat row; added with `accumulate`.
 
@@ -103,7 +102,7 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
     return how(0, index.reshape(-1), source.reshape(-1)).reshape(x.shape)
 
 
-@checked
+@function(in_place=True)
 def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -129,7 +128,7 @@ def index_reduce(
     return x.scatter_reduce(at, places, source, reduce, include_self)
 
 
-@checked
+@function(method=False)
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
     """The coordinates, a tensor for each axis, of places in the flat row of a shape.
 

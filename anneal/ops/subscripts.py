@@ -10,10 +10,11 @@ import numpy as np
 
 from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError
 from anneal.ops import nodes
-from anneal.ops.arguments import checked, is_tensor, several
-from anneal.ops.arguments import whole as whole_number
+from anneal.ops.arguments import function, several
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.data import wrap_array
+from anneal.ops.facts import is_tensor
+from anneal.ops.facts import whole as whole_number
 from anneal.ops.grad_mode import grad_enabled
 from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
@@ -35,8 +36,6 @@ from anneal.uop.sizes import most, product, range_of, size
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = ["update_slice"]
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
@@ -149,7 +148,7 @@ def iterate(x: Tensor) -> Iterator[Tensor]:
     return (x[i] for i in range(n))
 
 
-@checked
+@function
 def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
     """The tensor with `value` in the place that begins at `starts`, one for each axis: ints, sizes, or single
     integers.

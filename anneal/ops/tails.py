@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from anneal.ops.arguments import checked, is_tensor, need_tensor
+from anneal.ops.arguments import function
 from anneal.ops.elementwise import by_slopes, choose, real_node
+from anneal.ops.facts import is_tensor, need_tensor
 from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.precision import in_single
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = ["entr", "erfcx", "log_ndtr", "ndtr", "ndtri", "xlog1py"]
 
 # log(erfcx(x) * (1 + x/2)) by powers of 1 / (1 + x/2), the highest first: Press and others, Numerical Recipes, 6.2.
 _ERFCX = (
@@ -39,7 +38,7 @@ def _below(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return low, t, _scaled_tail(t)
 
 
-@checked
+@function(special=True, method=False)
 def erfcx(x: Tensor) -> Tensor:
     """exp(x**2) * erfc(x), which does not vanish for large x.
 
@@ -56,7 +55,7 @@ def erfcx(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function(special=True, method=False)
 def ndtr(x: Tensor) -> Tensor:
     """The fraction of a normal distribution that lies below x.
 
@@ -73,7 +72,7 @@ def ndtr(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function(special=True, method=False)
 def log_ndtr(x: Tensor) -> Tensor:
     """log(ndtr(x)), far below 0 too.
 
@@ -97,7 +96,7 @@ def log_ndtr(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function(special=True, method=False)
 def ndtri(x: Tensor) -> Tensor:
     """The number below which a fraction x of a normal distribution lies: -inf at 0, inf at 1, nan outside.
 
@@ -127,7 +126,7 @@ def ndtri(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@checked
+@function(special=True, method=False)
 @in_single()
 def entr(x: Tensor) -> Tensor:
     """-x * log(x): 0 at 0, -inf below.
@@ -143,7 +142,7 @@ def entr(x: Tensor) -> Tensor:
     return by_slopes(out, (x, -x.log() - 1.0)) if out.requires_grad else out
 
 
-@checked
+@function(special=True)
 @in_single()
 def xlog1py(x: Any, other: Any) -> Tensor:
     """x * log1p(other), 0 where x is 0 and `other` is no nan; one of both may be a number.

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import function
 from anneal.ops.nodes import expand, pad, permute, reshape, shrink
 from anneal.uop import UOp
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = ["im2col"]
 
 Sizes = int | Sequence[int]
 Ints = tuple[int, ...]
@@ -97,7 +95,7 @@ def woven(a: Sequence[int], b: Sequence[int]) -> Ints:
 Outputs = int | Sequence[int | None]
 
 
-@checked
+@function(functional="unfold", method=False)
 def im2col(x: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
     """The windows of (batch, channels, h, w) as columns: (batch, channels*kh*kw, number of windows), torch's im2col.
 

@@ -6,15 +6,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import checked, is_tensor, said, whole
+from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose, real_node
+from anneal.ops.facts import is_tensor, said, whole
 from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.precision import in_single
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__: list[str] = ["mvlgamma", "polygamma", "zeta"]
 
 _TERMS = 30  # that are added before Euler's and Maclaurin's formula gives the rest
 _LOWEST = -20.0
@@ -36,7 +35,7 @@ def _rest(s: Any, w: Tensor) -> Tensor:
     return out
 
 
-@checked
+@function(special=True)
 @in_single()
 def zeta(x: Any, q: Any) -> Tensor:
     """Hurwitz's zeta function, the sum of (q + k)**-x over k = 0, 1, ...
@@ -63,7 +62,7 @@ def zeta(x: Any, q: Any) -> Tensor:
     return choose(endless, math.inf, choose(fine, value, math.nan))
 
 
-@checked
+@function(special=True, method=True)
 def polygamma(n: Any, x: Any) -> Tensor:
     """The n-th derivative of `digamma`, for an int n from 0 on: `polygamma(n, x)` and `x.polygamma(n)`.
 
@@ -110,7 +109,7 @@ def _cotangent(n: int) -> tuple[float, ...]:
     return tuple(now[::-1])
 
 
-@checked
+@function(special="multigammaln")
 @in_single()
 def mvlgamma(x: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p: a sum of `lgamma(x - j / 2)` for j below p,

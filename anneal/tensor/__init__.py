@@ -22,32 +22,12 @@ if TYPE_CHECKING:
     from anneal.ops import Generator, MinMax, ValuesIndices, broadcast_tensors, manual_seed, meshgrid
     from anneal.ops.nodes import Variable
     from anneal.runtime import jit, memory, realize, upload
+    from anneal.tensor import autograd, functional, io, random  # noqa: F401
     from anneal.tensor._host import host_call
     from anneal.tensor._repr import set_printoptions
     from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, tree_leaves, tree_map, value_and_grad, vjp, vmap
 else:
-    _TRANSFORMS = (
-        "grad",
-        "hessian",
-        "jacfwd",
-        "jacrev",
-        "jvp",
-        "tree_leaves",
-        "tree_map",
-        "value_and_grad",
-        "vjp",
-        "vmap",
-    )
-    _FILES = {
-        "anneal.backend": ("MemoryReport", "empty_cache"),
-        "anneal.ops": ("Generator", "MinMax", "ValuesIndices", "broadcast_tensors", "manual_seed", "meshgrid"),
-        "anneal.ops.nodes": ("Variable",),
-        "anneal.runtime": ("jit", "memory", "realize", "upload"),
-        "anneal.transforms": _TRANSFORMS,
-        "_host": ("host_call",),
-        "_repr": ("set_printoptions",),
-    }
-    __getattr__ = opened_later(__name__, _FILES, ("autograd", "functional", "io", "random"))
+    __getattr__ = opened_later(__name__)
 
 __all__ = [
     "DType",

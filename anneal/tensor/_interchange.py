@@ -218,9 +218,3 @@ def to_index(x: Tensor) -> int:
     if x.uop.dtype.is_float or product(x.shape) != 1:
         raise TypeError(f"only an integer tensor of one element is an index, not {x.dtype.name} of shape {x.shape}")
     return int(x.item())
-
-
-def _read_first() -> None:
-    """Never called: mypy reads what is named here before the class, whose body takes its methods from there."""
-    from anneal import transforms  # noqa: F401
-    from anneal.ops import families, operators  # noqa: F401

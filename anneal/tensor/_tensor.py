@@ -1,5 +1,5 @@
-"""The class `Tensor`: its state, what goes in and out, and the ops as its methods: functions of `anneal/ops/`, where
-their signatures, examples and errors stand. The class names each once, so this file is long.
+"""The class `Tensor`: its state, and what goes in and out. Its other methods are functions of `anneal/ops/`, where
+their signatures, examples and errors stand: `anneal/names.py` lists them, and type checkers see them as `Methods`.
 
 Gradients need no tape: `backward` walks the graph of the loss. What it must know besides is kept here. A *leaf* is a
 tensor on which `requires_grad` was set. Realising a tensor replaces its node by a BUFFER; where a gradient has to go on
@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
+from anneal import names
 from anneal.backend import device_names, get_device, is_foreign, numpy_dtype
-from anneal.doors import MethodsLater, statics_later
+from anneal.doors import methods_later, named
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.ops import (
     HELD,
@@ -61,13 +63,16 @@ from anneal.uop import MOVEMENT, DType, Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import is_symbolic, product
 
 if TYPE_CHECKING:
-    from anneal import ops, transforms
-    from anneal.ops import operators
-else:  # a family of ops is imported when one of its methods is first asked for
-    ops, operators, transforms = map(MethodsLater, ("anneal.ops", "anneal.ops.operators", "anneal.transforms"))
+    from anneal.names import Methods
+else:
+    Methods = Handle
 
 __all__ = ["Tensor"]
 
+METHODS = {  # functions of other rooms than ops that are methods
+    "anneal.tensor._older": "data_ptr detach_ get_device is_nonzero is_same_size is_signed set_ type",
+    "anneal.transforms": "backward register_hook register_post_accumulate_grad_hook retain_grad",
+}
 _DETACH = Op.DETACH
 _KNOWN_DTYPES = (*HELD, "half", "float", "double", "int", "long")
 _create = object.__new__
@@ -77,7 +82,22 @@ def _of_linalg(self: Tensor, *args: Any, **options: Any) -> Any:
     """The type of `x.det()` and its kin."""
 
 
-class Tensor(Handle):
+def _cast(name: str, kind: str) -> Callable[[Tensor], Tensor]:
+    """The method that casts to one dtype."""
+    dtype = as_dtype(kind)
+
+    def cast(self: Tensor) -> Tensor:
+        return self.cast(dtype)
+
+    cast.__doc__ = f"""`.cast("{kind}")`.
+
+    >>> Tensor([1]).{name}().dtype.name
+    '{kind}'
+    """
+    return checked(named(cast, name))
+
+
+class Tensor(Methods):
     """A lazy array of numbers: values are computed when they are read.
 
     `Tensor(data, device=None, dtype=None, requires_grad=None)`: data is a number, a nested list, an array or a tensor.
@@ -277,13 +297,7 @@ class Tensor(Handle):
         for name in ("is_complex", "is_conj", "is_neg", "is_inference", "is_pinned", "is_shared")
     )
     is_cuda = is_sparse = is_sparse_csr = is_quantized = is_meta = is_mps = is_xpu = is_nested = is_mkldnn = False
-    is_signed = older.is_signed
-    is_nonzero, is_same_size = older.is_nonzero, older.is_same_size
-    get_device = older.get_device
     pin_memory = share_memory_ = to_dense = older.itself
-    detach_ = older.detach_
-    data_ptr, set_ = older.data_ptr, older.set_
-    type = older.type
     layout = "strided"
     itemsize, nbytes, is_cpu, real = map(property, (older.itemsize, older.nbytes, older.is_cpu, older.real))
 
@@ -385,8 +399,11 @@ class Tensor(Handle):
         u = self.uop
         return self._new_plain(UOp(_DETACH, u.dtype, (u,)) if self._wants else u)
 
-    backward = transforms.backward
-    _captured_backward = staticmethod(transforms.captured_backward)
+    @staticmethod
+    def _captured_backward(*args: Any) -> Any:
+        from anneal.transforms import captured_backward
+
+        return captured_backward(*args)
 
     def zero_grad(self) -> None:
         """Set `.grad` to None.
@@ -399,9 +416,6 @@ class Tensor(Handle):
         """
         self.grad = None
 
-    register_hook = transforms.register_hook
-    register_post_accumulate_grad_hook = transforms.register_post_accumulate_grad_hook
-    retain_grad = transforms.retain_grad
     retains_grad = property(interchange.retains_grad)
     grad_fn = property(grad_fn)
     data = property(interchange.data, interchange.set_data)
@@ -698,665 +712,7 @@ class Tensor(Handle):
     __complex__ = interchange.to_complex
     __index__ = interchange.to_index
 
-    # -- operators ------------------------------------------------------------------------------------------------
-
-    if TYPE_CHECKING:  # a mere name would have the type of object's
-
-        def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
-
-        def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
-
-    else:
-        __eq__, __ne__ = operators.eq, operators.ne
-
     __hash__ = object.__hash__
-
-    __add__ = operators.add
-    __radd__ = operators.radd
-    __sub__ = operators.sub
-    __rsub__ = operators.rsub
-    __mul__ = operators.mul
-    __rmul__ = operators.rmul
-    __truediv__ = operators.truediv
-    __rtruediv__ = operators.rtruediv
-    __rdiv__ = operators.rtruediv  # of Python 2, which torch has still
-    __floordiv__ = operators.floordiv
-    __rfloordiv__ = operators.rfloordiv
-    __mod__ = operators.mod
-    __rmod__ = operators.rmod
-    __divmod__ = operators.divmod
-    __rdivmod__ = operators.rdivmod
-    __pow__ = operators.pow
-    __rpow__ = operators.rpow
-    __neg__ = operators.neg
-    __pos__ = operators.pos
-    __abs__ = operators.abs
-    __lt__ = operators.lt
-    __gt__ = operators.gt
-    __le__ = operators.le
-    __ge__ = operators.ge
-    __and__ = operators.and_
-    __rand__ = operators.rand
-    __or__ = operators.or_
-    __ror__ = operators.ror
-    __xor__ = operators.xor
-    __rxor__ = operators.rxor
-    __invert__ = operators.invert
-    __lshift__ = operators.lshift
-    __rlshift__ = operators.rlshift
-    __rshift__ = operators.rshift
-    __rrshift__ = operators.rrshift
-    __getitem__ = operators.getitem
-    __setitem__ = operators.setitem
-    __iter__ = operators.iterate
-    __iadd__ = operators.iadd
-    __isub__ = operators.isub
-    __imul__ = operators.imul
-    __itruediv__ = operators.itruediv
-    __ifloordiv__ = operators.ifloordiv
-    __imod__ = operators.imod
-    __ipow__ = operators.ipow
-    __iand__ = operators.iand
-    __ior__ = operators.ior
-    __ixor__ = operators.ixor
-    __ilshift__ = operators.ilshift
-    __irshift__ = operators.irshift
-    __round__ = operators.round
-    __matmul__ = operators.matmul
-    __rmatmul__ = operators.rmatmul
-    __imatmul__ = operators.matmul  # a new tensor, as in torch, which has no such method
-    # -- ops ------------------------------------------------------------------------------------------------------
-
-    # element by element
-    add = ops.add
-    sub = ops.sub
-    mul = ops.mul
-    div = ops.div
-    floor_divide = ops.floor_divide
-    remainder = ops.remainder
-    fmod = ops.fmod
-    divmod = ops.divmod
-    pow = ops.pow
-    maximum = ops.maximum
-    minimum = ops.minimum
-    lerp = ops.lerp
-    addcmul = ops.addcmul
-    addcdiv = ops.addcdiv
-    subtract = ops.subtract
-    multiply = ops.multiply
-    divide = ops.divide
-    true_divide = ops.true_divide
-    neg = ops.neg
-    negative = ops.negative
-    abs = ops.abs
-    absolute = ops.absolute
-    sign = ops.sign
-    floor = ops.floor
-    ceil = ops.ceil
-    trunc = ops.trunc
-    round = ops.round
-    frac = ops.frac
-    isnan = ops.isnan
-    isinf = ops.isinf
-    isposinf = ops.isposinf
-    isneginf = ops.isneginf
-    isfinite = ops.isfinite
-    nan_to_num = ops.nan_to_num
-    clamp = ops.clamp
-    clip = ops.clip
-
-    # comparison, logic and bits
-    eq = ops.eq
-    ne = ops.ne
-    lt = ops.lt
-    gt = ops.gt
-    le = ops.le
-    ge = ops.ge
-    not_equal = ops.not_equal
-    less = ops.less
-    greater = ops.greater
-    less_equal = ops.less_equal
-    greater_equal = ops.greater_equal
-    isclose = ops.isclose
-    allclose = ops.allclose
-    isin = ops.isin
-    bitwise_and = ops.bitwise_and
-    bitwise_or = ops.bitwise_or
-    bitwise_xor = ops.bitwise_xor
-    bitwise_not = ops.bitwise_not
-    bitwise_left_shift = ops.bitwise_left_shift
-    bitwise_right_shift = ops.bitwise_right_shift
-    logical_not = ops.logical_not
-    logical_and = ops.logical_and
-    logical_or = ops.logical_or
-    logical_xor = ops.logical_xor
-
-    # functions of real numbers
-    exp = ops.exp
-    exp2 = ops.exp2
-    expm1 = ops.expm1
-    log = ops.log
-    log2 = ops.log2
-    log10 = ops.log10
-    log1p = ops.log1p
-    sqrt = ops.sqrt
-    rsqrt = ops.rsqrt
-    reciprocal = ops.reciprocal
-    square = ops.square
-    sin = ops.sin
-    cos = ops.cos
-    tan = ops.tan
-    tanh = ops.tanh
-    sinh = ops.sinh
-    cosh = ops.cosh
-    erf = ops.erf
-    erfc = ops.erfc
-    erfinv = ops.erfinv
-    logaddexp = ops.logaddexp
-    asin = ops.asin
-    acos = ops.acos
-    atan = ops.atan
-    atan2 = ops.atan2
-    asinh = ops.asinh
-    acosh = ops.acosh
-    atanh = ops.atanh
-    arcsin = ops.arcsin
-    arccos = ops.arccos
-    arctan = ops.arctan
-    arctan2 = ops.arctan2
-    arcsinh = ops.arcsinh
-    arccosh = ops.arccosh
-    arctanh = ops.arctanh
-    cbrt = ops.cbrt
-    hypot = ops.hypot
-    signbit = ops.signbit
-    copysign = ops.copysign
-    xlogy = ops.xlogy
-    logit = ops.logit
-    sinc = ops.sinc
-    deg2rad = ops.deg2rad
-    rad2deg = ops.rad2deg
-    heaviside = ops.heaviside
-
-    # activations
-    sigmoid = ops.sigmoid
-    logsigmoid = ops.logsigmoid
-    relu = ops.relu
-    relu6 = ops.relu6
-    leaky_relu = ops.leaky_relu
-    elu = ops.elu
-    celu = ops.celu
-    selu = ops.selu
-    silu = ops.silu
-    swish = ops.swish
-    gelu = ops.gelu
-    softplus = ops.softplus
-    softsign = ops.softsign
-    mish = ops.mish
-    hardtanh = ops.hardtanh
-    hardsigmoid = ops.hardsigmoid
-    hardswish = ops.hardswish
-    softshrink = ops.softshrink
-    hardshrink = ops.hardshrink
-    tanhshrink = ops.tanhshrink
-    threshold = ops.threshold
-    prelu = ops.prelu
-
-    # the gamma function
-    lgamma = ops.lgamma
-    digamma = ops.digamma
-    polygamma = ops.polygamma
-    mvlgamma = ops.mvlgamma
-    i0 = ops.i0
-
-    # movement
-    reshape = ops.reshape
-    view = ops.view
-    reshape_as = ops.reshape_as
-    view_as = ops.view_as
-    flatten = ops.flatten
-    ravel = ops.ravel
-    unflatten = ops.unflatten
-    squeeze = ops.squeeze
-    unsqueeze = ops.unsqueeze
-    permute = ops.permute
-    transpose = ops.transpose
-    swapaxes = ops.swapaxes
-    swapdims = ops.swapdims
-    t = ops.t
-    movedim = ops.movedim
-    moveaxis = ops.moveaxis
-    flip = ops.flip
-    roll = ops.roll
-    expand = ops.expand
-    expand_as = ops.expand_as
-    broadcast_to = ops.broadcast_to
-    repeat = ops.repeat
-    tile = ops.tile
-    repeat_interleave = ops.repeat_interleave
-    pad = ops.pad
-    shrink = ops.shrink
-    narrow = ops.narrow
-
-    # joining and cutting
-    cat = ops.cat
-    concat = ops.concat
-    concatenate = ops.concatenate
-    stack = ops.stack
-    split = ops.split
-    chunk = ops.chunk
-    unbind = ops.unbind
-    unfold = ops.unfold
-
-    # triangles and diagonals
-    tril = ops.tril
-    triu = ops.triu
-    diagonal = ops.diagonal
-    diag = ops.diag
-    diag_embed = ops.diag_embed
-    rot90 = ops.rot90
-    fliplr = ops.fliplr
-    flipud = ops.flipud
-
-    # reductions
-    sum = ops.sum
-    prod = ops.prod
-    max = ops.max
-    min = ops.min
-    amax = ops.amax
-    amin = ops.amin
-    aminmax = ops.aminmax
-    any = ops.any
-    all = ops.all
-    count_nonzero = ops.count_nonzero
-    mean = ops.mean
-    var = ops.var
-    std = ops.std
-    var_mean = ops.var_mean
-    std_mean = ops.std_mean
-    norm = ops.norm
-    nansum = ops.nansum
-    nanmean = ops.nanmean
-    nanvar = ops.nanvar
-    nanstd = ops.nanstd
-    nanmax = ops.nanmax
-    nanmin = ops.nanmin
-    argmax = ops.argmax
-    argmin = ops.argmin
-    logsumexp = ops.logsumexp
-    softmax = ops.softmax
-    softmin = ops.softmin
-    log_softmax = ops.log_softmax
-
-    # running results
-    cumsum = ops.cumsum
-    cumprod = ops.cumprod
-    logcumsumexp = ops.logcumsumexp
-    cummax = ops.cummax
-    cummin = ops.cummin
-    diff = ops.diff
-
-    # by position
-    gather = ops.gather
-    take_along_dim = ops.take_along_dim
-    index_select = ops.index_select
-    rows = ops.rows
-    take = ops.take
-    scatter_add = ops.scatter_add
-    scatter = ops.scatter
-    index_add = ops.index_add
-    where = ops.where
-    masked_fill = ops.masked_fill
-    one_hot = ops.one_hot
-
-    # subscripts
-    update_slice = ops.update_slice
-
-    # order
-    argsort = ops.argsort
-    sort = ops.sort
-    topk = ops.topk
-    median = ops.median
-    nanmedian = ops.nanmedian
-    quantile = ops.quantile
-    bincount = ops.bincount
-    searchsorted = ops.searchsorted
-
-    # writing by position
-    take_along_axis = ops.take_along_axis
-    scatter_reduce = ops.scatter_reduce
-    index_put = ops.index_put
-    index_copy = ops.index_copy
-    index_fill = ops.index_fill
-    masked_scatter = ops.masked_scatter
-    bucketize = ops.bucketize
-    nonzero = ops.nonzero
-    nonzero_static = ops.nonzero_static
-    argwhere = ops.argwhere
-    masked_select = ops.masked_select
-    unique = ops.unique
-    unique_consecutive = ops.unique_consecutive
-
-    # products
-    matmul = ops.matmul
-    dot = ops.dot
-    mm = ops.mm
-    bmm = ops.bmm
-    mv = ops.mv
-    outer = ops.outer
-    trace = ops.trace
-    vecdot = ops.vecdot
-    tensordot = ops.tensordot
-    kron = ops.kron
-    cross = ops.cross
-    addmm = ops.addmm
-    matrix_norm = ops.matrix_norm
-    einsum = staticmethod(ops.einsum)
-
-    # in place
-    add_ = ops.add_
-    sub_ = ops.sub_
-    mul_ = ops.mul_
-    div_ = ops.div_
-    clamp_ = ops.clamp_
-    lerp_ = ops.lerp_
-    copy_ = ops.copy_
-    fill_ = ops.fill_
-    fill_diagonal_ = ops.fill_diagonal_
-    zero_ = ops.zero_
-    abs_ = ops.abs_
-    absolute_ = ops.absolute_
-    acos_ = ops.acos_
-    acosh_ = ops.acosh_
-    addbmm_ = ops.addbmm_
-    addcdiv_ = ops.addcdiv_
-    addcmul_ = ops.addcmul_
-    addmm_ = ops.addmm_
-    addmv_ = ops.addmv_
-    addr_ = ops.addr_
-    arccos_ = ops.arccos_
-    arccosh_ = ops.arccosh_
-    arcsin_ = ops.arcsin_
-    arcsinh_ = ops.arcsinh_
-    arctan2_ = ops.arctan2_
-    arctan_ = ops.arctan_
-    arctanh_ = ops.arctanh_
-    asin_ = ops.asin_
-    asinh_ = ops.asinh_
-    atan2_ = ops.atan2_
-    atan_ = ops.atan_
-    atanh_ = ops.atanh_
-    baddbmm_ = ops.baddbmm_
-    bernoulli_ = ops.bernoulli_
-    bitwise_and_ = ops.bitwise_and_
-    bitwise_left_shift_ = ops.bitwise_left_shift_
-    bitwise_not_ = ops.bitwise_not_
-    bitwise_or_ = ops.bitwise_or_
-    bitwise_right_shift_ = ops.bitwise_right_shift_
-    bitwise_xor_ = ops.bitwise_xor_
-    cauchy_ = ops.cauchy_
-    ceil_ = ops.ceil_
-    clamp_max_ = ops.clamp_max_
-    clamp_min_ = ops.clamp_min_
-    clip_ = ops.clip_
-    copysign_ = ops.copysign_
-    cos_ = ops.cos_
-    cosh_ = ops.cosh_
-    cumprod_ = ops.cumprod_
-    cumsum_ = ops.cumsum_
-    deg2rad_ = ops.deg2rad_
-    digamma_ = ops.digamma_
-    divide_ = ops.divide_
-    eq_ = ops.eq_
-    erf_ = ops.erf_
-    erfc_ = ops.erfc_
-    erfinv_ = ops.erfinv_
-    exp2_ = ops.exp2_
-    exp_ = ops.exp_
-    expm1_ = ops.expm1_
-    exponential_ = ops.exponential_
-    float_power_ = ops.float_power_
-    floor_ = ops.floor_
-    floor_divide_ = ops.floor_divide_
-    fmod_ = ops.fmod_
-    frac_ = ops.frac_
-    gcd_ = ops.gcd_
-    ge_ = ops.ge_
-    geometric_ = ops.geometric_
-    greater_ = ops.greater_
-    greater_equal_ = ops.greater_equal_
-    gt_ = ops.gt_
-    heaviside_ = ops.heaviside_
-    hypot_ = ops.hypot_
-    index_add_ = ops.index_add_
-    index_copy_ = ops.index_copy_
-    index_fill_ = ops.index_fill_
-    index_put_ = ops.index_put_
-    lcm_ = ops.lcm_
-    ldexp_ = ops.ldexp_
-    le_ = ops.le_
-    less_ = ops.less_
-    less_equal_ = ops.less_equal_
-    lgamma_ = ops.lgamma_
-    log10_ = ops.log10_
-    log1p_ = ops.log1p_
-    log2_ = ops.log2_
-    log_ = ops.log_
-    log_normal_ = ops.log_normal_
-    logical_and_ = ops.logical_and_
-    logical_not_ = ops.logical_not_
-    logical_or_ = ops.logical_or_
-    logical_xor_ = ops.logical_xor_
-    logit_ = ops.logit_
-    lt_ = ops.lt_
-    masked_fill_ = ops.masked_fill_
-    masked_scatter_ = ops.masked_scatter_
-    multiply_ = ops.multiply_
-    nan_to_num_ = ops.nan_to_num_
-    ne_ = ops.ne_
-    neg_ = ops.neg_
-    negative_ = ops.negative_
-    nextafter_ = ops.nextafter_
-    normal_ = ops.normal_
-    not_equal_ = ops.not_equal_
-    pow_ = ops.pow_
-    rad2deg_ = ops.rad2deg_
-    random_ = ops.random_
-    reciprocal_ = ops.reciprocal_
-    relu_ = ops.relu_
-    remainder_ = ops.remainder_
-    renorm_ = ops.renorm_
-    round_ = ops.round_
-    rsqrt_ = ops.rsqrt_
-    scatter_ = ops.scatter_
-    scatter_add_ = ops.scatter_add_
-    scatter_reduce_ = ops.scatter_reduce_
-    sigmoid_ = ops.sigmoid_
-    sign_ = ops.sign_
-    sin_ = ops.sin_
-    sinc_ = ops.sinc_
-    sinh_ = ops.sinh_
-    sqrt_ = ops.sqrt_
-    square_ = ops.square_
-    subtract_ = ops.subtract_
-    squeeze_, unsqueeze_, t_, transpose_ = ops.squeeze_, ops.unsqueeze_, ops.t_, ops.transpose_
-    swapaxes_, swapdims_ = ops.swapaxes_, ops.swapdims_
-    tan_ = ops.tan_
-    tanh_ = ops.tanh_
-    tril_ = ops.tril_
-    triu_ = ops.triu_
-    true_divide_ = ops.true_divide_
-    trunc_ = ops.trunc_
-    uniform_ = ops.uniform_
-    xlogy_ = ops.xlogy_
-    i0_ = ops.i0_
-    index_reduce_ = ops.index_reduce_
-    put_ = ops.put_
-    sgn_ = ops.sgn_
-
-    # statistics
-    cov = ops.cov
-    corrcoef = ops.corrcoef
-    histc = ops.histc
-    kthvalue = ops.kthvalue
-    msort = ops.msort
-    histogram = ops.histogram
-    mode = ops.mode
-    nanquantile = ops.nanquantile
-    dist = ops.dist
-    renorm = ops.renorm
-    trapezoid = ops.trapezoid
-    cumulative_trapezoid = ops.cumulative_trapezoid
-    pdist = ops.pdist
-    vander = ops.vander
-    matrix_power = ops.matrix_power
-
-    # further names of torch and the array API
-    fmax = ops.fmax
-    fmin = ops.fmin
-    float_power = ops.float_power
-    logaddexp2 = ops.logaddexp2
-    ldexp = ops.ldexp
-    gcd = ops.gcd
-    lcm = ops.lcm
-    nextafter = ops.nextafter
-    frexp = ops.frexp
-    equal = ops.equal
-    positive = ops.positive
-    isreal = ops.isreal
-    clamp_min = ops.clamp_min
-    clamp_max = ops.clamp_max
-    inner = ops.inner
-    vdot = ops.vdot
-    addmv = ops.addmv
-    addr = ops.addr
-    baddbmm = ops.baddbmm
-    addbmm = ops.addbmm
-    select = ops.select
-    select_scatter = ops.select_scatter
-    slice_scatter = ops.slice_scatter
-    tensor_split = ops.tensor_split
-    hsplit = ops.hsplit
-    vsplit = ops.vsplit
-    dsplit = ops.dsplit
-    diagflat = ops.diagflat
-    sum_to_size = ops.sum_to_size
-    block_diag = ops.block_diag
-    cartesian_prod = ops.cartesian_prod
-    combinations = ops.combinations
-    atleast_1d = ops.atleast_1d
-    atleast_2d = ops.atleast_2d
-    atleast_3d = ops.atleast_3d
-    hstack = ops.hstack
-    vstack = ops.vstack
-    dstack = ops.dstack
-    column_stack = ops.column_stack
-    row_stack = ops.row_stack
-    astype = ops.astype
-    expand_dims = ops.expand_dims
-    permute_dims = ops.permute_dims
-    matrix_transpose = ops.matrix_transpose
-    unstack = ops.unstack
-    bitwise_invert = ops.bitwise_invert
-    cumulative_sum = ops.cumulative_sum
-    cumulative_prod = ops.cumulative_prod
-    type_as = ops.type_as
-    split_with_sizes = ops.split_with_sizes
-    stride = ops.stride
-    is_contiguous = ops.is_contiguous
-    nelement = ops.nelement
-    ndimension = ops.ndimension
-    new_tensor = ops.new_tensor
-    new_empty = ops.new_empty
-    new_full = ops.new_full
-    new_zeros = ops.new_zeros
-    new_ones = ops.new_ones
-    new_empty_strided = ops.new_empty_strided
-
-    # places in memory order, and what complex numbers have
-    as_strided = ops.as_strided
-    as_strided_scatter = ops.as_strided_scatter
-    diagonal_scatter = ops.diagonal_scatter
-    put = ops.put
-    index_reduce = ops.index_reduce
-    adjoint = ops.adjoint
-    angle = ops.angle
-    conj = ops.conj
-    conj_physical = ops.conj_physical
-    resolve_conj = ops.resolve_conj
-    resolve_neg = ops.resolve_neg
-    sgn = ops.sgn
-    narrow_copy = ops.narrow_copy
-    unsafe_chunk = ops.unsafe_chunk
-    unsafe_split = ops.unsafe_split
-    bernoulli = ops.bernoulli
-    multinomial = ops.multinomial
-
-    # made from nothing
-    full = staticmethod(ops.full)
-    zeros = staticmethod(ops.zeros)
-    ones = staticmethod(ops.ones)
-    empty = staticmethod(ops.empty)
-    eye = staticmethod(ops.eye)
-    tri = staticmethod(ops.tri)
-    arange = staticmethod(ops.arange)
-    linspace = staticmethod(ops.linspace)
-    logspace = staticmethod(ops.logspace)
-    tril_indices = staticmethod(ops.tril_indices)
-    triu_indices = staticmethod(ops.triu_indices)
-    hann_window = staticmethod(ops.hann_window)
-    hamming_window = staticmethod(ops.hamming_window)
-    blackman_window = staticmethod(ops.blackman_window)
-    bartlett_window = staticmethod(ops.bartlett_window)
-    kaiser_window = staticmethod(ops.kaiser_window)
-    from_numpy = staticmethod(ops.from_numpy)
-    zeros_like = ops.zeros_like
-    ones_like = ops.ones_like
-    full_like = ops.full_like
-    empty_like = ops.empty_like
-
-    # random numbers
-    rand = staticmethod(ops.rand)
-    randn = staticmethod(ops.randn)
-    uniform = staticmethod(ops.uniform)
-    normal = staticmethod(ops.normal)
-    randint = staticmethod(ops.randint)
-    randperm = staticmethod(ops.randperm)
-    rand_like = ops.rand_like
-    randn_like = ops.randn_like
-
-    # layers, pools and losses
-    avg_pool1d = ops.avg_pool1d
-    avg_pool2d = ops.avg_pool2d
-    avg_pool3d = ops.avg_pool3d
-    batch_norm = ops.batch_norm
-    binary_cross_entropy = ops.binary_cross_entropy
-    binary_cross_entropy_with_logits = ops.binary_cross_entropy_with_logits
-    conv1d = ops.conv1d
-    conv2d = ops.conv2d
-    conv3d = ops.conv3d
-    conv_transpose1d = ops.conv_transpose1d
-    conv_transpose2d = ops.conv_transpose2d
-    conv_transpose3d = ops.conv_transpose3d
-    cross_entropy = ops.cross_entropy
-    dropout = ops.dropout
-    group_norm = ops.group_norm
-    huber_loss = ops.huber_loss
-    interpolate = ops.interpolate
-    kl_div = ops.kl_div
-    l1_loss = ops.l1_loss
-    layer_norm = ops.layer_norm
-    linear = ops.linear
-    max_pool1d = ops.max_pool1d
-    max_pool2d = ops.max_pool2d
-    max_pool3d = ops.max_pool3d
-    mse_loss = ops.mse_loss
-    nll_loss = ops.nll_loss
-    pixel_shuffle = ops.pixel_shuffle
-    pixel_unshuffle = ops.pixel_unshuffle
-    rms_norm = ops.rms_norm
-    scaled_dot_product_attention = ops.scaled_dot_product_attention
-    smooth_l1_loss = ops.smooth_l1_loss
 
     @property
     def T(self) -> Tensor:
@@ -1384,104 +740,19 @@ class Tensor(Handle):
 
     no_grad = no_grad
 
-    manual_seed = staticmethod(ops.manual_seed)
-
-    # The short casts stand here and last, because they hide Python's own names in the body of a class.
-
-    @checked
-    def half(self) -> Tensor:
-        """`.cast("float16")`.
-
-        >>> Tensor([1]).half().dtype
-        dtypes.float16
-        """
-        return self.cast(dtypes.float16)
-
-    @checked
-    def bfloat16(self) -> Tensor:
-        """`.cast("bfloat16")`.
-
-        >>> Tensor([1.5]).bfloat16().dtype
-        dtypes.bfloat16
-        """
-        return self.cast(dtypes.bfloat16)
-
-    @checked
-    def double(self) -> Tensor:
-        """`.cast("float64")`.
-
-        >>> Tensor([1]).double().dtype
-        dtypes.float64
-        """
-        return self.cast(dtypes.float64)
-
-    @checked
-    def byte(self) -> Tensor:
-        """`.cast("uint8")`.
-
-        >>> Tensor([1.5]).byte()
-        Tensor([1], dtype=uint8)
-        """
-        return self.cast(dtypes.uint8)
-
-    @checked
-    def char(self) -> Tensor:
-        """`.cast("int8")`.
-
-        >>> Tensor([1.5]).char()
-        Tensor([1], dtype=int8)
-        """
-        return self.cast(dtypes.int8)
-
-    @checked
-    def short(self) -> Tensor:
-        """`.cast("int16")`.
-
-        >>> Tensor([1.5]).short()
-        Tensor([1], dtype=int16)
-        """
-        return self.cast(dtypes.int16)
-
-    @checked
-    def long(self) -> Tensor:
-        """`.cast("int64")`.
-
-        >>> Tensor([1]).long().dtype
-        dtypes.int64
-        """
-        return self.cast(dtypes.int64)
-
-    @checked
-    def float(self) -> Tensor:
-        """`.cast("float32")`.
-
-        >>> Tensor([1]).float()
-        Tensor([1.], dtype=float32)
-        """
-        return self.cast(dtypes.float32)
-
-    @checked
-    def int(self) -> Tensor:
-        """`.cast("int32")`.
-
-        >>> Tensor([1.7]).int()
-        Tensor([1], dtype=int32)
-        """
-        return self.cast(dtypes.int32)
-
-    @checked
-    def bool(self) -> Tensor:
-        """`.cast("bool")`: whether each element differs from 0.
-
-        >>> Tensor([0, 2]).bool()
-        Tensor([False,  True], dtype=bool)
-        """
-        return self.cast(dtypes.bool_)
+    # They stand last, because they hide Python's own names in the body of a class.
+    half, bfloat16, double, byte, char, short, long = map(
+        _cast, ("half", "bfloat16", "double", "byte", "char", "short", "long"),
+        ("float16", "bfloat16", "float64", "uint8", "int8", "int16", "int64"),
+    )  # fmt: skip
+    float, int, bool = map(_cast, ("float", "int", "bool"), ("float32", "int32", "bool"))
 
 
 Tensor._made = Tensor
 made.register(Tensor)
-statics_later(Tensor)
+for _room, _names in {**METHODS, "anneal.ops.operators": names.OPERATORS, "anneal.ops": names.METHODS}.items():
+    methods_later(Tensor, _room, _names.split())
+methods_later(Tensor, "anneal.ops", names.STATICS.split(), static=True)
 
 
 def _plain(cls: type[Tensor], u: UOp, device: str) -> Tensor:

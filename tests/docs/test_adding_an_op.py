@@ -85,12 +85,13 @@ def the_diff() -> str:
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package and the tests with the diff applied, its rules generated."""
     folder = tmp_path_factory.mktemp("tree")
-    for name in ("anneal", "tests", "benchmarks"):
+    for name in ("anneal", "tests", "benchmarks", "tools"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     changed = apply(the_diff(), folder)
     assert len(changed) == the_diff().count("\n+++ b/")
     assert run(folder, "-m", "anneal.rewrite.generate").splitlines() != []
+    assert run(folder, "-m", "tools.names").splitlines() != []
     return folder
 
 
