@@ -14,7 +14,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST_FILE, LONGEST_FUNCTION = 600, 60
-FILES = {}
+FILES = {
+    "anneal/tensor/_tensor.py": 770,  # one class: its state, and what goes in and out
+}
 FUNCTIONS = {
     "anneal/rewrite/driver.py graph_rewrite": 70,
     "anneal/uop/node.py add": 97,
