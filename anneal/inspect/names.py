@@ -13,7 +13,7 @@ from anneal.uop import MOVEMENT, Op
 __all__ = ["Line", "functions_of", "label_of", "lines_of", "modules_of", "placed"]
 
 # Nodes that are no step of a computation: they show values, hold them or write them otherwise.
-_SILENT = MOVEMENT | {Op.CONTIGUOUS, Op.DETACH, Op.CAST, Op.CUSTOM_DERIVATIVE, Op.SINK, Op.CONST, Op.IOTA}
+_SILENT = MOVEMENT | {Op.CONTIGUOUS, Op.DETACH, Op.CAST, Op.CALL, Op.SINK, Op.CONST, Op.IOTA}
 _MOST = 4  # functions, and modules, that a label lists
 
 

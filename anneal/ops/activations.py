@@ -14,7 +14,7 @@ from anneal.ops.elementwise import binary, choose, clipped, real_node
 from anneal.ops.functions import Operand
 from anneal.ops.nodes import reshape, share
 from anneal.ops.precision import in_single
-from anneal.uop import Op, UOp, alu, dtypes
+from anneal.uop import Op, UOp, alu, by_rule, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -160,7 +160,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
         slope = (1 - h) * h * u * (alu(Op.MIN, (square, square.const_like(1024))) * (6 * k1) + 2 * k0) + h
     else:
         raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
-    return x._new(UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u * h, u, slope), ("slope", ())))
+    return x._new(by_rule("slope", u * h, u, slope))
 
 
 @function(functional=True)
@@ -177,9 +177,9 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     bent, far = scaled.minimum(threshold), scaled > threshold
     e = bent.exp()
     value = choose(far, floats, e.log1p() if beta == 1.0 else e.log1p() / beta)
-    inverse = UOp(Op.CUSTOM_DERIVATIVE, e.dtype, (alu(Op.RECIP, (e.uop + 1.0,)), scaled.uop, e.uop), ("inverse", 1.0))
+    inverse = by_rule("inverse", alu(Op.RECIP, (e.uop + 1.0,)), scaled.uop, e.uop, arguments=1.0)
     slope = choose(far, 1.0, x._new_plain(share(inverse, scaled.uop, e.uop, 1.0)))
-    return x._new(UOp(Op.CUSTOM_DERIVATIVE, floats.dtype, (value.uop, floats.uop, slope.uop), ("slope", ())))
+    return x._new(by_rule("slope", value.uop, floats.uop, slope.uop))
 
 
 @function(functional=True)
@@ -314,4 +314,4 @@ def _logistic(x: UOp) -> UOp:
     """1 / (1 + exp(x)): the sigmoid of -x."""
     e = alu(Op.EXP, (x,))
     v = alu(Op.RECIP, (e + 1.0,))
-    return UOp(Op.CUSTOM_DERIVATIVE, v.dtype, (v, x, e), ("inverse", 1.0))
+    return by_rule("inverse", v, x, e, arguments=1.0)

@@ -12,7 +12,7 @@ from anneal.ops.layers import dropout
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, permute, reduce_axis, reshape
 from anneal.ops.precision import in_single
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -63,7 +63,7 @@ def scaled_dot_product_attention(
     shifted = scores - expand(top, scores.shape)
     weights = alu(Op.EXP, (shifted,))
     if later is not None:
-        weights = UOp(Op.CUSTOM_DERIVATIVE, weights.dtype, (weights, shifted, later), ("exp", ()))
+        weights = by_rule("exp", weights, shifted, later)
     total = reduce_axis(weights, Op.ADD, (n + 1,))
     # The values are weighted by the exponentials and divided once at the end: one division per output instead of one
     # per weight, and a backward that sums over the values' width instead of over the positions.

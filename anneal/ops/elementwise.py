@@ -17,7 +17,7 @@ from anneal.ops.axes import broadcast_shapes
 from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_const
 from anneal.ops.overflow import check_growth
-from anneal.uop import DType, Op, UOp, alu, const, dtypes
+from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -234,7 +234,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
             return out
         times = alu(Op.TRUNC, (elementwise(Op.DIV, (a, b), shape),))
         same = elementwise(Op.SUB, (a, alu(Op.MUL, (UOp(Op.DETACH, a.dtype, (times,)), broadcast(b, shape)))), shape)
-        return out._new(UOp(Op.CUSTOM_DERIVATIVE, a.dtype, (out.uop, same), ("equal", ())))
+        return out._new(by_rule("equal", out.uop, same))
     need("fmod", a.dtype, a.dtype.is_int, "integers or floats")
     rest = elementwise(Op.MOD, (a, b), shape)
     if a.dtype.kind == "int":
@@ -385,14 +385,12 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
             return out if max is None else halved(binary(out, "clamp", Op.MIN, max))
         both = x.eq(min) & x.eq(max)  # all is the element's own, as in torch
         same = choose(both, x, halved(binary(out, "clamp", Op.MIN, max)))
-        return out._new(
-            UOp(Op.CUSTOM_DERIVATIVE, same.uop.dtype, (clipped(x, min, max).uop, same.uop), ("equal", ())), same
-        )
+        return out._new(by_rule("equal", clipped(x, min, max).uop, same.uop), same)
     inside: Any = None if min is None else x > min
     if max is not None:
         inside = x < max if inside is None else inside & (x < max)
     chosen = choose(inside, x, 0).uop.cast(out.uop.dtype)
-    return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, chosen), ("equal", ())))
+    return out._new(by_rule("equal", out.uop, chosen))
 
 
 def clipped(x: Tensor, min: Operand | None, max: Operand | None) -> Tensor:
@@ -409,7 +407,7 @@ def halved(out: Tensor) -> Tensor:
     a, c = u.src
     beyond = alu(Op.LT, (a, c) if u.op is Op.MAX else (c, a))
     same = alu(Op.WHERE, (alu(Op.EQ, (a, c)), a * 0.5, alu(Op.WHERE, (beyond, c, a))))
-    return out._new(UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, same), ("equal", ())))
+    return out._new(by_rule("equal", u, same))
 
 
 def by_slopes(out: Tensor, *pairs: tuple[Tensor, Tensor]) -> Tensor:
@@ -418,11 +416,11 @@ def by_slopes(out: Tensor, *pairs: tuple[Tensor, Tensor]) -> Tensor:
     for x, slope in pairs:
         if x._wants:
             u, s = (broadcast(t.uop.cast(out.uop.dtype), out.uop.shape) for t in (x, slope))
-            part = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, u, s), ("slope", ()))
+            part = by_rule("slope", u, u, s)
             total = part if total is None else total + part
     if total is None:
         return out
-    return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, total), ("equal", ())))
+    return out._new(by_rule("equal", out.uop, total))
 
 
 def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:
@@ -457,7 +455,7 @@ def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:
     for kept, left, t in ((ua, ub, tb), (ub, ua, ta)):
         if u is kept and u is not left and t._wants:
             # a constant condition leaves an operand out; its gradient is zero all the same
-            u = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, left), ("chosen", ()))
+            u = by_rule("chosen", u, left)
     return x._new(u, ta, tb)
 
 
@@ -467,7 +465,7 @@ def beside(u: UOp, *left: Tensor) -> UOp:
     """
     for t in left:
         if t._wants:
-            u = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, t.uop), ("beside", ()))
+            u = by_rule("beside", u, t.uop)
     return u
 
 
@@ -486,10 +484,10 @@ def _over_exp(u: UOp, a: UOp, b: UOp) -> UOp:
     if b.dtype is not u.dtype:
         return u
     if a.is_const and a.arg == 1 and b.shape == u.shape:
-        return UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, e.src[0], e), ("inverse", c))
-    inverse = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (alu(Op.RECIP, (b,)), e.src[0], e), ("inverse", c))
+        return by_rule("inverse", u, e.src[0], e, arguments=c)
+    inverse = by_rule("inverse", alu(Op.RECIP, (b,)), e.src[0], e, arguments=c)
     product = elementwise(Op.MUL, (a, broadcast(inverse, u.shape)), u.shape)
-    return UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, product), ("equal", ()))
+    return by_rule("equal", u, product)
 
 
 def where_node(p: UOp, a: UOp, b: UOp) -> UOp:

@@ -15,7 +15,7 @@ from anneal.ops.elementwise import beside, by_slopes, choose, one_over, operands
 from anneal.ops.facts import is_tensor
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
-from anneal.uop import DType, Op, UOp, alu, const, dtypes
+from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -306,9 +306,7 @@ def by_slope(x: Tensor, function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> 
     u = real_node(x)
     floats = x._new(u if u.dtype.bits >= 32 else u.cast(_FLOAT32))
     value, slope = function(floats)
-    return x._new(
-        UOp(Op.CUSTOM_DERIVATIVE, floats.dtype, (value.uop, floats.uop, slope.uop), ("slope", ())).cast(u.dtype)
-    )
+    return x._new(by_rule("slope", value.uop, floats.uop, slope.uop).cast(u.dtype))
 
 
 @function
@@ -363,7 +361,7 @@ def copysign(x: Tensor, other: Operand) -> Tensor:
     apart: Tensor = has_sign_bit(x) ^ has_sign_bit(y)
     # at 0 the size has no slope, as in torch
     slope: Tensor = choose(x.eq(0.0), 0.0, choose(apart, -1.0, 1.0))
-    u = UOp(Op.CUSTOM_DERIVATIVE, x.dtype, (choose(apart, -x, x).uop, x.uop, slope.uop), ("slope", ()))
+    u = by_rule("slope", choose(apart, -x, x).uop, x.uop, slope.uop)
     return x._new(beside(u, y), y).cast(dtype)
 
 

@@ -15,7 +15,7 @@ from anneal.ops.elementwise import choose, real_node
 from anneal.ops.facts import is_tensor, need_tensor
 from anneal.ops.nodes import Number, common_dtype
 from anneal.ops.precision import in_single
-from anneal.uop import Op, UOp, dtypes, promote
+from anneal.uop import by_rule, dtypes, promote
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -53,7 +53,7 @@ def _not_nan(x: Tensor, name: str, other: Any) -> Tensor:
     if not out.requires_grad:
         return out
     same = (x.maximum(o) if name == "fmax" else x.minimum(o)).uop
-    return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, same), ("equal", ())))
+    return out._new(by_rule("equal", out.uop, same))
 
 
 @function(in_place=True)
@@ -158,8 +158,8 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     moved = choose(wide.eq(0.0), tiny, grown.bitcast(x.dtype))
     out = choose(wide.isnan() | y.isnan(), math.nan, choose(wide.eq(y), y, moved))
     slope = wide.ne(y).cast(x.dtype).detach()  # torch's
-    moved_on = UOp(Op.CUSTOM_DERIVATIVE, wide.dtype, (out.uop, wide.uop, slope.uop), ("slope", ()))
-    return wide._new(UOp(Op.CUSTOM_DERIVATIVE, wide.dtype, (moved_on, y.uop), ("beside", ())), y)
+    moved_on = by_rule("slope", out.uop, wide.uop, slope.uop)
+    return wide._new(by_rule("beside", moved_on, y.uop), y)
 
 
 def _least(x: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
     exponent = choose(plain, 0, exponent)
     value = choose(plain, x, mantissa)
     scale = exponent.neg().cast(x.dtype).exp2()  # of the mantissa the exponent is a constant
-    return x._new(UOp(Op.CUSTOM_DERIVATIVE, x.dtype, (value.uop, x.uop, scale.uop), ("slope", ()))), exponent
+    return x._new(by_rule("slope", value.uop, x.uop, scale.uop)), exponent
 
 
 @function

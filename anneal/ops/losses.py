@@ -13,7 +13,7 @@ from anneal.ops.indexing import check_places
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, reduce_axis, reshape
 from anneal.ops.precision import in_single
-from anneal.uop import DType, Op, UOp, alu, const, dtypes
+from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -40,7 +40,7 @@ def _reduce_loss(name: str, x: Tensor, reduction: str) -> Tensor:
 
 def _sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
     """`value`, whose slope in `x` is known."""
-    return value._new(UOp(Op.CUSTOM_DERIVATIVE, value.uop.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
+    return value._new(by_rule("slope", value.uop, x.uop, slope.uop))
 
 
 def _ramps(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,14 +52,14 @@ def _ramps(x: Tensor) -> tuple[Tensor, Tensor]:
         e = e.contiguous()  # both the value and its slope are made of it: one kernel
     tail, below, minus = e.log1p(), x < 0.0, (-x).uop
     up, down = below.where(e, 1.0) / (1.0 + e), below.where(1.0, e) / (1.0 + e)
-    rising = x._new(UOp(Op.CUSTOM_DERIVATIVE, minus.dtype, (up.uop, minus, alu(Op.EXP, (minus,))), ("inverse", 1.0)))
-    falling = x._new(UOp(Op.CUSTOM_DERIVATIVE, minus.dtype, (down.uop, minus, rising.uop), ("share", 1.0)))
+    rising = x._new(by_rule("inverse", up.uop, minus, alu(Op.EXP, (minus,)), arguments=1.0))
+    falling = x._new(by_rule("share", down.uop, minus, rising.uop, arguments=1.0))
     return _sloped(tail + x.maximum(0.0), x, rising), _sloped(tail + (-x).maximum(0.0), x, -falling)
 
 
 def _standing_for(value: Tensor, equal: Tensor) -> Tensor:
     """`value`, whose derivatives are those of `equal`."""
-    return value._new(UOp(Op.CUSTOM_DERIVATIVE, value.uop.dtype, (value.uop, equal.uop), ("equal", ())), equal)
+    return value._new(by_rule("equal", value.uop, equal.uop), equal)
 
 
 def _same_shape(name: str, x: Tensor, target: Tensor) -> None:

@@ -14,7 +14,7 @@ from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, reciprocal, reduce_axis, reshape
 from anneal.ops.precision import in_single
 from anneal.runtime import here
-from anneal.uop import Op, UOp, alu
+from anneal.uop import Op, UOp, alu, by_rule
 from anneal.uop.sizes import product as count_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _centre_and_scale(u: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, U
     variance = reduce_axis(centred * centred, Op.ADD, axes) * share
     r = alu(Op.RSQRT, (variance + eps,))
     y = centred * expand(r, u.shape)
-    return UOp(Op.CUSTOM_DERIVATIVE, y.dtype, (y, u, r), ("standardize", axes)), mean, variance
+    return by_rule("standardize", y, u, r, arguments=axes), mean, variance
 
 
 def _affine(u: UOp, weight: UOp | None, bias: UOp | None) -> UOp:

@@ -9,7 +9,7 @@ from anneal.ops import nodes
 from anneal.ops.axes import axis_of
 from anneal.ops.facts import said, whole
 from anneal.ops.indexing import gathered
-from anneal.uop import Op, UOp
+from anneal.uop import by_rule
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -64,4 +64,4 @@ def selected(x: Tensor, values: Tensor, indices: Tensor, at: int) -> Tensor:
         return values
     same = gathered(x, at, indices.uop)
     read = nodes.reshape(same.uop, values.shape)
-    return values._new(UOp(Op.CUSTOM_DERIVATIVE, values.dtype, (values.uop, read), ("equal", ())), same)
+    return values._new(by_rule("equal", values.uop, read), same)

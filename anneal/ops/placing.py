@@ -18,7 +18,7 @@ from anneal.ops.indexing import added_rows, index_node, places, scattered, writt
 from anneal.ops.nodes import broadcast, inverse, iota, keys, lay_back, lay_out, put_rows, reduce_node, take_rows
 from anneal.ops.overflow import kept
 from anneal.ops.subscripts import parsed
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -94,7 +94,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
             mine = mine if include_self else alu(Op.AND, (mine, alu(Op.NOT, (hit,))))  # counted above all the same
             zero = const(dtype, 0)
             sums = alu(Op.WHERE, (mine, u, zero)) + _sum_into(i, alu(Op.WHERE, (theirs, value, zero)), v)
-            out = UOp(Op.CUSTOM_DERIVATIVE, dtype, (out, sums / total.cast(dtype)), ("equal", ()))
+            out = by_rule("equal", out, sums / total.cast(dtype))
     return x._new(nodes.reshape(broadcast(out, (v,)), x.shape), given)
 
 

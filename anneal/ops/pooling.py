@@ -11,7 +11,7 @@ from anneal.ops.arguments import function, need_float
 from anneal.ops.nodes import broadcast, expand, iota, pad, reduce_axis, reduce_node, reshape
 from anneal.ops.reduce import root, size_power
 from anneal.ops.windows import AXES, Ints, Outputs, Pairs, Sizes, per_axis, windows_of
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -51,7 +51,7 @@ def _reduce_windows(u: UOp, op: Op, axes: int, wants: bool = False) -> UOp:
 
 def first_of_largest(out: UOp, u: UOp, axes: Sequence[int]) -> UOp:
     """`out`, the largest of `u` along axes, with a gradient that goes to the first place of a tie."""
-    return UOp(Op.CUSTOM_DERIVATIVE, out.dtype, (out, u), ("first", tuple(axes))) if out.dtype.is_float else out
+    return by_rule("first", out, u, arguments=tuple(axes)) if out.dtype.is_float else out
 
 
 def _max_pool(

@@ -21,7 +21,7 @@ from anneal.ops.logic import truth
 from anneal.ops.nodes import Number, elementwise, reciprocal, reduce_node
 from anneal.ops.overflow import largest_of, power, whole
 from anneal.ops.precision import in_single
-from anneal.uop import Op, UOp, alu, const
+from anneal.uop import Op, UOp, alu, by_rule, const
 from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def root(x: Tensor, p: float) -> Tensor:
     zero = length.eq(0.0)
     safe = choose(zero, 1.0, x)
     slope = choose(zero, 0.0, 0.5 / safe.sqrt() if p == 2 else safe ** (1.0 / p - 1.0) * (1.0 / p))
-    return x._new(UOp(Op.CUSTOM_DERIVATIVE, length.uop.dtype, (length.uop, x.uop, slope.uop), ("slope", ())))
+    return x._new(by_rule("slope", length.uop, x.uop, slope.uop))
 
 
 def size_power(x: Tensor, p: float) -> Tensor:
@@ -266,7 +266,7 @@ def size_power(x: Tensor, p: float) -> Tensor:
     zero = size.eq(0.0)
     slope = choose(zero, 0.0, x.sign() * choose(zero, 1.0, size) ** (p - 1.0) * p)
     value = size**p
-    return x._new(UOp(Op.CUSTOM_DERIVATIVE, value.uop.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
+    return x._new(by_rule("slope", value.uop, x.uop, slope.uop))
 
 
 @function

@@ -9,7 +9,7 @@ listing of rules (`anneal.rewrite.listing.explain`) stands apart: it needs the g
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.rewrite.walk import Visit, over, rebuild, rebuilt, substitute, tell, unchanged, unfolded
+from anneal.rewrite.walk import Visit, applied, over, rebuild, rebuilt, substitute, tell, unchanged, unfolded, value_of
 
 if TYPE_CHECKING:
     from anneal.rewrite.driver import Table, graph_rewrite, rewritten
@@ -45,6 +45,7 @@ __all__ = [
     "Table",
     "Visit",
     "Watch",
+    "applied",
     "check",
     "forget",
     "graph_rewrite",
@@ -60,4 +61,5 @@ __all__ = [
     "tracing",
     "unchanged",
     "unfolded",
+    "value_of",
 ]

@@ -162,6 +162,8 @@ class _Writer:
         if p.arg is None:
             return
         parts = [f"{path}.arg"] if len(p.arg) == 1 else [f"{path}.arg[{i}]" for i in range(len(p.arg))]
+        if p.op is Op.CALL:
+            parts = [f"{path}.arg[0].name", f"{path}.arg[0].arguments"]
         for part, e in zip(parts, p.arg, strict=True):
             op = op_named(e)
             if op is not None:

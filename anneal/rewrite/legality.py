@@ -175,7 +175,7 @@ STAGES: Mapping[str, Mapping[Op, Test]] = {
         Op.CONTIGUOUS: _kept,
         Op.UPDATE: _update,
         Op.DETACH: _kept,
-        Op.CUSTOM_DERIVATIVE: _fine,
+        Op.CALL: _fine,
         Op.HOST_CALL: _host,
         Op.SINK: _fine,
     },

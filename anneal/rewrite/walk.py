@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from typing import overload
 
 from anneal.rewrite.watch import Watch
-from anneal.uop import UOp, arena, toposort
+from anneal.uop import Function, UOp, arena, toposort
 
-__all__ = ["Visit", "over", "rebuild", "rebuilt", "substitute", "tell", "unfolded"]
+__all__ = ["Visit", "applied", "over", "rebuild", "rebuilt", "substitute", "tell", "unfolded", "value_of"]
 
 Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> what takes the node's place
 
@@ -78,6 +78,26 @@ def tell(walks: Callable[[], Iterable[dict[UOp, UOp]]]) -> None:
     """Report another loop to listeners (`rebuilt`): `walks()`, asked for only then, maps nodes to their results."""
     if _WALKS.found is not None:
         _WALKS.found.extend(walks())
+
+
+def applied(function: Function, sources: Sequence[UOp]) -> list[UOp]:
+    """The results of a Function for these sources: its body, opened.
+
+    >>> from anneal.uop import Op, dtypes
+    >>> x, y = (UOp(Op.PARAM, dtypes.float32, (), (n, ())) for n in (0, 1))
+    >>> applied(Function("sine", (), (x,), (x.alu(Op.SIN),)), [y]) == [y.alu(Op.SIN)]
+    True
+    """
+    if not function.results:
+        return list(sources)
+    known = dict(zip(function.parameters, sources, strict=True))
+    return [rebuild(r, over, known) for r in function.results]
+
+
+def value_of(call: UOp) -> UOp:
+    """The node that a CALL is, once it is opened."""
+    number: int = call.arg[1]
+    return applied(call.arg[0], call.src)[number]
 
 
 def unchanged(order: Sequence[UOp], changing: Container[UOp]) -> tuple[dict[UOp, UOp], list[UOp]]:

@@ -1,8 +1,8 @@
 """Computations as values that the device runs between launches: the body of a loop, and loops and choices made of them.
 
-A body is a closed graph: what it reads are its parameters, numbered, so that equal computations are one object however
-they were made, and it holds no memory. A loop is a function that a HOST_CALL names: `Loop`, whose number of turns is
-known, `While`, whose condition says when it ends, and `Choice` of one of two bodies. `turns.py` runs them.
+A body is a `Function`, which is closed and holds no memory. A loop is a function that a HOST_CALL names: `Loop`, whose
+number of turns is known, `While`, whose condition says when it ends, and `Choice` of one of two bodies. `turns.py` runs
+them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
 from anneal.runtime.host import HostFunction
-from anneal.uop import MOVEMENT, DType, Op, UOp, const, dtypes, toposort
+from anneal.uop import MOVEMENT, DType, Function, Op, UOp, const, dtypes, toposort
 
-__all__ = ["Body", "Choice", "DeviceCall", "Loop", "Rules", "While", "chosen", "extended", "looped", "repeated_while"]
+__all__ = ["Choice", "DeviceCall", "Loop", "Rules", "While", "chosen", "extended", "looped", "repeated_while"]
 
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
@@ -44,19 +44,6 @@ class Rules(NamedTuple):
     batch: Callable[[Any, Nodes, Sequence[bool], int, bool], list[tuple[UOp, bool]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """A closed computation: `results` are graphs over `parameters`, PARAMs numbered from 0."""
-
-    parameters: tuple[UOp, ...]
-    results: tuple[UOp, ...]
-
-    def over(self, sources: Nodes) -> list[UOp]:
-        """The results for these sources in the place of the parameters."""
-        known = dict(zip(self.parameters, sources, strict=True))
-        return [rebuild(r, over, known) for r in self.results]
-
-
 @dataclass(frozen=True, repr=False)
 class DeviceCall(HostFunction):
     """A call that the device runs by plans of its own; the host only says how often.
@@ -64,7 +51,7 @@ class DeviceCall(HostFunction):
     `bodies` are its computations, and `rules` those of its derivative and its batched form.
     """
 
-    bodies: tuple[Body, ...] = ()
+    bodies: tuple[Function, ...] = ()
     rules: Rules = field(kw_only=True, compare=False, repr=False)
 
     def __repr__(self) -> str:
@@ -115,7 +102,7 @@ class Loop(DeviceCall):
     extra: int = field(default=0, compare=False)  # the last rows that its reverse alone reads
 
     @property
-    def body(self) -> Body:
+    def body(self) -> Function:
         """The computation of a turn."""
         return self.bodies[0]
 
@@ -186,12 +173,12 @@ def _parameter(u: UOp, number: int) -> UOp:
     return UOp(Op.PARAM, u.dtype, (), (number, u.shape), "body")
 
 
-def _numbered(given: Nodes, results: Nodes, known: dict[UOp, UOp] | None = None) -> Body:
+def _numbered(given: Nodes, results: Nodes, known: dict[UOp, UOp] | None = None) -> Function:
     """A body whose parameters are `given`, in this order."""
     known = {} if known is None else known
     parameters = tuple([_parameter(u, n) for n, u in enumerate(given)])
     known.update(zip(given, parameters, strict=True))
-    return Body(parameters, tuple([rebuild(r, over, known) for r in results]))
+    return Function("body", (), parameters, tuple([rebuild(r, over, known) for r in results]))
 
 
 def closed(
@@ -247,7 +234,9 @@ def _kinds(nodes: Nodes) -> list[tuple[tuple[Any, ...], DType]]:
     return [(u.shape, u.dtype) for u in nodes]
 
 
-def _loop(body: Body, like: Loop | tuple[str, Rules], constants: int, carried: int, length: int, reverse: bool) -> Loop:
+def _loop(
+    body: Function, like: Loop | tuple[str, Rules], constants: int, carried: int, length: int, reverse: bool
+) -> Loop:
     name, rules = (like.name, like.rules) if isinstance(like, Loop) else like
     last, rows = body.results[:carried], body.results[carried:]
     results = (*_kinds(last), *[((length, *shape), dtype) for shape, dtype in _kinds(rows)])
@@ -325,7 +314,10 @@ def repeated_while(
     outside, read, stay = closed([goes_on, *results], given, depends)
     fixed = [(p, u) for p, u in constants if p in read] + [(u, u) for u in outside]
     body = _numbered([turn, *[p for p, *_ in (*fixed, *carried)]], [goes_on, *results], stay)
-    bodies = Body(body.parameters, body.results[:1]), Body(body.parameters, body.results[1:])
+    bodies = (
+        Function("body", (), body.parameters, body.results[:1]),
+        Function("body", (), body.parameters, body.results[1:]),
+    )
     name, rules = like
     kinds = tuple(_kinds(results))
     call = While("while", kinds, _nowhere, name, bodies=bodies, rules=rules, constants=len(fixed))
@@ -350,7 +342,10 @@ def chosen(
     outside, read, stay = closed([*first, *second], {p for p, _ in given}, depends)
     taken = [(p, u) for p, u in given if p in read] + [(u, u) for u in outside]
     body = _numbered([p for p, _ in taken], [*first, *second], stay)
-    bodies = Body(body.parameters, body.results[: len(first)]), Body(body.parameters, body.results[len(first) :])
+    bodies = (
+        Function("body", (), body.parameters, body.results[: len(first)]),
+        Function("body", (), body.parameters, body.results[len(first) :]),
+    )
     name, rules = like
     call = Choice("choice", tuple(_kinds(first)), _nowhere, name, bodies=bodies, rules=rules)
     return call.nodes((predicate, *[u for _, u in taken]))
@@ -363,6 +358,6 @@ def extended(loop: Loop, rows: Nodes) -> Loop:
         loop: the loop.
         rows: the graphs.
     """
-    body = replace(loop.body, results=(*loop.body.results, *rows))
+    body = Function("body", (), loop.body.parameters, (*loop.body.results, *rows))
     whole = _loop(body, loop, loop.constants, loop.carried, loop.length, loop.reverse)
     return replace(whole, extra=loop.extra + len(rows))

@@ -64,7 +64,7 @@ def is_call(u: UOp) -> bool:
         u: the BUFFER.
     """
     made = u.arg.made_by
-    if made.__class__ is not UOp or made.op is not Op.CUSTOM_DERIVATIVE or made.arg[0] != "function":
+    if made.__class__ is not UOp or made.op is not Op.CALL or made.arg[0].name != "function":
         return False
     return made.src[-1].arg.derivative.captured is not None
 

@@ -18,13 +18,14 @@ import numpy as np
 from anneal import schedule
 from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
 from anneal.errors import CompilerError, ShapeError
-from anneal.runtime.bodies import Body, Choice, DeviceCall, Loop, While
+from anneal.rewrite import applied
+from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host
 from anneal.runtime.context import here
 from anneal.runtime.launch import compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
-from anneal.uop import Op, Recent, UOp, alu, const, dtypes
+from anneal.uop import Function, Op, Recent, UOp, alu, const, dtypes
 from anneal.uop.sizes import Values
 
 __all__ = ["bound", "called"]
@@ -277,7 +278,7 @@ class _BoundLoop(_Turns):
             whole = Storage(int(p.size) * loop.length, p.dtype, device.name)
             self.sources.append(whole)
             leaves.append(_slice(buffer_leaf(whole, (loop.length, *p.shape)), at))
-        results = loop.body.over([at, *leaves])
+        results = applied(loop.body, [at, *leaves])
         n = loop.carried
         self.rows = [Storage(int(r.size) * loop.length, r.dtype, device.name) for r in results[n:]]
         roots = [count + 1, *results[:n]]
@@ -339,8 +340,8 @@ class _BoundWhile(_Turns):
         given = [_placeholder(p, device) for p in call.bodies[0].parameters[1:]]
         self.sources = [s for _, s in given]
         leaves = [self.number[0], *[leaf for leaf, _ in given]]
-        self.condition = _Steps(call.bodies[0].over(leaves), device)
-        self.body = _Steps([self.number[0] + 1, *call.bodies[1].over(leaves)], device)
+        self.condition = _Steps(applied(call.bodies[0], leaves), device)
+        self.body = _Steps([self.number[0] + 1, *applied(call.bodies[1], leaves)], device)
 
     def _forget(self) -> None:
         self.turns: list[tuple[list[Run], list[Run]]] = []
@@ -381,9 +382,9 @@ class _BoundChoice(_Bound):
         super().__init__(device)
         self.bodies = [self._steps(b) for b in call.bodies]
 
-    def _steps(self, body: Body) -> tuple[_Steps, list[Storage]]:
+    def _steps(self, body: Function) -> tuple[_Steps, list[Storage]]:
         given = [_placeholder(p, self.device) for p in body.parameters]
-        return _Steps(body.over([leaf for leaf, _ in given]), self.device), [s for _, s in given]
+        return _Steps(applied(body, [leaf for leaf, _ in given]), self.device), [s for _, s in given]
 
     def _forget(self) -> None:
         self.ways: list[list[Run]] = []

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from anneal.ops.nodes import Pairs, expand, flip, pad, permute, reciprocal, reduce_axis, reshape, shrink, spread
-from anneal.uop import Op, UOp, alu, const, dtypes, promote
+from anneal.uop import Op, UOp, alu, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, most, product
 
 __all__ = [
@@ -223,7 +223,7 @@ def others_product(x: UOp, axes: tuple[int, ...]) -> UOp:
     p = reduce_axis(safe, Op.MUL, axes)
     others = expand(reduce_axis(zeros, Op.ADD, axes), x.shape) - zeros
     v = _keep(others.eq(0.0), expand(p, x.shape) / safe)
-    return UOp(Op.CUSTOM_DERIVATIVE, v.dtype, (v, _others_by_pairs(x, axes)), ("equal", ()))
+    return by_rule("equal", v, _others_by_pairs(x, axes))
 
 
 def _others_by_pairs(x: UOp, axes: tuple[int, ...]) -> UOp:

@@ -13,13 +13,14 @@ from typing import Any
 from anneal.errors import TransformError
 from anneal.ops import nodes
 from anneal.ops.nodes import sorted_places
+from anneal.rewrite import substitute
 from anneal.runtime import DeviceCall, HostFunction, HostGradient
-from anneal.transforms.calls import Derivative, derivative_of
+from anneal.transforms.calls import Derivative, derivative_of, differentiated
 from anneal.transforms.trace import stand_in
-from anneal.uop import ALU, Op, UOp, alu, arena, const, dtypes, toposort
+from anneal.uop import ALU, Op, UOp, alu, arena, by_rule, const, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 
-__all__ = ["BATCHING", "CUSTOM_DERIVATIVES", "batch", "drawn", "repeated", "rewritten"]
+__all__ = ["BATCHING", "batch", "drawn", "repeated", "rewritten"]
 
 Sources = Sequence[UOp]
 Flags = Sequence[bool]
@@ -102,7 +103,7 @@ def _same(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
 
 def _reduce_axis(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     op, axes = y.arg
-    return nodes.reduce_axis(sources[0], op, tuple([a + 1 for a in axes]))
+    return nodes.reduce_axis(sources[0], op, _moved(axes))
 
 
 # -- indexed reads and writes -----------------------------------------------------------------------------------------
@@ -161,36 +162,32 @@ def _argsort(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return sorted_places(sources[0])
 
 
-# -- custom derivatives -----------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------------------------------------
 
-# How the parameters of one change when its nodes get an axis in front: its gradient rule then fits as it did.
-CUSTOM_DERIVATIVES: dict[str, Callable[[Any], Any]] = {
-    "slope": lambda _: (),
-    "equal": lambda _: (),
-    "chosen": lambda _: (),
-    "beside": lambda _: (),
-    "exp": lambda _: (),
-    "inverse": lambda c: c,
-    "share": lambda c: c,
-    **dict.fromkeys(("first", "standardize"), lambda axes: tuple([a + 1 for a in axes])),
-}
+
+def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([a + 1 for a in axes])
+
+
+# The calls whose arguments are axes: with one in front, their gradient rule fits as it did.
+_AXES = frozenset(("first", "standardize"))
 
 
 def _function(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     """A call whose derivative functions know, for `n` examples. Raises TransformError for a number that is symbolic."""
-    number, inputs, count = y.arg[1]
     derivative = derivative_of(y)
     assert derivative is not None
+    number: int = y.arg[1]
+    count, inputs = y.arg[0].arguments
     if not isinstance(n, int):
         raise TransformError(f"vmap: {derivative.name} is for a number of examples, and {n} of them are no number")
-    last = 1 + inputs + count
-    flags = [*batched[1 : 1 + inputs], *[True] * count, *batched[last:-1]]
-    middle = [_full(s, b, n) for s, b in zip(sources[1 + inputs : last], batched[1 + inputs : last], strict=True)]
+    last = count + inputs
+    flags = [*batched[count:last], *[True] * count, *batched[last:-1]]
+    values = [_full(s, b, n) for s, b in zip(sources[:count], batched, strict=False)]
     token = derivative.token_of_each(
         sources[-1].arg.device, (n, *flags), lambda: _derivative_of_each(derivative, inputs, count, tuple(flags), n)
     )
-    rest = (*sources[1 : 1 + inputs], *middle, *sources[last:-1], token)
-    return UOp(Op.CUSTOM_DERIVATIVE, y.dtype, (middle[number], *rest), y.arg)
+    return differentiated(values, sources[count:last], sources[last:-1], token)[number]
 
 
 def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[bool, ...], n: int) -> Derivative:
@@ -223,14 +220,21 @@ def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[boo
     return Derivative(d.name, pull, None if d.push is None else push)
 
 
-def _custom_derivative(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    name, params = y.arg
-    if name == "function":
+def _call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    function, number = y.arg
+    if function.name == "function":
         return _function(y, sources, batched, n)
+    if function.results:
+        root = function.results[number]
+        fronts = {p: s for p, s, has in zip(function.parameters, sources, batched, strict=True) if has}
+        same = {p: s for p, s, has in zip(function.parameters, sources, batched, strict=True) if not has}
+        ((made, has),) = rewritten(set(toposort((root,))), [root], fronts, n, False)
+        return _full(substitute(made, same), has, n)
     wide = [_full(s, b, n) if b or s.shape else s for s, b in zip(sources, batched, strict=True)]
     if not batched[0]:  # the value's own shape is the node's
         wide[0] = repeated(sources[0], n)
-    return UOp(Op.CUSTOM_DERIVATIVE, y.dtype, tuple(wide), (name, CUSTOM_DERIVATIVES[name](params)))
+    arguments = _moved(function.arguments) if function.name in _AXES else function.arguments
+    return by_rule(function.name, *wide, arguments=arguments)
 
 
 def _number(function: HostFunction, n: Size) -> int:
@@ -317,7 +321,7 @@ BATCHING: dict[Op, Rule] = {
     Op.GATHER: _gather,
     Op.SCATTER_ADD: _scatter_add,
     Op.ARGSORT: _argsort,
-    Op.CUSTOM_DERIVATIVE: _custom_derivative,
+    Op.CALL: _call,
     Op.HOST_CALL: _host_call,
 }
 

@@ -13,7 +13,7 @@ from anneal.backend import Storage
 from anneal.errors import GradientError, ShapeError
 from anneal.ops.nodes import spread
 from anneal.runtime import DeviceCall, HostFunction, here
-from anneal.uop import Op, UOp, const, dtypes
+from anneal.uop import Op, UOp, const, dtypes, of_rule
 
 __all__ = ["Calls", "Derivative", "derivative_of", "differentiated", "number_of", "outputs_of"]
 
@@ -28,9 +28,9 @@ Push = Callable[[Nodes, Nodes, Nodes, Some], Some]
 class Derivative:
     """The derivative of one call by functions of Python; `name` is for messages.
 
-    A result is `CUSTOM_DERIVATIVE(value, *inputs, *values, *saved, token)` with ("function", (its number, how many
-    inputs, how many values)). The token is memory that is never read: it has the Derivative, and what numbers memory
-    numbers calls with it.
+    A result is a CALL of a Function by the name "function", whose arguments are how many values and how many inputs
+    there are, over (*values, *inputs, *saved, token). The token is memory that is never read: it has the Derivative,
+    and what numbers memory numbers calls with it.
     """
 
     __slots__ = ("_each", "captured", "hooks", "name", "pull", "push")
@@ -57,33 +57,30 @@ class Derivative:
 
 def derivative_of(y: UOp) -> Derivative | None:
     """The Derivative of the result `y`, None for any other node."""
-    if y.op is not Op.CUSTOM_DERIVATIVE or y.arg[0] != "function":
+    if y.op is not Op.CALL or y.arg[0].name != "function":
         return None
     found: Derivative = y.src[-1].arg.derivative
     return found
 
 
-def differentiated(values: Nodes, rest: tuple[UOp, ...], inputs: int) -> list[UOp]:
-    """The results of a call with these values; `rest` is its inputs, the values, what it saved and its token."""
-    return [
-        UOp(Op.CUSTOM_DERIVATIVE, v.dtype, (v, *rest), ("function", (n, inputs, len(values))))
-        for n, v in enumerate(values)
-    ]
+def differentiated(values: Nodes, inputs: Nodes, saved: Nodes, token: UOp) -> list[UOp]:
+    """The results of a call with these values."""
+    function = of_rule("function", (len(values), len(inputs)))
+    src = (*values, *inputs, *saved, token)
+    return [UOp(Op.CALL, v.dtype, src, (function, n)) for n, v in enumerate(values)]
 
 
 def outputs_of(y: UOp) -> tuple[Nodes, Nodes, Nodes]:
     """The inputs, all results and the saved values of the call that a result is of."""
-    _, inputs, values = y.arg[1]
-    rest = y.src[1:]
-    middle = rest[inputs : inputs + values]
-    return rest[:inputs], differentiated(middle, rest, inputs), rest[inputs + values : -1]
+    function, _ = y.arg
+    values, inputs = function.arguments
+    results = [UOp(Op.CALL, v.dtype, y.src, (function, n)) for n, v in enumerate(y.src[:values])]
+    return y.src[values : values + inputs], results, y.src[values + inputs : -1]
 
 
 def _call_of(y: UOp) -> Any:
     """The identity of the call that made a node, equal for all its results; None for a node that no call made."""
-    if y.op is Op.HOST_CALL:
-        return y.arg[0], y.src
-    return y.src[1:] if y.op is Op.CUSTOM_DERIVATIVE and y.arg[0] == "function" else None
+    return (y.arg[0], y.src) if y.op is Op.HOST_CALL or derivative_of(y) is not None else None
 
 
 class Calls:
@@ -113,7 +110,7 @@ class Calls:
 
         Raises GradientError for a function without a gradient, ShapeError for a cotangent of another shape.
         """
-        number = y.arg[1] if y.op is Op.HOST_CALL else y.arg[1][0]
+        number = y.arg[1]
         given = self._given[self.of[y]]
         if g is not None:
             given[number] = spread(g.cast(y.dtype), y.shape)
@@ -129,7 +126,8 @@ class Calls:
         inputs, outputs, saved = outputs_of(y)
         here.effects += derivative.captured is None  # the function is to be called each time
         made = derivative.pull(inputs, outputs, saved, [given.get(n) for n in range(len(outputs))])
-        return [None, *made, *[None] * (len(y.src) - 1 - len(made))]
+        before = len(outputs)
+        return [*[None] * before, *made, *[None] * (len(y.src) - before - len(made))]
 
 
 def _of_host(y: UOp, given: dict[int, UOp]) -> Some:

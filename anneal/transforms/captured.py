@@ -15,7 +15,7 @@ from typing import Any
 
 from anneal.errors import GradientError, JitError
 from anneal.ops.nodes import spread
-from anneal.rewrite import over, rebuild
+from anneal.rewrite import over, rebuild, value_of
 from anneal.runtime import Again, filled, here, is_computed_late, is_realized, note_constants, realize, tensor_class
 from anneal.schedule import BUILDING
 from anneal.transforms.calls import Derivative, Some, differentiated, number_of
@@ -79,8 +79,7 @@ class Backward:
         derivative = Derivative(self.name, call.pull)
         derivative.captured = call
         with arena().located():
-            rest = (*[leaves[n] for n in self.inputs], *self.values, derivative.token(self.device))
-            return differentiated(self.values, rest, len(self.inputs))
+            return differentiated(self.values, [leaves[n] for n in self.inputs], (), derivative.token(self.device))
 
     def known(self) -> list[Again]:
         """The backward passes so far."""
@@ -266,7 +265,9 @@ def _plain(roots: Sequence[UOp]) -> list[UOp]:
     known: dict[UOp, UOp] = {}
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
-        return src[0] if u.op is Op.CUSTOM_DERIVATIVE or u.op is Op.DETACH else over(u, src)
+        if u.op is Op.CALL:
+            return value_of(UOp(Op.CALL, u.dtype, src, u.arg))
+        return src[0] if u.op is Op.DETACH else over(u, src)
 
     return [rebuild(u, visit, known) for u in roots]
 

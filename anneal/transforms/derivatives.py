@@ -101,8 +101,7 @@ def attached(
     here.context.tensors.derivatives = True
     values = [y.uop for y in results]
     token = Derivative(name, pulled, None if push is None else pushed).token(device)
-    rest = (*nodes, *values, *[x.uop for x in others], token)
-    made = tensors(differentiated(values, rest, len(nodes)), [True] * len(values))
+    made = tensors(differentiated(values, nodes, [x.uop for x in others], token), [True] * len(values))
     if notes:
         wanted = [(x, u) for x, u in zip(inputs, nodes, strict=True) if x.requires_grad]
         note_call([x for x, _ in wanted], [u for _, u in wanted], made)

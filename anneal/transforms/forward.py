@@ -7,9 +7,9 @@ from typing import Any, Literal, overload
 
 from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.ops.nodes import spread, to_memory
-from anneal.rewrite import substitute
+from anneal.rewrite import substitute, value_of
 from anneal.runtime import DeviceCall
-from anneal.transforms.calls import derivative_of, outputs_of
+from anneal.transforms.calls import Derivative, derivative_of, outputs_of
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.transforms.pullback import FLAT, STOPS, Path, paths, pull_back
@@ -17,7 +17,7 @@ from anneal.transforms.reverse import matching, split
 from anneal.transforms.signatures import Aux, R, Ts
 from anneal.transforms.trace import Trace, as_tensor, results_of, stand_in
 from anneal.transforms.tree import flatten, like, paths_of, rebuild
-from anneal.uop import ALU, Op, UOp, alu, arena, const
+from anneal.uop import ALU, Op, UOp, alu, arena, const, toposort
 
 __all__ = ["jvp", "push_forward"]
 
@@ -59,13 +59,14 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
         return to_memory(tangent, y.shape)
     if y.op is Op.HOST_CALL and y.arg[0].gradient is not None:
         return _of_call(y, place, tangent)
-    if y.op is Op.CUSTOM_DERIVATIVE and y.arg[0] == "function":
-        return _of_function(y, place - 1, tangent)
+    if (derivative := derivative_of(y)) is not None:
+        return _of_function(y, derivative, place, tangent)
+    if y.op is Op.CALL and y.arg[0].results:
+        return _of_body(y, place, tangent)
     out: tuple[UOp | None, ...] | None = None
-    if y.op in FORWARD:
-        out = FORWARD[y.op](y, tangent, place)
+    if y.op in FORWARD and (out := FORWARD[y.op](y, tangent, place)) is not None:
         place = 0
-    elif y.op in ALU and y.op in GRADIENT:  # the derivative of an elementwise op is its own transpose
+    elif y.op in GRADIENT and (y.op in ALU or y.op is Op.CALL):  # the derivative is its own transpose
         out = GRADIENT[y.op](y, tangent)
     if out is None:
         raise GradientError(
@@ -74,12 +75,22 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
     return out[place]
 
 
-def _of_function(y: UOp, place: int, tangent: UOp) -> UOp | None:
+def _of_body(y: UOp, place: int, tangent: UOp) -> UOp | None:
+    """The same of a call that no rule knows: of its body."""
+    if y.src[place] in y.src[:place]:
+        return None
+    known = {y.src[place]: tangent}
+    root = value_of(y)
+    push_forward(paths([(u, u.src) for u in toposort((root,), until=known.__contains__)], known)[1], [root], known)
+    return known.get(root)
+
+
+def _of_function(y: UOp, derivative: Derivative, place: int, tangent: UOp) -> UOp | None:
     """The same of a call with a derivative by functions: its own tangents, or the transpose of its gradient."""
-    number: int = y.arg[1][0]
-    count: int = y.arg[1][1]
-    derivative = derivative_of(y)
-    if derivative is None or not 0 <= place < count:
+    number: int = y.arg[1]
+    values, count = y.arg[0].arguments
+    place -= values
+    if not 0 <= place < count:
         return None
     inputs, outputs, saved = outputs_of(y)
     if derivative.push is not None:

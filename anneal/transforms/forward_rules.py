@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anneal.uop import Op, UOp, alu, const, dtypes
-from anneal.ops.nodes import share
-from anneal.transforms.adjoints import around, nothing, placed, standardized
+from anneal.uop import Op, UOp
+from anneal.transforms.adjoints import around, placed
 from anneal.transforms.tangents import at_first, reduced
 
 _RESHAPE = Op.RESHAPE
@@ -20,33 +19,22 @@ _FLIP = Op.FLIP
 _REDUCE_AXIS = Op.REDUCE_AXIS
 _GATHER = Op.GATHER
 _SCATTER_ADD = Op.SCATTER_ADD
-_NEG = Op.NEG
 _ADD = Op.ADD
-_MUL = Op.MUL
-_WHERE = Op.WHERE
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
-    ('forward', 'cast(x:float) -> cast(g, y.dtype)', 'CAST', 'Unlike a cotangent, a tangent has the dtype of its node.', 12),
-    ('forward', 'reshape[shape](x) -> reshape[shape](g)', 'RESHAPE', 'Movement moves a tangent as it moves the values.', 15),
-    ('forward', 'permute[axes](x) -> permute[axes](g)', 'PERMUTE', 'Movement moves a tangent as it moves the values.', 16),
-    ('forward', 'expand[shape](x) -> expand[shape](g)', 'EXPAND', 'Movement moves a tangent as it moves the values.', 17),
-    ('forward', 'pad[pairs](x) -> pad[pairs](g)', 'PAD', 'Movement moves a tangent as it moves the values.', 18),
-    ('forward', 'shrink[pairs](x) -> shrink[pairs](g)', 'SHRINK', 'Movement moves a tangent as it moves the values.', 19),
-    ('forward', 'flip[axes](x) -> flip[axes](g)', 'FLIP', 'Movement moves a tangent as it moves the values.', 20),
-    ('forward', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement moves a tangent as it moves the values.', 21),
-    ('forward', 'reduce_axis[add, axes](x) -> reduce_axis[add, axes](g)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 24),
-    ('forward', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 25),
-    ('forward', 'gather[axis](x, i) -> gather[axis](g, i), _', 'GATHER', 'Indexed reads and writes are linear in what they move.', 28),
-    ('forward', 'scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)', 'SCATTER_ADD', 'Indexed reads and writes are linear in what they move.', 29),
-    ('forward', 'update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and what replaces it.', 32),
-    ('forward', 'custom_derivative["slope", _](v, x, s) -> _, g * s, _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 35),
-    ('forward', 'custom_derivative["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 36),
-    ('forward', 'custom_derivative["equal", _](v, x) -> _, g', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 37),
-    ('forward', 'custom_derivative["first", axes](v, x) -> _, at_first(g, x, y, axes)', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 38),
-    ('forward', 'custom_derivative["chosen", _](v, x) -> g, where(False, g, 0)', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 39),
-    ('forward', 'custom_derivative["beside", _](v, x) -> g, nothing(x)', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 40),
-    ('forward', 'custom_derivative["exp", _](v, x, p) -> _, g * y, _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 41),
-    ('forward', 'custom_derivative["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 42),
-    ('forward', 'custom_derivative["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 43),
+    ('forward', 'cast(x:float) -> cast(g, y.dtype)', 'CAST', 'Unlike a cotangent, a tangent has the dtype of its node.', 11),
+    ('forward', 'reshape[shape](x) -> reshape[shape](g)', 'RESHAPE', 'Movement moves a tangent as it moves the values.', 14),
+    ('forward', 'permute[axes](x) -> permute[axes](g)', 'PERMUTE', 'Movement moves a tangent as it moves the values.', 15),
+    ('forward', 'expand[shape](x) -> expand[shape](g)', 'EXPAND', 'Movement moves a tangent as it moves the values.', 16),
+    ('forward', 'pad[pairs](x) -> pad[pairs](g)', 'PAD', 'Movement moves a tangent as it moves the values.', 17),
+    ('forward', 'shrink[pairs](x) -> shrink[pairs](g)', 'SHRINK', 'Movement moves a tangent as it moves the values.', 18),
+    ('forward', 'flip[axes](x) -> flip[axes](g)', 'FLIP', 'Movement moves a tangent as it moves the values.', 19),
+    ('forward', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement moves a tangent as it moves the values.', 20),
+    ('forward', 'reduce_axis[add, axes](x) -> reduce_axis[add, axes](g)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 23),
+    ('forward', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 24),
+    ('forward', 'gather[axis](x, i) -> gather[axis](g, i), _', 'GATHER', 'Indexed reads and writes are linear in what they move.', 27),
+    ('forward', 'scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)', 'SCATTER_ADD', 'Indexed reads and writes are linear in what they move.', 28),
+    ('forward', 'update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and what replaces it.', 31),
+    ('forward', 'call["first", axes](v, x) -> _, at_first(g, x, y, axes)', 'CALL', 'Calls by name: as in gradient.upat, whose rules are symmetric, but for the first of the largest.', 34),
 )
 
 def _forward_cast(y: Any, g: Any, place: int) -> Any:
@@ -149,44 +137,12 @@ def _forward_update(y: Any, g: Any, place: int) -> Any:
     return None
 
 
-def _forward_custom_derivative(y: Any, g: Any, place: int) -> Any:
-    if y.arg[0] == 'slope' and len(y.src) == 3:
-        s0, s1, s2 = y.src
-        # custom_derivative["slope", _](v, x, s) -> _, g * s, _
-        return (None if place == 0 else alu(_MUL, (g, s2)) if place == 1 else None,)
-    if y.arg[0] == 'standardize' and len(y.src) == 3:
-        s0, s1, s2 = y.src
-        # custom_derivative["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _
-        return (None if place == 0 else standardized(g, y, s2, y.arg[1]) if place == 1 else None,)
-    if y.arg[0] == 'equal' and len(y.src) == 2:
+def _forward_call(y: Any, g: Any, place: int) -> Any:
+    if y.arg[0].name == 'first' and len(y.src) == 2:
         s0, s1 = y.src
-        # custom_derivative["equal", _](v, x) -> _, g
-        return (None if place == 0 else g,)
-    if y.arg[0] == 'first' and len(y.src) == 2:
-        s0, s1 = y.src
-        # custom_derivative["first", axes](v, x) -> _, at_first(g, x, y, axes)
-        return (None if place == 0 else at_first(g, s1, y, y.arg[1]),)
-    if y.arg[0] == 'chosen' and len(y.src) == 2:
-        s0, s1 = y.src
-        # custom_derivative["chosen", _](v, x) -> g, where(False, g, 0)
-        return (g if place == 0 else alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))),)
-    if y.arg[0] == 'beside' and len(y.src) == 2:
-        s0, s1 = y.src
-        # custom_derivative["beside", _](v, x) -> g, nothing(x)
-        return (g if place == 0 else nothing(s1),)
-    if y.arg[0] == 'exp' and len(y.src) == 3:
-        s0, s1, s2 = y.src
-        # custom_derivative["exp", _](v, x, p) -> _, g * y, _
-        return (None if place == 0 else alu(_MUL, (g, y)) if place == 1 else None,)
-    if y.arg[0] == 'inverse' and len(y.src) == 3:
-        s0, s1, s2 = y.src
-        # custom_derivative["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _
-        return (None if place == 0 else alu(_NEG, (alu(_MUL, (alu(_MUL, (g, y)), share(y, s1, s2, y.arg[1]))),)) if place == 1 else None,)
-    if y.arg[0] == 'share' and len(y.src) == 3:
-        s0, s1, s2 = y.src
-        # custom_derivative["share", c](v, x, i) -> _, g * (i * y * {c}), _
-        return (None if place == 0 else alu(_MUL, (g, alu(_MUL, (alu(_MUL, (s2, y)), const(s2.dtype, y.arg[1]))))) if place == 1 else None,)
+        # call["first", axes](v, x) -> _, at_first(g, x, y, axes)
+        return (None if place == 0 else at_first(g, s1, y, y.arg[0].arguments),)
     return None
 
 
-FORWARD: dict[Op, Callable[[Any, Any, int], Any]] = {Op.CAST: _forward_cast, Op.RESHAPE: _forward_reshape, Op.PERMUTE: _forward_permute, Op.EXPAND: _forward_expand, Op.PAD: _forward_pad, Op.SHRINK: _forward_shrink, Op.FLIP: _forward_flip, Op.CONTIGUOUS: _forward_contiguous, Op.REDUCE_AXIS: _forward_reduce_axis, Op.GATHER: _forward_gather, Op.SCATTER_ADD: _forward_scatter_add, Op.UPDATE: _forward_update, Op.CUSTOM_DERIVATIVE: _forward_custom_derivative}
+FORWARD: dict[Op, Callable[[Any, Any, int], Any]] = {Op.CAST: _forward_cast, Op.RESHAPE: _forward_reshape, Op.PERMUTE: _forward_permute, Op.EXPAND: _forward_expand, Op.PAD: _forward_pad, Op.SHRINK: _forward_shrink, Op.FLIP: _forward_flip, Op.CONTIGUOUS: _forward_contiguous, Op.REDUCE_AXIS: _forward_reduce_axis, Op.GATHER: _forward_gather, Op.SCATTER_ADD: _forward_scatter_add, Op.UPDATE: _forward_update, Op.CALL: _forward_call}

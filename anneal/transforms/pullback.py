@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from anneal.errors import GradientError
 from anneal.ops.nodes import from_memory, reshape, spread
+from anneal.rewrite import value_of
 from anneal.runtime import sources_of
 from anneal.transforms.calls import Calls
 from anneal.transforms.gradient_rules import GRADIENT
@@ -150,6 +151,10 @@ def _order(roots: Sequence[UOp], stop: set[UOp]) -> Path:
 def _contributions(y: UOp, g: UOp, sources: tuple[UOp, ...]) -> tuple[UOp | None, ...]:
     if y.op is Op.BUFFER:
         return (from_memory(g, sources[0].shape) if g.shape else g,)
+    if y.op is Op.CALL and y.arg[0].results:  # no rule knows it: its body does
+        root = value_of(y)
+        found = pull_back([(root, g)], *paths(_order([root], set(sources)), sources))
+        return tuple([found.pop(s, None) for s in sources])
     rule = GRADIENT.get(y.op)
     out: tuple[UOp | None, ...] | None = None if rule is None else rule(y, g)
     if out is None:

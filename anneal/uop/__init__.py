@@ -10,6 +10,7 @@ from anneal.uop.collector import Users, references, uncollected
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
+from anneal.uop.function import Function, by_rule, of_rule
 from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
 from anneal.uop.ops import ALL, ALU, BINARY, COMPARE, FITS, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, WRAPS, Op
@@ -32,6 +33,7 @@ __all__ = [
     "WRAPS",
     "Arena",
     "DType",
+    "Function",
     "Line",
     "Op",
     "Provenance",
@@ -42,6 +44,7 @@ __all__ = [
     "alu",
     "arena",
     "by_name",
+    "by_rule",
     "const",
     "decode_graph",
     "decode_value",
@@ -52,6 +55,7 @@ __all__ = [
     "line_at",
     "line_of",
     "normalise_const",
+    "of_rule",
     "promote",
     "reduce_identity",
     "references",

@@ -49,7 +49,7 @@ SHAPES: dict[Op, Callable[[tuple[UOp, ...], Any], tuple[Any, ...]]] = {
     Op.CONTIGUOUS: _keep,
     Op.UPDATE: _keep,
     Op.DETACH: _keep,
-    Op.CUSTOM_DERIVATIVE: _keep,
+    Op.CALL: lambda src, arg: (arg[0].results or src)[arg[1]].shape,
     Op.HOST_CALL: lambda _, arg: arg[0].results[arg[1]][0],
 }
 
@@ -62,5 +62,13 @@ BOUNDS: dict[Op, Callable[[DType, tuple[UOp, ...], Any], tuple[Bound, Bound]]] =
     Op.SPECIAL: lambda _, __, arg: (0, arg[1] - 1),
     Op.ARGSORT: lambda _, src, __: (0, max(0, src[0].size - 1)),
 }
+
+
+def _called(dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[Bound, Bound]:
+    found = (arg[0].results or src)[arg[1]]
+    return (None, None) if dtype.is_float else (found.vmin, found.vmax)
+
+
+BOUNDS[Op.CALL] = _called
 for _op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SHRINK, Op.FLIP, Op.CONTIGUOUS, Op.DETACH):
     BOUNDS[_op] = lambda _, src, __: (src[0].vmin, src[0].vmax)

@@ -40,9 +40,7 @@ class Op:
     CONTIGUOUS: ClassVar[Op]  # must be materialised
     DETACH: ClassVar[Op]  # identity that stops gradients
     UPDATE: ClassVar[Op]  # (x, value, *starts), arg: begins, None where a start says; x with value there
-    CUSTOM_DERIVATIVE: ClassVar[
-        Op
-    ]  # (value, *inputs), arg: (name, params); the value, with a gradient rule of its own by name
+    CALL: ClassVar[Op]  # (*inputs), arg: (Function, n); its result number n: what transforms know by the name
     HOST_CALL: ClassVar[
         Op
     ]  # (*inputs), arg: (HostFunction, n); its result number n: the host computes it, between plans

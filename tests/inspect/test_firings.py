@@ -51,7 +51,7 @@ def test_lines_and_modules_are_the_models(found: tuple[Firing, ...]) -> None:
         assert {path for path, _ in f.modules} <= {"fc", "head"}
     [exp] = [f for f in found if f.table == "gradient" and f.rule == "exp(x) -> g * y"]
     assert {line.line for line, _ in exp.lines} == {ATTENTION, LOSS}, "softmax, here and in the loss"
-    [slope] = [f for f in found if f.rule.startswith('custom_derivative["slope"')]
+    [slope] = [f for f in found if f.rule.startswith('call["slope"')]
     assert [line.line for line, _ in slope.lines] == [FC], "gelu"
 
 

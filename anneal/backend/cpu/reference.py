@@ -321,6 +321,6 @@ _GRAPH: dict[Op, Callable[[UOp, list[Array], np.dtype[Any]], Array]] = {
     Op.CONTIGUOUS: lambda u, s, _: s[0],
     Op.UPDATE: _update,
     Op.DETACH: lambda u, s, _: s[0],
-    Op.CUSTOM_DERIVATIVE: lambda u, s, _: s[0],
+    Op.CALL: lambda u, s, _: s[u.arg[1]],
     Op.HOST_CALL: lambda u, s, _: u.arg[0].arrays(s)[u.arg[1]],
 }

@@ -195,12 +195,12 @@ def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np
 
 def _sources(u: UOp) -> list[UOp]:
     """The floats that the derivative of `u` is by; a custom derivative's own are those that its others are made of."""
-    if u.op is not Op.CUSTOM_DERIVATIVE:
+    if u.op is not Op.CALL or u.arg[0].results:
         found = u.src
-    elif u.arg[0] in ("beside", "chosen"):  # they say of an input that nothing depends on it
+    elif u.arg[0].name in ("beside", "chosen"):  # they say of an input that nothing depends on it
         found = u.src[:1]
     else:
-        inputs = dict.fromkeys(u.src[1:])
+        inputs = dict.fromkeys(u.src[u.arg[0].arguments[0] if u.arg[0].name == "function" else 1 :])
         found = tuple([s for s in inputs if not any(t is not s and t in inputs for t in toposort((s,)))])
     return [s for s in dict.fromkeys(found) if s.dtype.is_float and s.op is not Op.CONST]
 

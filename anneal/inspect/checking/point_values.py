@@ -16,13 +16,14 @@ from anneal.backend import numpy_dtype
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly
 from anneal.inspect.checking.reductions import part_of, reduced
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
+from anneal.rewrite import value_of
 from anneal.uop import ALU, Op, UOp
 
 __all__ = ["PointValues"]
 
 _LANES = 1 << 18  # elements of an array at once
 _ROW = 1 << 22  # terms of one element
-_PASSED = frozenset((Op.CONTIGUOUS, Op.DETACH, Op.CUSTOM_DERIVATIVE))
+_PASSED = frozenset((Op.CONTIGUOUS, Op.DETACH))
 Index = tuple[Array, ...]
 
 
@@ -87,6 +88,8 @@ class PointValues:
             return apply(u.op, u.dtype, sources, [s.dtype for s in u.src])
         if u.op in _PASSED:
             return self._value(u.src[0], index, ndim)
+        if u.op is Op.CALL:
+            return self._value(value_of(u), index, ndim)
         if u.op is Op.REDUCE_AXIS:
             return self._reduce(u, index, ndim)
         if u.op is Op.GATHER:

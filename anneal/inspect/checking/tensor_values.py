@@ -16,11 +16,12 @@ from anneal.backend import numpy_dtype
 from anneal.errors import CompilerError
 from anneal.inspect.checking.bounds import EXACT, VALUES, Array, Bounded, apply, exactly
 from anneal.inspect.checking.reductions import Part, argsort, contracted, joined, part_of, reduced
+from anneal.rewrite import value_of
 from anneal.uop import ALU, Op, UOp
 
 __all__ = ["TensorValues", "TooLarge", "base", "needed"]
 
-_SAME = frozenset((Op.RESHAPE, Op.CONTIGUOUS, Op.DETACH, Op.CUSTOM_DERIVATIVE))
+_SAME = frozenset((Op.RESHAPE, Op.CONTIGUOUS, Op.DETACH, Op.CALL))
 _VIEWS = frozenset((Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.CONST))
 
 Seen = Callable[[UOp, Bounded, Sequence[Bounded]], None]
@@ -37,7 +38,7 @@ class TooLarge(Exception):
 def base(u: UOp) -> UOp:
     """The node whose elements `u` has, in their order."""
     while u.op in _SAME:
-        u = u.src[0]
+        u = value_of(u) if u.op is Op.CALL else u.src[0]
     return u
 
 
@@ -123,7 +124,7 @@ class TensorValues:
         rule = _RULES.get(u.op)
         if rule is None:
             raise CompilerError(f"check: {u.op.name} does not belong in a tensor graph", node=repr(u))
-        return rule(u, [values[s] for s in (u.src[:1] if u.op is Op.CUSTOM_DERIVATIVE else u.src)])
+        return rule(u, [values[s] for s in ((value_of(u),) if u.op is Op.CALL else u.src)])
 
     def _reduced(self, u: UOp, values: Mapping[UOp, Bounded]) -> Bounded:
         op, axes = u.arg
@@ -169,7 +170,7 @@ def needed(u: UOp) -> tuple[UOp, ...]:
         for x in _addends(u):
             out.update(dict.fromkeys(x.src if _is_contraction(u, x) else (x,)))
         return tuple(out)
-    return u.src[:1] if u.op is Op.CUSTOM_DERIVATIVE else tuple(dict.fromkeys(u.src))
+    return (value_of(u),) if u.op is Op.CALL else tuple(dict.fromkeys(u.src))
 
 
 def _flat(x: Bounded) -> Array:
@@ -286,7 +287,7 @@ _RULES: dict[Op, Callable[[UOp, list[Bounded]], Bounded]] = {
     Op.FLIP: _moved(lambda u, a: np.flip(a, u.arg)),
     Op.CONTIGUOUS: lambda u, src: src[0],
     Op.DETACH: lambda u, src: src[0],
-    Op.CUSTOM_DERIVATIVE: lambda u, src: src[0],
+    Op.CALL: lambda u, src: src[0],
     Op.GATHER: _gather,
     Op.SCATTER_ADD: _scatter_add,
     Op.SEGMENT_SUM: _segment_sum,

@@ -66,11 +66,11 @@ def _max(u: UOp, _: int) -> Recipe | None:
 def _custom(u: UOp, opset: int) -> Recipe | None:
     if u.dtype not in _FLOATS:
         return None
-    if u.arg[0] == "inverse":
+    if u.arg[0].name == "inverse":
         return _sigmoid(u)
-    if u.arg[0] == "slope" and opset >= 20 and u.dtype is dtypes.float32:
+    if u.arg[0].name == "slope" and opset >= 20 and u.dtype is dtypes.float32:
         return _gelu(u)
-    if u.arg[0] == "standardize":
+    if u.arg[0].name == "standardize":
         return _standardized(u, None, None)
     return None
 
@@ -138,7 +138,7 @@ def _div(u: UOp, _: int) -> Recipe | None:
     if u.dtype not in _FLOATS:
         return None
     top, total = u.src
-    e = top.src[0] if top.op is Op.CUSTOM_DERIVATIVE else top
+    e = top.src[0] if top.op is Op.CALL else top
     if e.op is not Op.EXP:
         return _attention(u)
     axes = _of_sum(total, top)
@@ -246,7 +246,7 @@ def _add(u: UOp, opset: int) -> Recipe | None:
 
 
 def _standard_form(u: UOp) -> UOp | None:
-    return u if u.op is Op.CUSTOM_DERIVATIVE and u.arg[0] == "standardize" else None
+    return u if u.op is Op.CALL and u.arg[0].name == "standardize" else None
 
 
 def _tail(u: UOp, tail: Any) -> UOp | None:
@@ -269,7 +269,7 @@ def _eps(r: UOp) -> float | None:
 def _standardized(u: UOp, weight: UOp | None, bias: UOp | None) -> Recipe | None:
     """A LayerNormalization for a standardizing of the last axes, or an InstanceNormalization where a row is long."""
     x, r = u.src[1], u.src[2]
-    axes, shape = u.arg[1], u.shape
+    axes, shape = u.arg[0].arguments, u.shape
     eps = _eps(r)
     if eps is None or u.dtype not in _FLOATS or axes != tuple(range(len(shape) - len(axes), len(shape))):
         return None
@@ -363,7 +363,7 @@ def _concatenation(u: UOp, pieces: list[UOp]) -> Recipe | None:
 
 _RULES: dict[Op, Callable[[UOp, int], Recipe | None]] = {
     Op.MAX: _max,
-    Op.CUSTOM_DERIVATIVE: _custom,
+    Op.CALL: _custom,
     Op.DIV: _div,
     Op.SUB: _sub,
     Op.REDUCE_AXIS: _first_place,

@@ -43,7 +43,7 @@ _FORMS: dict[Op, Callable[[Writer, UOp, list[Value]], Value]] = {
     Op.ARGSORT: argsorted,
     Op.UPDATE: updated,
 }
-_SAME = frozenset((Op.CONTIGUOUS, Op.DETACH, Op.CUSTOM_DERIVATIVE))
+_SAME = frozenset((Op.CONTIGUOUS, Op.DETACH, Op.CALL))
 _MOVES = frozenset((Op.CAST, Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.CONTIGUOUS, Op.DETACH))
 
 

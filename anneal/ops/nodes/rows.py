@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.nodes.movement import pad, permute, reshape, shrink
 from anneal.ops.nodes.values import broadcast
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 __all__ = ["Pick", "elementwise_where", "inverse", "lay_back", "lay_out", "meet", "put_rows", "take_rows", "wrapped"]
 
@@ -106,7 +106,7 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False) -> UOp:
     """
     v, n = u.shape[0], index.shape[0]
     if not n or not v:
-        return UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, value), ("beside", ())) if u.dtype.is_float else u
+        return by_rule("beside", u, value) if u.dtype.is_float else u
     rest = u.shape[1:]
     d = math.prod(rest)
     dtype = _INT32 if u.dtype is _BOOL else u.dtype
@@ -125,5 +125,5 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False) -> UOp:
     if slopes and u.dtype.is_float:
         total = UOp(Op.SCATTER_ADD, dtype, (index, reshape(value.cast(dtype), (n, d))), (v,))
         same = reshape(alu(Op.WHERE, (hit, total, reshape(u, (v, d)))), u.shape)
-        out = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (out, same), ("equal", ()))
+        out = by_rule("equal", out, same)
     return out

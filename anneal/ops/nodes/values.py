@@ -6,7 +6,7 @@ from typing import Any
 
 from anneal.errors import DTypeError
 from anneal.ops.nodes.movement import expand, reshape
-from anneal.uop import MOVEMENT, DType, Op, UOp, alu, const, dtypes, promote
+from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_rule, const, dtypes, promote
 
 __all__ = [
     "Number",
@@ -90,4 +90,4 @@ def share(y: UOp, x: UOp, e: UOp, c: float) -> UOp:
     if not c:
         return const(y.dtype, 1)
     v = alu(Op.WHERE, (e.const_like(abs(c)) < e, 1 - y * c, e * y))
-    return UOp(Op.CUSTOM_DERIVATIVE, v.dtype, (v, x, y), ("share", c))
+    return by_rule("share", v, x, y, arguments=c)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anneal.rewrite import rebuild, rewritten, unfolded
+from anneal.rewrite import applied, rebuild, rewritten, unfolded
 from anneal.schedule.fusion import COPY
 from anneal.schedule.passes.early_rules import EARLY
 from anneal.schedule.passes.sorting import sort_by_radix
@@ -56,7 +56,9 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
                 out = _repeated(out, shape)
         elif op is Op.SINK:
             out = _distinct_outputs(u, src)
-        elif masks and op is Op.CUSTOM_DERIVATIVE and u.arg[0] == "exp":
+        elif op is Op.CALL and u.arg[0].results:
+            out = rebuild(applied(u.arg[0], src)[u.arg[1]], visit, {s: s for s in src})
+        elif masks and op is Op.CALL and u.arg[0].name == "exp":
             out = alu(Op.WHERE, (src[2], const(u.dtype, 0), src[0]))
         elif op is Op.UPDATE:
             if u not in in_place:
