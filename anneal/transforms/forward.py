@@ -66,6 +66,8 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
     out: tuple[UOp | None, ...] | None = None
     if y.op in FORWARD and (out := FORWARD[y.op](y, tangent, place)) is not None:
         place = 0
+    elif y.op is Op.CALL and tangent.shape not in ((), y.shape):
+        return None  # no rule of a gradient is by such a source
     elif y.op in GRADIENT and (y.op in ALU or y.op is Op.CALL):  # the derivative is its own transpose
         out = GRADIENT[y.op](y, tangent)
     if out is None:
