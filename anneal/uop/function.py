@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from anneal.uop.node import UOp
@@ -47,7 +47,7 @@ class Function:
         return f"<{self.name}{said}{''.join([' ' + r.key.hex()[:8] for r in self.results])}>"
 
 
-@cache
+@lru_cache(maxsize=256)
 def of_rule(name: str, arguments: Any = ()) -> Function:
     """The Function that gives its sources, and whose derivative is that of a rule."""
     return Function(name, arguments)
