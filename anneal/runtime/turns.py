@@ -10,6 +10,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Protocol, Self, cast
 
@@ -67,7 +68,9 @@ class _Steps:
         done: dict[UOp, UOp] = {}
         if lazy:
             device = self.device
-            plan, inputs, hit = schedule.plan_for(schedule.graph(lazy), device.cost_model, Values())
+            # what is carried has two buffers, so that nothing but rows is overwritten
+            cost_model = replace(device.cost_model, keeps_inputs=True)
+            plan, inputs, hit = schedule.plan_for(schedule.graph(lazy), cost_model, Values())
             if plan.variables:
                 raise ShapeError("a loop's body reads a tensor of symbolic size, which a loop does not take")
             here.context.plans_found += hit

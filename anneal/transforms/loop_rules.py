@@ -17,7 +17,7 @@ from anneal.transforms.batching import repeated, rewritten
 from anneal.transforms.forward import push_forward
 from anneal.transforms.pullback import paths, pull_back
 from anneal.transforms.trace import stand_in
-from anneal.uop import Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["CHOICE", "LOOP", "WHILE", "rows_for_reverse"]
 
@@ -72,7 +72,7 @@ class _Pulled:
 
         self.sums = {p: _like(p) for p in self.constants if p in grads}
         self.nexts = [of(self.carried[k]) for k in self.ends]
-        self.totals = [alu(Op.ADD, (total, of(p))) for p, total in self.sums.items()]
+        self.parts = [of(p) for p in self.sums]
         self.along = [p for p in self.slices if p in grads]
         self.out = [of(p) for p in self.along]
 
@@ -84,7 +84,7 @@ class _Pulled:
     @property
     def results(self) -> list[UOp]:
         """All that a turn of the reverse computes."""
-        return [*self.nexts, *self.totals, *self.out]
+        return [*self.nexts, *self.parts, *self.out]
 
     def kept(self, turn: UOp) -> list[UOp]:
         """The nodes of the forward turn that it reads beside constants and slices."""
@@ -142,28 +142,81 @@ def _pull_loop(loop: Loop, src: Nodes, given: Some) -> Some:
     made = whole.nodes(tuple(src))
     rows = {u: _like(u) for u in place}
     swapped = _substituted(pulled.results, rows)
-    nexts, totals = swapped[: len(pulled.ends)], swapped[len(pulled.ends) : len(pulled.ends) + len(pulled.sums)]
+    nexts, parts = swapped[: len(pulled.ends)], swapped[len(pulled.ends) : len(pulled.ends) + len(pulled.sums)]
+    out = swapped[len(pulled.ends) + len(pulled.sums) :]
     constants, carried, slices = loop.parts(src)
-    states = [
-        (g, _zero(g) if (end := given[k]) is None else end, after)
-        for (k, g), after in zip(pulled.ends.items(), nexts, strict=True)
-    ]
-    states += [(total, _zero(p), after) for (p, total), after in zip(pulled.sums.items(), totals, strict=True)]
     cotangents = [(g, end) for k, g in pulled.rows.items() if (end := given[n + k]) is not None]
-    ends, out = looped(
+    along = [*zip(pulled.slices, slices, strict=True), *cotangents, *[(rows[u], made[k]) for u, k in place.items()]]
+    after, more = _summed_after(parts, {*pulled.constants, *[p for p, _ in along], *out})
+    states = [
+        (g, _zero(g) if (end := given[k]) is None else end, following)
+        for (k, g), following in zip(pulled.ends.items(), nexts, strict=True)
+    ]
+    adding = [(p, total, part) for (p, total), part in zip(pulled.sums.items(), parts, strict=True) if part not in after]
+    states += [(total, _zero(p), alu(Op.ADD, (total, part))) for p, total, part in adding]
+    ends, stacked = looped(
         loop,
         loop.length,
         not loop.reverse,
         loop.body.parameters[0],
         list(zip(pulled.constants, constants, strict=True)),
         states,
-        [*zip(pulled.slices, slices, strict=True), *cotangents, *[(rows[u], made[k]) for u, k in place.items()]],
-        swapped[len(states) :],
+        along,
+        [*out, *more],
     )
-    found = dict(zip(pulled.sums, ends[len(pulled.ends) :], strict=True))
+    found = dict(zip([p for p, *_ in adding], ends[len(pulled.ends) :], strict=True))
     found.update(zip([pulled.carried[k] for k in pulled.ends], ends, strict=False))
-    found.update(zip(pulled.along, out, strict=True))
+    found.update(zip(pulled.along, stacked, strict=False))
+    arrays = {**dict(along), **dict(zip([*out, *more], stacked, strict=True))}
+    fixed = dict(zip(pulled.constants, constants, strict=True))
+    for p, part in zip(pulled.sums, parts, strict=True):
+        if part in after:
+            found[p] = _over_all_turns(part, {u: arrays[u] for u in after[part] if u in arrays}, fixed, loop.length)
     return [found.get(p) if p.dtype.is_float else None for p in loop.body.parameters[1:]]
+
+
+def _summed_after(parts: Nodes, held: set[UOp]) -> tuple[dict[UOp, Nodes], Nodes]:
+    """The parts of sums that are summed over all turns at once, with what of each turn they read, and the rows that
+    keep what is not `held`: no more elements than the sum, which a turn would read and write."""
+    after: dict[UOp, Nodes] = {}
+    more: dict[UOp, None] = {}
+    for part in sorted(dict.fromkeys(parts), key=lambda u: -int(u.size)):
+        read = _summed_up(part)
+        new = [u for u in read if u not in held and u not in more]
+        if read and sum([u.size for u in new]) <= part.size:
+            after[part] = read
+            more.update(dict.fromkeys(new))
+    return after, list(more)
+
+
+def _moved(u: UOp) -> UOp:
+    """The node below movements and casts."""
+    while u.op in MOVEMENT or u.op is Op.CAST:
+        u = u.src[0]
+    return u
+
+
+def _summed_up(u: UOp) -> list[UOp]:
+    """The nodes of which `u` is a sum, or a sum of products, as the gradient of a product's weight is; none for another
+    node."""
+    total = _moved(u)
+    if total.op is not Op.REDUCE_AXIS or total.arg[0] is not Op.ADD:
+        return []
+    each = _moved(total.src[0])
+    factors = [_moved(s) for s in each.src] if each.op is Op.MUL else [each]
+    if all(f.size == each.size for f in factors):
+        factors = [each]  # a product element by element: it is a row itself
+    return [v for v in dict.fromkeys(factors) if v.op is not Op.CONST]
+
+
+def _over_all_turns(part: UOp, arrays: dict[UOp, UOp], fixed: dict[UOp, UOp], length: int) -> UOp:
+    """The sum over all turns of a node whose values for each are in `arrays`: one product after the loop."""
+    (made, many), *_ = rewritten(set(toposort((part,))), [part], arrays, length, False)
+    (made,) = _substituted([made], fixed)
+    if not many:
+        made = repeated(made, length)
+    total = UOp(Op.REDUCE_AXIS, made.dtype, (made,), (Op.ADD, (0,)))
+    return nodes.reshape(total, part.shape)
 
 
 def _pull_while(loop: While, src: Nodes, given: Some) -> Some:

@@ -167,3 +167,17 @@ def test_what_joins_one_of_the_first_parts_keeps_its_place() -> None:
     assert len(members_of(calls[0].kernel.sink)) == 2
     for got, want in zip(execution.values(sums), (a.sum(0), b.sum(0), (a * a).sum(0)), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_parts_that_are_written_into_memory_share_a_launch() -> None:
+    """The rows of a loop, each in memory of its own."""
+
+    def row(n: int) -> UOp:
+        return UOp(Op.UPDATE, F32, (buffer(6, n), buffer(1, n) * 2.0), (2, 0))
+
+    p = plan(row(4), row(8))
+    assert [c.outputs for c in p.calls] == [
+        1,
+        1,
+        2,
+    ]  # the copies of the memory before, which a loop leaves out, and both rows

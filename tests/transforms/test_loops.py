@@ -14,7 +14,7 @@ import anneal as an
 from anneal import schedule
 from anneal.backend import get_device
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
-from anneal.runtime import cache_statistics
+from anneal.runtime import cache_statistics, turns
 from anneal.tensor import Tensor
 from tests.transforms.loop_programs import Library, program, python, run
 
@@ -447,3 +447,42 @@ def test_a_symbolic_size_in_a_body_is_refused() -> None:
         an.scan(lambda c, v: (c + v, c), 0.0, x)
     with pytest.raises(ShapeError, match="of symbolic size"):
         an.scan(lambda c, v: (c + (x * v).sum(), c), 0.0, an.ones(2))[0].item()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradients_of_weights_are_products_after_the_loop(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(np.float32) * 0.3 for shape in ((6, 3, 4), (4, 5), (5, 5), (5,))]
+    xs, w, u, b = [Tensor(a, requires_grad=True) for a in arrays]
+    carried: list[list[tuple[Any, ...]]] = []
+    prepare = turns._BoundLoop._prepare
+
+    def preparing(self: Any) -> None:
+        carried.append([shape for shape, _ in self.loop.results[: self.loop.carried]])
+        prepare(self)
+
+    def looped(x: Any) -> Any:
+        last, rows = an.scan(
+            lambda c, t: ((t @ w + c @ u + b).tanh(), (c * c).sum()), Tensor.zeros(3, 5), x, reverse=reverse
+        )
+        return last.sum() + rows.sum()
+
+    def unrolled(x: Any) -> Any:
+        c, total = Tensor.zeros(3, 5), Tensor(0.0)
+        for n in reversed(range(6)) if reverse else range(6):
+            total = total + (c * c).sum()
+            c = (x[n] @ w + c @ u + b).tanh()
+        return c.sum() + total
+
+    found = []
+    monkeypatch.setattr(turns._BoundLoop, "_prepare", preparing)
+    for f in (looped, unrolled):
+        for t in (xs, w, u, b):
+            t.grad = None
+        f(xs).backward()
+        found.append([t.grad.numpy() for t in (xs, w, u, b) if t.grad is not None])
+    assert len(found[0]) == 4
+    for ours, wanted in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=2e-5, atol=1e-6)
+    assert len(carried) == 2  # forward and back
+    assert all(shape == (3, 5) for shapes in carried for shape in shapes), carried

@@ -84,7 +84,8 @@ def shared_launches(
     out: list[Group] = []
     open_: dict[int, Group] = {}
     for g in groups:
-        if g.reduces or g in overwriting or (g.opaque and not g.concatenates):
+        written = g.roots[0].op is Op.UPDATE  # a part of memory: an elementwise store like others
+        if g.reduces or g in overwriting or (g.opaque and not g.concatenates and not written):
             out.append(g)
             continue
         h = open_.get(g.level)

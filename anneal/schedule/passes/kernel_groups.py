@@ -63,7 +63,7 @@ def group_kernels(s: Schedule, cost_model: CostModel) -> list[Group]:
     as_late_as_possible(groups, owner)
     joining = Joining(groups, owner, materialised, outputs, cost_model, s.consumers)
     groups = by_level(joining.run(), owner)
-    overwriting = _overwriting(groups, outputs)
+    overwriting = set() if cost_model.keeps_inputs else _overwriting(groups, outputs)
     groups = by_level(siblings(joining, groups, overwriting), owner)
     return (
         by_level(shared_launches(groups, owner, overwriting, cost_model), owner)
