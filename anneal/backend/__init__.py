@@ -21,12 +21,17 @@ from anneal.backend.storage import Storage
 from anneal.doors import opened_later
 
 if TYPE_CHECKING:
+    from anneal.backend.meanings import MEANINGS, of_numpy
     from anneal.backend.memory import Holder, MemoryReport, MemoryUse, register
 else:
-    __getattr__ = opened_later(__name__, {"memory": ("Holder", "MemoryReport", "MemoryUse", "register")})
+    __getattr__ = opened_later(
+        __name__,
+        {"meanings": ("MEANINGS", "of_numpy"), "memory": ("Holder", "MemoryReport", "MemoryUse", "register")},
+    )
 
 __all__ = [
     "HOST",
+    "MEANINGS",
     "AnyDevice",
     "Array",
     "Batch",
@@ -47,6 +52,7 @@ __all__ = [
     "is_foreign",
     "memory_report",
     "numpy_dtype",
+    "of_numpy",
     "planned_cost_model",
     "register",
     "register_device",

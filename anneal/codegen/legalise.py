@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from anneal.codegen.lowering_rules import LOWERING
 from anneal.codegen.rebuilding import with_sources
 from anneal.codegen.target import PACKED, Target, register
 from anneal.errors import DTypeError
 from anneal.rewrite import FLOATS, INTEGERS, legalised, rebuild
 from anneal.schedule import PERMUTATION
-from anneal.uop import ALU, Op, UOp, dtypes
+from anneal.uop import ALU, DType, Op, UOp, dtypes
 
 __all__ = ["legalise"]
 
@@ -16,8 +18,10 @@ _I32, _BOOL, _F32 = dtypes.int32, dtypes.bool_, dtypes.float32
 _WIDE = {**FLOATS, **INTEGERS}
 
 
-def legalise(sink: UOp, target: Target) -> UOp:
-    """The same kernel in ops and dtypes the renderer has; raises DTypeError naming what the target lacks."""
+def legalise(sink: UOp, target: Target, text_of: Callable[[Op, DType], str | None] | None = None) -> UOp:
+    """The same kernel in ops and dtypes the renderer has; raises DTypeError naming what the target lacks. An op that
+    `text_of` has no text for is composed of others, as its row says.
+    """
     known = target.dtypes
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -30,7 +34,12 @@ def legalise(sink: UOp, target: Target) -> UOp:
             return _reduce(u, src)
         if op is Op.ARGSORT:
             return UOp(op, u.dtype, src, u.arg, u.tag)
-        return _legal(with_sources(u, src)) if op in ALU else with_sources(u, src)
+        if op not in ALU:
+            return with_sources(u, src)
+        legal = _legal(with_sources(u, src))
+        composed = legal.op.composed
+        lacking = composed is not None and text_of is not None and text_of(legal.op, legal.src[0].dtype) is None
+        return composed(*legal.src) if composed is not None and lacking else legal
 
     return rebuild(legalised(sink, _WIDE), visit)
 

@@ -50,7 +50,7 @@ class Lowering:
 
 
 def _legalise(s: Lowering) -> Lowering:
-    return replace(s, sink=legalise(s.sink, s.target))
+    return replace(s, sink=legalise(s.sink, s.target, DIALECTS[s.target.dialect].text_of))
 
 
 def _coalesce(s: Lowering) -> Lowering:

@@ -39,7 +39,7 @@ from anneal.rewrite.upat import (
     shape_of,
     variables_in,
 )
-from anneal.uop import ALL, ALU, COMPARE, TERNARY, UNARY, Op
+from anneal.uop import ALL, ALU, COMPARE, Op
 
 __all__ = ["PACKAGE", "generate", "main", "targets"]
 
@@ -126,7 +126,7 @@ class _Writer:
                     tests.append(Step("test", f"len({src}) >= {size}"))
             else:
                 tests.append(Step("test", f"len({src}) == {size}"))
-        elif len(kids) != (1 if p.op in UNARY else 3 if p.op in TERNARY else 2):
+        elif len(kids) != p.op.arity:
             raise CompilerError(f"{self.where}: {p.op.name} does not take {len(kids)} sources")
         if kids and (self.table.kind != "fold" or not top):
             if p.rest:
@@ -351,7 +351,7 @@ def _function(
             compiled.append((rule.text, _Writer(rule, table, helpers, where, named).steps(order)))
     function = f"_{table.name}_{op.name.lower()}"
     if table.kind == "fold":
-        arity = 1 if op in UNARY else 3 if op in TERNARY else 2
+        arity = op.arity or 0
         kids = ", ".join(f"s{i}" for i in range(arity))
         lines = [f"def {function}(dtype: DType, src: Any) -> Any:", f"    {kids}{',' if arity == 1 else ''} = src"]
     elif table.kind == "gradient":

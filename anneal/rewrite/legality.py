@@ -5,7 +5,8 @@
     legal    the same in ops that code generation has text for: no ARGSORT; a store may take a value that memory rounds
     linear   a kernel whose ranges are split into pieces: tiles, hardware indices, lanes of vectors, and stores in loops
 
-Every table is op -> test; a test returns what is wrong with a node, or an empty text.
+Rows of ops (anneal/uop/ops.py) say at which stages an op exists, how many sources it takes and of which dtypes; the
+tests here say the rest: op -> test, which returns what is wrong with a node, or an empty text.
 """
 
 from __future__ import annotations
@@ -14,42 +15,25 @@ from collections.abc import Callable, Mapping
 
 from anneal.errors import CompilerError
 from anneal.rewrite.legalise import FLOATS, INTEGERS
-from anneal.uop import ALU, COMPARE, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op, UOp, dtypes, toposort
+from anneal.uop import ALL, ALU, REDUCE_OPS, Op, UOp, dtypes, toposort
 
 __all__ = ["STAGES", "check"]
 
 Test = Callable[[UOp], str]
 
-_FLOAT_ONLY = frozenset(
-    (
-        Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TAN, Op.TANH, Op.ERF, Op.SQRT, Op.RSQRT, Op.RECIP,
-        Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC, Op.DIV, Op.POW,
-    )
-)  # fmt: skip
-_NO_FLOAT = frozenset((Op.NOT, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR))
 
-
-def _fine(_: UOp) -> str:
-    return ""
-
-
-def _leaf(u: UOp) -> str:
-    return "takes no source" if u.src else ""
-
-
-def _one(u: UOp) -> str:
-    return "" if len(u.src) == 1 else "takes one source"
-
-
-def _kept(u: UOp) -> str:
-    return _one(u) or ("" if u.dtype is u.src[0].dtype else "keeps its source's dtype")
+def _plain(u: UOp) -> str:
+    """The row of an op that is not elementwise."""
+    arity = u.op.arity
+    if arity is not None and len(u.src) != arity:
+        return f"takes {('no source', 'one source')[arity]}"
+    return "keeps its source's dtype" if u.op.takes and u.dtype is not u.src[0].dtype else ""
 
 
 def _alu(u: UOp) -> str:
     op, src = u.op, u.src
-    arity = 1 if op in UNARY else 3 if op in TERNARY else 2
-    if len(src) != arity:
-        return f"takes {arity} sources, not {len(src)}"
+    if len(src) != op.arity:
+        return f"takes {op.arity} sources, not {len(src)}"
     if op is Op.CAST:
         return ""
     if op is Op.BITCAST:
@@ -59,11 +43,12 @@ def _alu(u: UOp) -> str:
     values = src[1:] if op is Op.WHERE else src
     if any(s.dtype is not values[0].dtype for s in values):
         return f"takes sources of one dtype, not {', '.join(s.dtype.name for s in values)}"
-    if u.dtype is not (dtypes.bool_ if op in COMPARE else values[0].dtype):
-        return f"gives {'bool' if op in COMPARE else values[0].dtype.name}"
-    if op in _FLOAT_ONLY and not values[0].dtype.is_float:
+    given = dtypes.bool_ if op.compares else values[0].dtype
+    if u.dtype is not given:
+        return f"gives {given.name}"
+    if op.takes == "floats" and not values[0].dtype.is_float:
         return "is for floats"
-    return "is not for floats" if op in _NO_FLOAT and values[0].dtype.is_float else ""
+    return "is not for floats" if op.takes == "whole" and values[0].dtype.is_float else ""
 
 
 def _host(u: UOp) -> str:
@@ -75,7 +60,7 @@ def _reduce_axis(u: UOp) -> str:
     axes = u.arg[1]
     if u.arg[0] not in REDUCE_OPS or list(axes) != sorted(set(axes)):
         return "takes (ADD|MUL|MAX|MIN, sorted axes)"
-    return _kept(u)
+    return _plain(u)
 
 
 def _gather(u: UOp) -> str:
@@ -123,14 +108,6 @@ def _place(u: UOp, values: int) -> str:
     return "" if given.dtype is param.dtype else f"moves {param.dtype.name}, not {given.dtype.name}"
 
 
-def _load(u: UOp) -> str:
-    return _place(u, 0)
-
-
-def _store(u: UOp) -> str:
-    return _place(u, 1)
-
-
 def _rounding_store(u: UOp) -> str:
     """A store whose value may have the dtype in which its memory's dtype is computed."""
     memory, value = u.src[0].dtype, u.src[2].dtype
@@ -155,66 +132,30 @@ def _stores(u: UOp) -> str:
 
 
 _COMPUTED = {**FLOATS, **INTEGERS}
-_LEAVES: dict[Op, Test] = {Op.CONST: _leaf, Op.VARIABLE: _leaf}
-_ELEMENTWISE: dict[Op, Test] = dict.fromkeys(ALU, _alu)
-
+_TESTS: dict[Op, Test] = {
+    **dict.fromkeys(ALU, _alu),
+    Op.REDUCE_AXIS: _reduce_axis,
+    Op.GATHER: _gather,
+    Op.SCATTER_ADD: _scatter,
+    Op.SEGMENT_SUM: _segments,
+    Op.UPDATE: _update,
+    Op.HOST_CALL: _host,
+    Op.RANGE: _range,
+    Op.LOAD: lambda u: _place(u, 0),
+    Op.STORE: _rounding_store,
+    Op.REDUCE: _reduce,
+    Op.SINK: _stores,
+}
+# Where a stage asks for something else.
+_AT: dict[tuple[str, Op], Test] = {
+    ("tensor", Op.ARGSORT): lambda u: "" if len(u.src) == 1 else "takes one source",
+    ("kernel", Op.ARGSORT): _rank,
+    ("kernel", Op.STORE): lambda u: _place(u, 1),
+    ("tensor", Op.SINK): _plain,
+}
 STAGES: Mapping[str, Mapping[Op, Test]] = {
-    "tensor": _LEAVES
-    | _ELEMENTWISE
-    | dict.fromkeys(MOVEMENT, _kept)
-    | {
-        Op.BIND: _leaf,
-        Op.BUFFER: _leaf,
-        Op.PARAM: _leaf,
-        Op.IOTA: _leaf,
-        Op.REDUCE_AXIS: _reduce_axis,
-        Op.GATHER: _gather,
-        Op.SCATTER_ADD: _scatter,
-        Op.ARGSORT: _one,
-        Op.SEGMENT_SUM: _segments,
-        Op.CONTIGUOUS: _kept,
-        Op.UPDATE: _update,
-        Op.DETACH: _kept,
-        Op.CALL: _fine,
-        Op.HOST_CALL: _host,
-        Op.SINK: _fine,
-    },
-    "kernel": _LEAVES
-    | _ELEMENTWISE
-    | {
-        Op.PARAM: _leaf,
-        Op.RANGE: _range,
-        Op.LOAD: _load,
-        Op.STORE: _store,
-        Op.REDUCE: _reduce,
-        Op.ARGSORT: _rank,
-        Op.SINK: _stores,
-    },
-    "legal": _LEAVES
-    | _ELEMENTWISE
-    | {
-        Op.PARAM: _leaf,
-        Op.RANGE: _range,
-        Op.LOAD: _load,
-        Op.STORE: _rounding_store,
-        Op.REDUCE: _reduce,
-        Op.SINK: _stores,
-    },
-    "linear": _LEAVES
-    | _ELEMENTWISE
-    | {
-        Op.PARAM: _leaf,
-        Op.SPECIAL: _leaf,
-        Op.RANGE: _range,
-        Op.LOAD: _load,
-        Op.STORE: _rounding_store,
-        Op.REDUCE: _reduce,
-        Op.BUFFERIZE: _fine,
-        Op.SHARED: _leaf,
-        Op.LANES: _fine,
-        Op.LANE: _fine,
-        Op.SINK: _stores,
-    },
+    stage: {op: _AT.get((stage, op)) or _TESTS.get(op, _plain) for op in ALL.values() if stage in op.stages.split()}
+    for stage in ("tensor", "kernel", "legal", "linear")
 }
 
 

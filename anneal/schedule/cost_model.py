@@ -10,12 +10,7 @@ from anneal.uop.sizes import symbolic_arg
 
 __all__ = ["COST", "GATHER_COST", "MASK_COST", "REDUCE_COST", "CostModel", "memory_bytes"]
 
-# What recomputing an op costs, in units of one multiply.
-COST = dict.fromkeys(ALU, 1) | dict.fromkeys(
-    (Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TAN, Op.TANH, Op.ERF, Op.POW), 6
-)
-COST |= dict.fromkeys((Op.SQRT, Op.RSQRT, Op.DIV, Op.RECIP, Op.IDIV, Op.MOD), 3)
-COST |= {Op.THREEFRY: 60, Op.CAST: 0, Op.BITCAST: 0}
+COST = {op: op.cost for op in ALU}  # what computing an op again costs, in units of one multiplication
 GATHER_COST = 40  # an indirect read: worth keeping where several kernels want it
 REDUCE_COST = 1000
 MASK_COST = 4  # what indices alone decide is computed again up to this price: it says what need not be computed

@@ -13,7 +13,7 @@ from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_v
 from anneal.uop.function import Function, by_rule, of_rule
 from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
-from anneal.uop.ops import ALL, ALU, BINARY, COMPARE, FITS, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, WRAPS, Op
+from anneal.uop.ops import ALL, ALU, COMPARE, FITS, MOVEMENT, REDUCE_OPS, WRAPS, Op, covering
 from anneal.uop.printer import render
 from anneal.uop.provenance import WITH_CODES, Line, Provenance, line_at, line_of, users_frame, users_line
 from anneal.uop.recent import Recent, Weighed
@@ -21,14 +21,11 @@ from anneal.uop.recent import Recent, Weighed
 __all__ = [
     "ALL",
     "ALU",
-    "BINARY",
     "COMPARE",
     "FITS",
     "MOVEMENT",
     "REDUCE_OPS",
     "SYMBOLIC",
-    "TERNARY",
-    "UNARY",
     "WITH_CODES",
     "WRAPS",
     "Arena",
@@ -46,6 +43,7 @@ __all__ = [
     "by_name",
     "by_rule",
     "const",
+    "covering",
     "decode_graph",
     "decode_value",
     "dtypes",

@@ -6,15 +6,20 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from anneal.uop.dtype import DType
-from anneal.uop.ops import Op
-
-__all__ = ["BOUNDS"]
 
 Pair = tuple[Any, Any]
+
+
+def kept(_: DType, src: Any, _arg: Any) -> Pair:
+    return src[0].vmin, src[0].vmax
+
+
+def called(dtype: DType, src: Any, arg: Any) -> Pair:
+    found = (arg[0].results or src)[arg[1]]
+    return (None, None) if dtype.is_float else (found.vmin, found.vmax)
 
 
 def _within(dtype: DType, lo: int, hi: int) -> Pair:
@@ -23,19 +28,19 @@ def _within(dtype: DType, lo: int, hi: int) -> Pair:
     return dtype.min, dtype.max
 
 
-def _add(dtype: DType, src: Any) -> Pair:
+def add(dtype: DType, src: Any) -> Pair:
     a, b = src
     if dtype.kind == "bool":
         return a.vmin or b.vmin, a.vmax or b.vmax
     return _within(dtype, a.vmin + b.vmin, a.vmax + b.vmax)
 
 
-def _sub(dtype: DType, src: Any) -> Pair:
+def sub(dtype: DType, src: Any) -> Pair:
     a, b = src
     return _within(dtype, a.vmin - b.vmax, a.vmax - b.vmin)
 
 
-def _mul(dtype: DType, src: Any) -> Pair:
+def mul(dtype: DType, src: Any) -> Pair:
     a, b = src
     if dtype.kind == "bool":
         return a.vmin and b.vmin, a.vmax and b.vmax
@@ -46,7 +51,7 @@ def _mul(dtype: DType, src: Any) -> Pair:
     return _within(dtype, min(corners), max(corners))
 
 
-def _idiv(dtype: DType, src: Any) -> Pair:
+def idiv(dtype: DType, src: Any) -> Pair:
     a, b = src
     if b.vmin == b.vmax and b.vmin > 0:
         return a.vmin // b.vmin, a.vmax // b.vmin
@@ -56,7 +61,7 @@ def _idiv(dtype: DType, src: Any) -> Pair:
     return dtype.min, dtype.max
 
 
-def _mod(dtype: DType, src: Any) -> Pair:
+def mod(dtype: DType, src: Any) -> Pair:
     a, b = src
     if b.vmin <= 0:
         return dtype.min, dtype.max
@@ -69,17 +74,17 @@ def _mod(dtype: DType, src: Any) -> Pair:
     return 0, b.vmax - 1
 
 
-def _max(_: DType, src: Any) -> Pair:
+def greater(_: DType, src: Any) -> Pair:
     a, b = src
     return max(a.vmin, b.vmin), max(a.vmax, b.vmax)
 
 
-def _min(_: DType, src: Any) -> Pair:
+def lesser(_: DType, src: Any) -> Pair:
     a, b = src
     return min(a.vmin, b.vmin), min(a.vmax, b.vmax)
 
 
-def _and(dtype: DType, src: Any) -> Pair:
+def both(dtype: DType, src: Any) -> Pair:
     a, b = src
     if dtype.kind == "bool":
         return a.vmin and b.vmin, a.vmax and b.vmax
@@ -88,7 +93,7 @@ def _and(dtype: DType, src: Any) -> Pair:
     return (0, b.vmax) if b.vmin >= 0 else (dtype.min, dtype.max)
 
 
-def _or(dtype: DType, src: Any) -> Pair:
+def either(dtype: DType, src: Any) -> Pair:
     a, b = src
     if dtype.kind == "bool":
         return a.vmin or b.vmin, a.vmax or b.vmax
@@ -97,52 +102,52 @@ def _or(dtype: DType, src: Any) -> Pair:
     return dtype.min, dtype.max
 
 
-def _xor(dtype: DType, src: Any) -> Pair:
+def xor(dtype: DType, src: Any) -> Pair:
     a, b = src
     if dtype.kind != "bool" and a.vmin >= 0 and b.vmin >= 0:
         return 0, (1 << max(a.vmax, b.vmax).bit_length()) - 1
     return dtype.min, dtype.max
 
 
-def _shl(dtype: DType, src: Any) -> Pair:
+def shl(dtype: DType, src: Any) -> Pair:
     a, b = src
     if b.vmin == b.vmax and 0 <= b.vmin < dtype.bits:
         return _within(dtype, a.vmin << b.vmin, a.vmax << b.vmin)
     return dtype.min, dtype.max
 
 
-def _shr(dtype: DType, src: Any) -> Pair:
+def shr(dtype: DType, src: Any) -> Pair:
     a, b = src
     if b.vmin == b.vmax and 0 <= b.vmin < dtype.bits:
         return a.vmin >> b.vmin, a.vmax >> b.vmin
     return dtype.min, dtype.max
 
 
-def _neg(dtype: DType, src: Any) -> Pair:
+def neg(dtype: DType, src: Any) -> Pair:
     (a,) = src
     return _within(dtype, -a.vmax, -a.vmin)
 
 
-def _abs(dtype: DType, src: Any) -> Pair:
+def magnitude(dtype: DType, src: Any) -> Pair:
     (a,) = src
     if a.vmin >= 0:
         return a.vmin, a.vmax
     return _within(dtype, 0 if a.vmax >= 0 else -a.vmax, max(-a.vmin, a.vmax))
 
 
-def _sign(_: DType, src: Any) -> Pair:
+def sign(_: DType, src: Any) -> Pair:
     (a,) = src
     return (a.vmin > 0) - (a.vmin < 0), (a.vmax > 0) - (a.vmax < 0)
 
 
-def _not(dtype: DType, src: Any) -> Pair:
+def invert(dtype: DType, src: Any) -> Pair:
     (a,) = src
     if dtype.kind == "bool":
         return not a.vmax, not a.vmin
     return (~a.vmax, ~a.vmin) if dtype.kind == "int" else (dtype.max - a.vmax, dtype.max - a.vmin)
 
 
-def _cast(dtype: DType, src: Any) -> Pair:
+def cast(dtype: DType, src: Any) -> Pair:
     (a,) = src
     if a.dtype.is_float:
         return dtype.min, dtype.max
@@ -151,53 +156,27 @@ def _cast(dtype: DType, src: Any) -> Pair:
     return _within(dtype, int(a.vmin), int(a.vmax))
 
 
-def _lt(_: DType, src: Any) -> Pair:
+def lt(_: DType, src: Any) -> Pair:
     a, b = src
     if a.vmin is None or b.vmin is None:
         return False, True
     return a.vmax < b.vmin, a.vmin < b.vmax
 
 
-def _eq(_: DType, src: Any) -> Pair:
+def eq(_: DType, src: Any) -> Pair:
     a, b = src
     if a.vmin is None or b.vmin is None:
         return False, True
     return a.vmin == a.vmax == b.vmin == b.vmax, a.vmax >= b.vmin and b.vmax >= a.vmin
 
 
-def _ne(dtype: DType, src: Any) -> Pair:
-    lo, hi = _eq(dtype, src)
+def ne(dtype: DType, src: Any) -> Pair:
+    lo, hi = eq(dtype, src)
     return not hi, not lo
 
 
-def _where(_: DType, src: Any) -> Pair:
+def where(_: DType, src: Any) -> Pair:
     p, a, b = src
     if p.vmin == p.vmax:
         return (a.vmin, a.vmax) if p.vmin else (b.vmin, b.vmax)
     return min(a.vmin, b.vmin), max(a.vmax, b.vmax)
-
-
-# Asked only for results that are no floats; an op that is missing here has its dtype's whole range.
-BOUNDS: dict[Op, Callable[[DType, Any], Pair]] = {
-    Op.ADD: _add,
-    Op.SUB: _sub,
-    Op.MUL: _mul,
-    Op.IDIV: _idiv,
-    Op.MOD: _mod,
-    Op.MAX: _max,
-    Op.MIN: _min,
-    Op.AND: _and,
-    Op.OR: _or,
-    Op.XOR: _xor,
-    Op.SHL: _shl,
-    Op.SHR: _shr,
-    Op.NEG: _neg,
-    Op.ABS: _abs,
-    Op.SIGN: _sign,
-    Op.NOT: _not,
-    Op.CAST: _cast,
-    Op.LT: _lt,
-    Op.EQ: _eq,
-    Op.NE: _ne,
-    Op.WHERE: _where,
-}

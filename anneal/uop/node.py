@@ -14,9 +14,7 @@ from typing import Any, ClassVar
 
 from anneal.errors import CompilerError
 from anneal.uop.arith import lossless
-from anneal.uop.bounds import BOUNDS as ALU_BOUNDS
 from anneal.uop.collector import references
-from anneal.uop.derived import BOUNDS, SHAPES, Bound
 from anneal.uop.dtype import DType, Number, dtypes, normalise_const
 from anneal.uop.later import LATER, SYMBOLIC
 from anneal.uop.ops import ALU, COMPARE, Op
@@ -24,6 +22,7 @@ from anneal.uop.provenance import Builder, Provenance, line_at, users_frame
 
 __all__ = ["Arena", "UOp", "alu", "arena", "const", "fold_by", "toposort"]
 
+Bound = int | float | None
 _INDEX = dtypes.int32
 _BOOL = dtypes.bool_
 
@@ -352,17 +351,17 @@ class Arena(Builder):
                         raise CompilerError(f"{op.name} of shapes {[x.shape for x in src]}", node=src)
                     shape = s.shape
             if not dtype.is_float:
-                interval = ALU_BOUNDS.get(op)
+                interval = op.bounds
                 vmin, vmax = interval(dtype, src) if interval is not None else (dtype.min, dtype.max)
         else:
             for s in src:
                 ranges |= s.ranges
                 if s.weak:
                     weak = True
-            rule = SHAPES.get(op)
+            rule = op.shape
             if rule is not None:
                 shape = rule(src, arg)
-            bound = BOUNDS.get(op)
+            bound = op.bounds
             if bound is not None:
                 vmin, vmax = bound(dtype, src, arg)
             elif not dtype.is_float:

@@ -1,116 +1,224 @@
-"""The op list: every word of the language, grouped by the stage at which it may exist."""
+"""The op list: every word of the language, one row an op, grouped by the stage at which it may exist.
+
+The cells of a row are what other rooms ask of every op; `Op` says what they are. `numpy` and `change` are given NumPy
+when they are called, so that this room does not import it. What depends on a dialect of kernels, or on a file format,
+stands there, in tables by op; `covering` holds them to this list.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
-__all__ = ["ALU", "BINARY", "COMPARE", "FITS", "MOVEMENT", "REDUCE_OPS", "TERNARY", "UNARY", "WRAPS", "Op"]
+from anneal.errors import CompilerError
+from anneal.uop import bounds as interval
+from anneal.uop import meaning
+from anneal.uop.later import LATER, SYMBOLIC
+
+T = TypeVar("T")
+_ANY = "tensor kernel legal linear"
+
+
+def _op(stages: str = "tensor", arity: int | None = None, **cells: Any) -> Op:
+    return {"stages": stages, "arity": arity, **cells}  # type: ignore[return-value]  # the row, of which `Op` is made
+
+
+def _view(numpy: Callable[..., Any], **cells: Any) -> Op:
+    return _op(arity=1, takes="same", numpy=numpy, **cells)
+
+
+def _alu(arity: int, numpy: Any, bounds: Any = None, takes: str = "same", cost: int = 1, **cells: Any) -> Op:
+    return _op(_ANY, arity, numpy=numpy, bounds=bounds, takes=takes, cost=cost, **{"ulps": 1.0, **cells})
+
+
+def _function(numpy: Any, ulps: float, cost: int = 6, change: Any = "monotone", composed: Any = None) -> Op:
+    return _alu(1, numpy, takes="floats", cost=cost, ulps=ulps, change=change, composed=composed)
+
+
+def _keep(src: tuple[Any, ...], _arg: Any) -> tuple[Any, ...]:
+    return src[0].shape  # type: ignore[no-any-return]
+
+
+def _padded(src: tuple[Any, ...], arg: Any) -> tuple[Any, ...]:
+    out = tuple([b + s + a for s, (b, a) in zip(src[0].shape, arg, strict=True)])
+    return LATER.sizes(out) if SYMBOLIC.seen else out
+
+
+def _shrunk(_: tuple[Any, ...], arg: Any) -> tuple[Any, ...]:
+    out = tuple([e - b for b, e in arg])
+    return LATER.sizes(out) if SYMBOLIC.seen else out
 
 
 class Op:
-    """An op. Each is a singleton, so `is` compares and hashing costs nothing."""
+    """An op. Each is a singleton, so `is` compares and hashing costs nothing.
 
-    __slots__ = ("index", "name")
+    `stages` are the names of those at which it may exist, `arity` its sources if they are always as many. `takes` says
+    of an op that has sources of one dtype: "same", and it may be any; "floats"; "whole", which are all others. Of an
+    op that is elementwise the result has that dtype, too, unless it `compares`.
+
+    `shape(src, arg)` is the shape in a tensor graph. `bounds(dtype, src)` are those of a result that is no float; of
+    an op that is not elementwise `bounds(dtype, src, arg)`. Where there are none it is the dtype's whole range. `cost`
+    is what computing it again costs, in units of one multiplication.
+
+    `numpy` is the meaning: the name of a function of NumPy, or `numpy(np, *arrays)`; of an op that is not elementwise
+    `numpy(np, node, arrays, dtype)`. `ulps` is the error of a device in halves of the last digit, twice the worst that
+    NUMERICS.md measured, 0 where the bits are kept. `change` says how far the value moves if the operands do:
+    "monotone", "pole" (at 0, and monotone on both sides), or `change(np, value, x, error of x, ...)`.
+
+    `composed(*sources)` is the same in terms of other ops, for a dialect or a format whose table lacks the op.
+    """
+
+    __slots__ = (
+        "arity", "bounds", "change", "compares", "composed", "cost", "index", "name", "numpy", "shape", "stages",
+        "takes", "ulps",
+    )  # fmt: skip
     name: str
     index: int
+    stages: str
+    arity: int | None
+    takes: str
+    compares: bool
+    composed: Callable[..., Any] | None
+    shape: Callable[[tuple[Any, ...], Any], tuple[Any, ...]] | None
+    bounds: Callable[..., tuple[Any, Any]] | None
+    cost: int
+    numpy: str | Callable[..., Any] | None
+    ulps: float
+    change: str | Callable[..., Any] | None
 
     # -- leaves, any stage
-    CONST: ClassVar[Op]  # a number; arg is the Python number, normalised to the dtype
-    VARIABLE: ClassVar[Op]  # a symbolic size; arg is (name, min, max)
-    BIND: ClassVar[Op]  # a VARIABLE with the value it has in this run; arg is (name, min, max, value); in no plan
+    CONST = _op(_ANY, 0, bounds=lambda _, __, arg: (arg, arg), numpy=lambda np, u, _, dtype: np.array(u.arg, dtype))
+    # a number; arg is the Python number, normalised to the dtype
+    VARIABLE = _op(_ANY, 0, bounds=lambda _, __, arg: arg[1:3])  # a symbolic size; arg is (name, min, max)
+    BIND = _op(arity=0, bounds=lambda _, __, arg: arg[1:3])
+    # a VARIABLE with the value it has in this run; arg is (name, min, max, value); in no plan
 
     # -- leaves of a tensor graph
-    BUFFER: ClassVar[Op]  # device memory; arg is a Storage (identity), shape (size,)
-    IOTA: ClassVar[Op]  # 0, 1, ..., n-1; arg is (n,)
+    BUFFER = _op(arity=0, shape=lambda _, arg: (arg.size,))  # device memory; arg is a Storage (identity)
+    IOTA = _op(
+        arity=0,
+        shape=lambda _, arg: arg,
+        bounds=lambda _, __, arg: (0, max(0, (arg[0] if arg[0].__class__ is int else arg[0].vmax) - 1)),
+        numpy=lambda np, u, _, dtype: np.arange(u.arg[0], dtype=dtype),
+    )  # 0, 1, ..., n-1; arg is (n,)
 
     # -- tensor graph only: movement, dissolved by rangeify into index arithmetic
-    RESHAPE: ClassVar[Op]  # arg: the new shape
-    PERMUTE: ClassVar[Op]  # arg: axis order; out.shape[i] = in.shape[arg[i]]
-    EXPAND: ClassVar[Op]  # arg: the new shape; size-1 axes repeat
-    PAD: ClassVar[Op]  # arg: ((before, after), ...) zeros added on each axis
-    SHRINK: ClassVar[Op]  # arg: ((begin, end), ...) kept on each axis
-    FLIP: ClassVar[Op]  # arg: axes to reverse, sorted
+    RESHAPE = _view(meaning.reshape, shape=lambda _, arg: arg, bounds=interval.kept)  # arg: the new shape
+    PERMUTE = _view(
+        meaning.permute, shape=lambda src, arg: tuple([src[0].shape[i] for i in arg]), bounds=interval.kept
+    )  # arg: axis order; out.shape[i] = in.shape[arg[i]]
+    EXPAND = _view(
+        meaning.expand, shape=lambda _, arg: arg, bounds=interval.kept
+    )  # arg: the new shape; size-1 axes repeat
+    PAD = _view(meaning.pad, shape=_padded)  # arg: ((before, after), ...) zeros added on each axis
+    SHRINK = _view(meaning.shrink, shape=_shrunk, bounds=interval.kept)  # arg: ((begin, end), ...) kept on each axis
+    FLIP = _view(meaning.flip, shape=_keep, bounds=interval.kept)  # arg: axes to reverse, sorted
 
     # -- tensor graph only: the rest
-    REDUCE_AXIS: ClassVar[Op]  # arg: (ADD|MUL|MAX|MIN, axes); reduced axes stay with size 1
-    GATHER: ClassVar[Op]  # (x, index), arg: axis; out[i.., j, k..] = x[i.., index[i.., j, k..], k..]
-    SCATTER_ADD: ClassVar[Op]  # (index[n], value[n, d]), arg: (v,); out[v, d] += value rows, deterministic
-    ARGSORT: ClassVar[Op]  # (keys[n]), stable ascending order as int32
-    SEGMENT_SUM: ClassVar[Op]  # (value[n, d], order[n], starts[v+1]); out[v] sums rows order[starts[v]:starts[v+1]]
-    CONTIGUOUS: ClassVar[Op]  # must be materialised
-    DETACH: ClassVar[Op]  # identity that stops gradients
-    UPDATE: ClassVar[Op]  # (x, value, *starts), arg: begins, None where a start says; x with value there
-    CALL: ClassVar[Op]  # (*inputs), arg: (Function, n); its result number n: what transforms know by the name
-    HOST_CALL: ClassVar[
-        Op
-    ]  # (*inputs), arg: (HostFunction, n); its result number n: the host computes it, between plans
+    REDUCE_AXIS = _op(
+        arity=1,
+        takes="same",
+        shape=lambda src, arg: tuple([1 if i in arg[1] else s for i, s in enumerate(src[0].shape)]),
+        numpy=meaning.reduce_axis,
+    )  # arg: (ADD|MUL|MAX|MIN, axes); reduced axes stay with size 1
+    GATHER = _op(arity=2, shape=lambda src, _: src[1].shape, numpy=meaning.gather)
+    # (x, index), arg: axis; out[i.., j, k..] = x[i.., index[i.., j, k..], k..]
+    SCATTER_ADD = _op(
+        arity=2, shape=lambda src, arg: (arg[0], *src[1].shape[1:]), numpy=meaning.scatter_add
+    )  # (index[n], value[n, d]), arg: (v,); out[v, d] += value rows, deterministic
+    ARGSORT = _op(
+        "tensor kernel",
+        shape=lambda src, _: src[0].shape if len(src) == 1 else (),  # in a kernel: (keys, range)
+        bounds=lambda _, src, __: (0, max(0, src[0].size - 1)),
+        numpy=lambda np, _, src, __: np.argsort(src[0], kind="stable").astype(np.int32),
+    )  # (keys[n]), stable ascending order as int32
+    SEGMENT_SUM = _op(
+        arity=3, shape=lambda src, _: (src[2].shape[0] - 1, *src[0].shape[1:]), numpy=meaning.segment_sum
+    )  # (value[n, d], order[n], starts[v+1]); out[v] sums rows order[starts[v]:starts[v+1]]
+    CONTIGUOUS = _view(meaning.same, shape=_keep, bounds=interval.kept)  # must be materialised
+    DETACH = _view(meaning.same, shape=_keep, bounds=interval.kept)  # identity that stops gradients
+    UPDATE = _op(shape=_keep, numpy=meaning.update)
+    # (x, value, *starts), arg: begins, None where a start says; x with value there
+    CALL = _op(
+        shape=lambda src, arg: (arg[0].results or src)[arg[1]].shape,
+        bounds=interval.called,
+        numpy=lambda _, u, src, __: src[u.arg[1]],
+    )  # (*inputs), arg: (Function, n); its result number n: what transforms know by the name
+    HOST_CALL = _op(
+        shape=lambda _, arg: arg[0].results[arg[1]][0],
+        numpy=lambda _, u, src, __: u.arg[0].arrays(src)[u.arg[1]],
+    )  # (*inputs), arg: (HostFunction, n); its result number n: the host computes it, between plans
 
     # -- kernel graph
-    PARAM: ClassVar[Op]  # kernel argument; arg is (slot, shape)
-    RANGE: ClassVar[Op]  # (extent), arg: (id, "loop"|"reduce"|...); an index from 0 to extent-1
-    LOAD: ClassVar[
-        Op
-    ]  # (param, index[, predicate]); where the predicate is false the value is 0 and memory is not touched
-    STORE: ClassVar[Op]  # (param, index, value[, predicate])
-    REDUCE: ClassVar[Op]  # (value, *ranges), arg: ADD|MUL|MAX|MIN; ends its ranges
-    BUFFERIZE: ClassVar[Op]  # (value, *ranges), arg: "global"|"workgroup"|"register"; value kept over its ranges
-    SINK: ClassVar[Op]  # (*stores) of a kernel, or the outputs of a tensor graph
+    PARAM = _op(_ANY, 0, shape=lambda _, arg: arg[1])  # kernel argument; arg is (slot, shape)
+    RANGE = _op("kernel legal linear", 1, bounds=lambda _, src, __: (0, max(0, (src[0].vmax or 1) - 1)))
+    # (extent), arg: (id, "loop"|"reduce"|...); an index from 0 to extent-1
+    LOAD = _op("kernel legal linear")
+    # (param, index[, predicate]); where the predicate is false the value is 0 and memory is not touched
+    STORE = _op("kernel legal linear")  # (param, index, value[, predicate])
+    REDUCE = _op("kernel legal linear")  # (value, *ranges), arg: ADD|MUL|MAX|MIN; ends its ranges
+    BUFFERIZE = _op("linear")  # (value, *ranges), arg: "global"|"workgroup"|"register"; value kept over its ranges
+    SINK = _op(_ANY)  # (*stores) of a kernel, or the outputs of a tensor graph
 
     # -- linear program
-    SPECIAL: ClassVar[Op]  # a hardware index; arg: (name, extent)
-    SHARED: ClassVar[Op]  # workgroup memory; arg: (number, (size,))
-    LANES: ClassVar[Op]  # (index, range | lane): a whole vector in memory, or one lane of it; the index counts vectors
-    LANE: ClassVar[Op]  # (vector, range), arg: number; one lane as a scalar
+    SPECIAL = _op("linear", 0, bounds=lambda _, __, arg: (0, arg[1] - 1))  # a hardware index; arg: (name, extent)
+    SHARED = _op("linear", 0)  # workgroup memory; arg: (number, (size,))
+    LANES = _op("linear")  # (index, range | lane): a whole vector in memory, or one lane; the index counts vectors
+    LANE = _op("linear")  # (vector, range), arg: number; one lane as a scalar
 
     # -- unary
-    CAST: ClassVar[Op]  # value conversion to the node's dtype
-    BITCAST: ClassVar[Op]  # the same bits under another dtype of equal size
-    NEG: ClassVar[Op]
-    ABS: ClassVar[Op]
-    SIGN: ClassVar[Op]
-    NOT: ClassVar[Op]  # bitwise; logical on bool
-    EXP: ClassVar[Op]
-    EXP2: ClassVar[Op]
-    LOG: ClassVar[Op]
-    LOG2: ClassVar[Op]
-    SIN: ClassVar[Op]
-    COS: ClassVar[Op]
-    TAN: ClassVar[Op]
-    TANH: ClassVar[Op]
-    ERF: ClassVar[Op]
-    SQRT: ClassVar[Op]
-    RSQRT: ClassVar[Op]
-    RECIP: ClassVar[Op]
-    FLOOR: ClassVar[Op]
-    CEIL: ClassVar[Op]
-    ROUND: ClassVar[Op]  # half to even
-    TRUNC: ClassVar[Op]
+    CAST = _alu(1, meaning.cast, interval.cast, takes="", cost=0)  # value conversion to the node's dtype
+    BITCAST = _alu(1, meaning.bitcast, takes="", cost=0)  # the same bits under another dtype of equal size
+    NEG = _alu(1, meaning.neg, interval.neg, ulps=0.0)
+    ABS = _alu(1, "abs", interval.magnitude, ulps=0.0)
+    SIGN = _alu(1, "sign", interval.sign, ulps=0.0, change="monotone")
+    NOT = _alu(1, meaning.invert, interval.invert, takes="whole")  # bitwise; logical on bool
+    EXP = _function("exp", ulps=8.0)
+    EXP2 = _function("exp2", ulps=8.0)
+    LOG = _function("log", ulps=16.0)
+    LOG2 = _function("log2", ulps=16.0)
+    SIN = _function("sin", ulps=16.0, change=meaning.wave)
+    COS = _function("cos", ulps=16.0, change=meaning.wave)
+    TAN = _function("tan", ulps=32.0, change=None)
+    TANH = _function("tanh", ulps=16.0)
+    ERF = _function(meaning.erf, ulps=32.0)
+    SQRT = _function("sqrt", cost=3, ulps=8.0)
+    RSQRT = _function(lambda np, a: 1 / np.sqrt(a), cost=3, ulps=8.0, change="pole")
+    RECIP = _function(lambda _, a: 1 / a, cost=3, ulps=8.0, change="pole")
+    FLOOR = _function("floor", ulps=0.0, cost=1)
+    CEIL = _function("ceil", ulps=0.0, cost=1)
+    ROUND = _function("rint", ulps=0.0, cost=1)  # half to even
+    TRUNC = _function("trunc", ulps=0.0, cost=1)
 
     # -- binary; both sources share a dtype
-    ADD: ClassVar[Op]
-    SUB: ClassVar[Op]
-    MUL: ClassVar[Op]
-    DIV: ClassVar[Op]  # floats only
-    IDIV: ClassVar[Op]  # floor division, as Python's
-    MOD: ClassVar[Op]  # floor modulo: the sign of the divisor, as Python's
-    POW: ClassVar[Op]  # floats only
-    MAX: ClassVar[Op]
-    MIN: ClassVar[Op]
-    LT: ClassVar[Op]  # to bool, like EQ and NE
-    EQ: ClassVar[Op]
-    NE: ClassVar[Op]
-    AND: ClassVar[Op]
-    OR: ClassVar[Op]
-    XOR: ClassVar[Op]
-    SHL: ClassVar[Op]
-    SHR: ClassVar[Op]
+    ADD = _alu(2, "add", interval.add)
+    SUB = _alu(2, meaning.subtract, interval.sub)
+    MUL = _alu(2, "multiply", interval.mul)
+    DIV = _alu(2, "divide", takes="floats", cost=3, ulps=8.0)
+    IDIV = _alu(2, meaning.floor_divide, interval.idiv, cost=3, ulps=8.0)  # floor division, as Python's
+    MOD = _alu(2, meaning.mod, interval.mod, cost=3, ulps=8.0)  # floor modulo: the sign of the divisor, as Python's
+    POW = _alu(2, "power", takes="floats", cost=6, ulps=64.0)
+    MAX = _alu(2, "maximum", interval.greater, ulps=0.0)
+    MIN = _alu(2, "minimum", interval.lesser, ulps=0.0)
+    LT = _alu(2, "less", interval.lt, compares=True)  # to bool, like EQ and NE
+    EQ = _alu(2, "equal", interval.eq, compares=True)
+    NE = _alu(2, "not_equal", interval.ne, compares=True)
+    AND = _alu(2, "bitwise_and", interval.both, takes="whole")
+    OR = _alu(2, "bitwise_or", interval.either, takes="whole")
+    XOR = _alu(2, "bitwise_xor", interval.xor, takes="whole")
+    SHL = _alu(2, "left_shift", interval.shl, takes="whole")
+    SHR = _alu(2, "right_shift", interval.shr, takes="whole")
 
     # -- ternary
-    WHERE: ClassVar[Op]  # (condition: bool, a, b)
-    THREEFRY: ClassVar[Op]  # (counter, key0, key1), all uint32: first word of threefry2x32-20 of (counter, 0)
+    WHERE = _alu(3, "where", interval.where)  # (condition: bool, a, b)
+    THREEFRY = _alu(3, meaning.threefry, cost=60)
+    # (counter, key0, key1), all uint32: first word of threefry2x32-20 of (counter, 0)
 
-    def __init__(self, name: str, index: int) -> None:
+    def __init__(self, name: str, index: int, cells: Mapping[str, Any]) -> None:
         self.name, self.index = name, index
+        for cell in Op.__slots__:
+            if cell not in ("name", "index"):
+                setattr(self, cell, cells.get(cell))
 
     def __repr__(self) -> str:
         return f"Op.{self.name}"
@@ -120,22 +228,30 @@ class Op:
 
 
 ALL: dict[str, Op] = {}
-for _i, _name in enumerate(k for k in Op.__annotations__ if k.isupper() or "_" in k or k[-1].isdigit()):
-    ALL[_name] = Op(_name, _i)
-    setattr(Op, _name, ALL[_name])
+for _name, _cells in list(vars(Op).items()):
+    if _name.isupper():
+        ALL[_name] = Op(_name, len(ALL), _cells)
+        setattr(Op, _name, ALL[_name])
 
 
-def _between(first: Op, last: Op) -> frozenset[Op]:
-    return frozenset(o for o in ALL.values() if first.index <= o.index <= last.index)
-
-
-MOVEMENT = _between(Op.RESHAPE, Op.FLIP)
-UNARY = _between(Op.CAST, Op.TRUNC)
-BINARY = _between(Op.ADD, Op.SHR)
-TERNARY = frozenset((Op.WHERE, Op.THREEFRY))
-ALU = UNARY | BINARY | TERNARY
-COMPARE = frozenset((Op.LT, Op.EQ, Op.NE))
+MOVEMENT = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.PAD, Op.SHRINK, Op.FLIP))
+ALU = frozenset(o for o in ALL.values() if o.takes is not None and "kernel" in o.stages)  # elementwise
+COMPARE = frozenset(o for o in ALU if o.compares)
 REDUCE_OPS = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN))
 # A CAST of integers with the tag (FITS, name, text) is of an op's result: the cpu raises RangeError if it loses a
 # value, or a UserError that says the text, if there is one; for WRAPS it warns.
 FITS, WRAPS = "fits", "wraps"
+
+
+def covering(what: str, table: Mapping[Op, T], ops: Iterable[Op] = ALU) -> Mapping[Op, T]:
+    """`table`, which has an entry for each of `ops`. Raises CompilerError with the names of those it lacks.
+
+    >>> covering("the table of this example", {Op.ADD: "+"}, (Op.ADD, Op.SUB))
+    Traceback (most recent call last):
+    ...
+    anneal.errors.CompilerError: the table of this example lacks SUB
+    """
+    lacking = sorted(o.name for o in set(ops).difference(table))
+    if lacking:
+        raise CompilerError(f"{what} lacks {', '.join(lacking)}")
+    return table

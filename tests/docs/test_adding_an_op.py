@@ -14,12 +14,14 @@ import pytest
 from tests.docs.test_documents import ROOT, read
 
 GUIDE = "docs/adding-an-op.md"
-# Run in the changed copy: the op beside NumPy, its gradient beside finite differences, forward mode, vmap and both
-# oracles.
+# Run in the changed copy: the op beside NumPy, its gradient beside finite differences, forward mode, vmap, both
+# oracles, the checks, and a file of ONNX.
 CHECKS = """
 import sys
+import tempfile
 import numpy as np
-from anneal import settings
+import anneal
+from anneal import onnx, settings
 from anneal.rewrite import check
 from anneal.schedule import CostModel, graph, plan_for
 from anneal.tensor import Tensor, grad, jvp, set_default_device, vmap
@@ -39,7 +41,12 @@ with settings.override(require_webgpu=sys.argv[1] == "webgpu"):
     check_values(slopes(x), -2 * wide * expected, rtol=2e-5, atol=1e-7)
     check_values(vmap(slopes)(x), -2 * wide * expected, rtol=2e-5, atol=1e-7)
     check_values(jvp(lambda t: t.gauss(), (x,), (x,))[1], -2 * wide * wide * expected, rtol=2e-5, atol=1e-7)
+    report = anneal.check(lambda t: (t.gauss() * 3).sum(), Tensor(values * 2, requires_grad=True), gradients=True)
+    assert report.ok and report.tensor_elements, str(report)
 if sys.argv[1] == "cpu":
+    with tempfile.TemporaryDirectory() as folder:
+        path = onnx.export(lambda t: t.gauss(), x, folder + "/gauss.onnx").path
+        check_values(onnx.load(path)(x), expected, rtol=2e-5, atol=1e-9)
     check_grad(lambda t: t.gauss(), wide)
     check(x.gauss().uop, "tensor")
     plan, inputs, _ = plan_for(graph([x.gauss().uop]), CostModel())
@@ -148,4 +155,9 @@ def test_the_tests_that_it_adds_pass(tree: Path) -> None:
 def test_it_touches_every_place_that_the_guide_names() -> None:
     listed = set(re.findall(r"`((?:anneal|tests)/[\w/]+\.py)`", read(GUIDE).partition("## The diff")[0]))
     changed = set(re.findall(r"^\+\+\+ b/(\S+)$", the_diff(), re.MULTILINE))
-    assert listed - changed == {"anneal/uop/derived.py", "anneal/uop/bounds.py", "tests/docs/test_adding_an_op.py"}
+    assert listed - changed == {"tests/docs/test_adding_an_op.py"}
+
+
+def test_it_edits_five_files_of_the_package() -> None:
+    changed = re.findall(r"^\+\+\+ b/(anneal/\S+)$", the_diff(), re.MULTILINE)
+    assert len(changed) <= 5

@@ -100,8 +100,9 @@ def test_a_wrong_index_rule_is_found(what: str, right: str, wrong: str, monkeypa
 
 @pytest.mark.parametrize(("what", "right", "wrong"), BOUNDS_BUGS, ids=[b[0] for b in BOUNDS_BUGS])
 def test_wrong_bounds_are_found(what: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = _execute(_mutated(BOUNDS_TEXT, right, wrong), "wrong_bounds")["BOUNDS"]
-    monkeypatch.setattr(node, "ALU_BOUNDS", table)
+    broken = _execute(_mutated(BOUNDS_TEXT, right, wrong), "wrong_bounds")
+    for op in (op for op in uop.ALU if op.bounds is not None):
+        monkeypatch.setattr(op, "bounds", broken[op.bounds.__name__])
     with _fresh(monkeypatch):
         assert failures(COUNT, stop=1), what
 

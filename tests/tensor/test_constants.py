@@ -16,7 +16,7 @@ import pytest
 from anneal.backend import numpy_dtype
 from anneal.runtime import here, realize
 from anneal.tensor import Tensor
-from anneal.uop import BINARY, UNARY, DType, Op, UOp, alu, const, dtypes
+from anneal.uop import ALU, DType, Op, UOp, alu, const, dtypes
 from anneal.uop.dtype import normalise_const
 from tests.tiers import thinned
 
@@ -62,25 +62,16 @@ def _integers_wrap_around(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # -- single ops --------------------------------------------------------------------------------------------------------
 
-_REAL = {
-    Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TAN, Op.TANH, Op.ERF, Op.SQRT, Op.RSQRT, Op.RECIP, Op.FLOOR, Op.CEIL,
-    Op.ROUND, Op.TRUNC, Op.DIV, Op.POW,
-}  # fmt: skip
-_BITS = {Op.NOT, Op.AND, Op.OR, Op.XOR}
-_SHIFTS = {Op.SHL, Op.SHR}
-
 
 def takes(op: Op, dtype: DType) -> bool:
-    if op in _REAL:
+    if op.takes == "floats":
         return dtype.is_float
-    if op in _BITS:
-        return not dtype.is_float
-    if op in _SHIFTS:
-        return dtype.is_int
+    if op.takes == "whole":
+        return dtype.is_int if op in (Op.SHL, Op.SHR) else not dtype.is_float
     return dtype.kind != "bool" or op not in (Op.NEG, Op.ABS, Op.SIGN, Op.SUB, Op.IDIV, Op.MOD)
 
 
-OPS = sorted((UNARY | BINARY) - {Op.CAST, Op.BITCAST}, key=lambda op: op.index)
+OPS = sorted((op for op in ALU if (op.arity or 0) < 3 and op not in (Op.CAST, Op.BITCAST)), key=lambda op: op.index)
 CASES = [pytest.param(op, d, id=f"{op.name}-{d.name}") for d in DTYPES for op in OPS if takes(op, d)]
 
 
@@ -103,7 +94,7 @@ def ways(op: Op, dtype: DType) -> tuple[Array, list[tuple[str, Array]]]:
     memory = Tensor(filled(dtype, values))
     nodes = [const(dtype, v) for v in values]
     new = memory._new
-    if op in UNARY:
+    if op.arity == 1:
         [whole] = read([new(alu(op, (memory.uop,)))])
         return whole, [("a constant", computed([alu(op, (c,)) for c in nodes], memory))]
     across, down = (memory.reshape(s).expand(n, n).contiguous() for s in ((1, n), (n, 1)))

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from anneal.backend import Storage
-from anneal.backend.cpu.reference import evaluate, threefry2x32
+from anneal.backend.cpu.reference import evaluate
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes
+from anneal.uop.meaning import threefry2x32
 
 
 def buffer(array: Any) -> UOp:
@@ -32,7 +33,7 @@ def test_threefry_is_jaxs() -> None:
     zero = np.zeros_like(counter)
     key = np.array([0x12345678, 0x9ABCDEF0], np.uint32)
     both = random.threefry_2x32(jax.numpy.asarray(key), jax.numpy.asarray(np.concatenate([counter, zero])))
-    ours = threefry2x32(counter, zero, np.full_like(counter, key[0]), np.full_like(counter, key[1]))
+    ours = threefry2x32(np, counter, zero, np.full_like(counter, key[0]), np.full_like(counter, key[1]))
     np.testing.assert_array_equal(np.concatenate(ours), np.asarray(both))
     k0, k1 = (const(dtypes.uint32, int(k)) for k in key)
     np.testing.assert_array_equal(value(UOp(Op.THREEFRY, dtypes.uint32, (buffer(counter), k0, k1))), ours[0])

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from anneal.backend.arrays import numpy_dtype
 from anneal.errors import CompilerError
-from anneal.uop import DType, Op
+from anneal.uop import ALU, DType, Op, covering
 
 __all__ = ["EagerEmitter", "Emitter", "bits_dtype", "lower"]
 
@@ -210,14 +210,9 @@ def lower(e: Emitter[V], op: Op, dtype: DType, src_dtypes: Sequence[DType], src:
         return _cast(e, src_dtypes[0], dtype, src[0])
     if op is Op.BITCAST:
         return e.bits(src[0], out)
-    if op is Op.WHERE:
-        return _where(e, out, *src)
-    if op is Op.RSQRT:
-        return e.call(np.reciprocal, out, e.call(np.sqrt, out, src[0]))
-    if op is Op.ERF:
-        return _erf(e, out, src[0])
-    if op is Op.THREEFRY:
-        return _threefry(e, *src)
+    f = _OTHERS.get(op)
+    if f is not None:
+        return f(e, out, *src)  # type: ignore[no-any-return]
     raise CompilerError(f"the cpu device has no {op.name}", stage="cpu.lower")
 
 
@@ -268,7 +263,7 @@ def _erf(e: Emitter[V], out: np.dtype[Any], x: V) -> V:
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def _threefry(e: Emitter[V], counter: V, key0: V, key1: V) -> V:
+def _threefry(e: Emitter[V], _: np.dtype[Any], counter: V, key0: V, key1: V) -> V:
     """threefry2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011)."""
 
     def add(a: V, b: V) -> V:
@@ -288,3 +283,12 @@ def _threefry(e: Emitter[V], counter: V, key0: V, key1: V) -> V:
         x0 = add(x0, keys[(group + 1) % 3])
         x1 = add(x1, add(keys[(group + 2) % 3], e.const(_U32, group + 1)))
     return x0
+
+
+_OTHERS: dict[Op, Callable[..., Any]] = {
+    Op.WHERE: _where,
+    Op.RSQRT: lambda e, out, x: e.call(np.reciprocal, out, e.call(np.sqrt, out, x)),
+    Op.ERF: _erf,
+    Op.THREEFRY: _threefry,
+}
+covering("the cpu device's list of ops", {**_UNARY, **_BINARY, **_EXTREMA, **_OTHERS}, ALU - {Op.CAST, Op.BITCAST})

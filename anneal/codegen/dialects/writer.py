@@ -18,7 +18,7 @@ from anneal.codegen.opts import Opt
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.rewrite import Watch
-from anneal.uop import DType, Op, UOp
+from anneal.uop import ALU, DType, Op, UOp, covering, dtypes
 
 # Ops that every dialect so far writes alike, on values of any dtype.
 ARITHMETIC: dict[Op, str] = {
@@ -58,6 +58,11 @@ class Dialect:
     choose: Callable[[UOp, Target], tuple[Opt, ...]]
     writer: Callable[[Dialect, LinearProgram, Target], Writer]
     module: Callable[[Sequence[Text], Target], str]
+
+    def __post_init__(self) -> None:
+        said = [op for op in ALU if self.text_of(op, dtypes.float32) or self.text_of(op, dtypes.int32)]
+        asked = [op for op in ALU if op.composed is None and op not in (Op.CAST, Op.BITCAST)]
+        covering(f"the text of ops in {self.name}", dict.fromkeys(said), asked)
 
     def write(self, program: LinearProgram, target: Target) -> Text:
         """The statements of `program` as text."""

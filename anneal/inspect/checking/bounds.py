@@ -11,31 +11,24 @@ be there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anneal.backend import numpy_dtype
-from anneal.uop import DType, Op, dtypes
+from anneal.backend import MEANINGS, numpy_dtype, of_numpy
+from anneal.uop import ALU, DType, Op, covering, dtypes
 
-__all__ = ["EXACT", "MOST_TERMS", "VALUES", "Array", "Bounded", "apply", "cast", "exactly", "rounded", "terms", "unit"]
+__all__ = ["EXACT", "MOST_TERMS", "Array", "Bounded", "apply", "cast", "exactly", "rounded", "terms", "unit"]
 
 Array = NDArray[Any]
 EXACT: Array = np.zeros(())  # the error of what has none
 _INF = np.array(np.inf)
 
-# Roundings of one op, in units of half an ulp: twice the worst that NUMERICS.md measured on its devices. A function
-# that is not here rounds once.
-_HALF_ULPS = {
-    Op.DIV: 8.0, Op.RECIP: 8.0, Op.SQRT: 8.0, Op.RSQRT: 8.0, Op.EXP: 8.0, Op.EXP2: 8.0, Op.LOG: 16.0, Op.LOG2: 16.0,
-    Op.SIN: 16.0, Op.COS: 16.0, Op.TAN: 32.0, Op.TANH: 16.0, Op.ERF: 32.0, Op.POW: 64.0, Op.IDIV: 8.0, Op.MOD: 8.0,
-}  # fmt: skip
 # A sum of more terms is a loop, whose result alone is added to others: of several accumulators, that is.
 MOST_TERMS = 64
 _ROUNDED_EXACTLY = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.CAST))
-_KEEPS_BITS = frozenset((Op.NEG, Op.ABS, Op.MAX, Op.MIN, Op.SIGN, Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC))
 _SUMS = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.ABS, Op.MAX, Op.MIN))
 
 
@@ -111,10 +104,10 @@ def apply(op: Op, dtype: DType, sources: Sequence[Bounded], kinds: Sequence[DTyp
             return _bitcast(sources[0], kinds[0], dtype)
         if op is Op.WHERE:
             return _where(*sources)
-        if op in (Op.LT, Op.EQ, Op.NE):
+        if op.compares:
             return _compared(op, *sources)
         exact = all(s.exact for s in sources)
-        value = VALUES[op](*[s.value for s in sources])
+        value = MEANINGS[op](*[s.value for s in sources])
         if dtype.is_float:
             change = EXACT if exact else CHANGES[op](value, *[x for s in sources for x in (s.value, s.error)])
             return _finished(op, dtype, np.asarray(value), change, sources, keeps)
@@ -133,7 +126,7 @@ def _finished(
         mass, count = _added(sources)
     elif op is Op.NEG:
         mass, count = sources[0].mass, sources[0].many
-    if op in _KEEPS_BITS:
+    if op.ulps == 0:
         error = change
     elif count > 2 and mass is not None and not _whole_sums(mass, dtype, sources):
         least = count * 2.0 ** max(dtype.least, -126)
@@ -171,9 +164,9 @@ def _rounding(op: Op, dtype: DType, value: Array, change: Array, sources: Sequen
         dtype = dtypes.float32
     size = np.abs(value) + change
     if op in (Op.EXP, Op.EXP2):  # WGSL lets the error grow with the exponent, and so does exp by exp2
-        rounding = (_HALF_ULPS[op] + 4 * np.abs(sources[0].value)) * unit(dtype) * size
+        rounding = (op.ulps + 4 * np.abs(sources[0].value)) * unit(dtype) * size
     else:
-        rounding = _HALF_ULPS.get(op, 1.0) * unit(dtype) * size
+        rounding = op.ulps * unit(dtype) * size
     if op in (Op.LOG, Op.LOG2) and dtype is not dtypes.float64:
         x = sources[0].value
         rounding = rounding + np.where((x > 0.4) & (x < 2.5) & (x != 1), 2.0**-21, 0.0)  # WGSL's, beside the zero
@@ -214,91 +207,7 @@ def rounded(value: Array, error: Array, dtype: DType) -> Bounded:
         return _overflown(value, error if error.any() else EXACT, dtype)
 
 
-# -- values and what a change of the sources makes of them -----------------------------------------------------------
-
-
-def _floor_division(a: Array, b: Array) -> Array:
-    if a.dtype.kind == "f":
-        return np.asarray(np.floor_divide(a, b))
-    zero = b == 0
-    one = np.ones((), b.dtype)
-    return np.where(zero, np.zeros((), a.dtype), np.floor_divide(a, np.where(zero, one, b)))
-
-
-def _remainder(a: Array, b: Array) -> Array:
-    if a.dtype.kind == "f":
-        return np.asarray(np.mod(a, b))
-    zero = b == 0
-    return np.where(zero, np.zeros((), a.dtype), np.mod(a, np.where(zero, np.ones((), b.dtype), b)))
-
-
-def _erf(a: Array) -> Array:
-    return np.asarray(np.frompyfunc(math.erf, 1, 1)(a)).astype(np.float64)
-
-
-def _threefry(counter: Array, k0: Array, k1: Array) -> Array:
-    """The first word of Threefry 2x32 with 20 rounds (Salmon et al., SC 2011) of (counter, 0)."""
-    keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
-    x0, x1 = counter + k0, np.zeros_like(counter) + k1
-    for turn in range(20):
-        by = ((13, 15, 26, 6), (17, 29, 16, 24))[turn // 4 % 2][turn % 4]
-        x0 = x0 + x1
-        x1 = ((x1 << np.uint32(by)) | (x1 >> np.uint32(32 - by))) ^ x0
-        if turn % 4 == 3:
-            n = turn // 4 + 1
-            x0 = x0 + keys[n % 3]
-            x1 = x1 + keys[(n + 1) % 3] + np.uint32(n)
-    return x0
-
-
-def _shifted(left: bool) -> Callable[[Array, Array], Array]:
-    def shift(a: Array, b: Array) -> Array:
-        inside = (b >= 0) & (b < a.dtype.itemsize * 8)
-        by = np.where(inside, b, 0).astype(a.dtype)
-        out = np.left_shift(a, by) if left else np.right_shift(a, by)
-        beyond = np.zeros((), a.dtype) if left else np.where(a < 0, -1, 0).astype(a.dtype)
-        return np.where(inside, out, beyond)
-
-    return shift
-
-
-VALUES: dict[Op, Callable[..., Any]] = {
-    Op.NEG: lambda a: a if a.dtype.kind == "b" else np.negative(a),
-    Op.ABS: np.abs,
-    Op.SIGN: np.sign,
-    Op.NOT: lambda a: np.logical_not(a) if a.dtype.kind == "b" else np.invert(a),
-    Op.EXP: np.exp,
-    Op.EXP2: np.exp2,
-    Op.LOG: np.log,
-    Op.LOG2: np.log2,
-    Op.SIN: np.sin,
-    Op.COS: np.cos,
-    Op.TAN: np.tan,
-    Op.TANH: np.tanh,
-    Op.ERF: _erf,
-    Op.SQRT: np.sqrt,
-    Op.RSQRT: lambda a: 1 / np.sqrt(a),
-    Op.RECIP: lambda a: 1 / a,
-    Op.FLOOR: np.floor,
-    Op.CEIL: np.ceil,
-    Op.ROUND: np.rint,
-    Op.TRUNC: np.trunc,
-    Op.ADD: np.add,
-    Op.SUB: lambda a, b: np.logical_xor(a, b) if a.dtype.kind == "b" else np.subtract(a, b),
-    Op.MUL: np.multiply,
-    Op.DIV: np.divide,
-    Op.IDIV: _floor_division,
-    Op.MOD: _remainder,
-    Op.POW: np.power,
-    Op.MAX: np.maximum,
-    Op.MIN: np.minimum,
-    Op.AND: np.bitwise_and,
-    Op.OR: np.bitwise_or,
-    Op.XOR: np.bitwise_xor,
-    Op.SHL: _shifted(True),
-    Op.SHR: _shifted(False),
-    Op.THREEFRY: _threefry,
-}
+# -- what a change of the sources makes of a value --------------------------------------------------------------------
 
 
 def _farthest(f: Callable[..., Any], value: Array, *ends: Array) -> Array:
@@ -310,15 +219,14 @@ def _farthest(f: Callable[..., Any], value: Array, *ends: Array) -> Array:
     return out
 
 
-def _monotone(op: Op) -> Callable[..., Array]:
-    f = VALUES[op]
-    return lambda value, x, e: _farthest(f, value, x - e, x + e)
-
-
-def _no_pole(op: Op) -> Callable[..., Array]:
-    """The same of a function with a pole at 0."""
-    change = _monotone(op)
-    return lambda value, x, e: np.where((np.abs(x) <= e) & (e > 0), np.inf, change(value, x, e))
+def _change(op: Op) -> Callable[..., Array]:
+    """The function that the cell of an op's row says."""
+    if callable(op.change):
+        return of_numpy(op.change)  # type: ignore[no-any-return]
+    f = MEANINGS[op]
+    if op.change == "monotone":
+        return lambda value, x, e: _farthest(f, value, x - e, x + e)
+    return lambda value, x, e: np.where((np.abs(x) <= e) & (e > 0), np.inf, _farthest(f, value, x - e, x + e))
 
 
 def _tangent(value: Array, x: Array, e: Array) -> Array:
@@ -365,37 +273,32 @@ def _product(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
     return np.where(ea == 0, 0.0, ea * (np.abs(b) + eb)) + np.where(eb == 0, 0.0, np.abs(a) * eb)
 
 
-CHANGES: dict[Op, Callable[..., Array]] = {
-    Op.NEG: lambda value, x, e: e,
-    Op.ABS: lambda value, x, e: e,
-    Op.SIN: lambda value, x, e: np.minimum(e, 2.0),
-    Op.COS: lambda value, x, e: np.minimum(e, 2.0),
-    Op.TAN: _tangent,
-    Op.ADD: lambda value, a, ea, b, eb: ea + eb,
-    Op.SUB: lambda value, a, ea, b, eb: ea + eb,
-    Op.MUL: _product,
-    Op.DIV: _quotient,
-    Op.IDIV: _floored,
-    Op.MOD: _modulo,
-    Op.POW: _power,
-    Op.MAX: _largest,
-    Op.MIN: _smallest,
-    **{op: _no_pole(op) for op in (Op.RECIP, Op.RSQRT)},
-    **{
-        op: _monotone(op)
-        for op in (
-            Op.SIGN, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.TANH, Op.ERF, Op.SQRT, Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC,
-        )
+CHANGES: Mapping[Op, Callable[..., Array]] = covering(
+    "the list of changes in anneal/inspect/checking/bounds.py",
+    {
+        Op.NEG: lambda value, x, e: e,
+        Op.ABS: lambda value, x, e: e,
+        Op.TAN: _tangent,
+        Op.ADD: lambda value, a, ea, b, eb: ea + eb,
+        Op.SUB: lambda value, a, ea, b, eb: ea + eb,
+        Op.MUL: _product,
+        Op.DIV: _quotient,
+        Op.IDIV: _floored,
+        Op.MOD: _modulo,
+        Op.POW: _power,
+        Op.MAX: _largest,
+        Op.MIN: _smallest,
+        **{op: _change(op) for op in ALU if op.change is not None},
     },
-}  # fmt: skip
+    (op for op in ALU if op.takes in ("same", "floats") and not op.compares and op.arity != 3),
+)
 
 
 # -- choices, whole numbers, other dtypes ----------------------------------------------------------------------------
 
 
 def _compared(op: Op, a: Bounded, b: Bounded) -> Bounded:
-    compare = {Op.LT: np.less, Op.EQ: np.equal, Op.NE: np.not_equal}[op]
-    value = np.asarray(compare(a.value, b.value))
+    value = np.asarray(MEANINGS[op](a.value, b.value))
     if a.exact and b.exact:
         return Bounded(value, EXACT)
     unsure = np.asarray(a.error + b.error, np.float64)
@@ -470,25 +373,14 @@ def cast(x: Bounded, kind: DType, dtype: DType) -> Bounded:
         out = numpy_dtype(dtype)
         if not kind.is_float:
             return Bounded(value.astype(out), error)
-        found = _whole(value, out)
+        found = MEANINGS[Op.CAST](value, out)
         if x.exact:
             return Bounded(found, EXACT)
-        ends = [_whole(value + s * error, out).astype(np.float64) for s in (-1, 1)]
+        ends = [MEANINGS[Op.CAST](value + s * error, out).astype(np.float64) for s in (-1, 1)]
         return Bounded(found, _farthest(lambda at: at, found.astype(np.float64), *ends))
 
 
-def _whole(x: Array, out: np.dtype[Any]) -> Array:
-    """A float as an integer: towards zero, the nearest end of the range beyond it, nan as 0."""
-    info = np.iinfo(out)
-    wide = np.nan_to_num(np.trunc(x), nan=0.0, posinf=np.inf, neginf=-np.inf)
-    low, high = float(info.min), float(info.max)
-    inside = np.where((wide >= low) & (wide < high), wide, 0.0).astype(out)
-    inside = np.where(wide < low, np.array(info.min, out), inside)
-    return np.where(wide >= high, np.array(info.max, out), inside)
-
-
 def _bitcast(x: Bounded, kind: DType, dtype: DType) -> Bounded:
-    bits = np.ascontiguousarray(x.value.astype(numpy_dtype(kind))).view(numpy_dtype(dtype))
-    bits = bits.reshape(x.value.shape)
+    bits = MEANINGS[Op.BITCAST](x.value.astype(numpy_dtype(kind)), numpy_dtype(dtype))
     error = EXACT if x.exact else np.where(x.error > 0, np.inf, 0.0)
     return Bounded(bits.astype(np.float64) if dtype.is_float else bits, error)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend import numpy_dtype
+from anneal.backend import MEANINGS, numpy_dtype
 from anneal.errors import CompilerError
-from anneal.inspect.checking.bounds import EXACT, VALUES, Array, Bounded, apply, exactly
+from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly
 from anneal.inspect.checking.reductions import Part, argsort, contracted, joined, part_of, reduced
 from anneal.rewrite import value_of
-from anneal.uop import ALU, Op, UOp
+from anneal.uop import ALU, MOVEMENT, Op, UOp
 
 __all__ = ["TensorValues", "TooLarge", "base", "needed"]
 
@@ -113,7 +113,7 @@ class TensorValues:
             sources = [_spread(values[s], u.shape) for s in u.src]
             if self.plain and u.dtype.is_float and u.op not in (Op.CAST, Op.BITCAST, Op.WHERE):
                 with np.errstate(all="ignore"):
-                    return Bounded(np.asarray(VALUES[u.op](*[s.value for s in sources])), EXACT)
+                    return Bounded(np.asarray(MEANINGS[u.op](*[s.value for s in sources])), EXACT)
             found = apply(u.op, u.dtype, sources, [s.dtype for s in u.src])
             return found._replace(value=np.broadcast_to(found.value, u.shape))
         if u.op is Op.REDUCE_AXIS:
@@ -187,106 +187,66 @@ def _spread(x: Bounded, shape: tuple[int, ...]) -> Bounded:
     return x.moved(lambda a: np.broadcast_to(a, shape))
 
 
-def _moved(move: Callable[[UOp, Array], Array]) -> Callable[[UOp, list[Bounded]], Bounded]:
-    """The rule of an op that shows elements at other places."""
+def _moved(u: UOp, src: list[Bounded]) -> Bounded:
+    """An op that shows elements at other places."""
+    return src[0].moved(lambda a: MEANINGS[u.op](u, [a], a.dtype))
 
-    def rule(u: UOp, src: list[Bounded]) -> Bounded:
-        return src[0].moved(lambda a: move(u, a))
 
-    return rule
+def _made(u: UOp, _: list[Bounded]) -> Bounded:
+    return Bounded(MEANINGS[u.op](u, (), np.dtype(np.float64) if u.dtype.is_float else numpy_dtype(u.dtype)), EXACT)
 
 
 def _gather(u: UOp, src: list[Bounded]) -> Bounded:
     x, index = src
-    axis: int = u.arg
-    n = x.value.shape[axis]
-    where = index.value
-    if n == 0 or where.size == 0:
-        return Bounded(np.zeros(where.shape, x.value.dtype), EXACT)
-    window = tuple([slice(None) if i == axis else slice(0, s) for i, s in enumerate(where.shape)])
-    inside = (where >= 0) & (where < n)
-    at = np.where(inside, where, 0)
-
-    def take(a: Array) -> Array:
-        return np.where(inside, np.take_along_axis(a[window], at, axis), np.zeros((), a.dtype))
-
-    error = EXACT if x.exact else take(x.whole())
-    if not index.exact:
-        error = np.where(index.error > 0, np.inf, error)
-    return Bounded(take(x.value), error)
+    found = x.moved(lambda a: MEANINGS[u.op](u, [a, index.value], a.dtype))
+    if index.exact or not found.value.size:
+        return found
+    return Bounded(found.value, np.where(index.error > 0, np.inf, found.error))
 
 
-def _sums(u: UOp, value: Bounded, rows: Callable[[Array, Array], None], most: float) -> Bounded:
-    """Sums of rows: `rows` adds an array's rows into another; each sum has at most so many terms."""
-    out = [np.zeros(u.shape, a.dtype) for a in (value.value, value.value)]
-    rows(out[0], value.value)
+def _sums(u: UOp, src: list[Bounded], place: int, most: float) -> Bounded:
+    """Sums of rows of the source at `place`, each of at most so many terms; the others say which rows."""
+    value = src[place]
+
+    def rows(of: Array) -> Array:
+        made: Array = MEANINGS[u.op](u, [of if n == place else s.value for n, s in enumerate(src)], of.dtype)
+        return made
+
+    found = rows(value.value)
+    if not all(s.exact for n, s in enumerate(src) if n != place):
+        return Bounded(found, np.full(u.shape, np.inf))
     if not u.dtype.is_float:
-        return Bounded(out[0].astype(numpy_dtype(u.dtype)), EXACT if value.exact else np.full(u.shape, np.inf))
-    rows(out[1], np.abs(value.value))
-    error = EXACT
-    if not value.exact:
-        error = np.zeros(u.shape)
-        rows(error, value.whole())
-    return reduced(Op.ADD, u.dtype, Part(out[0], out[1], error, most, False))
+        return Bounded(found, EXACT if value.exact else np.full(u.shape, np.inf))
+    error = EXACT if value.exact else rows(value.whole())
+    return reduced(Op.ADD, u.dtype, Part(found, rows(np.abs(value.value)), error, most, False))
 
 
 def _scatter_add(u: UOp, src: list[Bounded]) -> Bounded:
-    index, value = src
-    inside = (index.value >= 0) & (index.value < u.shape[0])
-    at = index.value[inside]
-    most = float(np.bincount(at).max()) if at.size else 0.0
-    found = _sums(u, value, lambda out, rows: np.add.at(out, at, rows[inside]), most)
-    return found if index.exact else Bounded(found.value, np.full(u.shape, np.inf))
+    index = src[0].value
+    at = index[(index >= 0) & (index < u.shape[0])]
+    return _sums(u, src, 1, float(np.bincount(at).max()) if at.size else 0.0)
 
 
 def _segment_sum(u: UOp, src: list[Bounded]) -> Bounded:
-    value, order, starts = src
-
-    def rows(out: Array, of: Array) -> None:
-        for v in range(u.shape[0]):
-            out[v] = of[order.value[starts.value[v] : starts.value[v + 1]]].sum(axis=0)
-
-    most = float(np.diff(starts.value).max()) if u.shape[0] else 0.0
-    found = _sums(u, value, rows, most)
-    return found if order.exact and starts.exact else Bounded(found.value, np.full(u.shape, np.inf))
+    return _sums(u, src, 0, float(np.diff(src[2].value).max()) if u.shape[0] else 0.0)
 
 
 def _update(u: UOp, src: list[Bounded]) -> Bounded:
-    starts = iter(src[2:])
-    places = []
-    unsure = not all(s.exact for s in src[2:])
-    for b, n, whole in zip(u.arg, src[1].value.shape, u.shape, strict=True):
-        begin = min(max(int(next(starts).value), 0), whole - n) if b is None else b
-        places.append(slice(begin, begin + n))
-    value = src[0].value.copy()
-    value[tuple(places)] = src[1].value
-    if unsure:
+    def placed(x: Array, part: Array) -> Array:
+        made: Array = MEANINGS[u.op](u, [x, part, *[s.value for s in src[2:]]], x.dtype)
+        return made
+
+    value = placed(src[0].value, src[1].value)
+    if not all(s.exact for s in src[2:]):
         return Bounded(value, np.full(u.shape, np.inf))
-    if src[0].exact and src[1].exact:
-        return Bounded(value, EXACT)
-    error = src[0].whole().copy()
-    error[tuple(places)] = src[1].whole()
-    return Bounded(value, error)
-
-
-def _constant(u: UOp, _: list[Bounded]) -> Bounded:
-    d = np.dtype(np.float64) if u.dtype.is_float else numpy_dtype(u.dtype)
-    return Bounded(np.array(u.arg, d), EXACT)
+    exact = src[0].exact and src[1].exact
+    return Bounded(value, EXACT if exact else placed(src[0].whole(), src[1].whole()))
 
 
 _RULES: dict[Op, Callable[[UOp, list[Bounded]], Bounded]] = {
-    Op.CONST: _constant,
-    Op.IOTA: lambda u, _: Bounded(
-        np.arange(u.arg[0], dtype=np.float64 if u.dtype.is_float else numpy_dtype(u.dtype)), EXACT
-    ),
-    Op.RESHAPE: _moved(lambda u, a: a.reshape(u.shape)),
-    Op.PERMUTE: _moved(lambda u, a: a.transpose(u.arg)),
-    Op.EXPAND: _moved(lambda u, a: np.broadcast_to(a, u.shape)),
-    Op.PAD: _moved(lambda u, a: np.pad(a, u.arg) if u.arg else a),
-    Op.SHRINK: _moved(lambda u, a: a[tuple([slice(b, e) for b, e in u.arg])]),
-    Op.FLIP: _moved(lambda u, a: np.flip(a, u.arg)),
-    Op.CONTIGUOUS: lambda u, src: src[0],
-    Op.DETACH: lambda u, src: src[0],
+    Op.CONST: _made,
+    Op.IOTA: _made,
+    **dict.fromkeys((*MOVEMENT, Op.CONTIGUOUS, Op.DETACH), _moved),
     Op.CALL: lambda u, src: src[0],
     Op.GATHER: _gather,
     Op.SCATTER_ADD: _scatter_add,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.exporting.values import Value, Writer, broadcast, carrier
-from anneal.uop import COMPARE, DType, Op, UOp, dtypes
+from anneal.uop import ALU, COMPARE, DType, Op, UOp, covering, dtypes
 
-__all__ = ["cast", "elementwise", "without_form"]
+__all__ = ["FORMS", "cast", "elementwise", "without_form"]
 
 _BOOL = dtypes.bool_
 _ALIKE = (
@@ -154,6 +154,12 @@ _FLOATS: dict[Op, Callable[[Writer, list[str], DType], str]] = {
     Op.IDIV: _idiv,
 }
 
+_OTHERS = (Op.CAST, Op.BITCAST, Op.WHERE, Op.NOT, Op.SHL, Op.SHR, Op.THREEFRY)
+FORMS = covering(
+    "the table of forms in ONNX",
+    dict.fromkeys((*_PLAIN, *_OF_BOOLS, *_BITS, *COMPARE, *_FLOATS, *_OTHERS)),
+    (op for op in ALU if op.composed is None),
+)
 
 # -- integers ---------------------------------------------------------------------------------------------------------
 

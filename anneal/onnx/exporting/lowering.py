@@ -15,7 +15,7 @@ from anneal import progress
 from anneal.onnx.exporting.bits import has_bits, same_bits
 from anneal.onnx.exporting.composites import composite
 from anneal.onnx.exporting.contractions import contraction
-from anneal.onnx.exporting.elementwise import elementwise, without_form
+from anneal.onnx.exporting.elementwise import FORMS, elementwise, without_form
 from anneal.onnx.exporting.folding import Constants
 from anneal.onnx.exporting.movement import expanded, flipped, iota, padded, permuted, reshaped, shrunk, sized
 from anneal.onnx.exporting.recipes import Recipe
@@ -165,6 +165,8 @@ class Lowering:
             return Recipe((u.src[0], index), lambda w, given: gathered(w, u, given, inside))
         if u.op is Op.BITCAST and has_bits(u):
             return Recipe(u.src, lambda w, given: same_bits(w, u, given))
+        if u.op.composed is not None and u.op not in FORMS:
+            return Recipe((u.op.composed(*u.src),), lambda w, given: given[0])
         if u.op in ALU and not (reason := without_form(u, self.writer.opset)):
             return Recipe(u.src, lambda w, given: elementwise(w, u, given))
         if u.op in _FORMS:
