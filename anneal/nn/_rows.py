@@ -26,7 +26,8 @@ class Row(Module):
     def __init_subclass__(cls, function: Callable[..., Any] | None = None, kw_only: bool = False) -> None:
         if function is not None:
             cls._function = staticmethod(function)
-        if "__annotations__" in vars(cls) and "__init__" not in vars(cls):
+        ours = cls.__module__.startswith("anneal.")
+        if ours and "__annotations__" in vars(cls) and "__init__" not in vars(cls):
             dataclass(eq=False, repr=False, match_args=False, kw_only=kw_only)(cls)
             cls._settings = tuple([f.name for f in fields(cls)])  # type: ignore[arg-type]  # it was made one just now
             made: Any = cls.__init__

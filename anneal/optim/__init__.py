@@ -17,6 +17,7 @@ from anneal.optim._formulas import (
     Adagrad,
     Adamax,
     Lion,
+    Muon,
     NAdam,
     RAdam,
     RMSprop,
@@ -24,7 +25,6 @@ from anneal.optim._formulas import (
     SparseAdam,
 )
 from anneal.optim._lbfgs import LBFGS
-from anneal.optim._muon import Muon
 
 __all__ = [
     "ASGD",

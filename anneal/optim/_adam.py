@@ -12,12 +12,10 @@ import numpy.typing as npt
 from anneal.backend import HOST
 from anneal.errors import DataError, SettingError
 from anneal.ops.nodes import pad, reshape, shrink
-from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows, settings_among
 from anneal.runtime import forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, alu, const, dtypes
-
-__all__ = ["SGD", "Adam", "AdamW"]
 
 _F32 = dtypes.float32
 _STEP = "step"  # the state that counts steps, of shape (1,)
@@ -56,8 +54,7 @@ class SGD(Optimizer):
     ) -> None:
         if nesterov and (not momentum or dampening):
             raise SettingError("SGD: nesterov=True needs a momentum above 0 and no dampening")
-        defaults = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        super().__init__(params, {**defaults, "nesterov": nesterov, "maximize": maximize})
+        super().__init__(params, settings_among(locals()))
 
     def _shape_of(self, t: Tensor, name: str) -> tuple[int, ...]:
         return () if name == "step" else t.shape
@@ -122,9 +119,7 @@ class Adam(Optimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
-        more = {"maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
-        super().__init__(params, {**defaults, **more})
+        super().__init__(params, settings_among(locals()))
 
     # Each parameter counts the steps in which it had a gradient. Those that have had it in the same steps share one
     # count, the group's; the state of others has a count of their own, which they share as well.

@@ -27,8 +27,6 @@ from anneal.tensor import Tensor, no_grad
 from anneal.transforms import regraded, take_results
 from anneal.uop import DType, Op, UOp, alu, arena, dtypes
 
-__all__ = ["Optimizer", "ParameterGroup", "update_phase"]
-
 # What trains: tensors, or groups of them with settings of their own.
 Parameters = Iterable[Tensor | Mapping[str, Any]]
 # What becomes of the gradients before the update takes them.
@@ -63,6 +61,22 @@ def follows(update: Update) -> Update:
 
 def _share(b: float) -> tuple[float, float, float]:
     return b, 1 - b, math.log(b) if b > 0 else -1e30
+
+
+_NO_SETTINGS = (
+    "__class__",
+    "self",
+    "params",
+    "foreach",
+    "capturable",
+    "differentiable",
+    "fused",
+)  # torch's four: ignored
+
+
+def settings_among(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among the arguments of an optimiser's `__init__`."""
+    return {n: tuple(v) if n == "betas" else v for n, v in given.items() if n not in _NO_SETTINGS}
 
 
 class ParameterGroup(dict[str, Any]):

@@ -9,8 +9,6 @@ from anneal.errors import SettingError
 from anneal.optim._base import Optimizer
 from anneal.optim._schedule import LRScheduler
 
-__all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
-
 Rates = float | Sequence[float]
 
 

@@ -8,25 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows
+from anneal.errors import SettingError
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows, settings_among
 from anneal.tensor import Tensor, no_grad
 from anneal.uop import DType, UOp
-
-__all__ = [
-    "ASGD",
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adamax",
-    "Formula",
-    "Lion",
-    "NAdam",
-    "RAdam",
-    "RMSprop",
-    "Rprop",
-    "SparseAdam",
-    "States",
-]
 
 _NUMBERS = ("step", "mu_product", "eta", "mu")  # states of shape ()
 
@@ -59,19 +44,17 @@ class States:
         ]
         return b, rest, log
 
+    def toward(self, name: str, value: Tensor, share: Any) -> Tensor:
+        """The new state: a share of the way from the old one to a value."""
+        return self.put(name, self[name] + (value - self[name]) * share)
+
+    def mixed(self, name: str, stays: Any, value: Tensor, joins: Any) -> Tensor:
+        """The new state: the part of the old one that stays, and the part of a value that joins it."""
+        return self.put(name, self[name] * stays + value * joins)
+
     def count(self) -> Tensor:
         """The number of this step, from 1 on."""
         return self.put("step", self["step"] + 1)
-
-
-def _decayed(group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
-    """A parameter and its gradient with weight_decay: it joins the gradient, or is taken away first if decoupled."""
-    decay = group["weight_decay"]
-    if not decay:
-        return p, g
-    if group.get("decoupled_weight_decay"):
-        return p * (1 - lr * decay), g
-    return p, g + p * decay
 
 
 def _correction(share: tuple[Any, Any, Any], step: Tensor) -> Tensor:
@@ -83,10 +66,13 @@ def _correction(share: tuple[Any, Any, Any], step: Tensor) -> Tensor:
 class Formula(Optimizer):
     """An optimiser whose subclasses compute each parameter's new value in `_formula`."""
 
+    _decays = True  # whether weight_decay is applied before the formula: it joins the gradient,
+    _decoupled = False  # or is taken away from the parameter
+
     def _shape_of(self, t: Tensor, name: str) -> tuple[int, ...]:
         return () if name in _NUMBERS else t.shape
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         """The parameter's new value."""
         raise NotImplementedError(f"{type(self).__name__} defines no _formula()")
 
@@ -96,6 +82,11 @@ class Formula(Optimizer):
             for t in params:
                 u, slope, wide = self._operands(t, group.get("maximize", False))
                 p, g, lr = [t._new_plain(x) for x in (u, slope, group.rate_node.cast(wide))]
+                if decay := group.get("weight_decay") if self._decays else None:
+                    if self._decoupled or group.get("decoupled_weight_decay"):
+                        p = p * (1 - lr * decay)
+                    else:
+                        g = g + p * decay
                 new = self._formula(group, p, g, lr, States(self, group, t, wide, done))
                 self._put(t, new.uop, done)
 
@@ -128,31 +119,18 @@ class RMSprop(Formula):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "alpha": alpha,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "momentum": momentum,
-                "centered": centered,
-                "maximize": maximize,
-            },
-        )
+        super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        p, g = _decayed(group, p, g, lr)
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         a = group["alpha"]
-        square = s.put("square_avg", s["square_avg"] * a + g * g * (1 - a))
+        square = s.mixed("square_avg", a, g * g, 1 - a)
         if group["centered"]:
-            mean = s.put("grad_avg", s["grad_avg"] + (g - s["grad_avg"]) * (1 - a))
+            mean = s.toward("grad_avg", g, 1 - a)
             square = square - mean * mean
         step = g / (square.sqrt() + group["eps"])
         if group["momentum"]:
             step = s.put("momentum_buffer", s["momentum_buffer"] * s.share("momentum")[0] + step)
-        new: Tensor = p - lr * step
-        return new
+        return p - lr * step
 
 
 class Adagrad(Formula):
@@ -181,25 +159,13 @@ class Adagrad(Formula):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "lr_decay": lr_decay,
-                "weight_decay": weight_decay,
-                "initial_accumulator_value": initial_accumulator_value,
-                "eps": eps,
-                "maximize": maximize,
-            },
-        )
+        super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        p, g = _decayed(group, p, g, lr)
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         step = s.count()
         start = group["initial_accumulator_value"]
         total = s.put("sum", s.get("sum", start) + g * g)
-        new: Tensor = p - lr / (1 + (step - 1) * group["lr_decay"]) * g / (total.sqrt() + group["eps"])
-        return new
+        return p - lr / (1 + (step - 1) * group["lr_decay"]) * g / (total.sqrt() + group["eps"])
 
 
 class Adadelta(Formula):
@@ -227,16 +193,14 @@ class Adadelta(Formula):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
+        super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        p, g = _decayed(group, p, g, lr)
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         rho, eps = group["rho"], group["eps"]
-        square = s.put("square_avg", s["square_avg"] * rho + g * g * (1 - rho))
+        square = s.mixed("square_avg", rho, g * g, 1 - rho)
         change = (s["acc_delta"] + eps).sqrt() / (square + eps).sqrt() * g
-        s.put("acc_delta", s["acc_delta"] * rho + change * change * (1 - rho))
-        new: Tensor = p - lr * change
-        return new
+        s.mixed("acc_delta", rho, change * change, 1 - rho)
+        return p - lr * change
 
 
 class Adamax(Formula):
@@ -261,19 +225,15 @@ class Adamax(Formula):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        super().__init__(
-            params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        )
+        super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        p, g = _decayed(group, p, g, lr)
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         first, second = s.share("betas"), s.share("betas", 1)
         rest1, b2 = first[1], second[0]
         step = s.count()
-        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * rest1)
+        mean = s.toward("exp_avg", g, rest1)
         most = s.put("exp_inf", (s["exp_inf"] * b2).maximum(g.abs() + group["eps"]))
-        new: Tensor = p - lr / _correction(first, step) * mean / most
-        return new
+        return p - lr / _correction(first, step) * mean / most
 
 
 class NAdam(Formula):
@@ -303,33 +263,20 @@ class NAdam(Formula):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": tuple(betas),
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "momentum_decay": momentum_decay,
-                "decoupled_weight_decay": decoupled_weight_decay,
-                "maximize": maximize,
-            },
-        )
+        super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        p, g = _decayed(group, p, g, lr)
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         first, second = s.share("betas"), s.share("betas", 1)
         (b1, rest1, _), (b2, rest2, _) = first, second
         step = s.count()
         mu = b1 * (1 - 0.5 * (step * (group["momentum_decay"] * math.log(0.96))).exp())
         following = b1 * (1 - 0.5 * ((step + 1) * (group["momentum_decay"] * math.log(0.96))).exp())
         product = s.put("mu_product", s.get("mu_product", 1.0) * mu)
-        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * rest1)
-        square = s.put("exp_avg_sq", s["exp_avg_sq"] * b2 + g * g * rest2)
+        mean = s.toward("exp_avg", g, rest1)
+        square = s.mixed("exp_avg_sq", b2, g * g, rest2)
         size = (square / _correction(second, step)).sqrt() + group["eps"]
         ahead = lr * following / (1 - product * following) * mean / size
-        new: Tensor = p - lr * (1 - mu) / (1 - product) * g / size - ahead
-        return new
+        return p - lr * (1 - mu) / (1 - product) * g / size - ahead
 
 
 class RAdam(Formula):
@@ -358,33 +305,21 @@ class RAdam(Formula):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": tuple(betas),
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "decoupled_weight_decay": decoupled_weight_decay,
-                "maximize": maximize,
-            },
-        )
+        super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        p, g = _decayed(group, p, g, lr)
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         first, second = s.share("betas"), s.share("betas", 1)
         rest1, (b2, rest2, _) = first[1], second
         step = s.count()
-        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * rest1)
-        square = s.put("exp_avg_sq", s["exp_avg_sq"] * b2 + g * g * rest2)
+        mean = s.toward("exp_avg", g, rest1)
+        square = s.mixed("exp_avg_sq", b2, g * g, rest2)
         part = _correction(second, step)
         full = 2 / rest2 - 1
         length = full - 2 * step * (1 - part) / part
         share = (length - 4) * (length - 2) * full / ((full - 4) * (full - 2) * length.clamp(min=1))
         sure = length > 5.0
         size = part.sqrt() / (square.sqrt() + group["eps"]) * sure.where(share, 1.0).sqrt()
-        new: Tensor = p - lr * (mean / _correction(first, step)) * sure.where(size, 1.0)
-        return new
+        return p - lr * (mean / _correction(first, step)) * sure.where(size, 1.0)
 
 
 class Rprop(Formula):
@@ -411,9 +346,9 @@ class Rprop(Formula):
         foreach: bool | None = None,
         differentiable: bool = False,
     ) -> None:
-        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize})
+        super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         less, more = group["etas"]
         sign = (g * s["prev"]).sign()
         first = s.count() == 1.0
@@ -421,8 +356,7 @@ class Rprop(Formula):
         size = size * (sign > 0).where(more, (sign < 0).where(less, 1.0))
         size = s.put("step_size", size.clamp(*group["step_sizes"]))
         g = s.put("prev", (sign < 0).where(0.0, g))
-        new: Tensor = p - g.sign() * size
-        return new
+        return p - g.sign() * size
 
 
 class ASGD(Formula):
@@ -451,13 +385,9 @@ class ASGD(Formula):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
-        super().__init__(
-            params,
-            {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "maximize": maximize},
-        )
+        super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        p, g = _decayed(group, p, g, lr)
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         step = s.count()
         # the rate and the weight that the step before left
         rate, weight = (step == 1.0).where(lr, s["eta"]), s.get("mu", 1.0)
@@ -482,6 +412,8 @@ class Adafactor(Formula):
     True
     """
 
+    _decays = False
+
     def _shape_of(self, t: Tensor, name: str) -> tuple[int, ...]:
         if name == "row_var":
             return (*t.shape[:-1], 1)
@@ -499,19 +431,9 @@ class Adafactor(Formula):
         maximize: bool = False,
         foreach: bool | None = None,
     ) -> None:
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "beta2_decay": beta2_decay,
-                "eps": eps,
-                "d": d,
-                "weight_decay": weight_decay,
-                "maximize": maximize,
-            },
-        )
+        super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         eps1, eps2 = group["eps"]
         eps1 = (2.0**-52 if p.dtype.bits == 64 else 2.0**-23) if eps1 is None else eps1
         step = s.count()
@@ -521,14 +443,13 @@ class Adafactor(Formula):
         if group["weight_decay"]:
             p = p * (1 - lr * group["weight_decay"])
         if p.ndim > 1:
-            rows = s.put("row_var", s["row_var"] + ((g * g).mean(axis=-1, keepdim=True) - s["row_var"]) * share)
-            columns = s.put("col_var", s["col_var"] + ((g * g).mean(axis=-2, keepdim=True) - s["col_var"]) * share)
+            rows = s.toward("row_var", (g * g).mean(axis=-1, keepdim=True), share)
+            columns = s.toward("col_var", (g * g).mean(axis=-2, keepdim=True), share)
             square = rows @ columns / rows.mean(axis=-2, keepdim=True).clamp(min=eps1)
         else:
-            square = s.put("variance", s["variance"] + (g * g - s["variance"]) * share)
+            square = s.toward("variance", g * g, share)
         change = g / square.clamp(min=eps1 * eps1).sqrt()
-        new: Tensor = p - size / ((change * change).mean().sqrt() / group["d"]).clamp(min=1.0) * change
-        return new
+        return p - size / ((change * change).mean().sqrt() / group["d"]).clamp(min=1.0) * change
 
 
 class Lion(Formula):
@@ -543,6 +464,8 @@ class Lion(Formula):
     True
     """
 
+    _decoupled = True
+
     def __init__(
         self,
         params: Parameters,
@@ -553,14 +476,13 @@ class Lion(Formula):
         maximize: bool = False,
         foreach: bool | None = None,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay, "maximize": maximize})
+        super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         (b1, rest1, _), (b2, rest2, _) = s.share("betas"), s.share("betas", 1)
-        mean = s["exp_avg"]
-        s.put("exp_avg", mean * b2 + g * rest2)
-        new: Tensor = p * (1 - lr * group["weight_decay"]) - lr * (mean * b1 + g * rest1).sign()
-        return new
+        before = s["exp_avg"]
+        s.mixed("exp_avg", b2, g, rest2)
+        return p - lr * (before * b1 + g * rest1).sign()
 
 
 class SparseAdam(Formula):
@@ -587,9 +509,9 @@ class SparseAdam(Formula):
         eps: float = 1e-8,
         maximize: bool = False,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
+        super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
         step = s.count()
         first, second = s.share("betas", 0), s.share("betas", 1)
         row = (g != 0).reshape(g.shape[0], -1).any(1).reshape(-1, *[1] * (g.ndim - 1)) if g.ndim > 1 else g != 0
@@ -598,3 +520,59 @@ class SparseAdam(Formula):
         v = s.put("exp_avg_sq", row.where(v * second[0] + g * g * second[1], v))
         size = lr * _correction(second, step).sqrt() / _correction(first, step)
         return row.where(p - size * m / (v.sqrt() + group["eps"]), p)
+
+
+class Muon(Formula):
+    """Muon (Jordan, 2024): the momentum of a matrix made orthogonal by Newton and Schulz's iteration, in float32.
+
+    Args:
+        params: matrices alone; give others to another optimiser. weight_decay: decoupled, as in `AdamW`.
+        momentum: how much of the mean stays. nesterov: looks ahead by it. ns_coefficients, ns_steps: of the iteration.
+        eps: the least norm. adjust_lr_fn: "original" or "match_rms_adamw", how the rate follows the matrix's shape.
+
+    torch iterates in bfloat16, so its steps differ in the third digit. Raises SettingError for other than matrices.
+
+    >>> w = Tensor([[1.0, 0.0]], requires_grad=True)
+    >>> optimizer = Muon([w])
+    >>> (w * w).sum().backward(); optimizer.step(); w[0, 0].item() < 1.0
+    True
+    """
+
+    _decoupled = True
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ) -> None:
+        if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
+            raise SettingError(f'Muon: adjust_lr_fn is "original" or "match_rms_adamw", not {adjust_lr_fn!r}')
+        if not 0 < ns_steps < 100:
+            raise SettingError(f"Muon: ns_steps is a number of 1 to 99, not {ns_steps}")
+        super().__init__(params, settings_among(locals()))
+        for t in self.params:
+            if t.ndim != 2:
+                raise SettingError(f"Muon: trains matrices, not a parameter of shape {t.shape}")
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+        m, rest, _ = s.share("momentum")
+        mean = s.mixed("momentum_buffer", m, g, rest)
+        x = g + (mean - g) * m if group["nesterov"] else mean
+        rows, columns = p.shape
+        x = x.T if rows > columns else x
+        x = x / (x * x).sum().sqrt().clamp(min=group["eps"])
+        a, b, c = group["ns_coefficients"]
+        for _ in range(group["ns_steps"]):
+            gram = x @ x.T
+            x = x * a + (gram * b + gram @ gram * c) @ x
+        x = x.T if rows > columns else x
+        matched = group["adjust_lr_fn"] == "match_rms_adamw"
+        ratio = 0.2 * math.sqrt(max(rows, columns)) if matched else math.sqrt(max(1, rows / columns))
+        return p - lr * ratio * x

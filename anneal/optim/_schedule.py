@@ -8,7 +8,7 @@ from anneal.errors import MissingMethodError, SettingError
 from anneal.ops import explain_class
 from anneal.optim._base import Optimizer
 
-__all__ = ["LRScheduler"]
+_OWN = ("optimizer", "_last", "_lambdas", "_scale")  # attributes that are no part of the state
 
 
 class LRScheduler:
@@ -69,9 +69,7 @@ class LRScheduler:
         else:
             self.last_epoch = epoch
             rates = self._at_once()
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            if group["lr"] != rate:
-                group["lr"] = float(rate)
+        self._go_on(rates)
         self._last = self._rates()
 
     def get_last_lr(self) -> list[float]:
@@ -80,17 +78,15 @@ class LRScheduler:
 
     def state_dict(self) -> dict[str, Any]:
         """The state that `load_state_dict` goes on from: a dict of numbers and lists, no functions."""
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if name not in ("optimizer", "_last", "_lambdas", "_scale") and not callable(value)
-        } | {"_last_lr": list(self._last)}
+        return {name: value for name, value in vars(self).items() if name not in _OWN and not callable(value)} | {
+            "_last_lr": list(self._last)
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from `state_dict`'s result, made here or in torch; the rates are set to those of then."""
         mine = vars(self)
         for name, value in state_dict.items():
-            if name in mine and name not in ("optimizer", "_last", "_lambdas", "_scale"):
+            if name in mine and name not in _OWN:
                 mine[name] = value
         if "_last_lr" in state_dict:
             self._go_on(state_dict["_last_lr"])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from anneal.errors import SettingError
-from anneal.optim._base import Optimizer, ParameterGroup
+from anneal.optim._base import Optimizer
 from anneal.optim._cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from anneal.optim._schedule import LRScheduler
 
@@ -58,7 +58,32 @@ def warmup_cosine(step: int, peak: float, warmup: int, steps: int, floor: float 
     return peak * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * way)))
 
 
-class LambdaLR(LRScheduler):
+class _Lambdas(LRScheduler):
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
+        count = len(optimizer.param_groups)
+        self._lambdas: list[Factor] = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
+        if len(self._lambdas) != count:
+            raise SettingError(f"{type(self).__name__}: {len(self._lambdas)} functions for {count} groups")
+        super().__init__(optimizer, last_epoch)
+
+
+class _Factors(LRScheduler):
+    """A schedule that multiplies the present rates by a factor in step n, which makes of the first ones a share."""
+
+    def _factor(self, n: int) -> float:
+        raise NotImplementedError(f"{type(self).__name__} defines no _factor()")
+
+    def _share(self, n: int) -> float:
+        raise NotImplementedError(f"{type(self).__name__} defines no _share()")
+
+    def get_lr(self) -> list[float]:
+        return [lr * self._factor(self.last_epoch) for lr in self._rates()]
+
+    def _at_once(self) -> list[float]:
+        return [lr * self._share(self.last_epoch) for lr in self.base_lrs]
+
+
+class LambdaLR(_Lambdas):
     """A schedule that sets each group's rate to its first rate times `lr_lambda(step)`: one function, or one for each
     group.
 
@@ -69,18 +94,11 @@ class LambdaLR(LRScheduler):
     [1.0, 0.5, 0.25, 0.125]
     """
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
-        count = len(optimizer.param_groups)
-        self._lambdas: list[Factor] = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
-        if len(self._lambdas) != count:
-            raise SettingError(f"{type(self).__name__}: {len(self._lambdas)} functions for {count} groups")
-        super().__init__(optimizer, last_epoch)
-
     def get_lr(self) -> list[float]:
         return [lr * f(self.last_epoch) for lr, f in zip(self.base_lrs, self._lambdas, strict=True)]
 
 
-class MultiplicativeLR(LRScheduler):
+class MultiplicativeLR(_Lambdas):
     """A schedule that multiplies each group's rate by `lr_lambda(step)`, step by step.
 
     >>> from anneal import nn, optim
@@ -90,20 +108,13 @@ class MultiplicativeLR(LRScheduler):
     [1.0, 0.5, 0.25, 0.125]
     """
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
-        count = len(optimizer.param_groups)
-        self._lambdas: list[Factor] = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
-        if len(self._lambdas) != count:
-            raise SettingError(f"{type(self).__name__}: {len(self._lambdas)} functions for {count} groups")
-        super().__init__(optimizer, last_epoch)
-
     def get_lr(self) -> list[float]:
         if not self.last_epoch:
             return self._rates()
         return [lr * f(self.last_epoch) for lr, f in zip(self._rates(), self._lambdas, strict=True)]
 
 
-class StepLR(LRScheduler):
+class StepLR(_Factors):
     """A schedule that multiplies rates by `gamma` every `step_size` steps.
 
     >>> from anneal import nn, optim
@@ -117,16 +128,14 @@ class StepLR(LRScheduler):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        if not self.last_epoch or self.last_epoch % self.step_size:
-            return self._rates()
-        return [lr * self.gamma for lr in self._rates()]
+    def _factor(self, n: int) -> float:
+        return 1.0 if not n or n % self.step_size else self.gamma
 
-    def _at_once(self) -> list[float]:
-        return [lr * self.gamma ** (self.last_epoch // self.step_size) for lr in self.base_lrs]
+    def _share(self, n: int) -> float:
+        return float(self.gamma ** (n // self.step_size))
 
 
-class MultiStepLR(LRScheduler):
+class MultiStepLR(_Factors):
     """A schedule that multiplies rates by `gamma` at each of `milestones`.
 
     >>> from anneal import nn, optim
@@ -142,15 +151,14 @@ class MultiStepLR(LRScheduler):
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        return [lr * self.gamma ** self.milestones[self.last_epoch] for lr in self._rates()]
+    def _factor(self, n: int) -> float:
+        return float(self.gamma ** self.milestones[n])
 
-    def _at_once(self) -> list[float]:
-        past = bisect.bisect_right(sorted(self.milestones.elements()), self.last_epoch)
-        return [lr * self.gamma**past for lr in self.base_lrs]
+    def _share(self, n: int) -> float:
+        return float(self.gamma ** bisect.bisect_right(sorted(self.milestones.elements()), n))
 
 
-class ConstantLR(LRScheduler):
+class ConstantLR(_Factors):
     """A schedule that multiplies rates by `factor` for the first `total_iters` steps.
 
     >>> from anneal import nn, optim
@@ -171,11 +179,11 @@ class ConstantLR(LRScheduler):
             return [lr * self.factor for lr in self._rates()]
         return [lr / self.factor if self.last_epoch == self.total_iters else lr for lr in self._rates()]
 
-    def _at_once(self) -> list[float]:
-        return [lr * (self.factor if self.last_epoch < self.total_iters else 1.0) for lr in self.base_lrs]
+    def _share(self, n: int) -> float:
+        return self.factor if n < self.total_iters else 1.0
 
 
-class LinearLR(LRScheduler):
+class LinearLR(_Factors):
     """A schedule of rates from `start_factor` to `end_factor` of their own in `total_iters` steps.
 
     >>> from anneal import nn, optim
@@ -198,22 +206,17 @@ class LinearLR(LRScheduler):
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        rates = self._rates()
-        if not self.last_epoch:
-            return [lr * self.start_factor for lr in rates]
-        if self.last_epoch > self.total_iters:
-            return rates
+    def _factor(self, n: int) -> float:
+        if not n or n > self.total_iters:
+            return 1.0 if n else self.start_factor
         way = self.end_factor - self.start_factor
-        before = self.total_iters * self.start_factor + (self.last_epoch - 1) * way
-        return [lr * (1.0 + way / before) for lr in rates]
+        return 1.0 + way / (self.total_iters * self.start_factor + (n - 1) * way)
 
-    def _at_once(self) -> list[float]:
-        share = min(self.total_iters, self.last_epoch) / self.total_iters
-        return [lr * (self.start_factor + (self.end_factor - self.start_factor) * share) for lr in self.base_lrs]
+    def _share(self, n: int) -> float:
+        return self.start_factor + (self.end_factor - self.start_factor) * (min(self.total_iters, n) / self.total_iters)
 
 
-class ExponentialLR(LRScheduler):
+class ExponentialLR(_Factors):
     """A schedule that multiplies rates by `gamma` in each step.
 
     >>> from anneal import nn, optim
@@ -227,14 +230,14 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        return [lr * self.gamma for lr in self._rates()] if self.last_epoch else self._rates()
+    def _factor(self, n: int) -> float:
+        return self.gamma if n else 1.0
 
-    def _at_once(self) -> list[float]:
-        return [lr * self.gamma**self.last_epoch for lr in self.base_lrs]
+    def _share(self, n: int) -> float:
+        return float(self.gamma**n)
 
 
-class PolynomialLR(LRScheduler):
+class PolynomialLR(_Factors):
     """A schedule of rates down to 0 in `total_iters` steps, along a power.
 
     >>> from anneal import nn, optim
@@ -248,15 +251,12 @@ class PolynomialLR(LRScheduler):
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[float]:
-        n, total = self.last_epoch, self.total_iters
-        if not n or n > total:
-            return self._rates()
-        return [lr * ((1 - n / total) / (1 - (n - 1) / total)) ** self.power for lr in self._rates()]
+    def _factor(self, n: int) -> float:
+        total = self.total_iters
+        return 1.0 if not n or n > total else float(((1 - n / total) / (1 - (n - 1) / total)) ** self.power)
 
-    def _at_once(self) -> list[float]:
-        left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
-        return [lr * left**self.power for lr in self.base_lrs]
+    def _share(self, n: int) -> float:
+        return float((1.0 - min(self.total_iters, n) / self.total_iters) ** self.power)
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -310,7 +310,8 @@ class SequentialLR(LRScheduler):
         self.optimizer, self._schedulers, self._milestones = optimizer, schedulers, milestones
         self.last_epoch = last_epoch + 1
         for group in optimizer.param_groups:  # the schedules set their first rates when they were made
-            _set(group, group["initial_lr"])
+            if group["lr"] != group["initial_lr"]:
+                group["lr"] = group["initial_lr"]
         for s in schedulers:
             s.last_epoch -= 1
         schedulers[0].step()
@@ -366,11 +367,6 @@ class ChainedScheduler(LRScheduler):
         for s, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
             s.load_state_dict(state)
         self._go_on(state_dict["_last_lr"])
-
-
-def _set(group: ParameterGroup, lr: float) -> None:
-    if group["lr"] != lr:
-        group["lr"] = lr
 
 
 class ReduceLROnPlateau(LRScheduler):
