@@ -7,126 +7,29 @@
 
 import sys
 
-from anneal.distributions import _relaxed, constraints, transforms
+from anneal.distributions import _continuous, _discrete, _kl, _relaxed, _several, _transformed, constraints, transforms
 from anneal.distributions._base import Distribution
-from anneal.distributions._continuous import (
-    Beta,
-    Cauchy,
-    Chi2,
-    Exponential,
-    Gamma,
-    Gumbel,
-    HalfCauchy,
-    HalfNormal,
-    Laplace,
-    Normal,
-    StudentT,
-    Uniform,
-)
-from anneal.distributions._discrete import (
-    Bernoulli,
-    Binomial,
-    Categorical,
-    Geometric,
-    Multinomial,
-    NegativeBinomial,
-    OneHotCategorical,
-    OneHotCategoricalStraightThrough,
-    Poisson,
-)
-from anneal.distributions._kl import kl_divergence, register_kl
+from anneal.distributions._continuous import *
+from anneal.distributions._discrete import *
+from anneal.distributions._kl import *
 from anneal.distributions._relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
-from anneal.distributions._several import (
-    Dirichlet,
-    Independent,
-    LowRankMultivariateNormal,
-    MixtureSameFamily,
-    MultivariateNormal,
-)
-from anneal.distributions._tails import Pareto, Weibull
-from anneal.distributions._transformed import LogNormal, TransformedDistribution
+from anneal.distributions._several import *
+from anneal.distributions._transformed import *
 from anneal.distributions.constraint_registry import biject_to, transform_to
-from anneal.distributions.transforms import (
-    AbsTransform,
-    AffineTransform,
-    CatTransform,
-    ComposeTransform,
-    CorrCholeskyTransform,
-    CumulativeDistributionTransform,
-    ExpTransform,
-    IndependentTransform,
-    LowerCholeskyTransform,
-    PositiveDefiniteTransform,
-    PowerTransform,
-    ReshapeTransform,
-    SigmoidTransform,
-    SoftmaxTransform,
-    SoftplusTransform,
-    StackTransform,
-    StickBreakingTransform,
-    TanhTransform,
-    Transform,
-    identity_transform,
-)
+from anneal.distributions.transforms import *
 
 __all__ = [
-    "AbsTransform",
-    "AffineTransform",
-    "Bernoulli",
-    "Beta",
-    "Binomial",
-    "CatTransform",
-    "Categorical",
-    "Cauchy",
-    "Chi2",
-    "ComposeTransform",
-    "CorrCholeskyTransform",
-    "CumulativeDistributionTransform",
-    "Dirichlet",
+    *_continuous.__all__,
+    *_discrete.__all__,
+    *_kl.__all__,
+    *_several.__all__,
+    *_transformed.__all__,
+    *transforms.__all__,
     "Distribution",
-    "ExpTransform",
-    "Exponential",
-    "Gamma",
-    "Geometric",
-    "Gumbel",
-    "HalfCauchy",
-    "HalfNormal",
-    "Independent",
-    "IndependentTransform",
-    "Laplace",
-    "LogNormal",
-    "LowRankMultivariateNormal",
-    "LowerCholeskyTransform",
-    "MixtureSameFamily",
-    "Multinomial",
-    "MultivariateNormal",
-    "NegativeBinomial",
-    "Normal",
-    "OneHotCategorical",
-    "OneHotCategoricalStraightThrough",
-    "Pareto",
-    "Poisson",
-    "PositiveDefiniteTransform",
-    "PowerTransform",
     "RelaxedBernoulli",
     "RelaxedOneHotCategorical",
-    "ReshapeTransform",
-    "SigmoidTransform",
-    "SoftmaxTransform",
-    "SoftplusTransform",
-    "StackTransform",
-    "StickBreakingTransform",
-    "StudentT",
-    "TanhTransform",
-    "Transform",
-    "TransformedDistribution",
-    "Uniform",
-    "Weibull",
     "biject_to",
     "constraints",
-    "identity_transform",
-    "kl_divergence",
-    "register_kl",
     "transform_to",
     "transforms",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
 from anneal.distributions.constraints import Constraint
@@ -15,6 +15,7 @@ from anneal.tensor import Tensor, dtypes, no_grad
 __all__ = ["Distribution"]
 
 Shape = tuple[int, ...]
+Moment = Callable[[Any], Any]
 
 
 class Distribution:
@@ -37,6 +38,24 @@ class Distribution:
     has_enumerate_support: ClassVar[bool] = False
     _validates: ClassVar[bool] = True
 
+    def __init_subclass__(
+        cls,
+        support: Constraint | None = None,
+        mean: Moment | None = None,
+        mode: Moment | None = None,
+        variance: Moment | None = None,
+        **constraints: Constraint,
+    ) -> None:
+        """A class is a row: the constraints of its parameters, in their order, its support and its moments."""
+        super().__init_subclass__()
+        if constraints:
+            cls.arg_constraints = constraints
+        if support is not None:
+            cls.support = support
+        for name, formula in (("mean", mean), ("mode", mode), ("variance", variance)):
+            if formula is not None:
+                setattr(cls, name, property(formula))
+
     def __init__(
         self, batch_shape: Iterable[int] = (), event_shape: Iterable[int] = (), validate_args: bool | None = None
     ) -> None:
@@ -49,8 +68,9 @@ class Distribution:
         """Look at parameters and values where a distribution does not say otherwise, or with a false `value` do not."""
         Distribution._validates = value
 
-    def _hold(self, validate_args: bool | None, **given: Any) -> None:
-        """Take parameters, numbers among them, as attributes of one batch shape."""
+    def _hold(self, arguments: dict[str, Any]) -> None:
+        """Take the parameters among the arguments of `__init__`, numbers too, as attributes of one batch shape."""
+        given = {name: value for name, value in arguments.items() if name in self.arg_constraints}
         tensors = [v for v in given.values() if isinstance(v, Tensor)]
         like = tensors[0] if tensors else None
         dims = {name: self.arg_constraints[name].event_dim for name in given}
@@ -68,7 +88,7 @@ class Distribution:
         batch = broadcast_shapes(type(self).__name__, *[t.shape[: t.ndim - dims[name]] for name, t in kept.items()])
         for name, t in kept.items():
             setattr(self, name, t.expand(*batch, *t.shape[t.ndim - dims[name] :]) if batch else t)
-        Distribution.__init__(self, batch, (), validate_args)
+        Distribution.__init__(self, batch, (), arguments.get("validate_args"))
         self._given = tuple(given)
         self._validate(**{name: getattr(self, name) for name in given})
 

@@ -21,8 +21,10 @@ __all__ = [
     "HalfNormal",
     "Laplace",
     "Normal",
+    "Pareto",
     "StudentT",
     "Uniform",
+    "Weibull",
 ]
 
 _HALF_LOG_2PI = math.log(2 * math.pi) / 2
@@ -51,28 +53,18 @@ def xlogy(x: Tensor, y: Tensor) -> Tensor:
     return found
 
 
-class _LocScale(Distribution):
+class _LocScale(Distribution, loc=c.real, scale=c.positive, support=c.real, mean=lambda d: d.loc, mode=lambda d: d.loc):
     """A location and a scale: what follows is of the standard distribution."""
 
-    has_rsample: ClassVar[bool] = True
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"loc": c.real, "scale": c.positive}
-    support = c.real
+    has_rsample = True
     loc: Tensor
     scale: Tensor
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self._hold(validate_args, loc=loc, scale=scale)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+        self._hold(locals())
 
 
-class Normal(_LocScale):
+class Normal(_LocScale, variance=lambda d: d.scale**2):
     """The normal distribution of mean `loc` and standard deviation `scale`; `validate_args` as of `Distribution`.
 
     >>> Normal(0.0, 1.0, validate_args=False).cdf(0.0).item()
@@ -95,12 +87,8 @@ class Normal(_LocScale):
     def entropy(self) -> Tensor:
         return 0.5 + _HALF_LOG_2PI + self.scale.log()
 
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2
 
-
-class Laplace(_LocScale):
+class Laplace(_LocScale, variance=lambda d: 2.0 * d.scale**2):
     """The two-sided exponential distribution about `loc`, with `scale`; `validate_args` as of `Normal`.
 
     >>> Laplace(0.0, 1.0, validate_args=None).variance.item()
@@ -125,12 +113,8 @@ class Laplace(_LocScale):
     def entropy(self) -> Tensor:
         return 1.0 + (2.0 * self.scale).log()
 
-    @property
-    def variance(self) -> Tensor:
-        return 2.0 * self.scale**2
 
-
-class Gumbel(_LocScale):
+class Gumbel(_LocScale, mean=lambda d: d.loc + d.scale * _EULER, variance=lambda d: d.scale**2 * (math.pi**2 / 6)):
     """The distribution of the largest of many, at `loc` with `scale`; `validate_args` as of `Normal`.
 
     >>> Gumbel(0.0, 1.0, validate_args=None).mode.item()
@@ -153,16 +137,8 @@ class Gumbel(_LocScale):
     def entropy(self) -> Tensor:
         return self.scale.log() + (1 + _EULER)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc + self.scale * _EULER
 
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2 * (math.pi**2 / 6)
-
-
-class Cauchy(_LocScale):
+class Cauchy(_LocScale, mean=lambda d: nan_like(d.loc), variance=lambda d: Tensor.full_like(d.loc, math.inf)):
     """The ratio of two normal numbers, about `loc` with `scale`; `validate_args` as of `Normal`.
 
     >>> Cauchy(0.0, 1.0, validate_args=None).cdf(0.0).item()
@@ -184,16 +160,10 @@ class Cauchy(_LocScale):
     def entropy(self) -> Tensor:
         return (4 * math.pi * self.scale).log()
 
-    @property
-    def mean(self) -> Tensor:
-        return nan_like(self.loc)
 
-    @property
-    def variance(self) -> Tensor:
-        return Tensor.full_like(self.loc, math.inf)
-
-
-class StudentT(_LocScale):
+class StudentT(
+    _LocScale, df=c.positive, loc=c.real, scale=c.positive, mean=lambda d: (d.df > 1.0).where(d.loc, math.nan)
+):
     """Student's distribution of `df` degrees of freedom about `loc`, with `scale`; `validate_args` as of `Normal`.
 
     `rsample` has no gradient to `df`, `loc` and `scale`.
@@ -202,12 +172,11 @@ class StudentT(_LocScale):
     3.0
     """
 
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"df": c.positive, "loc": c.real, "scale": c.positive}
-    _flows: ClassVar[bool] = False
+    _flows = False
     df: Tensor
 
     def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None) -> None:
-        self._hold(validate_args, df=df, loc=loc, scale=scale)
+        self._hold(locals())
 
     def _draw(self, shape: Shape) -> Tensor:
         chi2 = 2.0 * standard_gamma(shape, self.df / 2.0, self)
@@ -225,30 +194,31 @@ class StudentT(_LocScale):
         return self.scale.log() + (half + 0.5) * ((half + 0.5).digamma() - half.digamma()) + 0.5 * self.df.log() + beta
 
     @property
-    def mean(self) -> Tensor:
-        return (self.df > 1.0).where(self.loc, math.nan)
-
-    @property
     def variance(self) -> Tensor:
         finite = self.scale**2 * self.df / (self.df > 2.0).where(self.df - 2.0, 1.0)
         return (self.df > 2.0).where(finite, (self.df > 1.0).where(Tensor.full_like(self.df, math.inf), math.nan))
 
 
-class HalfNormal(Distribution):
+class HalfNormal(
+    Distribution,
+    scale=c.positive,
+    support=c.nonnegative,
+    mean=lambda d: d.scale * math.sqrt(2 / math.pi),
+    mode=lambda d: Tensor.zeros_like(d.scale),
+    variance=lambda d: d.scale**2 * (1 - 2 / math.pi),
+):
     """The distribution of |x|, x being normal of mean 0 and deviation `scale`; `validate_args` as of `Distribution`.
 
     >>> HalfNormal(1.0, validate_args=None).mode.item()
     0.0
     """
 
-    has_rsample: ClassVar[bool] = True
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"scale": c.positive}
-    support = c.nonnegative
+    has_rsample = True
     scale: Tensor
     _whole: ClassVar[type[_LocScale]] = Normal
 
     def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        self._hold(validate_args, scale=scale)
+        self._hold(locals())
         self._both = self._whole(Tensor.zeros_like(self.scale), self.scale, False)
 
     def _draw(self, shape: Shape) -> Tensor:
@@ -266,20 +236,12 @@ class HalfNormal(Distribution):
     def entropy(self) -> Tensor:
         return self._both.entropy() - math.log(2)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * math.sqrt(2 / math.pi)
 
-    @property
-    def mode(self) -> Tensor:
-        return Tensor.zeros_like(self.scale)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale**2 * (1 - 2 / math.pi)
-
-
-class HalfCauchy(HalfNormal):
+class HalfCauchy(
+    HalfNormal,
+    mean=lambda d: Tensor.full_like(d.scale, math.inf),
+    variance=lambda d: Tensor.full_like(d.scale, math.inf),
+):
     """The distribution of |x|, x being of a Cauchy distribution about 0 with `scale`; `validate_args` as of
     `HalfNormal`.
 
@@ -289,29 +251,27 @@ class HalfCauchy(HalfNormal):
 
     _whole: ClassVar[type[_LocScale]] = Cauchy
 
-    @property
-    def mean(self) -> Tensor:
-        return Tensor.full_like(self.scale, math.inf)
 
-    @property
-    def variance(self) -> Tensor:
-        return Tensor.full_like(self.scale, math.inf)
-
-
-class Uniform(Distribution):
+class Uniform(
+    Distribution,
+    low=c.real,
+    high=c.real,
+    mean=lambda d: (d.high + d.low) / 2,
+    mode=lambda d: nan_like(d.high),
+    variance=lambda d: (d.high - d.low) ** 2 / 12,
+):
     """Numbers from `low` on and below `high`; `validate_args` as of `Distribution`.
 
     >>> Uniform(1.0, 3.0, validate_args=None).mean.item()
     2.0
     """
 
-    has_rsample: ClassVar[bool] = True
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"low": c.real, "high": c.real}
+    has_rsample = True
     low: Tensor
     high: Tensor
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
-        self._hold(validate_args, low=low, high=high)
+        self._hold(locals())
         self.support = c.interval(self.low.detach(), self.high.detach())
         ordered = c.greater_than(self.low.detach())
         self.arg_constraints = {"low": c.real, "high": ordered}  # type: ignore[misc]
@@ -333,33 +293,26 @@ class Uniform(Distribution):
     def entropy(self) -> Tensor:
         return (self.high - self.low).log()
 
-    @property
-    def mean(self) -> Tensor:
-        return (self.high + self.low) / 2
 
-    @property
-    def mode(self) -> Tensor:
-        return nan_like(self.high)
-
-    @property
-    def variance(self) -> Tensor:
-        return (self.high - self.low) ** 2 / 12
-
-
-class Exponential(Distribution):
+class Exponential(
+    Distribution,
+    rate=c.positive,
+    support=c.nonnegative,
+    mean=lambda d: 1.0 / d.rate,
+    mode=lambda d: Tensor.zeros_like(d.rate),
+    variance=lambda d: 1.0 / d.rate**2,
+):
     """Times between events that come at `rate`; `validate_args` as of `Distribution`.
 
     >>> Exponential(2.0, validate_args=None).mean.item()
     0.5
     """
 
-    has_rsample: ClassVar[bool] = True
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"rate": c.positive}
-    support = c.nonnegative
+    has_rsample = True
     rate: Tensor
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
-        self._hold(validate_args, rate=rate)
+        self._hold(locals())
 
     def _draw(self, shape: Shape) -> Tensor:
         return self._exponential(shape) / self.rate
@@ -376,20 +329,16 @@ class Exponential(Distribution):
     def entropy(self) -> Tensor:
         return 1.0 - self.rate.log()
 
-    @property
-    def mean(self) -> Tensor:
-        return 1.0 / self.rate
 
-    @property
-    def mode(self) -> Tensor:
-        return Tensor.zeros_like(self.rate)
-
-    @property
-    def variance(self) -> Tensor:
-        return 1.0 / self.rate**2
-
-
-class Gamma(Distribution):
+class Gamma(
+    Distribution,
+    concentration=c.positive,
+    rate=c.positive,
+    support=c.nonnegative,
+    mean=lambda d: d.concentration / d.rate,
+    mode=lambda d: ((d.concentration - 1.0) / d.rate).clamp(min=0.0),
+    variance=lambda d: d.concentration / d.rate**2,
+):
     """The gamma distribution of shape `concentration` and of `rate`; `validate_args` as of `Distribution`.
 
     `rsample` has no gradient to `concentration` and `rate`.
@@ -398,15 +347,13 @@ class Gamma(Distribution):
     1.5
     """
 
-    has_rsample: ClassVar[bool] = True
-    _flows: ClassVar[bool] = False
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"concentration": c.positive, "rate": c.positive}
-    support = c.nonnegative
+    has_rsample = True
+    _flows = False
     concentration: Tensor
     rate: Tensor
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
-        self._hold(validate_args, concentration=concentration, rate=rate)
+        self._hold(locals())
 
     def _draw(self, shape: Shape) -> Tensor:
         return standard_gamma(shape, self.concentration, self) / self.rate
@@ -422,20 +369,8 @@ class Gamma(Distribution):
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1.0 - a) * a.digamma()
 
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.rate
 
-    @property
-    def mode(self) -> Tensor:
-        return ((self.concentration - 1.0) / self.rate).clamp(min=0.0)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.concentration / self.rate**2
-
-
-class Chi2(Gamma):
+class Chi2(Gamma, df=c.positive):
     """The sum of squares of `df` normal numbers; `validate_args` as of `Distribution`.
 
     `rsample` has no gradient to `df`.
@@ -444,15 +379,20 @@ class Chi2(Gamma):
     3.0
     """
 
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"df": c.positive}
     df: Tensor
 
     def __init__(self, df: Any, validate_args: bool | None = None) -> None:
-        self._hold(validate_args, df=df)
+        self._hold(locals())
         self.concentration, self.rate = 0.5 * self.df, Tensor.full_like(self.df, 0.5)
 
 
-class Beta(Distribution):
+class Beta(
+    Distribution,
+    concentration1=c.positive,
+    concentration0=c.positive,
+    support=c.unit_interval,
+    mean=lambda d: d.concentration1 / (d.concentration1 + d.concentration0),
+):
     """The beta distribution on (0, 1) of two concentrations; `validate_args` as of `Distribution`.
 
     Args:
@@ -462,15 +402,13 @@ class Beta(Distribution):
     0.25
     """
 
-    has_rsample: ClassVar[bool] = True
-    _flows: ClassVar[bool] = False
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"concentration1": c.positive, "concentration0": c.positive}
-    support = c.unit_interval
+    has_rsample = True
+    _flows = False
     concentration1: Tensor
     concentration0: Tensor
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
-        self._hold(validate_args, concentration1=concentration1, concentration0=concentration0)
+        self._hold(locals())
 
     def _draw(self, shape: Shape) -> Tensor:
         a, b = (standard_gamma(shape, x, self).clamp(min=1e-37) for x in (self.concentration1, self.concentration0))
@@ -489,10 +427,6 @@ class Beta(Distribution):
         return self._norm() - spread
 
     @property
-    def mean(self) -> Tensor:
-        return self.concentration1 / (self.concentration1 + self.concentration0)
-
-    @property
     def mode(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
         inner = (a > 1.0) & (b > 1.0)
@@ -504,3 +438,92 @@ class Beta(Distribution):
     def variance(self) -> Tensor:
         total = self.concentration1 + self.concentration0
         return self.concentration1 * self.concentration0 / (total**2 * (total + 1.0))
+
+
+class Weibull(
+    Distribution,
+    scale=c.positive,
+    concentration=c.positive,
+    support=c.positive,
+    mean=lambda d: d.scale * (1.0 + 1.0 / d.concentration).lgamma().exp(),
+):
+    """The Weibull distribution of `scale` and of the power `concentration`; `validate_args` as of `Distribution`.
+
+    >>> Weibull(2.0, 1.0, validate_args=None).mean.item()
+    2.0
+    """
+
+    has_rsample = True
+    scale: Tensor
+    concentration: Tensor
+
+    def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
+        self._hold(locals())
+
+    def _draw(self, shape: Shape) -> Tensor:
+        return self.scale * self._exponential(shape).clamp(min=1e-30) ** (1.0 / self.concentration)
+
+    def _log(self, x: Tensor) -> Tensor:
+        k, z = self.concentration, x / self.scale
+        return (k / self.scale).log() + (k - 1.0) * z.log() - z**k
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return -(-((x / self.scale) ** self.concentration)).expm1()
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return self.scale * (-(-p).log1p()) ** (1.0 / self.concentration)
+
+    def entropy(self) -> Tensor:
+        k = self.concentration
+        return _EULER * (1.0 - 1.0 / k) + (self.scale / k).log() + 1.0
+
+    @property
+    def mode(self) -> Tensor:
+        k = self.concentration
+        return self.scale * ((k - 1.0) / k) ** (1.0 / k)
+
+    @property
+    def variance(self) -> Tensor:
+        k = self.concentration
+        return self.scale**2 * ((1.0 + 2.0 / k).lgamma().exp() - (2.0 * (1.0 + 1.0 / k).lgamma()).exp())
+
+
+class Pareto(Distribution, scale=c.positive, alpha=c.positive, mode=lambda d: d.scale):
+    """Numbers above `scale` whose tail falls by the power `alpha`; `validate_args` as of `Distribution`.
+
+    >>> Pareto(1.0, 2.0, validate_args=None).mean.item()
+    2.0
+    """
+
+    has_rsample = True
+    scale: Tensor
+    alpha: Tensor
+
+    def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None) -> None:
+        self._hold(locals())
+        self.support = c.greater_than_eq(self.scale.detach())
+
+    def _draw(self, shape: Shape) -> Tensor:
+        return self.scale * (self._exponential(shape) / self.alpha).exp()
+
+    def _log(self, x: Tensor) -> Tensor:
+        return self.alpha.log() + self.alpha * self.scale.log() - (self.alpha + 1.0) * x.log()
+
+    def _cdf(self, x: Tensor) -> Tensor:
+        return 1.0 - (self.scale / x) ** self.alpha
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return self.scale * (-(-p).log1p() / self.alpha).exp()
+
+    def entropy(self) -> Tensor:
+        return (self.scale / self.alpha).log() + 1.0 + 1.0 / self.alpha
+
+    @property
+    def mean(self) -> Tensor:
+        a = self.alpha.clamp(min=1.0)
+        return a * self.scale / (a - 1.0)
+
+    @property
+    def variance(self) -> Tensor:
+        a = self.alpha.clamp(min=2.0)
+        return self.scale**2 * a / ((a - 1.0) ** 2 * (a - 2.0))

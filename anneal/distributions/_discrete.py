@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -38,17 +38,19 @@ def soft(x: Tensor) -> Tensor:
     return -(-x).logsigmoid()
 
 
-class _Chances(Distribution):
+class _Chances(Distribution, probs=c.unit_interval, logits=c.real):
     """Probabilities, or their log-odds: one is given, and the other follows."""
 
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"probs": c.unit_interval, "logits": c.real}
     probs: Tensor
     logits: Tensor
 
-    def _take(self, probs: Any, logits: Any, validate_args: bool | None, **more: Any) -> None:
-        if (probs is None) is (logits is None):
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        self._hold(locals())
+
+    def _hold(self, arguments: dict[str, Any]) -> None:
+        if (arguments["probs"] is None) is (arguments["logits"] is None):
             raise SettingError(f"{type(self).__name__}: give probs or logits, and not both")
-        self._hold(validate_args, **more, **({"probs": probs} if logits is None else {"logits": logits}))
+        super()._hold({name: value for name, value in arguments.items() if value is not None})
 
     def __getattr__(self, name: str) -> Any:
         if name == "logits" and "probs" in vars(self):
@@ -73,18 +75,14 @@ class _Chances(Distribution):
         return soft(self.logits) - self.logits * self.probs
 
 
-class Bernoulli(_Chances):
+class Bernoulli(_Chances, support=c.boolean, mean=lambda d: d.probs, variance=lambda d: d.probs * (1.0 - d.probs)):
     """1 with probability `probs`, or with the log-odds `logits`, else 0; `validate_args` as of `Distribution`.
 
     >>> Bernoulli(0.25, logits=None, validate_args=None).variance.item()
     0.1875
     """
 
-    support = c.boolean
-    has_enumerate_support: ClassVar[bool] = True
-
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        self._take(probs, logits, validate_args)
+    has_enumerate_support = True
 
     def _draw(self, shape: Shape) -> Tensor:
         return (self._uniform(shape) < self.probs).cast(self.probs.dtype)
@@ -96,34 +94,27 @@ class Bernoulli(_Chances):
         return self._odds_entropy()
 
     @property
-    def mean(self) -> Tensor:
-        return self.probs
-
-    @property
     def mode(self) -> Tensor:
         likely = (self.probs >= 0.5).cast(self.probs.dtype)
         return (self.probs == 0.5).where(math.nan, likely)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1.0 - self.probs)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._row(Tensor([0.0, 1.0], device=self.probs.device), expand)
 
 
-class Geometric(_Chances):
+class Geometric(
+    _Chances,
+    support=c.nonnegative_integer,
+    mean=lambda d: 1.0 / d.probs - 1.0,
+    mode=lambda d: Tensor.zeros_like(d.probs),
+    variance=lambda d: (1.0 / d.probs - 1.0) / d.probs,
+):
     """Failures before the first success, which comes with probability `probs` or log-odds `logits`; `validate_args` as
     of `Distribution`.
 
     >>> Geometric(0.25, logits=None, validate_args=None).mean.item()
     3.0
     """
-
-    support = c.nonnegative_integer
-
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        self._take(probs, logits, validate_args)
 
     def _draw(self, shape: Shape) -> Tensor:
         return (-self._exponential(shape) / (-self.probs).log1p()).floor()
@@ -134,18 +125,6 @@ class Geometric(_Chances):
 
     def entropy(self) -> Tensor:
         return self._odds_entropy() / self.probs
-
-    @property
-    def mean(self) -> Tensor:
-        return 1.0 / self.probs - 1.0
-
-    @property
-    def mode(self) -> Tensor:
-        return Tensor.zeros_like(self.probs)
-
-    @property
-    def variance(self) -> Tensor:
-        return (1.0 / self.probs - 1.0) / self.probs
 
 
 def _poisson(like: Distribution, rate: Tensor, shape: Shape) -> Tensor:
@@ -168,19 +147,24 @@ def _poisson(like: Distribution, rate: Tensor, shape: Shape) -> Tensor:
     return (rate < 10.0).where(few, out)
 
 
-class Poisson(Distribution):
+class Poisson(
+    Distribution,
+    rate=c.nonnegative,
+    support=c.nonnegative_integer,
+    mean=lambda d: d.rate,
+    mode=lambda d: d.rate.floor(),
+    variance=lambda d: d.rate,
+):
     """The number of events that come at `rate`; `validate_args` as of `Distribution`.
 
     >>> Poisson(4.0, validate_args=None).variance.item()
     4.0
     """
 
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"rate": c.nonnegative}
-    support = c.nonnegative_integer
     rate: Tensor
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
-        self._hold(validate_args, rate=rate)
+        self._hold(locals())
 
     def _draw(self, shape: Shape) -> Tensor:
         return _poisson(self, self.rate, shape)
@@ -188,20 +172,16 @@ class Poisson(Distribution):
     def _log(self, x: Tensor) -> Tensor:
         return xlogy(x, self.rate) - self.rate - (x + 1.0).lgamma()
 
-    @property
-    def mean(self) -> Tensor:
-        return self.rate
 
-    @property
-    def mode(self) -> Tensor:
-        return self.rate.floor()
-
-    @property
-    def variance(self) -> Tensor:
-        return self.rate
-
-
-class Binomial(_Chances):
+class Binomial(
+    _Chances,
+    total_count=c.nonnegative_integer,
+    probs=c.unit_interval,
+    logits=c.real,
+    mean=lambda d: d.total_count * d.probs,
+    mode=lambda d: ((d.total_count + 1.0) * d.probs).floor().minimum(d.total_count),
+    variance=lambda d: d.mean * (1.0 - d.probs),
+):
     """Successes among `total_count` trials, each with probability `probs` or log-odds `logits`; `validate_args` as of
     `Distribution`. A draw takes as many random numbers as there are trials.
 
@@ -209,19 +189,14 @@ class Binomial(_Chances):
     2.0
     """
 
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
-        "total_count": c.nonnegative_integer,
-        "probs": c.unit_interval,
-        "logits": c.real,
-    }
-    has_enumerate_support: ClassVar[bool] = True
+    has_enumerate_support = True
     total_count: Tensor
 
     def __init__(
         self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
         self._most = int(total_count.max().item()) if isinstance(total_count, Tensor) else int(np.max(total_count))
-        self._take(probs, logits, validate_args, total_count=total_count)
+        self._hold(locals())
         self.support = c.integer_interval(0, self.total_count)
 
     def _draw(self, shape: Shape) -> Tensor:
@@ -238,23 +213,20 @@ class Binomial(_Chances):
         p = self._log(self.enumerate_support(False))
         return -(p.exp() * p).sum(0)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.probs
-
-    @property
-    def mode(self) -> Tensor:
-        return ((self.total_count + 1.0) * self.probs).floor().minimum(self.total_count)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.mean * (1.0 - self.probs)
-
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._row(Tensor.arange(self._most + 1, device=self.probs.device).cast(self.probs.dtype), expand)
 
 
-class NegativeBinomial(_Chances):
+class NegativeBinomial(
+    _Chances,
+    total_count=c.nonnegative,
+    probs=c.half_open_interval(0.0, 1.0),
+    logits=c.real,
+    support=c.nonnegative_integer,
+    mean=lambda d: d.total_count * d.logits.exp(),
+    mode=lambda d: ((d.total_count - 1.0) * d.logits.exp()).floor().clamp(min=0.0),
+    variance=lambda d: d.mean / (-d.logits).sigmoid(),
+):
     """Successes, each with probability `probs` or log-odds `logits`, before `total_count` failures;
     `validate_args` as of `Distribution`.
 
@@ -262,18 +234,12 @@ class NegativeBinomial(_Chances):
     2.0
     """
 
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
-        "total_count": c.nonnegative,
-        "probs": c.half_open_interval(0.0, 1.0),
-        "logits": c.real,
-    }
-    support = c.nonnegative_integer
     total_count: Tensor
 
     def __init__(
         self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        self._take(probs, logits, validate_args, total_count=total_count)
+        self._hold(locals())
 
     def _draw(self, shape: Shape) -> Tensor:
         return _poisson(self, standard_gamma(shape, self.total_count, self) * self.logits.exp(), shape)
@@ -284,20 +250,15 @@ class NegativeBinomial(_Chances):
         ways = (n + x).lgamma() - (x + 1.0).lgamma() - n.lgamma()
         return chances + ((n + x) == 0.0).where(0.0, ways)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.logits.exp()
 
-    @property
-    def mode(self) -> Tensor:
-        return ((self.total_count - 1.0) * self.logits.exp()).floor().clamp(min=0.0)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.mean / (-self.logits).sigmoid()
-
-
-class Categorical(_Chances):
+class Categorical(
+    _Chances,
+    probs=c.independent(c.nonnegative, 1),
+    logits=c.real_vector,
+    mean=lambda d: nan_like(d.probs.sum(-1)),
+    mode=lambda d: d.probs.argmax(-1),
+    variance=lambda d: nan_like(d.probs.sum(-1)),
+):
     """A place along the last axis, by weights `probs`, which are made to add up to 1, or by `logits`;
     `validate_args` as of `Distribution`. Draws are int32.
 
@@ -305,14 +266,10 @@ class Categorical(_Chances):
     0.75
     """
 
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
-        "probs": c.independent(c.nonnegative, 1),
-        "logits": c.real_vector,
-    }
-    has_enumerate_support: ClassVar[bool] = True
+    has_enumerate_support = True
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        self._take(probs, logits, validate_args)
+        super().__init__(probs, logits, validate_args)
         if logits is None:
             self.probs = self.probs / self.probs.sum(-1, keepdim=True)
         else:
@@ -347,23 +304,11 @@ class Categorical(_Chances):
         least = -3.4028234663852886e38
         return -(self.logits.clamp(min=least) * self.probs).sum(-1)
 
-    @property
-    def mean(self) -> Tensor:
-        return nan_like(self.probs.sum(-1))
-
-    @property
-    def mode(self) -> Tensor:
-        return self.probs.argmax(-1)
-
-    @property
-    def variance(self) -> Tensor:
-        return nan_like(self.probs.sum(-1))
-
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._row(Tensor.arange(self._count, device=self.probs.device), expand)
 
 
-class OneHotCategorical(Categorical):
+class OneHotCategorical(Categorical, mean=lambda d: d.probs, variance=lambda d: d.probs * (1.0 - d.probs)):
     """`Categorical`, whose draws are rows of zeros with a one; `probs`, `logits` and `validate_args` as of that.
 
     >>> OneHotCategorical(Tensor([1.0, 3.0]), logits=None, validate_args=None).mean.tolist()
@@ -383,17 +328,9 @@ class OneHotCategorical(Categorical):
         return (x > 0.5).where(self.logits, 0.0).sum(-1)
 
     @property
-    def mean(self) -> Tensor:
-        return self.probs
-
-    @property
     def mode(self) -> Tensor:
         place = self.probs.argmax(-1).unsqueeze(-1)
         return (place == Tensor.arange(self._count, device=place.device)).cast(self.probs.dtype)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1.0 - self.probs)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         rows = Tensor.eye(self._count, device=self.probs.device)
@@ -410,13 +347,15 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
     [0.0, 1.0]
     """
 
-    has_rsample: ClassVar[bool] = True
+    has_rsample = True
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         return self.sample(sample_shape) + (self.probs - self.probs.detach())
 
 
-class Multinomial(Categorical):
+class Multinomial(
+    Categorical, mean=lambda d: d.probs * d.total_count, variance=lambda d: d.total_count * d.probs * (1.0 - d.probs)
+):
     """Counts of the places in `total_count` draws of a `Categorical`; `probs`, `logits` and `validate_args` as of that.
 
     Raises ShapeError for a count that is no number.
@@ -425,7 +364,7 @@ class Multinomial(Categorical):
     [1.0, 3.0]
     """
 
-    has_enumerate_support: ClassVar[bool] = False
+    has_enumerate_support = False
 
     def __init__(
         self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
@@ -460,14 +399,6 @@ class Multinomial(Categorical):
         return found
 
     @property
-    def mean(self) -> Tensor:
-        return self.probs * self.total_count
-
-    @property
     def mode(self) -> Tensor:
         found: Tensor = self._missing("mode")
         return found
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1.0 - self.probs)

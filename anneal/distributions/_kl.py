@@ -18,6 +18,7 @@ from anneal.distributions._continuous import (
     HalfNormal,
     Laplace,
     Normal,
+    Pareto,
     Uniform,
 )
 from anneal.distributions._discrete import (
@@ -31,7 +32,6 @@ from anneal.distributions._discrete import (
     soft,
 )
 from anneal.distributions._several import Dirichlet, Independent, MultivariateNormal
-from anneal.distributions._tails import Pareto
 from anneal.distributions._transformed import TransformedDistribution
 from anneal.errors import MissingMethodError, ShapeError
 from anneal.linalg import solve_triangular
@@ -62,6 +62,16 @@ def register_kl(type_p: type, type_q: type) -> Callable[[F], F]:
     return keep
 
 
+def _of(*kinds: type) -> Callable[[F], F]:
+    """A decorator: the function is the divergence of two distributions of one of the classes."""
+
+    def keep(function: F) -> F:
+        _TABLE.update({(kind, kind): function for kind in kinds})
+        return function
+
+    return keep
+
+
 def _line(kind: type) -> tuple[type, ...]:
     """The class and those above it whose divergences hold for it."""
     own = [n for n, above in enumerate(kind.__mro__) if above in _OWN]
@@ -86,55 +96,56 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     )
 
 
-def _bits(p: Any, q: Any) -> Tensor:
+@_of(Bernoulli)
+def _bits(p: Any, q: Any) -> Any:
     """The divergence of two Bernoulli distributions; 0 log 0 is 0."""
     lost = p.probs * (soft(-q.logits) - soft(-p.logits))
-    found: Tensor = lost + (1.0 - p.probs) * (soft(q.logits) - soft(p.logits))
-    return found
+    return lost + (1.0 - p.probs) * (soft(q.logits) - soft(p.logits))
 
 
-def _normal(p: Any, q: Any) -> Tensor:
+@_of(Normal)
+def _normal(p: Any, q: Any) -> Any:
     ratio = (p.scale / q.scale) ** 2
-    found: Tensor = 0.5 * (ratio + ((p.loc - q.loc) / q.scale) ** 2 - 1.0 - ratio.log())
-    return found
+    return 0.5 * (ratio + ((p.loc - q.loc) / q.scale) ** 2 - 1.0 - ratio.log())
 
 
-def _half_normal(p: Any, q: Any) -> Tensor:
+@_of(HalfNormal)
+def _half_normal(p: Any, q: Any) -> Any:
     ratio = (p.scale / q.scale) ** 2
-    found: Tensor = 0.5 * (ratio - 1.0 - ratio.log())
-    return found
+    return 0.5 * (ratio - 1.0 - ratio.log())
 
 
-def _laplace(p: Any, q: Any) -> Tensor:
+@_of(Laplace)
+def _laplace(p: Any, q: Any) -> Any:
     ratio, away = p.scale / q.scale, (p.loc - q.loc).abs()
-    found: Tensor = -ratio.log() + away / q.scale + ratio * (-away / p.scale).exp() - 1.0
-    return found
+    return -ratio.log() + away / q.scale + ratio * (-away / p.scale).exp() - 1.0
 
 
-def _cauchy(p: Any, q: Any) -> Tensor:
+@_of(Cauchy)
+def _cauchy(p: Any, q: Any) -> Any:
     spread = ((p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2).log()
-    found: Tensor = spread - (4.0 * p.scale * q.scale).log()
-    return found
+    return spread - (4.0 * p.scale * q.scale).log()
 
 
-def _gumbel(p: Any, q: Any) -> Tensor:
+@_of(Gumbel)
+def _gumbel(p: Any, q: Any) -> Any:
     ratio, away = p.scale / q.scale, (q.loc - p.loc) / q.scale
-    found: Tensor = -ratio.log() - away + ratio * _EULER + (away + (1.0 + ratio).lgamma()).exp() - (1.0 + _EULER)
-    return found
+    return -ratio.log() - away + ratio * _EULER + (away + (1.0 + ratio).lgamma()).exp() - (1.0 + _EULER)
 
 
-def _uniform(p: Any, q: Any) -> Tensor:
+@_of(Uniform)
+def _uniform(p: Any, q: Any) -> Any:
     inside = (q.low <= p.low) & (q.high >= p.high)
-    found: Tensor = inside.where(((q.high - q.low) / (p.high - p.low)).log(), math.inf)
-    return found
+    return inside.where(((q.high - q.low) / (p.high - p.low)).log(), math.inf)
 
 
-def _exponential(p: Any, q: Any) -> Tensor:
+@_of(Exponential)
+def _exponential(p: Any, q: Any) -> Any:
     ratio = q.rate / p.rate
-    found: Tensor = ratio - 1.0 - ratio.log()
-    return found
+    return ratio - 1.0 - ratio.log()
 
 
+@_of(Gamma)
 def _gamma(p: Any, q: Any) -> Tensor:
     a, b = p.concentration, q.concentration
     found: Tensor = b * (p.rate / q.rate).log() + b.lgamma() - a.lgamma() + (a - b) * a.digamma()
@@ -142,21 +153,22 @@ def _gamma(p: Any, q: Any) -> Tensor:
     return found
 
 
-def _beta(p: Any, q: Any) -> Tensor:
+@_of(Beta)
+def _beta(p: Any, q: Any) -> Any:
     a, b, total = p.concentration1, p.concentration0, p.concentration1 + p.concentration0
     spread = (a - q.concentration1) * a.digamma() + (b - q.concentration0) * b.digamma()
     rest = (q.concentration1 + q.concentration0 - total) * total.digamma()
-    found: Tensor = q._norm() - p._norm() + spread + rest
-    return found
+    return q._norm() - p._norm() + spread + rest
 
 
-def _dirichlet(p: Any, q: Any) -> Tensor:
+@_of(Dirichlet)
+def _dirichlet(p: Any, q: Any) -> Any:
     a, b = p.concentration, q.concentration
     norms = a.sum(-1).lgamma() - b.sum(-1).lgamma() - (a.lgamma() - b.lgamma()).sum(-1)
-    found: Tensor = norms + ((a - b) * (a.digamma() - a.sum(-1, keepdim=True).digamma())).sum(-1)
-    return found
+    return norms + ((a - b) * (a.digamma() - a.sum(-1, keepdim=True).digamma())).sum(-1)
 
 
+@_of(Pareto)
 def _pareto(p: Any, q: Any) -> Tensor:
     ratio = p.scale / q.scale
     found: Tensor = q.alpha * ratio.log() + (p.alpha / q.alpha).log() + q.alpha / p.alpha - 1.0
@@ -164,67 +176,46 @@ def _pareto(p: Any, q: Any) -> Tensor:
     return found
 
 
-def _categorical(p: Any, q: Any) -> Tensor:
+@_of(Categorical, OneHotCategorical)
+def _categorical(p: Any, q: Any) -> Any:
     t = p.probs * (p.logits - q.logits)
     t = (q.probs == 0.0).where(math.inf, t)
-    found: Tensor = (p.probs == 0.0).where(0.0, t).sum(-1)
-    return found
+    return (p.probs == 0.0).where(0.0, t).sum(-1)
 
 
-def _geometric(p: Any, q: Any) -> Tensor:
-    found: Tensor = -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
-    return found
+@_of(Geometric)
+def _geometric(p: Any, q: Any) -> Any:
+    return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
 
 
-def _poisson(p: Any, q: Any) -> Tensor:
-    found: Tensor = p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
-    return found
+@_of(Poisson)
+def _poisson(p: Any, q: Any) -> Any:
+    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
 
 
+@_of(Binomial)
 def _binomial(p: Any, q: Any) -> Tensor:
     found: Tensor = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
     found = (p.total_count > q.total_count).where(math.inf, found)
     return found
 
 
-def _vectors(p: Any, q: Any) -> Tensor:
+@_of(MultivariateNormal)
+def _vectors(p: Any, q: Any) -> Any:
     n, shape = p.loc.shape[-1], (p.loc - q.loc).shape[:-1]
     lower = q.scale_tril.expand(*shape, n, n)
     spread = (solve_triangular(lower, p.scale_tril.expand(*shape, n, n), upper=False) ** 2).sum((-2, -1))
     away = (solve_triangular(lower, (q.loc - p.loc).unsqueeze(-1), upper=False) ** 2).sum((-2, -1))
-    found: Tensor = q._half_log_det() - p._half_log_det() + 0.5 * (spread + away - n)
-    return found
+    return q._half_log_det() - p._half_log_det() + 0.5 * (spread + away - n)
 
 
-def _independent(p: Any, q: Any) -> Tensor:
+@_of(Independent)
+def _independent(p: Any, q: Any) -> Any:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise ShapeError("kl_divergence: both Independent take as many axes for an event")
-    found: Tensor = p._sum(kl_divergence(p.base_dist, q.base_dist))
-    return found
+    return p._sum(kl_divergence(p.base_dist, q.base_dist))
 
 
-_SAME: dict[type, Callable[[Any, Any], Tensor]] = {
-    Bernoulli: _bits,
-    Beta: _beta,
-    Binomial: _binomial,
-    Categorical: _categorical,
-    Cauchy: _cauchy,
-    Dirichlet: _dirichlet,
-    Exponential: _exponential,
-    Gamma: _gamma,
-    Geometric: _geometric,
-    Gumbel: _gumbel,
-    HalfNormal: _half_normal,
-    Independent: _independent,
-    Laplace: _laplace,
-    MultivariateNormal: _vectors,
-    Normal: _normal,
-    OneHotCategorical: _categorical,
-    Pareto: _pareto,
-    Poisson: _poisson,
-    Uniform: _uniform,
-}
-_TABLE.update({(kind, kind): function for kind, function in _SAME.items()})
 # Classes that take formulas of others and are no special case of them.
 _OWN = (HalfCauchy, Multinomial, OneHotCategorical)
 

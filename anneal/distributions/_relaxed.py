@@ -15,7 +15,7 @@ from anneal.tensor import Tensor
 __all__ = ["ExpRelaxedCategorical", "LogitRelaxedBernoulli", "RelaxedBernoulli", "RelaxedOneHotCategorical"]
 
 
-class LogitRelaxedBernoulli(_Chances):
+class LogitRelaxedBernoulli(_Chances, support=c.real):
     """The log-odds of `RelaxedBernoulli`; `temperature`, `probs`, `logits` and `validate_args` as of that.
 
     >>> d = LogitRelaxedBernoulli(1.0, probs=0.5, logits=None, validate_args=None)
@@ -23,13 +23,12 @@ class LogitRelaxedBernoulli(_Chances):
     0.25
     """
 
-    support = c.real
-    has_rsample: ClassVar[bool] = True
+    has_rsample = True
 
     def __init__(
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        self._take(probs, logits, validate_args)
+        self._hold(locals())
         self.temperature = self._tensor(temperature)
 
     def _settings(self) -> dict[str, Any]:
@@ -43,16 +42,14 @@ class LogitRelaxedBernoulli(_Chances):
         return self.temperature.log() + away - 2 * away.exp().log1p()
 
 
-class ExpRelaxedCategorical(Distribution):
+class ExpRelaxedCategorical(Distribution, probs=c.simplex, logits=c.real_vector, support=c.real_vector):
     """The logarithms of `RelaxedOneHotCategorical`; `temperature`, `probs`, `logits` and `validate_args` as of that.
 
     >>> ExpRelaxedCategorical(1.0, probs=Tensor([1.0, 1.0]), logits=None, validate_args=None).event_shape
     (2,)
     """
 
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"probs": c.simplex, "logits": c.real_vector}
-    support = c.real_vector
-    has_rsample: ClassVar[bool] = True
+    has_rsample = True
 
     def __init__(
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
@@ -70,10 +67,9 @@ class ExpRelaxedCategorical(Distribution):
     def _settings(self) -> dict[str, Any]:
         return {"temperature": self.temperature}
 
-    def _draw(self, shape: Shape) -> Tensor:
+    def _draw(self, shape: Shape) -> Any:
         noise = -(-clamped(self._uniform(shape)).log()).log()
-        found: Tensor = ((self.logits + noise) / self.temperature).log_softmax(-1)
-        return found
+        return ((self.logits + noise) / self.temperature).log_softmax(-1)
 
     def _log(self, x: Tensor) -> Tensor:
         n = self._event_shape[0]
@@ -81,7 +77,18 @@ class ExpRelaxedCategorical(Distribution):
         return found + math.lgamma(n) + self.temperature.log() * (n - 1)
 
 
-class RelaxedBernoulli(TransformedDistribution):
+class _Relaxed(TransformedDistribution):
+    _of_base = ("temperature", "probs", "logits")
+    _made_of: ClassVar[tuple[Any, Any]]
+
+    def __init__(
+        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        base, transform = self._made_of
+        super().__init__(base(temperature, probs, logits), transform(), validate_args)
+
+
+class RelaxedBernoulli(_Relaxed, probs=c.unit_interval, logits=c.real):
     """`Bernoulli` with draws between 0 and 1 through which gradients flow; `validate_args` as of `Distribution`.
 
     Args:
@@ -92,16 +99,10 @@ class RelaxedBernoulli(TransformedDistribution):
     0.0
     """
 
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"probs": c.unit_interval, "logits": c.real}
-    _of_base = ("temperature", "probs", "logits")
-
-    def __init__(
-        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
-    ) -> None:
-        super().__init__(LogitRelaxedBernoulli(temperature, probs, logits), SigmoidTransform(), validate_args)
+    _made_of = LogitRelaxedBernoulli, SigmoidTransform
 
 
-class RelaxedOneHotCategorical(TransformedDistribution):
+class RelaxedOneHotCategorical(_Relaxed, probs=c.simplex, logits=c.real_vector):
     """`OneHotCategorical` with shares for draws, through which gradients flow; `validate_args` as of `Distribution`.
 
     Args:
@@ -113,10 +114,4 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     0.0
     """
 
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"probs": c.simplex, "logits": c.real_vector}
-    _of_base = ("temperature", "probs", "logits")
-
-    def __init__(
-        self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
-    ) -> None:
-        super().__init__(ExpRelaxedCategorical(temperature, probs, logits), ExpTransform(), validate_args)
+    _made_of = ExpRelaxedCategorical, ExpTransform

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from anneal.distributions import constraints as c
 from anneal.distributions._base import Distribution, Shape
@@ -17,7 +17,12 @@ from anneal.tensor import Tensor
 __all__ = ["Dirichlet", "Independent", "LowRankMultivariateNormal", "MixtureSameFamily", "MultivariateNormal"]
 
 
-class Dirichlet(Distribution):
+class Dirichlet(
+    Distribution,
+    concentration=c.independent(c.positive, 1),
+    support=c.simplex,
+    mean=lambda d: d.concentration / d.concentration.sum(-1, keepdim=True),
+):
     """Shares that add up to 1, by a `concentration` for each; `validate_args` as of `Distribution`.
 
     `rsample` has no gradient to `concentration`.
@@ -26,24 +31,21 @@ class Dirichlet(Distribution):
     [0.25, 0.75]
     """
 
-    has_rsample: ClassVar[bool] = True
-    _flows: ClassVar[bool] = False
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"concentration": c.independent(c.positive, 1)}
-    support = c.simplex
+    has_rsample = True
+    _flows = False
     concentration: Tensor
 
     def __init__(self, concentration: Any, validate_args: bool | None = None) -> None:
-        self._hold(validate_args, concentration=concentration)
+        self._hold(locals())
         self._event_shape = self.concentration.shape[-1:]
 
     def _draw(self, shape: Shape) -> Tensor:
         x = standard_gamma(shape, self.concentration, self).clamp(min=1e-37)
         return x / x.sum(-1, keepdim=True)
 
-    def _log(self, x: Tensor) -> Tensor:
+    def _log(self, x: Tensor) -> Any:
         a = self.concentration
-        found: Tensor = xlogy(a - 1.0, x).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
-        return found
+        return xlogy(a - 1.0, x).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
 
     def entropy(self) -> Tensor:
         a, k = self.concentration, self.concentration.shape[-1]
@@ -51,10 +53,6 @@ class Dirichlet(Distribution):
         norm = a.lgamma().sum(-1) - total.lgamma()
         found: Tensor = norm - (k - total) * total.digamma() - ((a - 1.0) * a.digamma()).sum(-1)
         return found
-
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.concentration.sum(-1, keepdim=True)
 
     @property
     def mode(self) -> Tensor:
@@ -69,7 +67,17 @@ class Dirichlet(Distribution):
         return a * (total - a) / (total**2 * (total + 1.0))
 
 
-class MultivariateNormal(Distribution):
+class MultivariateNormal(
+    Distribution,
+    loc=c.real_vector,
+    covariance_matrix=c.positive_definite,
+    precision_matrix=c.positive_definite,
+    scale_tril=c.lower_cholesky,
+    support=c.real_vector,
+    mean=lambda d: d.loc,
+    mode=lambda d: d.loc,
+    variance=lambda d: (d.scale_tril**2).sum(-1),
+):
     """Normal vectors about `loc`; `validate_args` as of `Distribution`.
 
     Args:
@@ -83,14 +91,7 @@ class MultivariateNormal(Distribution):
     0.15919999778270721
     """
 
-    has_rsample: ClassVar[bool] = True
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
-        "loc": c.real_vector,
-        "covariance_matrix": c.positive_definite,
-        "precision_matrix": c.positive_definite,
-        "scale_tril": c.lower_cholesky,
-    }
-    support = c.real_vector
+    has_rsample = True
     loc: Tensor
     scale_tril: Tensor
 
@@ -102,13 +103,12 @@ class MultivariateNormal(Distribution):
         scale_tril: Any = None,
         validate_args: bool | None = None,
     ) -> None:
-        every = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix, "scale_tril": scale_tril}
-        given = {name: matrix for name, matrix in every.items() if matrix is not None}
-        if len(given) != 1:
+        if [covariance_matrix, precision_matrix, scale_tril].count(None) != 2:
             raise SettingError(
                 "MultivariateNormal: give covariance_matrix, precision_matrix or scale_tril, one of them"
             )
-        self._hold(validate_args, loc=loc, **given)
+        given = {name: value for name, value in locals().items() if value is not None}
+        self._hold(given)
         self._event_shape = self.loc.shape[-1:]
         if covariance_matrix is not None:
             self.scale_tril = cholesky(vars(self)["covariance_matrix"])
@@ -128,31 +128,27 @@ class MultivariateNormal(Distribution):
     def _half_log_det(self) -> Tensor:
         return self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
 
-    def _log(self, x: Tensor) -> Tensor:
+    def _log(self, x: Tensor) -> Any:
         n, z = self.loc.shape[-1], x - self.loc
         lower = self.scale_tril.expand(*z.shape[:-1], n, n)
         distance = (solve_triangular(lower, z.unsqueeze(-1), upper=False) ** 2).sum((-2, -1))
-        found: Tensor = -0.5 * (n * math.log(2 * math.pi) + distance) - self._half_log_det()
-        return found
+        return -0.5 * (n * math.log(2 * math.pi) + distance) - self._half_log_det()
 
     def entropy(self) -> Tensor:
         found: Tensor = self._half_log_det() + 0.5 * self.loc.shape[-1] * (1 + math.log(2 * math.pi))
         return found
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def variance(self) -> Tensor:
-        return (self.scale_tril**2).sum(-1)
-
-
-class LowRankMultivariateNormal(Distribution):
+class LowRankMultivariateNormal(
+    Distribution,
+    loc=c.real_vector,
+    cov_factor=c.independent(c.real, 2),
+    cov_diag=c.independent(c.positive, 1),
+    support=c.real_vector,
+    mean=lambda d: d.loc,
+    mode=lambda d: d.loc,
+    variance=lambda d: (d.cov_factor**2).sum(-1) + d.cov_diag,
+):
     """Normal vectors about `loc` with the covariance F @ F.T plus a diagonal; `validate_args` as of `Distribution`.
 
     Args:
@@ -163,19 +159,13 @@ class LowRankMultivariateNormal(Distribution):
     [2.0, 1.0]
     """
 
-    has_rsample: ClassVar[bool] = True
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {
-        "loc": c.real_vector,
-        "cov_factor": c.independent(c.real, 2),
-        "cov_diag": c.independent(c.positive, 1),
-    }
-    support = c.real_vector
+    has_rsample = True
     loc: Tensor
     cov_factor: Tensor
     cov_diag: Tensor
 
     def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None) -> None:
-        self._hold(validate_args, loc=loc, cov_factor=cov_factor, cov_diag=cov_diag)
+        self._hold(locals())
         n = self.loc.shape[-1]
         if self.cov_factor.shape[-2] != n or self.cov_diag.shape[-1] != n:
             raise ShapeError(
@@ -186,16 +176,6 @@ class LowRankMultivariateNormal(Distribution):
         self._scaled = self.cov_factor / self.cov_diag.unsqueeze(-1)
         common = self.cov_factor.mT @ self._scaled
         self._small = cholesky(common + Tensor.eye(common.shape[-1], dtype=common.dtype, device=common.device))
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    mode = mean
-
-    @property
-    def variance(self) -> Tensor:
-        return (self.cov_factor**2).sum(-1) + self.cov_diag
 
     @property
     def covariance_matrix(self) -> Tensor:
@@ -217,25 +197,28 @@ class LowRankMultivariateNormal(Distribution):
         common = self._normal((*shape[:-1], self.cov_factor.shape[-1])).unsqueeze(-1)
         return self.loc + (self.cov_factor @ common).squeeze(-1) + self.cov_diag.sqrt() * self._normal(shape)
 
-    def _half_log_det(self) -> Tensor:
-        found: Tensor = self._small.diagonal(0, -2, -1).log().sum(-1) + 0.5 * self.cov_diag.log().sum(-1)
-        return found
+    def _half_log_det(self) -> Any:
+        return self._small.diagonal(0, -2, -1).log().sum(-1) + 0.5 * self.cov_diag.log().sum(-1)
 
-    def _log(self, x: Tensor) -> Tensor:
+    def _log(self, x: Tensor) -> Any:
         n, z = self.loc.shape[-1], x - self.loc
         k = self._small.shape[-1]
         common = (z.unsqueeze(-2) @ self._scaled).mT
         lower = self._small.expand(*z.shape[:-1], k, k)
         distance = (z**2 / self.cov_diag).sum(-1) - (solve_triangular(lower, common, upper=False) ** 2).sum((-2, -1))
-        found: Tensor = -0.5 * (n * math.log(2 * math.pi) + distance) - self._half_log_det()
-        return found
+        return -0.5 * (n * math.log(2 * math.pi) + distance) - self._half_log_det()
 
     def entropy(self) -> Tensor:
         found: Tensor = self._half_log_det() + 0.5 * self.loc.shape[-1] * (1.0 + math.log(2 * math.pi))
         return found
 
 
-class Independent(Distribution):
+class Independent(
+    Distribution,
+    mean=lambda d: d.base_dist.mean,
+    mode=lambda d: d.base_dist.mode,
+    variance=lambda d: d.base_dist.variance,
+):
     """A distribution whose last batch axes are taken for parts of one event.
 
     Args:
@@ -277,18 +260,6 @@ class Independent(Distribution):
     def entropy(self) -> Tensor:
         return self._sum(self.base_dist.entropy())
 
-    @property
-    def mean(self) -> Tensor:
-        return self.base_dist.mean
-
-    @property
-    def mode(self) -> Tensor:
-        return self.base_dist.mode
-
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
-
     def expand(self, batch_shape: Iterable[int]) -> Self:
         n = self.reinterpreted_batch_ndims
         whole = (*batch_shape, *self._event_shape[:n])
@@ -298,7 +269,9 @@ class Independent(Distribution):
         return f"Independent({self.base_dist!r}, {self.reinterpreted_batch_ndims})"
 
 
-class MixtureSameFamily(Distribution):
+class MixtureSameFamily(
+    Distribution, mean=lambda d: (d._weights() * d.component_distribution.mean).sum(-1 - len(d._event_shape))
+):
     """Draws of one of several distributions, which stand along the last batch axis.
 
     Args:
@@ -346,10 +319,6 @@ class MixtureSameFamily(Distribution):
     def cdf(self, value: Any) -> Tensor:
         x = value if isinstance(value, Tensor) else Tensor(value)
         return (self.component_distribution.cdf(x.unsqueeze(-1)) * self.mixture_distribution.probs).sum(-1)
-
-    @property
-    def mean(self) -> Tensor:
-        return (self._weights() * self.component_distribution.mean).sum(-1 - len(self._event_shape))
 
     @property
     def variance(self) -> Tensor:

@@ -131,16 +131,21 @@ class TransformedDistribution(Distribution):
         return f"{type(self).__name__}({self.base_dist!r}, {self.transforms!r})"
 
 
-class LogNormal(TransformedDistribution):
+class LogNormal(
+    TransformedDistribution,
+    loc=c.real,
+    scale=c.positive,
+    support=c.positive,
+    mean=lambda d: (d.loc + d.scale**2 / 2).exp(),
+    mode=lambda d: (d.loc - d.scale**2).exp(),
+):
     """The distribution of exp(x), x being normal of mean `loc` and deviation `scale`; `validate_args` as of `Normal`.
 
     >>> LogNormal(0.0, 1.0, validate_args=None).cdf(1.0).item()
     0.5
     """
 
-    arg_constraints: ClassVar[dict[str, c.Constraint]] = {"loc": c.real, "scale": c.positive}
-    support = c.positive
-    has_rsample: ClassVar[bool] = True
+    has_rsample = True
     _of_base = ("loc", "scale")
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
@@ -148,16 +153,6 @@ class LogNormal(TransformedDistribution):
 
     def entropy(self) -> Tensor:
         found: Tensor = self.base_dist.entropy() + self.loc
-        return found
-
-    @property
-    def mean(self) -> Tensor:
-        found: Tensor = (self.loc + self.scale**2 / 2).exp()
-        return found
-
-    @property
-    def mode(self) -> Tensor:
-        found: Tensor = (self.loc - self.scale**2).exp()
         return found
 
     @property

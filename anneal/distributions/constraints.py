@@ -243,24 +243,23 @@ def _lower(x: Tensor) -> Tensor:
     return _triangle(x) & (x.diagonal(0, -2, -1) > 0).all(-1)
 
 
-def _correlation(x: Tensor) -> Tensor:
+def _correlation(x: Tensor) -> Any:
     off: Tensor = ((x.detach() ** 2).sum(-1).sqrt() - 1.0).abs()
     near: Tensor = (off <= 2.0 ** (1 - x.dtype.digits) * x.shape[-1] * 10).all(-1)
     return _lower(x) & near
 
 
-def _even(x: Tensor) -> Tensor:
-    found: Tensor = ((x - x.mT).abs() <= 1e-6).all(-1).all(-1)
-    return found
+def _even(x: Tensor) -> Any:
+    return ((x - x.mT).abs() <= 1e-6).all(-1).all(-1)
 
 
-def _definite(x: Tensor) -> Tensor:
+def _definite(x: Tensor) -> Any:
     from anneal.linalg import eigvalsh
 
     return _even(x) & (eigvalsh(x) > 0).all(-1)
 
 
-def _semidefinite(x: Tensor) -> Tensor:
+def _semidefinite(x: Tensor) -> Any:
     from anneal.linalg import eigvalsh
 
     return _even(x) & (eigvalsh(x) >= 0).all(-1)

@@ -58,13 +58,11 @@ class AffineTransform(Transform):
         self.domain = self.codomain = c.over(c.real, event_dim)
         self.sign = scale.sign() if isinstance(scale, Tensor) else (scale > 0) - (scale < 0)
 
-    def _call(self, x: Tensor) -> Tensor:
-        found: Tensor = self.loc + self.scale * x
-        return found
+    def _call(self, x: Tensor) -> Any:
+        return self.loc + self.scale * x
 
-    def _inverse(self, y: Tensor) -> Tensor:
-        found: Tensor = (y - self.loc) / self.scale
-        return found
+    def _inverse(self, y: Tensor) -> Any:
+        return (y - self.loc) / self.scale
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         scale = self.scale
@@ -148,7 +146,7 @@ class SoftplusTransform(Transform):
 
     bijective, sign, codomain, _same = True, 1, c.positive, ("",)
 
-    def _call(self, x: Tensor) -> Tensor:
+    def _call(self, x: Tensor) -> Any:
         return _softplus(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
@@ -175,13 +173,11 @@ class PowerTransform(Transform):
         self.exponent = tensor_of(exponent)
         self.sign = self.exponent.sign()
 
-    def _call(self, x: Tensor) -> Tensor:
-        found: Tensor = x**self.exponent
-        return found
+    def _call(self, x: Tensor) -> Any:
+        return x**self.exponent
 
-    def _inverse(self, y: Tensor) -> Tensor:
-        found: Tensor = y ** (1.0 / self.exponent)
-        return found
+    def _inverse(self, y: Tensor) -> Any:
+        return y ** (1.0 / self.exponent)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         found: Tensor = (self.exponent * y / x).abs().log()
@@ -503,13 +499,11 @@ class CumulativeDistributionTransform(Transform):
         super().__init__(cache_size)
         self.distribution, self.domain = distribution, distribution.support
 
-    def _call(self, x: Tensor) -> Tensor:
-        found: Tensor = self.distribution.cdf(x)
-        return found
+    def _call(self, x: Tensor) -> Any:
+        return self.distribution.cdf(x)
 
-    def _inverse(self, y: Tensor) -> Tensor:
-        found: Tensor = self.distribution.icdf(y)
-        return found
+    def _inverse(self, y: Tensor) -> Any:
+        return self.distribution.icdf(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
         found: Tensor = self.distribution.log_prob(x)
