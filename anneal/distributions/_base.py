@@ -54,7 +54,7 @@ class Distribution:
             cls.support = support
         for name, formula in (("mean", mean), ("mode", mode), ("variance", variance)):
             if formula is not None:
-                setattr(cls, name, property(formula))
+                setattr(cls, name, property(formula, doc=vars(Distribution)[name].__doc__))
 
     def __init__(
         self, batch_shape: Iterable[int] = (), event_shape: Iterable[int] = (), validate_args: bool | None = None

@@ -29,20 +29,16 @@ if TYPE_CHECKING:
     )
     from anneal.nn._activations import *
     from anneal.nn._attention import *
-    from anneal.nn._cells import *
+    from anneal.nn._computed import functional_call as functional_call
     from anneal.nn._containers import *
-    from anneal.nn._functional_call import *
     from anneal.nn._layers import *
-    from anneal.nn._llama import *
     from anneal.nn._losses import *
     from anneal.nn._module import *
     from anneal.nn._multihead import *
-    from anneal.nn._norms import *
     from anneal.nn._parameter import *
     from anneal.nn._recurrent import *
     from anneal.nn._shapes import *
     from anneal.nn._transformer import *
-    from anneal.nn._vision import *
     from anneal.nn._windows import *
     from anneal.optim import (
         SGD as SGD,
@@ -72,17 +68,21 @@ if TYPE_CHECKING:
 # fmt: off
 _FILES: dict[str, tuple[str, ...]] = {
     "_activations": (
-        "AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout",
-        "CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid",
-        "LogSoftmax", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d",
-        "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
+        "AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout", "CELU", "ELU", "GELU",
+        "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish",
+        "PReLU", "RReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softmax", "Softmax2d", "Softmin", "Softplus",
+        "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
     ),
-    "_attention": ("GroupedQueryAttention", "RotaryEmbedding", "SelfAttention", "SwiGLU"),
-    "_cells": ("GRUCell", "LSTMCell", "RNNCell"),
+    "_attention": (
+        "GroupedQueryAttention", "RotaryEmbedding", "SelfAttention", "SwiGLU", "Llama", "LlamaBlock", "LlamaConfig",
+    ),
+    "_computed": ("functional_call",),
     "_containers": ("ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"),
-    "_functional_call": ("functional_call",),
-    "_layers": ("Bilinear", "CosineSimilarity", "Embedding", "EmbeddingBag", "Identity", "Linear", "PairwiseDistance"),
-    "_llama": ("Llama", "LlamaBlock", "LlamaConfig"),
+    "_layers": (
+        "Bilinear", "CosineSimilarity", "Embedding", "EmbeddingBag", "Identity", "Linear", "PairwiseDistance",
+        "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
+        "InstanceNorm3d", "LayerNorm", "LocalResponseNorm", "RMSNorm", "SyncBatchNorm",
+    ),
     "_losses": (
         "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "GaussianNLLLoss",
         "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss",
@@ -95,27 +95,20 @@ _FILES: dict[str, tuple[str, ...]] = {
         "MultiheadAttention", "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
         "TransformerEncoderLayer",
     ),
-    "_norms": (
-        "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
-        "InstanceNorm3d", "LayerNorm", "LocalResponseNorm", "RMSNorm", "SyncBatchNorm",
-    ),
     "_parameter": ("Buffer", "Parameter"),
-    "_recurrent": ("GRU", "LSTM", "RNN"),
+    "_recurrent": ("GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"),
     "_shapes": (
         "ChannelShuffle", "Flatten", "Fold", "PixelShuffle", "PixelUnshuffle", "Unflatten", "Unfold", "Upsample",
-        "UpsamplingBilinear2d", "UpsamplingNearest2d",
-        "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
-        "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
-        "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
+        "UpsamplingBilinear2d", "UpsamplingNearest2d", "CircularPad1d", "CircularPad2d", "CircularPad3d",
+        "ConstantPad1d", "ConstantPad2d", "ConstantPad3d", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d",
+        "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
     ),
-    "_transformer": ("Block", "CausalSelfAttention", "GPT", "GPTConfig", "MLP"),
-    "_vision": ("PatchEmbed", "ViT", "ViTBlock"),
+    "_transformer": ("Block", "CausalSelfAttention", "GPT", "GPTConfig", "MLP", "PatchEmbed", "ViT", "ViTBlock"),
     "_windows": (
-        "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
-        "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
-        "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "FractionalMaxPool2d", "FractionalMaxPool3d",
-        "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d",
-        "MaxUnpool3d",
+        "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "AdaptiveAvgPool1d",
+        "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d",
+        "AvgPool1d", "AvgPool2d", "AvgPool3d", "FractionalMaxPool2d", "FractionalMaxPool3d", "LPPool1d", "LPPool2d",
+        "LPPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
     ),
     "anneal.optim": ("Adam", "AdamW", "Optimizer", "SGD", "clip_grad_norm_"),
     "anneal.optim.lr_scheduler": ("LambdaLR", "WarmupCosine", "warmup_cosine"),

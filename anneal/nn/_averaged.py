@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from anneal.errors import SettingError
+from anneal.nn._layers import _BatchNorm
 from anneal.nn._module import Module
-from anneal.nn._norms import _BatchNorm
 from anneal.optim import Optimizer
 from anneal.optim.lr_scheduler import LRScheduler
 from anneal.tensor import Tensor, no_grad

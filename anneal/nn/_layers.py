@@ -1,9 +1,12 @@
-"""Layers with weights of their own, with torch's names, arguments, parameter names and layouts."""
+"""Layers with weights of their own, norms among them, with torch's names, arguments, parameter names and layouts."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.nn import functional as F
@@ -11,10 +14,9 @@ from anneal.nn import init
 from anneal.nn._f_others import check_bags
 from anneal.nn._module import Module, Resettable
 from anneal.nn._parameter import Parameter
-from anneal.nn._rows import Row
+from anneal.nn._rows import Row, Unary
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
-from anneal.tensor import functional as plain
 
 
 class Linear(Resettable):
@@ -44,7 +46,7 @@ class Linear(Resettable):
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        return plain.linear(x, self.weight, self.bias)
+        return F.linear(x, self.weight, self.bias)
 
 
 class Identity(Module):
@@ -118,7 +120,7 @@ class Embedding(Resettable):
     @checked
     def forward(self, index: Tensor) -> Tensor:
         held = self.max_norm, self.norm_type, self.scale_grad_by_freq
-        return plain.embedding(index, self.weight, self.padding_idx, *held)
+        return F.embedding(index, self.weight, self.padding_idx, *held)
 
 
 def _check_table(name: str, rows: int, padding_idx: int | None) -> None:
@@ -199,10 +201,10 @@ class Bilinear(Resettable):
 
     @checked
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        return plain.bilinear(input1, input2, self.weight, self.bias)
+        return F.bilinear(input1, input2, self.weight, self.bias)
 
 
-class CosineSimilarity(Row, function=plain.cosine_similarity):
+class CosineSimilarity(Row, function=F.cosine_similarity):
     """The cosine of the angle between vectors along an axis.
 
     >>> CosineSimilarity()(Tensor([[1.0, 0.0]]), Tensor([[1.0, 1.0]])).round(4)
@@ -231,4 +233,315 @@ class PairwiseDistance(Module):
 
     @checked
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return plain.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
+        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
+
+
+class LayerNorm(Resettable):
+    """Layer normalisation over the last axes, with weight and (by default) bias: x less its mean, over its deviation.
+
+    Args:
+        normalized_shape: the sizes of those axes, or of the last one. eps: added to the variance.
+        elementwise_affine: whether there are a weight and a bias of that shape, 1 and 0 at first.
+
+    Raises ShapeError when called with an x of other last axes.
+
+    >>> LayerNorm(2)(Tensor([[1.0, 3.0]])).round(3)
+    Tensor([[-1.,  1.]], dtype=float32, requires_grad=True)
+    """
+
+    @checked
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps = shape, eps
+        self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
+        self.bias: Tensor | None = init.constant(shape, 0.0) if elementwise_affine and bias else None
+        self._place(device, dtype)
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(Resettable):
+    """Root-mean-square normalisation over the last axes, with a weight: x over the root of its mean square.
+
+    Args:
+        normalized_shape: the sizes of those axes, or of the last one. eps: added to the mean square; None is the
+            dtype's smallest step. elementwise_affine: whether there is a weight of that shape, 1 at first.
+
+    Raises ShapeError when called with an x of other last axes.
+
+    >>> RMSNorm(2, elementwise_affine=False)(Tensor([[3.0, 3.0]])).round(3)
+    Tensor([[1., 1.]], dtype=float32)
+    """
+
+    @checked
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps = shape, eps
+        self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
+        self._place(device, dtype)
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+
+class GroupNorm(Resettable):
+    """Normalisation over each of `num_groups` groups of channels (axis 1) and all axes after it.
+
+    `affine` gives each channel a weight and a bias, 1 and 0 at first. Raises ShapeError if the groups do not divide the
+    channels, or for an x of other channels.
+
+    >>> GroupNorm(2, 4)(Tensor.ones(1, 4, 3, 3)).shape
+    (1, 4, 3, 3)
+    """
+
+    @checked
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        if num_groups < 1 or num_channels % num_groups:
+            raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.weight: Tensor | None = init.constant((num_channels,), 1.0) if affine else None
+        self.bias: Tensor | None = init.constant((num_channels,), 0.0) if affine else None
+        self._place(device, dtype)
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim < 2 or x.shape[1] != self.num_channels:
+            raise ShapeError(f"GroupNorm: x has shape (batch, {self.num_channels}, ...), not {x.shape}")
+        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+
+class _ChannelNorm(Resettable):
+    """A norm of each channel: a weight and a bias if it is affine, running statistics if it tracks them."""
+
+    def _hold(self, channels: int, eps: float, affine: bool, tracked: bool) -> None:
+        self.num_features, self.eps = channels, eps
+        self.weight: Tensor | None = init.constant((channels,), 1.0) if affine else None
+        self.bias: Tensor | None = init.constant((channels,), 0.0) if affine else None
+        self.running_mean = Tensor(np.zeros(channels, np.float32)) if tracked else None
+        self.running_var = Tensor(np.ones(channels, np.float32)) if tracked else None
+        self.num_batches_tracked = Tensor(0) if tracked else None
+
+    def reset_running_stats(self) -> None:
+        """Reset the running statistics: means of 0, variances of 1, no batches."""
+        for t, start in ((self.running_mean, 0.0), (self.running_var, 1.0), (self.num_batches_tracked, 0)):
+            if t is not None:
+                t.assign(start)
+
+
+class _BatchNorm(_ChannelNorm):
+    """Batch normalisation per channel (axis 1), with running statistics for evaluation.
+
+    Args:
+        num_features: the channels. eps: added to the variance. affine: whether there are a weight and a bias.
+        momentum: how far they move towards each batch; None for the mean of all batches.
+        track_running_stats: whether there are any; without them evaluation takes the batch's.
+    """
+
+    axes: ClassVar[tuple[str, ...]]  # what may follow batch and channels in the shape of x
+
+    @checked
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        self.momentum = momentum
+        self._hold(num_features, eps, affine, track_running_stats)
+        self._place(device, dtype)
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim - 2 not in [a.count(",") for a in self.axes] or x.shape[1] != self.num_features:
+            shapes = " or ".join([f"(batch, {self.num_features}{a})" for a in self.axes])
+            raise ShapeError(f"{type(self).__name__}: x has shape {shapes}, not {x.shape}")
+        mean, var = self.running_mean, self.running_var
+        batch = self.training or mean is None
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+        momentum: float | Tensor = 0.0 if self.momentum is None else self.momentum
+        if self.momentum is None and batch and self.num_batches_tracked is not None:
+            momentum = 1.0 / self.num_batches_tracked.float()  # the mean of all batches so far
+        return F.batch_norm(x, mean, var, self.weight, self.bias, batch, momentum, self.eps)
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation over (batch, channels) or (batch, channels, length), with running statistics for evaluation.
+
+    Arguments as for `BatchNorm2d`.
+
+    >>> BatchNorm1d(3)(Tensor.ones(4, 3)).shape
+    (4, 3)
+    """
+
+    axes = ("", ", length")
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation over (batch, channels, h, w), with running statistics for evaluation.
+
+    Args:
+        num_features: the channels. eps: added to the variance. affine: whether there are a weight and a bias.
+        momentum: how far running statistics move towards each batch; None for the mean of all batches.
+        track_running_stats: whether there are any; without them evaluation takes the batch's.
+
+    Raises ShapeError when called with an x of another number of axes or channels.
+
+    >>> norm = BatchNorm2d(3)
+    >>> norm(Tensor.ones(2, 3, 4, 4)).shape, norm.num_batches_tracked.item()
+    ((2, 3, 4, 4), 1)
+    """
+
+    axes = (", h, w",)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalisation over (batch, channels, d, h, w), with running statistics for evaluation.
+
+    Arguments as for `BatchNorm2d`.
+
+    >>> BatchNorm3d(3)(Tensor.ones(2, 3, 2, 4, 4)).shape
+    (2, 3, 2, 4, 4)
+    """
+
+    axes = (", d, h, w",)
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation over (batch, channels, ...); with one participant it is `BatchNorm2d` for any shape.
+
+    Arguments as for `BatchNorm2d`. Statistics are of this process's batch: `anneal.distributed` has exchanges.
+
+    >>> SyncBatchNorm(3)(Tensor.ones(2, 3, 4, 4)).shape
+    (2, 3, 4, 4)
+    """
+
+    axes = ("", ", length", ", h, w", ", d, h, w")
+
+
+class _InstanceNorm(_ChannelNorm):
+    axes: ClassVar[int]
+
+    @checked
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        self.momentum = momentum
+        self._hold(num_features, eps, affine, track_running_stats)
+        self._place(device, dtype)
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        channels = x.shape[-self.axes - 1] if x.ndim > self.axes else None
+        if x.ndim not in (self.axes + 1, self.axes + 2) or channels != self.num_features:
+            name = type(self).__name__
+            raise ShapeError(
+                f"{name}: x is (batch, {self.num_features}, ...) with {self.axes} axes more, not {x.shape}"
+            )
+        whole = x if x.ndim == self.axes + 2 else x.unsqueeze(0)
+        mean, var = self.running_mean, self.running_var
+        if mean is None or var is None:
+            y = F.instance_norm(whole, None, None, self.weight, self.bias, True, self.momentum, self.eps)
+        elif self.training:
+            y = F.instance_norm(whole, None, None, self.weight, self.bias, True, self.momentum, self.eps)
+            self._note(whole.detach(), mean, var)
+        else:
+            y = F.batch_norm(whole, mean, var, self.weight, self.bias, False, 0.0, self.eps)
+        return y if whole is x else y.squeeze(0)
+
+    def _note(self, x: Tensor, mean: Tensor, var: Tensor) -> None:
+        """Move the running statistics towards this batch's."""
+        axes, m = tuple(range(2, x.ndim)), self.momentum
+        mean.assign(mean * (1 - m) + x.mean(axis=axes).mean(axis=0) * m)
+        var.assign(var * (1 - m) + x.var(axis=axes).mean(axis=0) * m)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalisation of each channel of each example over (batch, channels, length) or (channels, length).
+
+    Arguments as for `BatchNorm2d`; there are neither weights nor running statistics by default.
+
+    >>> InstanceNorm1d(1)(Tensor([[[1.0, 3.0]]])).round(3)
+    Tensor([[[-1.,  1.]]], dtype=float32)
+    """
+
+    axes = 1
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalisation of each channel of each example over (batch, channels, h, w); arguments as for `InstanceNorm1d`.
+
+    >>> InstanceNorm2d(3)(Tensor.ones(2, 3, 4, 4)).shape
+    (2, 3, 4, 4)
+    """
+
+    axes = 2
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalisation of each channel of each example over (batch, channels, d, h, w); as `InstanceNorm1d`.
+
+    >>> InstanceNorm3d(3)(Tensor.ones(2, 3, 2, 4, 4)).shape
+    (2, 3, 2, 4, 4)
+    """
+
+    axes = 3
+
+
+class LocalResponseNorm(Unary, function=F.local_response_norm):
+    """Local response normalisation: x / (k + alpha * m) ** beta, where m is the mean square of `size` channels about
+    x's own.
+
+    >>> LocalResponseNorm(2)(Tensor.ones(1, 3, 4)).shape
+    (1, 3, 4)
+    """
+
+    size: int
+    alpha: float = 0.0001
+    beta: float = 0.75
+    k: float = 1.0
+
+
+class CrossMapLRN2d(LocalResponseNorm):
+    """`LocalResponseNorm` under its older name.
+
+    >>> CrossMapLRN2d(2)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 3, 4, 4)
+    """

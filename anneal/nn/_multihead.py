@@ -11,9 +11,8 @@ from anneal.nn import functional as F
 from anneal.nn import init
 from anneal.nn._activations import Dropout
 from anneal.nn._containers import ModuleList
-from anneal.nn._layers import Linear
+from anneal.nn._layers import LayerNorm, Linear
 from anneal.nn._module import Module
-from anneal.nn._norms import LayerNorm
 from anneal.nn._parameter import Parameter
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor

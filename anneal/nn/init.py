@@ -10,27 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.nn._init_in_place import (
-    calculate_gain,
-    constant_,
-    dirac_,
-    eye_,
-    kaiming_normal_,
-    kaiming_uniform_,
-    normal_,
-    ones_,
-    orthogonal_,
-    sparse_,
-    trunc_normal_,
-    uniform_,
-    xavier_normal_,
-    xavier_uniform_,
-    zeros_,
-)
 from anneal.nn._parameter import Parameter
 from anneal.ops import checked, host_normal, host_uniform, wrap_array
 from anneal.runtime import here
@@ -199,3 +183,214 @@ def xavier_normal(shape: Shape, gain: float = 1.0) -> Parameter:
     (3, 5)
     """
     return normal(shape, gain * math.sqrt(2 / sum(fan(shape))))
+
+
+def _given(tensor: Tensor, values: np.ndarray[Any, Any]) -> Tensor:
+    tensor.assign(Tensor(values.astype(np.float32), dtype=tensor.dtype, device=tensor.device))
+    return tensor
+
+
+def _fans(name: str, tensor: Tensor) -> tuple[int, int]:
+    if tensor.ndim < 2:
+        raise ShapeError(f"{name}: a weight has two axes or more, not shape {tensor.shape}")
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+@checked
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The gain that makes up for an activation's smaller deviations; `param` is leaky_relu's slope.
+
+    Raises ShapeError for an unknown name.
+
+    >>> calculate_gain("relu") ** 2
+    2.0000000000000004
+    """
+    if nonlinearity in ("linear", "sigmoid") or nonlinearity.startswith("conv"):
+        return 1.0
+    slope = 0.01 if param is None else param
+    gains = {"tanh": 5 / 3, "relu": math.sqrt(2), "leaky_relu": math.sqrt(2 / (1 + slope * slope)), "selu": 0.75}
+    if nonlinearity not in gains:
+        raise ShapeError(f"calculate_gain: nonlinearity is linear, sigmoid, {', '.join(gains)}, not {nonlinearity!r}")
+    return gains[nonlinearity]
+
+
+@checked
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+    """Fill `tensor` with uniform numbers in [a, b).
+
+    >>> uniform_(Tensor.zeros(100), 2.0, 3.0).amin().item() >= 2.0
+    True
+    """
+    half = (b - a) / 2
+    return _given(tensor, host_uniform(tensor.shape, half) + (a + half))
+
+
+@checked
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """Fill `tensor` with normal numbers.
+
+    >>> normal_(Tensor.zeros(2), 3.0, 0.0).tolist()
+    [3.0, 3.0]
+    """
+    return _given(tensor, host_normal(tensor.shape, std) + mean)
+
+
+@checked
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+    """Normal numbers of the interval [a, b]: those outside are drawn again.
+
+    >>> trunc_normal_(Tensor.zeros(100)).abs().amax().item() <= 2.0
+    True
+    """
+    values = host_normal(tensor.shape, std) + mean
+    for _ in range(64):
+        out = (values < a) | (values > b)
+        if not out.any():
+            break
+        values[out] = (host_normal(tensor.shape, std) + mean)[out]
+    return _given(tensor, values.clip(a, b))
+
+
+@checked
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """Fill `tensor` with the number `val`.
+
+    >>> constant_(Tensor.zeros(2), 0.5).tolist()
+    [0.5, 0.5]
+    """
+    return _given(tensor, np.full(tensor.shape, val))
+
+
+@checked
+def ones_(tensor: Tensor) -> Tensor:
+    """Fill `tensor` with ones.
+
+    >>> ones_(Tensor.zeros(2)).tolist()
+    [1.0, 1.0]
+    """
+    return constant_(tensor, 1.0)
+
+
+@checked
+def zeros_(tensor: Tensor) -> Tensor:
+    """Fill `tensor` with zeros.
+
+    >>> zeros_(Tensor.ones(2)).tolist()
+    [0.0, 0.0]
+    """
+    return constant_(tensor, 0.0)
+
+
+@checked
+def eye_(tensor: Tensor) -> Tensor:
+    """The identity matrix. Raises ShapeError for other than two axes.
+
+    >>> eye_(Tensor.zeros(2, 2)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    if tensor.ndim != 2:
+        raise ShapeError(f"eye_: a matrix has two axes, not shape {tensor.shape}")
+    return _given(tensor, np.eye(*tensor.shape))
+
+
+@checked
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution's weight that gives each channel to its like; in each of `groups` groups.
+
+    Raises ShapeError for a weight of other than three to five axes, or groups that do not divide its first.
+
+    >>> dirac_(Tensor.zeros(1, 1, 3)).tolist()
+    [[[0.0, 1.0, 0.0]]]
+    """
+    if not 3 <= tensor.ndim <= 5 or groups < 1 or tensor.shape[0] % groups:
+        raise ShapeError(f"dirac_: a weight of three to five axes in {groups} groups, not shape {tensor.shape}")
+    values = np.zeros(tensor.shape)
+    out = tensor.shape[0] // groups
+    middle = tuple([n // 2 for n in tensor.shape[2:]])
+    for g in range(groups):
+        for d in range(min(out, tensor.shape[1])):
+            values[(g * out + d, d, *middle)] = 1
+    return _given(tensor, values)
+
+
+@checked
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Glorot's uniform initialisation of a weight (out, in, ...).
+
+    >>> xavier_uniform_(Tensor.zeros(3, 3)).abs().amax().item() <= 1.0
+    True
+    """
+    bound = gain * math.sqrt(6 / sum(_fans("xavier_uniform_", tensor)))
+    return _given(tensor, host_uniform(tensor.shape, bound))
+
+
+@checked
+def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Glorot's normal initialisation of a weight (out, in, ...).
+
+    >>> xavier_normal_(Tensor.zeros(3, 5)).shape
+    (3, 5)
+    """
+    return _given(tensor, host_normal(tensor.shape, gain * math.sqrt(2 / sum(_fans("xavier_normal_", tensor)))))
+
+
+def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ShapeError(f'{name}: mode is "fan_in" or "fan_out", not {mode!r}')
+    fan = _fans(name, tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+
+
+@checked
+def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+    """He's uniform initialisation of a weight (out, in, ...) for an activation; `a` is leaky_relu's slope.
+
+    >>> kaiming_uniform_(Tensor.zeros(4, 6)).abs().amax().item() <= 1.0
+    True
+    """
+    bound = math.sqrt(3) * _kaiming("kaiming_uniform_", tensor, a, mode, nonlinearity)
+    return _given(tensor, host_uniform(tensor.shape, bound))
+
+
+@checked
+def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+    """He's normal initialisation of a weight (out, in, ...) for an activation; `a` is leaky_relu's slope.
+
+    >>> kaiming_normal_(Tensor.zeros(4, 6)).shape
+    (4, 6)
+    """
+    return _given(tensor, host_normal(tensor.shape, _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity)))
+
+
+@checked
+def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """A weight (out, in...) whose rows, or columns if these are fewer, are orthogonal and of length `gain`.
+
+    >>> w = orthogonal_(Tensor.zeros(2, 3))
+    >>> (w @ w.T).round(3).abs().tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    _fans("orthogonal_", tensor)
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    flat = host_normal((max(rows, columns), min(rows, columns)), 1.0)
+    q, r = np.linalg.qr(flat)
+    q = q * np.sign(np.diag(r))
+    return _given(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape))
+
+
+@checked
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+    """Normal numbers in a matrix, a share of `sparsity` of each column zero.
+
+    >>> (sparse_(Tensor.zeros(4, 3), 0.5) == 0).int().sum().item()
+    6
+    """
+    if tensor.ndim != 2 or not 0 <= sparsity <= 1:
+        raise ShapeError(f"sparse_: a matrix and a share of 0 to 1, not {tensor.shape} and {sparsity}")
+    values = host_normal(tensor.shape, std)
+    rows = tensor.shape[0]
+    zeros = math.ceil(sparsity * rows)
+    order = np.argsort(host_uniform(tensor.shape, 1.0), axis=0)
+    np.put_along_axis(values, order[:zeros], 0, axis=0)
+    return _given(tensor, values)

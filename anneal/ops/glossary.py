@@ -300,7 +300,6 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
     "anneal.ops.polynomials": {"n": "the degree, a whole number."},
     "anneal.nn._f_pools": _WINDOWED,
     "anneal.nn._recurrent": _SEQUENCES | _INPUTS,
-    "anneal.nn._cells": _SEQUENCES | _INPUTS,
     **{f"anneal.nn.{name}": _LAYERS | _INPUTS for name in ("_layers", "_losses", "_shapes")},
     "anneal.nn._multihead": _LAYERS | _ATTENTION,
     "anneal.fft._transforms": _TRANSFORM,
@@ -310,7 +309,6 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
     "anneal.optim._schedule": _OPTIMISER,
     "anneal.optim.lr_scheduler": _OPTIMISER,
     "anneal.nn.init": {"tensor": "the tensor that takes the values, of any shape, unless stated otherwise."},
-    "anneal.nn._init_in_place": {"tensor": "the tensor that takes the values, of any shape, unless stated otherwise."},
 }
 
 _SAME = "Gives a tensor of x's shape."
