@@ -14,13 +14,13 @@ A run with loose values is dynamic: nothing of it is replayed without asking the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import Parameter
 from typing import Any
 
 import numpy as np
 
-from anneal.errors import DTypeError, JitError, OnnxError
+from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMemoryError
 from anneal.onnx.graph import Graph, Node
 from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Pieces
 from anneal.onnx.registry import Implementation
@@ -90,7 +90,6 @@ class Run:
         self.loose: dict[int, Any] = {}
         self.nothing_is_loose = False  # whether an empty optional or sequence may be empty because of what was read
         self.steps: list[HostStep] = []
-        self.deciding: frozenset[str] = frozenset()  # names whose values decide shapes
         self.pieces: Pieces | None = None  # captures of what is between the nodes that need the host
 
     def main(self, graph: Graph, feeds: dict[str, Any], key: tuple[Any, ...] = ()) -> list[Any]:
@@ -191,7 +190,11 @@ class Run:
     def measure(self, node: Node, values: list[Any], results: tuple[Any, ...]) -> None:
         """Count the elements that a node's sums and products go through."""
         uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
-        self.work += work_of(*uops)
+        self.add_work(node, work_of(*uops))
+
+    def add_work(self, node: Node, count: int) -> None:
+        """Count elements that go through sums."""
+        self.work += count
         if self.work > self.elements * _WORK:
             raise node.fault(
                 f"takes the run to {self.work:,} elements that go through sums; the file and the inputs justify "
@@ -276,7 +279,7 @@ class Call:
         self._made = 0  # constants that were made
         self.of_file = False  # whether the results follow from the file alone
         self._tainted = False  # whether an input is loose
-        self._alone = False  # whether it replays captures of its own
+        self._alone = False  # whether it stands beside captures
         self._read = False  # whether a value that is not fixed was read on the host, here or in a subgraph
 
     @property
@@ -447,13 +450,28 @@ class Call:
             self._read = True
         return results
 
-    def captured(self, pieces: Pieces, of: Implementation, given: list[Any], count: int) -> list[Any]:
-        """The results of `of` in place of the node's operator: see `Pieces.node`."""
-        return pieces.node(self.of, self._scope, self.node, of, given, count)
-
-    def decides(self, name: str) -> bool:
-        """True if the values of an input of a subgraph decide shapes."""
-        return name in self.of.deciding
+    def traced(self, turns: int, loop: Callable[[], Any]) -> Any:
+        """The results of `loop`, which runs subgraphs once, on what stands for the values of each of `turns`; None if
+        that cannot be: values are wanted on the host in it, or a turn gives others than it takes.
+        """
+        run, key = self.of, self._key
+        if run.watch is not None or key in run.memo.unrolled:  # who watches wants the values of each turn
+            return None
+        before, budget, work = (run.reads, run.pieces), run.budget, run.work
+        run.reads, run.pieces, self._key = run.reads and "fixed", None, (*key, "loop")
+        try:
+            results = loop()
+        except OutOfMemoryError:
+            raise
+        except (AnnealError, NeedsHostError):
+            run.memo.unrolled.add(key)
+            run.budget, run.work = budget, work
+            return None
+        finally:
+            (run.reads, run.pieces), self._key, self._turns = before, key, 0
+        run.spend(self.node, (turns - 1) * (budget - run.budget) // 4)
+        run.add_work(self.node, (turns - 1) * (run.work - work))
+        return results
 
     def again(self, name: str, values: dict[str, Any]) -> Any:
         """The value `name` of this graph if these were the values of others: the nodes between are run again."""
@@ -530,19 +548,16 @@ class Call:
         of = self.node.implementation
         return self._read or self._alone or (of is not None and (not of.pure or of.name in _SEQUENCES))
 
-    def replays(self, turns: str) -> Pieces | None:
-        """The place for captures of its many `turns`; None if they are to be one graph, as gradients may flow.
-
-        Raises NeedsHostError inside a capture, so that the node stands beside it.
+    def apart(self, turns: int) -> None:
+        """Note that so many turns run one by one. Raises NeedsHostError inside a capture, so that the node stands
+        beside it.
         """
         run = self.of
-        if run.pieces is None:
-            if run.reads is not True:
-                raise NeedsHostError(str(self.node))
-            return None
-        self._alone = True
-        run.steps.append(HostStep(str(self.node), f"its {turns} are replayed, for one graph of them would be large"))
-        return run.pieces
+        if run.pieces is not None:
+            self._alone = True
+            run.steps.append(HostStep(str(self.node), f"its {turns} turns run one by one: no loop on the device"))
+        elif run.reads is not True:
+            raise NeedsHostError(str(self.node))
 
     def body(self, values: list[Any]) -> list[Any]:
         """The results of a function: its body runs with no view of the graph around it."""
@@ -581,7 +596,7 @@ class Call:
 
     def _given(self, of: Implementation, values: list[Any], attributes: dict[str, Any]) -> Any:
         wanted = [of.wants_value(n) for n in range(len(values))]
-        given: list[Any] = [self.host(v) if w else v for v, w in zip(values, wanted)]
+        given: list[Any] = [self.host(v) if w and not of.asks else v for v, w in zip(values, wanted)]
         if any(isinstance(v, Sizes) for v in given):
             return sized(self, of, given, wanted, attributes)
         if of.raw:

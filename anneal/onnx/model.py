@@ -250,7 +250,7 @@ class Model:
             watch: a function that is called with each node and its results.
         """
         justified = max(_ELEMENTS, _EACH * (given + self.program.elements))
-        run = Run(
+        return Run(
             self.device,
             memo,
             self._constants,
@@ -261,8 +261,6 @@ class Model:
             float64=self.float64,
             watch=watch,
         )
-        run.deciding = self.deciding
-        return run
 
     def taken(self, feeds: Mapping[str, Any], detach: bool = True) -> dict[str, Any]:
         """The feeds as values of a run, each checked against its input.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from anneal.onnx.graph import Graph, Node
-from anneal.onnx.registry import Implementation
+from anneal.onnx.graph import Graph
 from anneal.onnx.values import leaves
 from anneal.tensor import Tensor
 
@@ -47,6 +45,7 @@ class Memo:
     fixed: dict[int, Any] = field(default_factory=dict)  # by id
     used: dict[int, Tensor] = field(default_factory=dict)  # fixed tensors that each run reads
     numbers: dict[Any, Any] = field(default_factory=dict)  # turns of loops
+    unrolled: set[Any] = field(default_factory=set)  # nodes that cannot be loops on the device
 
     def fix(self, value: Any) -> None:
         """Remember that a value is fixed."""
@@ -62,12 +61,3 @@ class Pieces(Protocol):
 
     def note(self, graph: Graph, number: int, needs_host: bool) -> None:
         """Note of a node that has run whether it needed the host."""
-
-    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        """A jit function that a node replays, which is made once."""
-
-    def node(self, run: Run, scope: Scope, node: Node, of: Implementation, given: list[Any], count: int) -> list[Any]:
-        """The `count` results that `of` gives in place of `node`'s own operator for other inputs, captured.
-
-        Raises NeedsHostError if it cannot be captured.
-        """

@@ -36,7 +36,7 @@ class Plan:
         given: list[Any] = []
         split(feeds, given, is_given)
         self.dynamic = not all(isinstance(v, Tensor) for v in given)
-        self._pieces = Pieces(model, shapes or {})
+        self._pieces = Pieces(model, shapes or {}, self.captured.elements)
         self._host = tuple(
             [
                 HostStep(f"input {name!r}", "its values are needed on the host")

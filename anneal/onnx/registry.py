@@ -50,6 +50,7 @@ class Implementation:
     by_shape: bool  # no value of an input matters, their shapes alone
     pure: bool  # equal inputs give equal results
     takes_sizes: bool  # raw, and `Sizes` come as they are
+    asks: bool  # takes tensors for `values`, too, and reads them itself
     inputs: tuple[str, ...]  # names of the positional parameters after the node; the last may take all that follow
     variadic: bool
     attributes: dict[str, Any]  # those that are read, with the parameter's own default, or `inspect.Parameter.empty`
@@ -78,6 +79,7 @@ def op(
     by_shape: bool = False,
     pure: bool = True,
     sizes: bool = False,
+    asks: bool = False,
 ) -> Callable[[Callable[..., Any]], Implementation]:
     """Register a function for the operators `names`, from version `since` of `domain` on: a decorator.
 
@@ -88,6 +90,7 @@ def op(
         by_shape: no value of an input matters to it, their shapes alone.
         pure: equal inputs give equal results; not so what draws random numbers.
         sizes: it is raw, and takes `Sizes` as well.
+        asks: it takes tensors for `values` as well.
 
     Raises ValueError for a name registered twice, and for a name in `values` that is no parameter.
     """
@@ -102,7 +105,7 @@ def op(
             )
         variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         of_host = function if host else None
-        how = (frozenset(values), raw, by_shape, pure, sizes, inputs, variadic, attributes)
+        how = (frozenset(values), raw, by_shape, pure, sizes, asks, inputs, variadic, attributes)
         made = [Implementation(n, domain, since, function, of_host, *how) for n in names]
         for one in made:
             known = _TABLE.setdefault((domain, one.name), [])

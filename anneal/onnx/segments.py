@@ -10,8 +10,7 @@ when it first does, so that the part's kernels serve all sizes up to the next po
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +19,8 @@ from anneal.errors import DTypeError, JitError
 from anneal.onnx.captured import Captured, UnsizedError, is_given, signature, split
 from anneal.onnx.execute import HostStep, NeedsHostError, Run, Scope
 from anneal.onnx.graph import Graph, Node, ValueInfo
-from anneal.onnx.registry import Implementation
 from anneal.onnx.types import fits_device, uploaded
-from anneal.tensor import Tensor, Variable, jit
+from anneal.tensor import Tensor, Variable
 from anneal.uop import UOp
 
 if TYPE_CHECKING:
@@ -41,14 +39,15 @@ class _UnfitError(Exception):
 
 
 class Pieces:
-    """The graphs of a model that run in pieces: one object for each plan. `shapes` are those of the model's inputs."""
+    """The graphs of a model that run in pieces: one object for each plan. `shapes` are those of the model's inputs,
+    which have so many `elements`.
+    """
 
-    def __init__(self, model: Model, shapes: Mapping[str, Any]) -> None:
+    def __init__(self, model: Model, shapes: Mapping[str, Any], elements: int) -> None:
         self.model = model
+        self.elements = elements
         self._shapes = shapes
         self._graphs: dict[Graph, _Divided] = {}
-        self._functions: dict[Any, Any] = {}
-        self._nodes: dict[Any, _Part] = {}  # of one node each
 
     def run(self, run: Run, scope: Scope) -> bool:
         """Run the nodes of a graph in pieces; False, if it has not run before, or cannot be divided."""
@@ -60,49 +59,21 @@ class Pieces:
         divided = self._graphs.get(graph)
         if divided is None:
             main = graph is self.model.program.graph
-            divided = self._graphs[graph] = _Divided(self.model, graph, self._shapes if main else {}, main)
+            divided = self._graphs[graph] = _Divided(self, graph, self._shapes if main else {}, main)
         divided.note(number, needs_host)
-
-    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        """A jit function that a node replays, which is made once."""
-        if key not in self._functions:
-            self._functions[key] = jit(make())
-        return self._functions[key]
-
-    def node(self, run: Run, scope: Scope, node: Node, of: Implementation, given: list[Any], count: int) -> list[Any]:
-        """The `count` results that `of` gives in place of `node`'s own operator for other inputs, captured.
-
-        Raises NeedsHostError if it cannot be captured.
-        """
-        names = [f"input {n}" if v is not None else "" for n, v in enumerate(given)]
-        outputs = [f"output {n}" for n in range(count)]
-        key = node, of.name, tuple(names), count
-        part = self._nodes.get(key)
-        if part is None:
-            one = replace(node, implementation=of, inputs=tuple(names), outputs=tuple(outputs))
-            graph = Graph(node.name, node.path, [ValueInfo(x) for x in names if x], nodes=[one])
-            part = _Part(_Divided(self.model, graph, {}, False), [0], set(outputs), (node, of.name))
-            self._nodes[key] = part
-        inner = Scope(part.of.graph, (), scope)
-        inner.values.update((name, v) for name, v in zip(names, given) if name)
-        part.run(run, inner)
-        return [inner.values[x] for x in outputs]
 
     def close(self) -> None:
         """Give back the memory of captures."""
-        for part in self._nodes.values():
-            part.close()
         for divided in self._graphs.values():
             divided.close()
-        for function in self._functions.values():
-            function.reset()
 
 
 class _Divided:
     """A graph, divided at the nodes that need the host."""
 
-    def __init__(self, model: Model, graph: Graph, shapes: Mapping[str, Any], main: bool) -> None:
-        self.model = model
+    def __init__(self, pieces: Pieces, graph: Graph, shapes: Mapping[str, Any], main: bool) -> None:
+        self.model = pieces.model
+        self.elements = pieces.elements
         self.graph = graph
         self.shapes = shapes
         self.main = main
@@ -182,12 +153,9 @@ def _reads(node: Node) -> set[str]:
 
 
 class _Part:
-    """Nodes that run on the device alone; `wanted` are names that others read.
+    """Nodes that run on the device alone; `wanted` are names that others read."""
 
-    `key`: what stands for a graph that is made for one node: it is captured for each size, or it is a NeedsHostError.
-    """
-
-    def __init__(self, of: _Divided, numbers: list[int], wanted: set[str], key: tuple[Any, ...] = ()) -> None:
+    def __init__(self, of: _Divided, numbers: list[int], wanted: set[str]) -> None:
         graph = of.graph
         self.of = of
         nodes = [graph.nodes[n] for n in numbers]
@@ -197,7 +165,7 @@ class _Part:
         self._inputs = sorted(read - made - constants.keys())
         self._outputs = sorted(made & wanted)
         self._own = {v.name for v in graph.inputs}
-        self._key: tuple[Any, ...] = key or (() if of.main else (graph,))  # objects: no other has their place later
+        self._key: tuple[Any, ...] = () if of.main else (graph,)  # objects: no other has their place later
         self.graph = Graph(
             graph.name,
             graph.path,
@@ -210,7 +178,6 @@ class _Part:
         self._kept: OrderedDict[Any, Captured] = OrderedDict()
         self._found = _Found()
         self._made = self._found_again = 0
-        self._whole = bool(key)
         self._unsized = ""  # why there are no Variables
         self._alone = ""  # why it is not captured
 
@@ -222,8 +189,6 @@ class _Part:
 
     def run(self, run: Run, scope: Scope) -> None:
         """Run the nodes: what others read is put into `scope`."""
-        if self._whole and self._alone:
-            raise NeedsHostError(str(self.graph.nodes[0]))
         feeds, fixed = {}, {}
         results = None
         try:
@@ -239,12 +204,6 @@ class _Part:
             pass
         except JitError as e:
             self._alone = str(e)
-        except NeedsHostError as e:
-            if not self._whole:
-                raise
-            self._alone = str(e)
-        if results is None and self._whole:
-            raise NeedsHostError(str(self.graph.nodes[0]))
         for why in (self._unsized and f"a capture for each size, because {self._unsized}", self._alone):
             if why:
                 run.steps.append(HostStep(f"{len(self.graph.nodes)} nodes of {self.graph.path}", why))
@@ -264,7 +223,7 @@ class _Part:
         given: list[Any] = []
         split(feeds, given, is_given)
         ids = tuple([id(v) for v in fixed.values()])
-        shapes = {} if self._unsized or self._whole else self._shapes(feeds)
+        shapes = {} if self._unsized else self._shapes(feeds)
         key = signature(feeds, shapes), ids
         captured = self._kept.pop(key, None)
         self._found_again += captured is not None
@@ -274,6 +233,7 @@ class _Part:
                 raise JitError("what goes in is seldom of the same shapes")
             own = (*self._key, *ids) if self._key else ()  # a graph inside another may see other constants in each turn
             captured = Captured(self.of.model, self.graph, feeds, shapes, fixed=fixed, key=own, inner=True)
+            captured.elements = self.of.elements  # what is found in the middle of a run justifies nothing
         self._kept[key] = captured
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)[1].close()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks import onnx_peers
+from benchmarks import onnx_loops, onnx_peers
 
 
 @pytest.mark.ci  # four fresh interpreters
@@ -39,3 +39,13 @@ def test_inputs_are_the_same_for_all_who_list_the_same() -> None:
     assert first["ids"].max() < onnx_peers.TOKENS
     assert first["x"].shape == (2, 1)
     assert all((first[n] == again[n]).all() for n in first)
+
+
+@pytest.mark.ci  # six models
+def test_a_report_of_loops(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr("sys.argv", ["onnx_loops", "--steps", "3,40", "--rounds", "1", "--json"])
+    onnx_loops.main()
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(r["case"], r["steps"]) for r in rows] == [(c, n) for c in onnx_loops.CASES for n in (3, 40)]
+    assert all(r["error"] < 1e-5 for r in rows)

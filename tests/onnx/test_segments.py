@@ -245,8 +245,8 @@ def test_both_branches_of_an_if_are_kept(ran: list[str]) -> None:
     ran.clear()
     for x in xs:
         check(file, m, {"x": x}, reference)
-    assert ran == ["If"] * 12
-    assert {s.node for s in m.host_steps} == {"If (version 16), node that makes 'z' of main graph"}
+    assert not ran
+    assert not m.host_steps
 
 
 def countdown(n: int = 2) -> bytes:
@@ -387,7 +387,7 @@ RECURRENT = [
 
 
 @pytest.mark.parametrize(("op", "attributes", "lengths"), RECURRENT)
-def test_many_steps_of_a_recurrent_layer_are_replayed(
+def test_many_steps_of_a_recurrent_layer_are_a_loop(
     op: str, attributes: dict[str, Any], lengths: bool, ran: list[str]
 ) -> None:
     random = np.random.default_rng(0)
@@ -416,8 +416,8 @@ def test_many_steps_of_a_recurrent_layer_are_replayed(
         if n == 4:
             ran.clear()
         check(file, m, feeds, reference)
-    assert ran == [op]
-    assert "150 steps are replayed" in m.host_steps[0].reason
+    assert not ran
+    assert not m.host_steps
 
 
 def test_gradients_go_through_many_steps() -> None:
@@ -456,15 +456,15 @@ SCANS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("attributes", SCANS, ids=str)
-def test_many_turns_of_a_scan_are_replayed(attributes: dict[str, Any], ran: list[str]) -> None:
+def test_many_turns_of_a_scan_are_a_loop(attributes: dict[str, Any], ran: list[str]) -> None:
     file = scanned(**attributes)
     m, reference = anneal.onnx.load(file, "cpu"), session(file)
     shape = (1, 300, 4) if attributes.get("scan_input_axes") else (300, 1, 4)
     for n in range(4):
         ran.clear()
         check(file, m, {"x": np.random.default_rng(n).standard_normal(shape).astype(np.float32)}, reference)
-    assert ran == ["Scan"]
-    assert "300 turns are replayed" in m.host_steps[0].reason
+    assert not ran
+    assert not m.host_steps
 
 
 def counted(nodes: list[Any], turns: int, goes: str = "goes", **weights: Any) -> bytes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Value, axis_of
@@ -354,6 +354,7 @@ class QuantisedCell(Cell):
 
     input_scale: Tensor | None = None
     state_scale: Tensor | None = None
+    looped: ClassVar[int] = 8
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """The part of the gates that the inputs of all steps give: they are quantised together."""

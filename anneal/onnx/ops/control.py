@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import Call, NeedsHostError, Pieces
+from anneal import transforms
+from anneal.onnx.execute import Call, NeedsHostError
 from anneal.onnx.graph import Graph
-from anneal.onnx.registry import Implementation, op
+from anneal.onnx.registry import op
 from anneal.onnx.values import size_of
 from anneal.tensor import Tensor, vjp
 
 _UNROLLED = 1024  # nodes that the turns of a loop run together, where they become one graph
-_LONG = 64  # turns that do: a value that each makes of the last one's is computed anew in each kernel that takes it
-_TOGETHER = 32  # rows that are stacked or taken apart at once, where turns are replayed
+_TURNS = 32  # turns that do; more are a loop on the device, or run one by one
+_TRAINED = 256  # the same where gradients flow
+_TOGETHER = 32  # rows that are stacked at once, where turns run one by one
 
 
 @op("Constant", raw=True)
@@ -55,12 +57,17 @@ def identity(node: Call, x: Any) -> Any:
     return x
 
 
-@op("If", raw=True, sizes=True, values=("cond",))
+@op("If", raw=True, sizes=True, values=("cond",), asks=True)
 def if_(node: Call, cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
     """The results of one of two subgraphs."""
-    if cond.size != 1:
-        raise node.fail(f"its condition has {cond.size} elements, not one")
-    return tuple(node.run(then_branch if cond.item() else else_branch))
+    if math.prod(cond.shape) != 1:
+        raise node.fail(f"its condition has {math.prod(cond.shape)} elements, not one")
+    if isinstance(cond, Tensor) and not node.of.is_fixed(cond):
+        ways = [lambda graph=g: _tensors(node, node.run(graph)) for g in (then_branch, else_branch)]
+        done = node.traced(1, lambda: transforms.cond(cond.reshape(()), *ways))
+        if done is not None:
+            return tuple(done)
+    return tuple(node.run(then_branch if node.host(cond).item() else else_branch))
 
 
 @op("Loop", raw=True, sizes=True, values=("most", "cond"))
@@ -77,25 +84,13 @@ def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Gr
     rows: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
     goes = cond is None or bool(_one(node, cond, "condition"))
     turns = None if most is None else int(_one(node, most, "count"))
-    if (
-        turns is not None
-        and turns <= node.of.budget
-        and goes
-        and not any(node.decides(v.name) for v in body.inputs[:1])
-    ):
-        pieces = _replays(node, body, turns)
-        numbers, out_axes = (np.arange(turns), 0), [0] * len(rows)
-        growing = any(isinstance(x, list) for x in state)  # another length in each turn
-        if (
-            pieces is not None
-            and not growing
-            and (
-                done := _in_chunks(
-                    node, pieces, _TURNS, [numbers], lambda n, state: [*n, None, *state], state, out_axes, body
-                )
-            )
-        ):
+    if goes and turns is not None and _are_many(node, body, turns) and turns <= node.of.budget:
+        done = _counted(node, body, turns, state)
+        if done is None and not rows:
+            done = _until(node, body, turns, state)
+        if done is not None:
             return done
+        node.apart(turns)
     turn = 0
     while goes and (turns is None or turn < turns):
         results = node.run(body, node.count(turn), node.truth(True), *state)
@@ -110,88 +105,62 @@ def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Gr
     return (*state, *stacked)
 
 
-def _replays(node: Call, body: Graph, turns: int) -> Pieces | None:
-    """The place for captures, if so many turns are not to be one graph because that would be large."""
-    return node.replays(f"{turns} turns") if turns > _LONG or turns * len(body.nodes) > _UNROLLED else None
+def _are_many(node: Call, body: Graph, turns: int) -> bool:
+    """True if so many turns are not to be one graph, because that would be large."""
+    return turns > (_TRAINED if node.training else _TURNS) or turns * len(body.nodes) > _UNROLLED
 
 
-def _in_chunks(
-    node: Call,
-    pieces: Pieces,
-    of: Implementation,
-    scanned: list[tuple[Any, int]],
-    given: Callable[[Sequence[Any], list[Any]], list[Any]],
-    state: list[Any],
-    out_axes: list[int],
-    body: Graph,
-) -> Any:
-    """The results of all turns, a few of which are captured together and replayed; None where that cannot be.
-
-    `of` computes a few turns from what `given` makes of pieces of `scanned`, each with its axis, and of the state.
-    """
-    few = max(1, min(_TOGETHER, _UNROLLED // max(len(body.nodes), 1)))
-    count = len(state) + len(out_axes)
-    rows: list[list[Any]] = []
-    try:
-        for parts in zip(*[_chunks(pieces, node.tensor(x), axis, few) for x, axis in scanned]):
-            results = node.captured(pieces, of, given(parts, state), count)
-            state = results[: count - len(out_axes)]
-            rows.append([node.tensor(r) for r in results[len(state) :]])
-            for row in rows[-1]:
-                node.room(len(rows), size_of(row))
-    except NeedsHostError:
-        return None
-    joined = []
-    for column, axis in zip(zip(*rows), out_axes):
-        at = axis % column[0].ndim
-        joined.append(pieces.kept(("cat", at), partial(_join, at))(list(column)))
-    return (*state, *joined)
+def _tensors(node: Call, values: list[Any]) -> list[Tensor]:
+    """Values as those of a loop on the device. Raises NeedsHostError if they cannot be."""
+    if any(v is None or isinstance(v, list) for v in values):
+        raise NeedsHostError(str(node.node))
+    return [node.tensor(v) for v in values]
 
 
-def _join(axis: int) -> Callable[[list[Tensor]], Tensor]:
-    return lambda few: Tensor.cat(few, axis)
+def _counted(node: Call, body: Graph, turns: int, state: list[Any]) -> Any:
+    """The results of a Loop whose body does not end it, on the device; None if it cannot be there."""
 
-
-def _chunks(pieces: Pieces, x: Tensor, axis: int, few: int) -> list[Tensor]:
-    """A value in pieces along an axis."""
-    lead = (slice(None),) * (axis % x.ndim)
-
-    def split(whole: Tensor) -> Any:
-        return [whole[(*lead, slice(n, n + few))] for n in range(0, whole.shape[len(lead)], few)]
-
-    found: list[Tensor] = pieces.kept(("split", len(lead), few), lambda: split)(x)
-    return found
-
-
-def _turns(node: Call, numbers: Tensor, goes: Any = None, *carried: Any, body: Graph) -> Any:
-    """A few turns of a loop that goes on, whose numbers are given."""
-    state = list(carried)
-    rows: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
-    for n in range(numbers.shape[0]):
-        results = node.run(body, numbers[n], node.truth(True), *state)
-        if not isinstance(results[0], np.ndarray) or not _one(node, results[0], "condition"):
+    def turn(state: list[Any], number: Tensor) -> Any:
+        goes, *results = node.run(body, number, node.truth(True), *state)
+        if not isinstance(goes, np.ndarray) or not _one(node, goes, "condition"):
             raise NeedsHostError(str(node.node))
-        state = results[1 : 1 + len(state)]
-        for row, value in zip(rows, results[1 + len(state) :]):
-            row.append(value)
-    return (*state, *[_stacked(node, row) for row in rows])
+        return results[: len(state)], results[len(state) :]
+
+    done = _scanned(node, turn, turns, state, lambda: node.tensor(np.arange(turns)))
+    return done and (*done[0], *done[1])
 
 
-_TURNS = Implementation(
-    "turns",
-    "",
-    1,
-    _turns,
-    None,
-    frozenset(),
-    True,
-    False,
-    True,
-    True,
-    ("numbers", "goes", "carried"),
-    True,
-    {"body": None},
-)
+def _until(node: Call, body: Graph, turns: int, state: list[Any]) -> Any:
+    """The results of a Loop whose body may end it, on the device; None if it cannot be there."""
+
+    def turn(given: list[Any]) -> list[Any]:
+        number, goes, *state = given
+        end, *state = _tensors(node, node.run(body, number, goes, *state))
+        return [number + 1, end.reshape(()), *state]
+
+    def whole() -> list[Any]:
+        first = _tensors(node, [np.asarray(0), np.asarray(True), *state])
+        out: list[Any] = transforms.while_loop(lambda s: s[1] & (s[0] < turns), turn, first)
+        return out
+
+    done = None if node.training else node.traced(turns, whole)
+    return done and tuple(done[2:])
+
+
+def _scanned(
+    node: Call, turn: Callable[..., Any], turns: int, state: list[Any], xs: Callable[[], Any]
+) -> tuple[list[Tensor], list[Tensor]] | None:
+    """The last state and the rows of a loop on the device; None if it cannot be there."""
+
+    def each(state: list[Any], x: Any) -> Any:
+        after, rows = [_tensors(node, values) for values in turn(state, x)]
+        for r in rows:
+            node.room(turns, size_of(r))
+        return after, rows
+
+    done: tuple[list[Tensor], list[Tensor]] | None
+    done = node.traced(turns, lambda: transforms.scan(each, _tensors(node, state), xs(), turns))
+    return done
 
 
 def _one(node: Call, value: Any, what: str) -> Any:
@@ -210,34 +179,13 @@ def _stacked(node: Call, rows: list[Any], axis: int = 0) -> Any:
     if not any(isinstance(r, Tensor) for r in rows):
         return np.stack(rows, axis)
     tensors = [node.tensor(r) for r in rows]
-    pieces = node.of.pieces
-    if pieces is None or len(rows) <= _TOGETHER:
+    if node.of.pieces is None or len(rows) <= _TOGETHER:
         return Tensor.stack(tensors, axis)
     # a few rows at a time, so that no graph has all of them
-    some = pieces.kept(("stack", axis), lambda: lambda *few: Tensor.stack(few, axis))
-    joined = pieces.kept(("join", axis), lambda: lambda *few: Tensor.cat(few, axis))
-    parts = [some(*tensors[n : n + _TOGETHER]) for n in range(0, len(tensors), _TOGETHER)]
+    parts = [Tensor.stack(tensors[n : n + _TOGETHER], axis).realize() for n in range(0, len(tensors), _TOGETHER)]
     while len(parts) > 1:
-        parts = [joined(*parts[n : n + _TOGETHER]) for n in range(0, len(parts), _TOGETHER)]
+        parts = [Tensor.cat(parts[n : n + _TOGETHER], axis).realize() for n in range(0, len(parts), _TOGETHER)]
     return parts[0]
-
-
-def _slices(node: Call, x: Any, axis: int) -> list[Any]:
-    """The slices of a value along an axis, in order."""
-    count = int(x.shape[axis])
-    pieces = node.of.pieces
-    if not isinstance(x, Tensor) or pieces is None or count <= _TOGETHER:
-        return [_slice(x, axis, n) for n in range(count)]
-    lead = (slice(None),) * (axis % x.ndim)
-
-    def parts(whole: Tensor) -> Any:
-        return [whole[(*lead, slice(n, n + _TOGETHER))] for n in range(0, whole.shape[axis], _TOGETHER)]
-
-    def singles(part: Tensor) -> Any:
-        return [_slice(part, axis, n) for n in range(part.shape[axis])]
-
-    single = pieces.kept(("singles", len(lead), x.ndim), lambda: singles)
-    return [s for part in pieces.kept(("parts", len(lead), x.ndim), lambda: parts)(x) for s in single(part)]
 
 
 def _no_rows(node: Call, body: Graph, n: int, length: int = 0) -> Any:
@@ -277,18 +225,16 @@ def scan(
     count = len(body.outputs) - len(state)
     if count < 0:
         raise node.fail(f"carries {len(state)} values, but its body gives {len(body.outputs)}")
-    rows: list[list[Any]] = [[] for _ in range(count)]
-    pieces = _replays(node, body, length)
     out_axes, out_backward = _per_input(node, scan_output_axes, count), _per_input(node, scan_output_directions, count)
-    if pieces is not None and not any(backward) and not any(out_backward):
-        of = node.node.implementation
-        each = list(zip(scanned, axes))
-        done = of and _in_chunks(node, pieces, of, each, lambda few, state: [*state, *few], state, out_axes, body)
-        if done:
-            return done
-    slices = [_slices(node, x, axes[k])[:: -1 if backward[k] else 1] for k, x in enumerate(scanned)]
+    if _are_many(node, body, length):
+        done = _scanned_slices(node, body, length, state, list(zip(scanned, axes, backward)))
+        if done is not None:
+            turned = [r.flip(0) if back else r for r, back in zip(done[1], out_backward)]
+            return (*done[0], *[r.movedim(0, axis) for r, axis in zip(turned, out_axes)])
+        node.apart(length)
+    rows: list[list[Any]] = [[] for _ in range(count)]
     for turn in range(length):
-        parts = [each[turn] for each in slices]
+        parts = [_slice(x, axes[k], length - 1 - turn if backward[k] else turn) for k, x in enumerate(scanned)]
         for part, x in zip(parts, scanned):
             node.follows(part, x)
         results = node.run(body, *state, *parts)
@@ -306,6 +252,20 @@ def scan(
     return (*state, *stacked)
 
 
+def _scanned_slices(node: Call, body: Graph, length: int, state: list[Any], scanned: list[Any]) -> Any:
+    """The last state and the rows of a Scan on the device; None if it cannot be there."""
+
+    def xs() -> list[Tensor]:
+        first = [(node.tensor(x).movedim(axis, 0), back) for x, axis, back in scanned]
+        return [x.flip(0) if back else x for x, back in first]
+
+    def turn(state: list[Any], parts: list[Any]) -> Any:
+        results = node.run(body, *state, *parts)
+        return results[: len(state)], results[len(state) :]
+
+    return _scanned(node, turn, length, state, xs)
+
+
 @op("Scan", since=8, raw=True)
 def scan_of_batches(
     node: Call, lengths: Any, *values: Any, body: Graph, num_scan_inputs: int, directions: Any = None
@@ -318,27 +278,13 @@ def scan_of_batches(
         raise node.fail("has lengths of its sequences", "convert the model to opset 9 or newer")
     if any(d for d in directions or ()):
         raise node.fail("scans backward", "convert the model to opset 9 or newer")
-    batch = int(values[-1].shape[0])
-    kept, rows = [], []
-    for b in range(batch):
+    each = []
+    for b in range(int(values[-1].shape[0])):
         parts = [_slice(x, 0, b) for x in values]
         for part, x in zip(parts, values):
             node.follows(part, x)
-        state = parts[: len(parts) - n]
-        scanned = parts[len(parts) - n :]
-        out: list[list[Any]] = [[] for _ in body.outputs[len(state) :]]
-        for turn in range(int(scanned[0].shape[0])):
-            slices = [_slice(x, 0, turn) for x in scanned]
-            for part, x in zip(slices, scanned):
-                node.follows(part, x)
-            results = node.run(body, *state, *slices)
-            state = results[: len(state)]
-            for row, value in zip(out, results[len(state) :]):
-                row.append(value)
-                node.room(batch, turn + 1, size_of(value))
-        kept.append(state)
-        rows.append([_stacked(node, r) for r in out])
-    return tuple([_stacked(node, list(column)) for column in (*zip(*kept), *zip(*rows))])
+        each.append(scan.function(node, *parts, body=body, num_scan_inputs=n))
+    return tuple([_stacked(node, list(column)) for column in zip(*each)])
 
 
 def _per_input(node: Call, given: Any, count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM. The products with the inputs of all steps are one product; the steps are unrolled.
+"""RNN, GRU and LSTM. The products with the inputs of all steps are one product; many steps are a loop on the device.
 
 Version 14 brought `layout` (1: the batch is the first axis), version 7 dropped `output_sequence`, which says nothing
 here: an output that is not wanted is not computed.
@@ -7,18 +7,19 @@ here: an output that is not wanted is not computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from anneal.onnx.execute import Call, Pieces
+from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Value, iota
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
+from anneal.transforms import scan
 
-_LONG = 64  # steps that are one graph at most, where no gradient flows
-_TOGETHER = 32  # steps of a longer layer that are captured
+_TRAINED = 256  # steps that are a loop on the device where gradients flow, as in anneal.nn
+_UNROLLED = 64  # steps that are one graph at most where the batch is a Variable, which no loop takes
 
 __all__ = ["ACTIVATIONS", "Cell", "activations_of", "directions_of", "lstm_step", "run_layer"]
 
@@ -85,6 +86,7 @@ class Cell:
     input_bias: Tensor | None
     state_bias: Tensor | None
     peephole: Tensor | None = None
+    looped: ClassVar[int] = 32  # steps that are a loop on the device; fewer are one graph, which is faster
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """The part of the gates that the inputs of all steps give."""
@@ -119,65 +121,41 @@ def _direction(
     """(time, batch, in) to the outputs (time, batch, hidden) and the last states."""
     if backward:
         x = x.flip(0) if lengths is None else _by_length(x, lengths)
-    projected = cell.from_inputs(x)
-    pieces = node.replays(f"{x.shape[0]} steps") if x.shape[0] > _LONG else None
-    if pieces is None:
-        y, states = _steps(projected, cell, states, step, functions, lengths)
-    else:
-        key = node.node, backward
-        y, states = _replayed(pieces, key, projected, cell, states, step, functions, lengths)
+    states, y = _turns(node, cell.from_inputs(x), cell, states, step, functions, lengths)
     if backward:
         y = y.flip(0) if lengths is None else _by_length(y, lengths)
     return y, states
 
 
-def _steps(
-    projected: Tensor, cell: Cell, states: States, step: Step, functions: list[Function], lengths: Tensor | None
-) -> tuple[Tensor, States]:
-    """Steps one after the other, for sequences that have so many: all outputs, and the last states."""
-    outputs = []
-    for t in range(projected.shape[0]):
-        new = step(projected[t], states, cell, functions)
-        if lengths is None:
-            states = new
-            outputs.append(new[0])
-        else:
-            going = (lengths > t).unsqueeze(-1)
-            states = tuple([going.where(n, s) for n, s in zip(new, states, strict=True)])
-            outputs.append(going.where(new[0], new[0].zeros_like()))
-    return Tensor.stack(outputs), states
-
-
-def _replayed(
-    pieces: Pieces,
-    key: Any,
+def _turns(
+    node: Call,
     projected: Tensor,
     cell: Cell,
     states: States,
     step: Step,
     functions: list[Function],
     lengths: Tensor | None,
-) -> tuple[Tensor, States]:
-    """The same of many steps: some of them are captured, and replayed along the sequence."""
-    # of whatever class the cell is, all that it has but for its inputs, which were multiplied for all steps
-    weights = {f.name: getattr(cell, f.name) for f in fields(cell) if not f.name.startswith("input")}
-    weights = {name: w for name, w in weights.items() if w is not None}
-    nothing = dict.fromkeys([f.name for f in fields(cell)])
+) -> tuple[States, Tensor]:
+    """The last states, and all outputs; what is behind the end of a sequence is zeros."""
 
-    def split(rows: Tensor) -> Any:
-        return [rows[at : at + _TOGETHER] for at in range(0, rows.shape[0], _TOGETHER)]
+    def turn(states: States, given: tuple[Tensor, Tensor | None]) -> tuple[States, Tensor]:
+        now, going = given
+        new = step(now, states, cell, functions)
+        if going is None:
+            return new, new[0]
+        kept = tuple([going.where(n, s) for n, s in zip(new, states, strict=True)])
+        return kept, going.where(new[0], new[0].zeros_like())
 
-    def some(rows: Tensor, weights: Any, states: States, lengths: Tensor | None) -> Any:
-        own = type(cell)(**{**nothing, "inputs": rows, **weights})
-        left = None if lengths is None else lengths - rows.shape[0]
-        return *_steps(rows, own, states, step, functions, lengths), left
-
-    some_steps = pieces.kept((key, "steps"), lambda: some)
+    time, batch = projected.shape[:2]
+    going = None if lengths is None else (lengths > iota(projected, time, 0, 2)).unsqueeze(-1)
+    if time >= (_TRAINED if node.training else cell.looped) and (isinstance(batch, int) or time > _UNROLLED):
+        ends, y = scan(turn, states, (projected, going))
+        return ends, y
     outputs = []
-    for rows in pieces.kept((key, "split"), lambda: split)(projected):
-        y, states, lengths = some_steps(rows, weights, states, lengths)
+    for t in range(time):
+        states, y = turn(states, (projected[t], None if going is None else going[t]))
         outputs.append(y)
-    return pieces.kept((key, "join"), lambda: Tensor.cat)(outputs), states
+    return states, Tensor.stack(outputs)
 
 
 def run_layer(
