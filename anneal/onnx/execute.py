@@ -266,13 +266,14 @@ class Run:
 class Call:
     """A node while it runs: what an operator's function gets first.
 
-    `name`, `op`, `opset`, `version`, `attributes` are the node's; `outputs` is the number of its outputs, and
-    `wants(n)` whether the n-th is used; `device` is where tensors are made.
+    `op`, `opset`, `version`, `attributes` are the node's; `outputs` is the number of its outputs, and `wants(n)` whether
+    the n-th is used; `device` is where tensors are made, `training` whether gradients flow.
     """
 
     def __init__(self, run: Run, node: Node, scope: Scope, key: tuple[Any, ...]) -> None:
-        self.of = run
-        self.node = node
+        self.of, self.device, self.training = run, run.device, run.training
+        self.node, self.outputs = node, len(node.outputs)
+        self.op, self.opset, self.version, self.attributes = node.op, node.opset, node.version, node.attributes
         self._scope = scope
         self._key = key
         self._turns = 0  # subgraphs that were run
@@ -281,46 +282,6 @@ class Call:
         self._tainted = False  # whether an input is loose
         self._alone = False  # whether it stands beside captures
         self._read = False  # whether a value that is not fixed was read on the host, here or in a subgraph
-
-    @property
-    def name(self) -> str:
-        """The node's name in the file."""
-        return self.node.name
-
-    @property
-    def op(self) -> str:
-        """The operator's name."""
-        return self.node.op
-
-    @property
-    def opset(self) -> int:
-        """The opset of the operator's domain that the model imports."""
-        return self.node.opset
-
-    @property
-    def version(self) -> int:
-        """The opset in which the operator was last changed, as far as the model's goes."""
-        return self.node.version
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """The attributes by name, with the schema's defaults."""
-        return self.node.attributes
-
-    @property
-    def device(self) -> str:
-        """The device on which tensors are made."""
-        return self.of.device
-
-    @property
-    def training(self) -> bool:
-        """True if gradients flow through this run."""
-        return self.of.training
-
-    @property
-    def outputs(self) -> int:
-        """The number of outputs of the node."""
-        return len(self.node.outputs)
 
     def wants(self, n: int) -> bool:
         """True if the node has an n-th output."""
@@ -404,13 +365,9 @@ class Call:
         out: Tensor = found[0]
         return out
 
-    def count(self, n: int) -> Any:
-        """The number of a turn, to be given to a subgraph: it is fixed."""
+    def number(self, n: int) -> Any:
+        """The number of a turn, or a bool, to be given to a subgraph: it is fixed."""
         return self.of.number(n)
-
-    def truth(self, value: bool) -> Any:
-        """A bool, to be given to a subgraph: it is fixed."""
-        return self.of.number(value)
 
     def follows(self, part: Any, whole: Any) -> None:
         """Say that `part`, which goes to a subgraph, is a piece of `whole`: fixed or loose as that is."""

@@ -93,7 +93,7 @@ def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Gr
         node.apart(turns)
     turn = 0
     while goes and (turns is None or turn < turns):
-        results = node.run(body, node.count(turn), node.truth(True), *state)
+        results = node.run(body, node.number(turn), node.number(True), *state)
         state = results[1 : 1 + len(state)]
         for row, value in zip(rows, results[1 + len(state) :]):
             row.append(value)
@@ -121,7 +121,7 @@ def _counted(node: Call, body: Graph, turns: int, state: list[Any]) -> Any:
     """The results of a Loop whose body does not end it, on the device; None if it cannot be there."""
 
     def turn(state: list[Any], number: Tensor) -> Any:
-        goes, *results = node.run(body, number, node.truth(True), *state)
+        goes, *results = node.run(body, number, node.number(True), *state)
         if not isinstance(goes, np.ndarray) or not _one(node, goes, "condition"):
             raise NeedsHostError(str(node.node))
         return results[: len(state)], results[len(state) :]
