@@ -266,8 +266,8 @@ class Run:
 class Call:
     """A node while it runs: what an operator's function gets first.
 
-    `op`, `opset`, `version`, `attributes` are the node's; `outputs` is the number of its outputs, and `wants(n)` whether
-    the n-th is used; `device` is where tensors are made, `training` whether gradients flow.
+    `op`, `opset`, `version`, `attributes` are the node's; `outputs` is the number of its outputs, and `wants(n)`
+    whether the n-th is used; `device` is where tensors are made, `training` whether gradients flow.
     """
 
     def __init__(self, run: Run, node: Node, scope: Scope, key: tuple[Any, ...]) -> None:
