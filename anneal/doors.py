@@ -10,28 +10,41 @@ from typing import Any
 from anneal.names import OPENED
 
 
-def opened_later(package: str, files: Mapping[str, Iterable[str]] | None = None) -> Callable[[str], Any]:
+def opened_later(
+    package: str, files: Mapping[str, Iterable[str]] | None = None, make: Callable[[Any, str], Any] | None = None
+) -> Callable[[str], Any]:
     """The `__getattr__` of a package: the names that it takes from each of its `files` without importing them yet, and
-    its own modules, as names of the file "". A file with a dot in its name is that of another package.
+    its own modules, as names of the file "". A file with a dot in its name is that of another package. For a word
+    NAME=OTHER it is what `make` gives for the OTHER and the NAME.
 
-    Without `files` they are the imports that the package shows type checkers, under TYPE_CHECKING: `anneal/names.py`
-    lists them. A name stands in the package once it was asked for.
+    Without `files` they are what `anneal/names.py` lists. A name stands in the package once it was asked for.
     """
     if files is None:
         files = {file: names.split() for file, names in OPENED[package].items()}
-    home = {name: file for file, names in files.items() for name in names}
+    home: dict[str, tuple[str, str]] = {}
+    for file, words in files.items():
+        for word in words:
+            name, _, other = word.partition("=")
+            home[name] = file, other
 
     def later(name: str) -> Any:
-        file = home.get(name)
-        if file is None:
+        if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        file, other = home[name]
         if not file:
             return import_module(f"{package}.{name}")
-        found = getattr(import_module(file if "." in file else f"{package}.{file}"), name)
+        found = getattr(import_module(file if "." in file else f"{package}.{file}"), other or name)
+        if other and make is not None:
+            found = make(found, name)
         setattr(sys.modules[package], name, found)
         return found
 
     return later
+
+
+def names_of(package: str) -> list[str]:
+    """The names that a package opens later."""
+    return [word.partition("=")[0] for words in OPENED[package].values() for word in words.split()]
 
 
 def same_under(package: str, files: str) -> Callable[[str], Any]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from anneal.doors import opened_later
-from anneal.names import OPENED
+from anneal.doors import names_of, opened_later
 from anneal.tensor import DType
 from anneal.tensor import Tensor as Tensor
 from anneal.tensor import dtypes as dtypes
@@ -37,7 +36,7 @@ HOMES = {
 }  # fmt: skip
 
 if TYPE_CHECKING:
-    from anneal.front_names import *
+    from anneal.stubs.front import *
 else:
     __getattr__ = opened_later(__name__)
 
@@ -78,8 +77,8 @@ else:
         )
 
     def __dir__() -> list[str]:
-        needed = {"HOMES", "OPENED", "TYPE_CHECKING", "annotations", "instead", "math", "opened_later"}
-        return sorted({*globals(), *" ".join(OPENED[__name__].values()).split()} - needed)
+        needed = {"HOMES", "names_of", "TYPE_CHECKING", "annotations", "instead", "math", "opened_later"}
+        return sorted({*globals(), *names_of(__name__)} - needed)
 
 
 # -- dtypes -----------------------------------------------------------------------------------------------

@@ -94,6 +94,34 @@ set_num_interop_threads set_num_threads set_rng_state strided typename use_deter
         "anneal.transforms": """
 cond custom_jvp custom_vjp fori_loop scan while_loop""",
     },
+    "anneal.nn.functional": {
+        "anneal.nn._f_attention": """
+multi_head_attention_forward""",
+        "anneal.nn._f_fractional": """
+fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d fractional_max_pool3d_with_indices""",
+        "anneal.nn._f_others": """
+conv_tbc ctc_loss embedding_bag linear_cross_entropy multilabel_margin_loss pdist triplet_margin_with_distance_loss
+upsample upsample_bilinear upsample_nearest""",
+        "anneal.nn._f_pointwise": """
+alpha_dropout dropout dropout1d dropout2d dropout3d feature_alpha_dropout rrelu rrelu_ softmin""",
+        "anneal.nn._f_pools": """
+adaptive_max_pool1d adaptive_max_pool1d_with_indices adaptive_max_pool2d adaptive_max_pool2d_with_indices
+adaptive_max_pool3d adaptive_max_pool3d_with_indices lp_pool1d lp_pool2d lp_pool3d max_pool1d
+max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices max_unpool1d
+max_unpool2d max_unpool3d""",
+        "anneal.ops": """
+adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d affine_grid avg_pool1d avg_pool2d avg_pool3d batch_norm
+bilinear binary_cross_entropy binary_cross_entropy_with_logits cdist celu=celu celu_=celu channel_shuffle conv1d
+conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity
+cross_entropy elu=elu elu_=elu embedding fold gaussian_nll_loss gelu glu grid_sample group_norm gumbel_softmax
+hardshrink hardsigmoid=hardsigmoid hardswish=hardswish hardtanh=hardtanh hardtanh_=hardtanh hinge_embedding_loss
+huber_loss instance_norm interpolate kl_div l1_loss layer_norm leaky_relu=leaky_relu leaky_relu_=leaky_relu linear
+local_response_norm log_softmax logsigmoid margin_ranking_loss mish=mish mse_loss multi_margin_loss
+multilabel_soft_margin_loss native_channel_shuffle=channel_shuffle nll_loss normalize one_hot pad pairwise_distance
+pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu6=relu6 relu=relu relu_=relu rms_norm
+scaled_dot_product_attention selu=selu selu_=selu sigmoid silu=silu smooth_l1_loss soft_margin_loss softmax softplus
+softshrink softsign tanh tanhshrink threshold=threshold threshold_=threshold triplet_margin_loss unfold=im2col""",
+    },
     "anneal.ops": {
         "": """
 made nodes operators""",
@@ -102,7 +130,7 @@ explain_class""",
         "host": """
 called_on_host""",
         "inplace": """
-add_ changed clamp_ copy_ div_ fill_ fill_diagonal_ in_place lerp_ mul_ need_changeable sub_ zero_""",
+add_ changed clamp_ copy_ div_ fill_ fill_diagonal_ flagged in_place lerp_ mul_ need_changeable sub_ zero_""",
         "normalisation": """
 batch_norm group_norm instance_norm layer_norm local_response_norm normalize rms_norm take_running_updates""",
         "pairs": """
@@ -120,7 +148,7 @@ nanquantile pdist renorm trapezoid vander""",
         "windows": """
 im2col per_axis""",
         "arguments": """
-Integer alias checked deferred several""",
+Integer alias checked deferred function several""",
         "axes": """
 Shape axes_of axis_of broadcast_shapes int_args one_of""",
         "data": """
@@ -216,6 +244,44 @@ update_slice""",
 entr erfcx log_ndtr ndtr ndtri xlog1py""",
         "zetas": """
 mvlgamma polygamma zeta""",
+        "anneal.ops": """
+abs_=abs absolute=abs absolute_=absolute acos_=acos acosh_=acosh addbmm_=addbmm addcdiv_=addcdiv addcmul_=addcmul
+addmm_=addmm addmv_=addmv addr_=addr alias_copy=positive arccos=acos arccos_=arccos arccosh=acosh arccosh_=arccosh
+arcsin=asin arcsin_=arcsin arcsinh=asinh arcsinh_=arcsinh arctan2=atan2 arctan2_=arctan2 arctan=atan arctan_=arctan
+arctanh=atanh arctanh_=arctanh as_strided_copy=as_strided asin_=asin asinh_=asinh atan2_=atan2 atan_=atan
+atanh_=atanh baddbmm_=baddbmm bitwise_and_=bitwise_and bitwise_left_shift_=bitwise_left_shift
+bitwise_not_=bitwise_not bitwise_or_=bitwise_or bitwise_right_shift_=bitwise_right_shift bitwise_xor_=bitwise_xor
+bmm=matmul ceil_=ceil clamp_max_=clamp_max clamp_min_=clamp_min clip=clamp clip_=clip concat=cat concatenate=cat
+conj_physical=conj copysign_=copysign cos_=cos cosh_=cosh cumprod_=cumprod cumsum_=cumsum deg2rad_=deg2rad
+diagonal_copy=diagonal digamma_=digamma divide=div divide_=divide eq_=eq erf_=erf erfc_=erfc erfinv_=erfinv
+exp2_=exp2 exp_=exp expand_copy=expand expm1_=expm1 float_power_=float_power floor_=floor floor_divide_=floor_divide
+fmod_=fmod frac_=frac gcd_=gcd ge_=ge greater=gt greater_=greater greater_equal=ge greater_equal_=greater_equal
+gt_=gt heaviside_=heaviside hypot_=hypot i0_=i0 index_add_=index_add index_copy_=index_copy index_fill_=index_fill
+index_put_=index_put index_reduce_=index_reduce lcm_=lcm ldexp_=ldexp le_=le less=lt less_=less less_equal=le
+less_equal_=less_equal lgamma_=lgamma log10_=log10 log1p_=log1p log2_=log2 log_=log logical_and_=logical_and
+logical_not_=logical_not logical_or_=logical_or logical_xor_=logical_xor logit_=logit lt_=lt
+masked_fill_=masked_fill masked_scatter_=masked_scatter mm=matmul modified_bessel_i0=i0 modified_bessel_i1=i1
+moveaxis=movedim multiply=mul multiply_=multiply mv=matmul nan_to_num_=nan_to_num narrow_copy=narrow ne_=ne neg_=neg
+negative=neg negative_=negative nextafter_=nextafter not_equal=ne not_equal_=not_equal permute_copy=permute pow_=pow
+put_=put rad2deg_=rad2deg real=conj reciprocal_=reciprocal relu_=relu remainder_=remainder renorm_=renorm
+resolve_conj=conj resolve_neg=conj round_=round row_stack=vstack rsqrt_=rsqrt scatter_=scatter
+scatter_add_=scatter_add scatter_reduce_=scatter_reduce sgn_=sgn sigmoid_=sigmoid sign_=sign sin_=sin sinc_=sinc
+sinh_=sinh split_with_sizes_copy=split_with_sizes sqrt_=sqrt square_=square squeeze_=squeeze squeeze_copy=squeeze
+subtract=sub subtract_=subtract swapaxes=transpose swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims
+swish=silu t_=t t_copy=t tan_=tan tanh_=tanh transpose_=transpose transpose_copy=transpose trapz=trapezoid
+tril_=tril triu_=triu true_divide=div true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold
+unsafe_chunk=chunk unsafe_split=split unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as
+view_copy=view xlogy_=xlogy""",
+    },
+    "anneal.special": {
+        "anneal.ops": """
+bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v
+chebyshev_polynomial_w digamma entr erf erfc erfcx erfinv exp2 expit=sigmoid expm1 gammaln=lgamma
+hermite_polynomial_h hermite_polynomial_he i0 i0e i1 i1e laguerre_polynomial_l legendre_polynomial_p log1p log_ndtr
+log_softmax logit logsumexp modified_bessel_i0=i0 modified_bessel_i1=i1 modified_bessel_k0 modified_bessel_k1
+multigammaln=mvlgamma ndtr ndtri polygamma psi=digamma round scaled_modified_bessel_k0 scaled_modified_bessel_k1
+shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v
+shifted_chebyshev_polynomial_w sinc softmax spherical_bessel_j0 xlog1py xlogy zeta""",
     },
     "anneal.tensor": {
         "anneal.backend": """
@@ -235,29 +301,21 @@ set_printoptions""",
         "anneal.transforms": """
 grad hessian jacfwd jacrev jvp tree_leaves tree_map value_and_grad vjp vmap""",
     },
+    "anneal.tensor.functional": {
+        "anneal.ops": """
+adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
+adaptive_max_pool3d affine_grid avg_pool1d avg_pool2d avg_pool3d batch_norm bilinear binary_cross_entropy
+binary_cross_entropy_with_logits cdist celu channel_shuffle conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+conv_transpose3d cosine_embedding_loss cosine_similarity cross_entropy dropout elu embedding fold gaussian_nll_loss
+gelu glu grid_sample group_norm gumbel_softmax hardshrink hardsigmoid hardswish hardtanh hinge_embedding_loss
+huber_loss instance_norm interpolate kl_div l1_loss layer_norm leaky_relu linear local_response_norm log_softmax
+logsigmoid lp_pool1d lp_pool2d margin_ranking_loss max_pool1d max_pool2d max_pool3d mish mse_loss multi_margin_loss
+multilabel_soft_margin_loss native_channel_shuffle=channel_shuffle nll_loss normalize one_hot pad pairwise_distance
+pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu relu6 rms_norm scaled_dot_product_attention selu sigmoid
+silu smooth_l1_loss soft_margin_loss softmax softmin softplus softshrink softsign tanh tanhshrink threshold
+triplet_margin_loss unfold=im2col""",
+    },
 }
-
-# other names, of functions that stand under the second
-ALIASES = """
-absolute=abs alias_copy=positive arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh arctan2=atan2 arctan=atan
-arctanh=atanh as_strided_copy=as_strided bmm=matmul clip=clamp concat=cat concatenate=cat conj_physical=conj
-diagonal_copy=diagonal divide=div expand_copy=expand greater=gt greater_equal=ge less=lt less_equal=le mm=matmul
-modified_bessel_i0=i0 modified_bessel_i1=i1 moveaxis=movedim multiply=mul mv=matmul narrow_copy=narrow negative=neg
-not_equal=ne permute_copy=permute real=conj resolve_conj=conj resolve_neg=conj row_stack=vstack
-split_with_sizes_copy=split_with_sizes squeeze_copy=squeeze subtract=sub swapaxes=transpose swapdims=transpose
-swish=silu t_copy=t transpose_copy=transpose trapz=trapezoid true_divide=div unbind_copy=unbind unfold_copy=unfold
-unsafe_chunk=chunk unsafe_split=split unsqueeze_copy=unsqueeze view_as=reshape_as view_copy=view"""
-
-# functions that have a twin in place, NAME_
-IN_PLACE = """
-abs absolute acos acosh addbmm addcdiv addcmul addmm addmv addr arccos arccosh arcsin arcsinh arctan arctan2 arctanh
-asin asinh atan atan2 atanh baddbmm bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
-bitwise_xor ceil clamp_max clamp_min clip copysign cos cosh cumprod cumsum deg2rad digamma divide eq erf erfc erfinv
-exp exp2 expm1 float_power floor floor_divide fmod frac gcd ge greater greater_equal gt heaviside hypot i0 index_add
-index_copy index_fill index_put index_reduce lcm ldexp le less less_equal lgamma log log10 log1p log2 logical_and
-logical_not logical_or logical_xor logit lt masked_fill masked_scatter multiply nan_to_num ne neg negative nextafter
-not_equal pow put rad2deg reciprocal relu remainder renorm round rsqrt scatter scatter_add scatter_reduce sgn
-sigmoid sign sin sinc sinh sqrt square subtract tan tanh tril triu true_divide trunc xlogy"""
 
 # functions whose twin in place gives the tensor another shape
 TURNED = """
@@ -319,27 +377,3 @@ __rshift__ __rsub__ __rtruediv__ __rxor__ __setitem__ __sub__ __truediv__ __xor_
 STATICS = """
 arange bartlett_window blackman_window einsum empty eye from_numpy full hamming_window hann_window kaiser_window
 linspace logspace manual_seed normal ones rand randint randn randperm tri tril_indices triu_indices uniform zeros"""
-
-# functions of neural networks
-FUNCTIONAL = """
-adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
-adaptive_max_pool3d affine_grid avg_pool1d avg_pool2d avg_pool3d batch_norm bilinear binary_cross_entropy
-binary_cross_entropy_with_logits cdist celu channel_shuffle conv1d conv2d conv3d conv_transpose1d conv_transpose2d
-conv_transpose3d cosine_embedding_loss cosine_similarity cross_entropy dropout elu embedding fold gaussian_nll_loss
-gelu glu grid_sample group_norm gumbel_softmax hardshrink hardsigmoid hardswish hardtanh hinge_embedding_loss
-huber_loss instance_norm interpolate kl_div l1_loss layer_norm leaky_relu linear local_response_norm log_softmax
-logsigmoid lp_pool1d lp_pool2d margin_ranking_loss max_pool1d max_pool2d max_pool3d mish mse_loss multi_margin_loss
-multilabel_soft_margin_loss native_channel_shuffle=channel_shuffle nll_loss normalize one_hot pad pairwise_distance
-pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu relu6 rms_norm scaled_dot_product_attention selu sigmoid
-silu smooth_l1_loss soft_margin_loss softmax softmin softplus softshrink softsign tanh tanhshrink threshold
-triplet_margin_loss unfold unfold=im2col"""
-
-# functions of anneal.special
-SPECIAL = """
-bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v
-chebyshev_polynomial_w digamma entr erf erfc erfcx erfinv exp2 expit=sigmoid expm1 gammaln=lgamma
-hermite_polynomial_h hermite_polynomial_he i0 i0e i1 i1e laguerre_polynomial_l legendre_polynomial_p log1p log_ndtr
-log_softmax logit logsumexp modified_bessel_k0 modified_bessel_k1 multigammaln=mvlgamma ndtr ndtri polygamma
-psi=digamma round scaled_modified_bessel_k0 scaled_modified_bessel_k1 shifted_chebyshev_polynomial_t
-shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w sinc softmax
-spherical_bessel_j0 xlog1py xlogy zeta"""

@@ -3,133 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anneal.doors import names_of, opened_later
 from anneal.errors import DTypeError, GradientError
-from anneal.ops import (
-    alias,
-    bessel_j0,
-    bessel_j1,
-    bessel_y0,
-    bessel_y1,
-    chebyshev_polynomial_t,
-    chebyshev_polynomial_u,
-    chebyshev_polynomial_v,
-    chebyshev_polynomial_w,
-    checked,
-    digamma,
-    entr,
-    erf,
-    erfc,
-    erfcx,
-    erfinv,
-    exp2,
-    expm1,
-    grad_enabled,
-    hermite_polynomial_h,
-    hermite_polynomial_he,
-    i0,
-    i0e,
-    i1,
-    i1e,
-    laguerre_polynomial_l,
-    legendre_polynomial_p,
-    lgamma,
-    log1p,
-    log_ndtr,
-    log_softmax,
-    logit,
-    logsumexp,
-    modified_bessel_i0,
-    modified_bessel_i1,
-    modified_bessel_k0,
-    modified_bessel_k1,
-    mvlgamma,
-    ndtr,
-    ndtri,
-    need_tensor,
-    polygamma,
-    round,
-    scaled_modified_bessel_k0,
-    scaled_modified_bessel_k1,
-    shifted_chebyshev_polynomial_t,
-    shifted_chebyshev_polynomial_u,
-    shifted_chebyshev_polynomial_v,
-    shifted_chebyshev_polynomial_w,
-    sigmoid,
-    sinc,
-    softmax,
-    spherical_bessel_j0,
-    xlog1py,
-    xlogy,
-    zeta,
-)
+from anneal.ops import alias, checked, grad_enabled, need_tensor
 from anneal.tensor import Tensor, broadcast_tensors, host_call
 
-__all__ = [
-    "bessel_j0",
-    "bessel_j1",
-    "bessel_y0",
-    "bessel_y1",
-    "chebyshev_polynomial_t",
-    "chebyshev_polynomial_u",
-    "chebyshev_polynomial_v",
-    "chebyshev_polynomial_w",
-    "digamma",
-    "entr",
-    "erf",
-    "erfc",
-    "erfcx",
-    "erfinv",
-    "exp2",
-    "expit",
-    "expm1",
-    "gammainc",
-    "gammaincc",
-    "gammaln",
-    "hermite_polynomial_h",
-    "hermite_polynomial_he",
-    "i0",
-    "i0e",
-    "i1",
-    "i1e",
-    "laguerre_polynomial_l",
-    "legendre_polynomial_p",
-    "log1p",
-    "log_ndtr",
-    "log_softmax",
-    "logit",
-    "logsumexp",
-    "modified_bessel_i0",
-    "modified_bessel_i1",
-    "modified_bessel_k0",
-    "modified_bessel_k1",
-    "multigammaln",
-    "ndtr",
-    "ndtri",
-    "polygamma",
-    "psi",
-    "round",
-    "scaled_modified_bessel_k0",
-    "scaled_modified_bessel_k1",
-    "shifted_chebyshev_polynomial_t",
-    "shifted_chebyshev_polynomial_u",
-    "shifted_chebyshev_polynomial_v",
-    "shifted_chebyshev_polynomial_w",
-    "sinc",
-    "softmax",
-    "spherical_bessel_j0",
-    "xlog1py",
-    "xlogy",
-    "zeta",
-]
-
-expit = alias(sigmoid, "expit")
-gammaln = alias(lgamma, "gammaln")
-multigammaln = alias(mvlgamma, "multigammaln")
-psi = alias(digamma, "psi")
+if TYPE_CHECKING:
+    from anneal.stubs.special import *
+else:
+    __all__ = [*names_of(__name__), "gammainc", "gammaincc"]
+    __getattr__ = opened_later(__name__, make=alias)
 
 
 # -- the incomplete gamma function, on the host -----------------------------------------------------------------------

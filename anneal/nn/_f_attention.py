@@ -6,11 +6,9 @@ import math
 from typing import NamedTuple
 
 from anneal.errors import ShapeError
-from anneal.ops import checked
+from anneal.ops import function
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-
-__all__ = ["multi_head_attention_forward"]
 
 
 def _projected(
@@ -39,7 +37,7 @@ def _as_added(mask: Tensor | None, like: Tensor) -> Tensor | None:
     return mask.cast(like.dtype)
 
 
-@checked
+@function
 def multi_head_attention_forward(
     query: Tensor,
     key: Tensor,

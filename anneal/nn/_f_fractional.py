@@ -6,15 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 from anneal.errors import ShapeError
-from anneal.ops import ValuesIndices, checked, per_axis
+from anneal.ops import ValuesIndices, function, per_axis
 from anneal.tensor import Tensor
-
-__all__ = [
-    "fractional_max_pool2d",
-    "fractional_max_pool2d_with_indices",
-    "fractional_max_pool3d",
-    "fractional_max_pool3d_with_indices",
-]
 
 Sizes = int | Sequence[int]
 
@@ -90,7 +83,7 @@ def fractional_max_pool2d(
     return_indices: Literal[True],
     _random_samples: Tensor | None = None,
 ) -> ValuesIndices: ...
-@checked
+@function
 def fractional_max_pool2d(
     x: Tensor,
     kernel_size: Sizes,
@@ -110,7 +103,7 @@ def fractional_max_pool2d(
     return pair if return_indices else pair.values
 
 
-@checked
+@function
 def fractional_max_pool2d_with_indices(
     x: Tensor,
     kernel_size: Sizes,
@@ -146,7 +139,7 @@ def fractional_max_pool3d(
     return_indices: Literal[True],
     _random_samples: Tensor | None = None,
 ) -> ValuesIndices: ...
-@checked
+@function
 def fractional_max_pool3d(
     x: Tensor,
     kernel_size: Sizes,
@@ -166,7 +159,7 @@ def fractional_max_pool3d(
     return pair if return_indices else pair.values
 
 
-@checked
+@function
 def fractional_max_pool3d_with_indices(
     x: Tensor,
     kernel_size: Sizes,

@@ -9,23 +9,10 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops import checked
+from anneal.ops import function
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
 from anneal.uop import by_rule
-
-__all__ = [
-    "conv_tbc",
-    "ctc_loss",
-    "embedding_bag",
-    "linear_cross_entropy",
-    "multilabel_margin_loss",
-    "pdist",
-    "triplet_margin_with_distance_loss",
-    "upsample",
-    "upsample_bilinear",
-    "upsample_nearest",
-]
 
 Sizes = int | Sequence[int]
 
@@ -36,7 +23,7 @@ def _reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
-@checked
+@function
 def embedding_bag(
     input: Tensor,
     weight: Tensor,
@@ -104,7 +91,7 @@ def _bags(rows: Tensor, member: Tensor, mode: str) -> Tensor:
     return total / member.cast(rows.dtype).sum(-1, keepdim=True).clamp(min=1)
 
 
-@checked
+@function
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The hinge loss between each target class and each other class: (batch, classes) or (classes,).
 
@@ -131,7 +118,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     return _reduced("multilabel_margin_loss", loss if input.ndim == 2 else loss.squeeze(0), reduction)
 
 
-@checked
+@function
 def triplet_margin_with_distance_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -168,7 +155,7 @@ def _lengths(name: str, given: Any) -> list[int]:
 _LOW = -1e30  # the logarithm of no chance at all, with slopes that are numbers
 
 
-@checked
+@function
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
@@ -245,7 +232,7 @@ def _padded(targets: Tensor, lengths: list[int], batch: int, blank: int) -> Tens
     return targets[Tensor(at.astype(np.int32), device=targets.device)]
 
 
-@checked
+@function
 def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances of all pairs of rows, (n, d) to (n * (n - 1) / 2,), in the order (0, 1), (0, 2), ...
 
@@ -258,7 +245,7 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     return (x[a] - x[b]).norm(p, -1)
 
 
-@checked
+@function
 def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """1-D convolution of (time, batch, channels) with a weight (size, in, out).
 
@@ -268,7 +255,7 @@ def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     return F.conv1d(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
 
 
-@checked
+@function
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -298,7 +285,7 @@ def linear_cross_entropy(
     return F.cross_entropy(logits, target, weight, ignored, reduction, label_smoothing)
 
 
-@checked
+@function
 def upsample(
     x: Tensor,
     size: Sizes | None = None,
@@ -314,7 +301,7 @@ def upsample(
     return F.interpolate(x, size, scale_factor, mode, align_corners)
 
 
-@checked
+@function
 def upsample_nearest(
     x: Tensor, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None
 ) -> Tensor:
@@ -326,7 +313,7 @@ def upsample_nearest(
     return F.interpolate(x, size, scale_factor, "nearest")
 
 
-@checked
+@function
 def upsample_bilinear(
     x: Tensor, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None
 ) -> Tensor:

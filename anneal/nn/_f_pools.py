@@ -12,30 +12,9 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops import ValuesIndices, checked, per_axis
+from anneal.ops import ValuesIndices, function, per_axis
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-
-__all__ = [
-    "adaptive_max_pool1d",
-    "adaptive_max_pool1d_with_indices",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool2d_with_indices",
-    "adaptive_max_pool3d",
-    "adaptive_max_pool3d_with_indices",
-    "lp_pool1d",
-    "lp_pool2d",
-    "lp_pool3d",
-    "max_pool1d",
-    "max_pool1d_with_indices",
-    "max_pool2d",
-    "max_pool2d_with_indices",
-    "max_pool3d",
-    "max_pool3d_with_indices",
-    "max_unpool1d",
-    "max_unpool2d",
-    "max_unpool3d",
-]
 
 Sizes = int | Sequence[int]
 Outputs = int | Sequence[int | None]
@@ -122,7 +101,7 @@ def max_pool1d(
     *,
     return_indices: Literal[True],
 ) -> ValuesIndices: ...
-@checked
+@function
 def max_pool1d(
     x: Tensor,
     kernel_size: Sizes,
@@ -143,7 +122,7 @@ def max_pool1d(
     return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-@checked
+@function
 def max_pool1d_with_indices(
     x: Tensor,
     kernel_size: Sizes,
@@ -181,7 +160,7 @@ def max_pool2d(
     *,
     return_indices: Literal[True],
 ) -> ValuesIndices: ...
-@checked
+@function
 def max_pool2d(
     x: Tensor,
     kernel_size: Sizes,
@@ -202,7 +181,7 @@ def max_pool2d(
     return _max_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-@checked
+@function
 def max_pool2d_with_indices(
     x: Tensor,
     kernel_size: Sizes,
@@ -240,7 +219,7 @@ def max_pool3d(
     *,
     return_indices: Literal[True],
 ) -> ValuesIndices: ...
-@checked
+@function
 def max_pool3d(
     x: Tensor,
     kernel_size: Sizes,
@@ -261,7 +240,7 @@ def max_pool3d(
     return _max_pool("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-@checked
+@function
 def max_pool3d_with_indices(
     x: Tensor,
     kernel_size: Sizes,
@@ -297,7 +276,7 @@ def _adaptive(name: str, axes: int, x: Tensor, size: Outputs) -> ValuesIndices:
 def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: Literal[False] = False) -> Tensor: ...
 @overload
 def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices: ...
-@checked
+@function
 def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
     """The largest value of as many windows as `output_size` says, over the last axis; `return_indices` as for
     `max_pool1d`.
@@ -311,7 +290,7 @@ def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: bool = 
     return F.adaptive_max_pool1d(x, output_size)
 
 
-@checked
+@function
 def adaptive_max_pool1d_with_indices(x: Tensor, output_size: Outputs) -> ValuesIndices:
     """`adaptive_max_pool1d` with `return_indices=True`.
 
@@ -325,7 +304,7 @@ def adaptive_max_pool1d_with_indices(x: Tensor, output_size: Outputs) -> ValuesI
 def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: Literal[False] = False) -> Tensor: ...
 @overload
 def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices: ...
-@checked
+@function
 def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
     """The largest value of as many windows as `output_size` says, over the last two axes; `return_indices` as for
     `max_pool2d`.
@@ -339,7 +318,7 @@ def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: bool = 
     return F.adaptive_max_pool2d(x, output_size)
 
 
-@checked
+@function
 def adaptive_max_pool2d_with_indices(x: Tensor, output_size: Outputs) -> ValuesIndices:
     """`adaptive_max_pool2d` with `return_indices=True`.
 
@@ -353,7 +332,7 @@ def adaptive_max_pool2d_with_indices(x: Tensor, output_size: Outputs) -> ValuesI
 def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: Literal[False] = False) -> Tensor: ...
 @overload
 def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices: ...
-@checked
+@function
 def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
     """The largest value of as many windows as `output_size` says, over the last three axes; `return_indices` as for
     `max_pool3d`.
@@ -367,7 +346,7 @@ def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: bool = 
     return F.adaptive_max_pool3d(x, output_size)
 
 
-@checked
+@function
 def adaptive_max_pool3d_with_indices(x: Tensor, output_size: Outputs) -> ValuesIndices:
     """`adaptive_max_pool3d` with `return_indices=True`.
 
@@ -398,7 +377,7 @@ def _unpool(name: str, axes: int, x: Tensor, indices: Tensor, k: Sizes, s: Sizes
     return filled.reshape(*lead, *sizes)
 
 
-@checked
+@function
 def max_unpool1d(
     x: Tensor,
     indices: Tensor,
@@ -418,7 +397,7 @@ def max_unpool1d(
     return _unpool("max_unpool1d", 1, x, indices, kernel_size, stride, padding, output_size)
 
 
-@checked
+@function
 def max_unpool2d(
     x: Tensor,
     indices: Tensor,
@@ -438,7 +417,7 @@ def max_unpool2d(
     return _unpool("max_unpool2d", 2, x, indices, kernel_size, stride, padding, output_size)
 
 
-@checked
+@function
 def max_unpool3d(
     x: Tensor,
     indices: Tensor,
@@ -468,7 +447,7 @@ def _lp_pool(axes: int, x: Tensor, p: float, k: Sizes, s: Sizes | None, ceil: bo
     return (mean.sign() * mean.abs().relu() * count) ** (1 / p)
 
 
-@checked
+@function
 def lp_pool1d(
     x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> Tensor:
@@ -480,7 +459,7 @@ def lp_pool1d(
     return _lp_pool(1, x, norm_type, kernel_size, stride, ceil_mode)
 
 
-@checked
+@function
 def lp_pool2d(
     x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> Tensor:
@@ -492,7 +471,7 @@ def lp_pool2d(
     return _lp_pool(2, x, norm_type, kernel_size, stride, ceil_mode)
 
 
-@checked
+@function
 def lp_pool3d(
     x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
 ) -> Tensor:

@@ -10,14 +10,14 @@ A family is imported when one of its ops is first asked for; `anneal/names.py` s
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anneal.doors import opened_later
-from anneal.names import ALIASES, IN_PLACE, OPENED, TURNED
+from anneal.doors import names_of, opened_later
+from anneal.names import TURNED
 
 HELP = {  # modules, and what stands in the families' files beside their functions
     "": "made nodes operators",
     "glossary": "explain_class",
     "host": "called_on_host",
-    "inplace": "changed in_place need_changeable",
+    "inplace": "changed flagged in_place need_changeable",
     "normalisation": "take_running_updates",
     "pairs": "MinMax ValuesIndices",
     "precision": "in_single",
@@ -30,28 +30,20 @@ HELP = {  # modules, and what stands in the families' files beside their functio
 if TYPE_CHECKING:
     from anneal.names import *
 else:
-    from anneal.ops.arguments import Integer, alias, checked, deferred, several
+    from anneal.ops.arguments import Integer, alias, checked, deferred, function, several
     from anneal.ops.axes import Shape, axes_of, axis_of, broadcast_shapes, int_args, one_of
     from anneal.ops.data import HELD, Array, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
     from anneal.ops.facts import bound_int, is_bool, is_tensor, need_tensor, said, whole
     from anneal.ops.grad_mode import grad_enabled, no_grad
 
-    _aliases = dict([word.split("=") for word in ALIASES.split()])
-    _twins = {f"{name}_": name for name in (IN_PLACE + TURNED).split()}
-    __all__ = [*_aliases, *_twins, *" ".join(OPENED[__name__].values()).split()]
-    _opened = opened_later(__name__)
+    def _made(op: Any, name: str) -> Any:
+        """The op that is another by this name, or its twin in place."""
+        if name != f"{op.__name__}_":
+            return alias(op, name)
+        return import_module("anneal.ops.inplace").twin(op, name[:-1] in TURNED.split())
 
-    def __getattr__(name: str) -> Any:
-        """An op by its own name, or made of the one that it is another name, or the twin in place, of."""
-        if name in _aliases:
-            found = alias(getattr(import_module(__name__), _aliases[name]), name)
-        elif name in _twins:
-            op = _twins[name]
-            found = import_module("anneal.ops.inplace").twin(getattr(import_module(__name__), op), op in TURNED.split())
-        else:
-            return _opened(name)
-        globals()[name] = found
-        return found
+    __getattr__ = opened_later(__name__, make=_made)
+    __all__ = names_of(__name__)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

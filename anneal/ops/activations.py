@@ -46,7 +46,7 @@ def logsigmoid(x: Tensor) -> Tensor:
     return -((-x).softplus())
 
 
-@function(in_place=True, functional=True)
+@function(in_place=True, functional=True, inplace="twin")
 def relu(x: Tensor) -> Tensor:
     """max(x, 0); its slope at 0 is 0.
 
@@ -57,7 +57,7 @@ def relu(x: Tensor) -> Tensor:
     return x if x.uop.dtype is _BOOL else binary(x, "relu", Op.MAX, 0)
 
 
-@function(functional=True)
+@function(functional=True, inplace=True)
 def relu6(x: Tensor) -> Tensor:
     """min(max(x, 0), 6).
 
@@ -68,7 +68,7 @@ def relu6(x: Tensor) -> Tensor:
     return clipped(x, 0, 6)
 
 
-@function(functional=True)
+@function(functional=True, inplace="twin")
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x above 0, negative_slope * x elsewhere.
 
@@ -80,7 +80,7 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     return choose(x > 0.0, x, x * negative_slope)
 
 
-@function(functional=True)
+@function(functional=True, inplace="twin")
 @in_single()
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """x above 0, alpha * (exp(x) - 1) elsewhere.
@@ -95,7 +95,7 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     return choose(below, choose(below, x, 0.0).expm1() * alpha, x)
 
 
-@function(functional=True)
+@function(functional=True, inplace="twin")
 @in_single()
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """x above 0, alpha * (exp(x / alpha) - 1) elsewhere.
@@ -111,7 +111,7 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     return choose(below, (choose(below, x, 0.0) / alpha).expm1() * alpha, x)
 
 
-@function(functional=True)
+@function(functional=True, inplace="twin")
 @in_single()
 def selu(x: Tensor) -> Tensor:
     """The x-normalising exponential unit (Klambauer et al., 2017).
@@ -123,7 +123,7 @@ def selu(x: Tensor) -> Tensor:
     return x.elu(1.6732632423543772) * 1.0507009873554805
 
 
-@function(alias="swish", functional=True)
+@function(alias="swish", functional=True, inplace=True)
 @in_single()
 def silu(x: Tensor) -> Tensor:
     """x * sigmoid(x), also called swish.
@@ -194,7 +194,7 @@ def softsign(x: Tensor) -> Tensor:
     return x / (x.abs() + 1)
 
 
-@function(functional=True)
+@function(functional=True, inplace=True)
 @in_single()
 def mish(x: Tensor) -> Tensor:
     """x * tanh(softplus(x)).
@@ -206,7 +206,7 @@ def mish(x: Tensor) -> Tensor:
     return x * x.softplus().tanh()
 
 
-@function(functional=True)
+@function(functional=True, inplace="twin")
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x clipped to [min_val, max_val].
 
@@ -219,7 +219,7 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     return clipped(x, min_val, max_val)
 
 
-@function(functional=True)
+@function(functional=True, inplace=True)
 @in_single()
 def hardsigmoid(x: Tensor) -> Tensor:
     """relu6(x + 3) / 6.
@@ -231,7 +231,7 @@ def hardsigmoid(x: Tensor) -> Tensor:
     return (x + 3.0).clamp(0, 6) / 6.0
 
 
-@function(functional=True)
+@function(functional=True, inplace=True)
 @in_single()
 def hardswish(x: Tensor) -> Tensor:
     """x * relu6(x + 3) / 6.
@@ -280,7 +280,7 @@ def tanhshrink(x: Tensor) -> Tensor:
     return x - x.tanh()
 
 
-@function(functional=True)
+@function(functional=True, inplace="twin")
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     """x above `threshold`, `value` elsewhere.
 

@@ -46,7 +46,7 @@ def _integer(name: str, what: str, x: Any) -> Any:
     raise ArgumentError(f"{name}: {what} is an int, not {said(x)}")
 
 
-def _flag(name: str, what: str, x: Any) -> Any:
+def flag(name: str, what: str, x: Any) -> Any:
     if isinstance(x, np.bool_):
         return bool(x)
     raise DTypeError(f"{name}: {what} is True or False, not {said(x)}")
@@ -167,8 +167,8 @@ _KINDS: dict[str, _Kind] = {
     "int | None": _Kind(whole, _NONE),
     "Integer": _Kind(_integer, int),
     "Integer | None": _Kind(_integer, int, _NONE),
-    "bool": _Kind(_flag, bool),
-    "bool | None": _Kind(_flag, bool, _NONE),
+    "bool": _Kind(flag, bool),
+    "bool | None": _Kind(flag, bool, _NONE),
     "float": _Kind(number, float),
     "float | None": _Kind(number, float, _NONE),
     "int | float": _Kind(_value, float, bool),
@@ -296,6 +296,7 @@ def function(
     in_place: bool | str = False,
     functional: bool | str = False,
     special: bool | str = False,
+    inplace: bool | str = False,
 ) -> Callable[[F], F]: ...
 def function(op: Any = None, **declared: Any) -> Any:
     """A public function of this room, checked. Its words are read by `tools/names.py`, which writes the table of names.
@@ -305,6 +306,7 @@ def function(op: Any = None, **declared: Any) -> Any:
         method: whether it is one of Tensor's; not said: if it takes a tensor first. static: whether it is a static one.
         in_place: whether there is NAME_, which gives its tensor the result; "shape": the result's shape, too.
         functional: whether it is one of `nn.functional`, or its names there. special: the same for `anneal.special`.
+        inplace: whether it takes `inplace` in `nn.functional`; "twin": whether NAME_ is there, too.
     """
     return checked if op is None else checked(op)
 

@@ -66,7 +66,7 @@ def _over(value: Tensor, x: Tensor) -> Tensor:
     return choose(zero, 0.5, value / choose(zero, 1.0, x))
 
 
-@function(function_alias="modified_bessel_i0", in_place=True, special=True)
+@function(function_alias="modified_bessel_i0", in_place=True, special="i0 modified_bessel_i0")
 def i0(x: Tensor) -> Tensor:
     """The modified Bessel function of the first kind of order 0.
 
@@ -88,7 +88,7 @@ def i0e(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_scaled_i(x, 0), _scaled_i(x, 1) - x.sign() * _scaled_i(x, 0)))
 
 
-@function(function_alias="modified_bessel_i1", special=True, method=False)
+@function(function_alias="modified_bessel_i1", special="i1 modified_bessel_i1", method=False)
 def i1(x: Tensor) -> Tensor:
     """The modified Bessel function of the first kind of order 1.
 

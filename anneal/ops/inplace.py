@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
-from anneal.ops.arguments import changing, checked, function
+from anneal.ops.arguments import alias, changing, checked, flag, function
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.elementwise import Operand, beside
 from anneal.ops.grad_mode import grad_enabled, no_grad
@@ -102,13 +102,43 @@ def twin(op: Callable[..., Tensor], turns: bool = False) -> Callable[..., Tensor
         return changed(x, name, op(x, *args, **options))
 
     change.__module__ = __name__
-    change.__doc__ = f"`{op.__name__}` in place: the tensor " + (
-        "has that shape from now on. Raises ShapeError for a view and a tensor with views, GradientError for a leaf "
-        "that requires a gradient."
-        if turns
-        else "takes the result's values, in its own dtype; errors as for `add_`."
-    )
+    what = "takes the result's values, in its own dtype; errors as for `add_`."
+    if turns:
+        what = """has that shape from now on. Raises ShapeError for a view and a tensor with views, GradientError
+    for a leaf that requires a gradient."""
+    change.__doc__ = f"{_said(op)}\n\n    In place: the tensor {what}"
     return checked(change, name)
+
+
+def _said(op: Callable[..., Tensor]) -> str:
+    """The docstring of an op without its examples."""
+    return (op.__doc__ or "").partition(">>>")[0].rstrip()
+
+
+def flagged(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    """The op as `nn.functional` has it by that name: NAME_ in place, its own with torch's last argument, `inplace`, and
+    any other as an alias.
+    """
+    own = op.__name__
+    if name not in (own, f"{own}_"):
+        return alias(op, name)
+    change, signature = twin(op), inspect.signature(op)
+    if name != own:
+        return change
+    most = len(signature.parameters)
+
+    @functools.wraps(op)
+    def given(*args: Any, inplace: bool = False, **options: Any) -> Tensor:
+        if len(args) > most:
+            args, inplace = args[:-1], args[-1]
+        if inplace.__class__ is not bool:
+            inplace = flag(own, "inplace", inplace)
+        return (change if inplace else op)(*args, **options)
+
+    last = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool")
+    given.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])  # type: ignore[attr-defined]
+    given.__doc__ = f"{_said(op)}\n\n    With `inplace` the tensor itself shows the result; errors as for `add_`."
+    return given
 
 
 def _turned(x: Tensor, op: Callable[..., Tensor], name: str, args: Any, options: Any) -> Tensor:

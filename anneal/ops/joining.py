@@ -155,7 +155,7 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple([t.reshape(rest) for t in x.split(1, a)]) if x.shape[a] else ()
 
 
-@function(function_alias="unfold_copy", functional=True)
+@function(function_alias="unfold_copy")
 def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
     """The windows of `size` elements along an axis, `step` apart; the elements of a window are the last axis.
 
