@@ -345,6 +345,7 @@ FUNCTIONS: dict[str, Row] = {
     "pixel_shuffle": row(T((1, 4, 2, 2)), 2),
     "pixel_unshuffle": row(T((1, 1, 4, 4)), 2),
     "channel_shuffle": row(T((1, 4, 2)), 2),
+    "native_channel_shuffle": row(T((1, 4, 2)), 2),
     "fold": row(T((1, 4, 4)), (3, 3), 2),
     "unfold": row(IMAGE[2], 2),
     "affine_grid": row(T((1, 2, 3)), (1, 1, 2, 2)),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from anneal import ops
+from anneal import names, ops
 from anneal.errors import DTypeError
 from anneal.runtime import Handle
 from anneal.tensor import Tensor, functional
