@@ -12,7 +12,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import function
 from anneal.ops.elementwise import binary, choose, clipped, real_node
 from anneal.ops.functions import Operand
-from anneal.ops.nodes import reshape, share
+from anneal.ops.nodes import named, reshape, share
 from anneal.ops.precision import in_single
 from anneal.uop import Op, UOp, alu, by_rule, dtypes
 
@@ -160,7 +160,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
         slope = (1 - h) * h * u * (alu(Op.MIN, (square, square.const_like(1024))) * (6 * k1) + 2 * k0) + h
     else:
         raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
-    return x._new(by_rule("slope", u * h, u, slope))
+    return x._new(named("gelu", by_rule("slope", u * h, u, slope), u, arguments=approximate))
 
 
 @function(functional=True)

@@ -10,8 +10,9 @@ from anneal.ops.arguments import function, need_float, same_device
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.layers import dropout
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, expand, permute, reduce_axis, reshape
+from anneal.ops.nodes import broadcast, expand, named, permute, reduce_axis, reshape
 from anneal.ops.precision import in_single
+from anneal.runtime import here
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
@@ -69,12 +70,16 @@ def scaled_dot_product_attention(
     # per weight, and a backward that sums over the values' width instead of over the positions.
     if dropout_p:
         weights = dropout(result(weights, query, key, attn_mask), dropout_p).uop
+    whole = here.names and not dropout_p  # a softmax by its name divides before
+    if whole:
+        shares = weights / expand(total, weights.shape)
+        weights = named("softmax", shares, scores, arguments=n + 1)
     d = v.shape[-1]
     full = (*lead, rows, d, columns)
     left = expand(reshape(weights, (*lead, rows, 1, columns)), full)
     right = expand(reshape(permute(v, (*range(n), n + 1, n)), (*lead, 1, d, columns)), full)
     out = reshape(reduce_axis(left * right, Op.ADD, (n + 2,)), (*lead, rows, d))
-    if columns.__class__ is not int or columns:  # nothing to attend to gives zeros
+    if not whole and (columns.__class__ is not int or columns):  # nothing to attend to gives zeros
         out = out / expand(total, out.shape)
     return result(out, query, key, value, attn_mask)
 

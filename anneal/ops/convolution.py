@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from anneal.errors import ShapeError
 from anneal.ops.arguments import function, same_device
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, common_dtype, expand, flip, pad, permute, reduce_axis, reshape, shrink
+from anneal.ops.nodes import broadcast, common_dtype, expand, flip, named, pad, permute, reduce_axis, reshape, shrink
 from anneal.ops.overflow import whole_product
 from anneal.ops.windows import AXES, KERNEL, Ints, Pairs, Sizes, per_axis, windows_of, woven
 from anneal.uop import Op, UOp
@@ -50,8 +50,11 @@ def _convolve(
         raise ShapeError(f"{name}: bias has shape {bias.uop.shape}, but the weight {ws} makes {outs} channels")
     st, di = per_axis(name, "stride", stride, axes), per_axis(name, "dilation", dilation, axes)
     a, b = common_dtype(x.uop, weight.uop)
-    a = pad(a, ((0, 0), (0, 0), *_conv_padding(name, padding, ws[2:], st, di)))
-    return result(_biased(_windowed_product(name, x.device, a, b, st, di, groups), bias), x, weight, bias)
+    sides = _conv_padding(name, padding, ws[2:], st, di)
+    padded = pad(a, ((0, 0), (0, 0), *sides))
+    u = _biased(_windowed_product(name, x.device, padded, b, st, di, groups), bias)
+    given = (a, b) if bias is None else (a, b, bias.uop)
+    return result(named("conv", u, *given, arguments=(sides, st, di, groups)), x, weight, bias)
 
 
 def _windowed_product(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: int) -> UOp:
@@ -247,6 +250,7 @@ def _unwound(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Int
     w = reshape(w, (groups * co * phases, inner, *taps))
     x = pad(x, ((0, 0), (0, 0), *[(m - 1, m - 1) for m in taps]))
     u = _windowed_product(name, device, x, w, (1,) * k, (1,) * k, groups)
+    u = named("conv", u, x, w, arguments=(((0, 0),) * k, (1,) * k, (1,) * k, groups))
     n, out = u.shape[0], u.shape[2:]
     u = reshape(u, (n, groups * co, *stride, *out))
     u = permute(u, (0, 1, *[i for j in range(k) for i in (2 + k + j, 2 + j)]))

@@ -12,7 +12,7 @@ from anneal.ops.arguments import function
 from anneal.ops.axes import axes_of, axis_of, one_of
 from anneal.ops.elementwise import binary, choose, halved
 from anneal.ops.facts import is_tensor, said
-from anneal.ops.nodes import broadcast, elementwise, iota, reduce_node
+from anneal.ops.nodes import broadcast, elementwise, iota, named, reduce_node
 from anneal.ops.pairs import MinMax, ValuesIndices, one_dim, selected
 from anneal.ops.reduce import Axes, reduced
 from anneal.uop import Op, UOp, alu, const, dtypes
@@ -184,6 +184,7 @@ def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> 
     place = broadcast(iota(n, at, len(u.shape)), u.shape)
     none = n if isinstance(n, UOp) else const(_INT32, n)
     first = reduce_node(elementwise(Op.WHERE, (hit, place, none), u.shape), Op.MIN, (at,), True)
+    first = named("argmax" if op is Op.MAX else "argmin", first, u, arguments=at)
     if axis is None:
         return x._new_plain(nodes.reshape(first, (1,) * len(shape) if keepdim else ()))
     return x._new_plain(first if keepdim else nodes.reshape(first, (*shape[:at], *shape[at + 1 :])))

@@ -11,7 +11,7 @@ from anneal.ops.arguments import function, need_float, same_device
 from anneal.ops.facts import is_tensor
 from anneal.ops.grad_mode import no_grad
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, expand, reciprocal, reduce_axis, reshape
+from anneal.ops.nodes import broadcast, expand, named, reciprocal, reduce_axis, reshape
 from anneal.ops.precision import in_single
 from anneal.runtime import here
 from anneal.uop import Op, UOp, alu, by_rule
@@ -72,7 +72,10 @@ def layer_norm(
     same_device("layer_norm", x, weight, bias)
     axes = _trailing("layer_norm", x, normalized_shape, weight, bias)
     u, _, _ = _centre_and_scale(x.uop, axes, eps)
-    return result(_affine(u, _node(weight), _node(bias)), x, weight, bias)
+    given = [p.uop for p in (x, weight, bias) if p is not None]
+    y = _affine(u, _node(weight), _node(bias))
+    y = y if weight is None else named("layer_norm", y, *given, arguments=(axes[0], eps))
+    return result(y, x, weight, bias)
 
 
 @function(functional=True)
@@ -170,7 +173,11 @@ def batch_norm(
             raise ShapeError("batch_norm: without running statistics it must be training=True")
         mean, var = reshape(running_mean.uop, view), reshape(running_var.uop, view)
         u = (x.uop - broadcast(mean, s)) * broadcast(alu(Op.RSQRT, (var + eps,)), s)
-        return result(_affine(u, w, b), x, weight, bias)
+        y = _affine(u, w, b)
+        if weight is not None and bias is not None:
+            given = [p.uop for p in (x, weight, bias, running_mean, running_var)]
+            y = named("batch_norm", y, *given, arguments=eps)
+        return result(y, x, weight, bias)
     count = count_of([n for i, n in enumerate(s) if i != 1])
     if count == 1:
         raise ShapeError(f"batch_norm: training needs more than one value per channel, and x has shape {s}")

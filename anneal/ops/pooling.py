@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from anneal.errors import PositionError, ShapeError
 from anneal.ops.arguments import function, need_float
-from anneal.ops.nodes import broadcast, expand, iota, pad, reduce_axis, reduce_node, reshape
+from anneal.ops.nodes import broadcast, expand, iota, named, pad, reduce_axis, reduce_node, reshape
 from anneal.ops.reduce import root, size_power
 from anneal.ops.windows import AXES, Ints, Outputs, Pairs, Sizes, per_axis, windows_of
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
@@ -58,12 +58,13 @@ def _max_pool(
     name: str, axes: int, x: Tensor, kernel: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil: bool
 ) -> Tensor:
     k, s, _, d, sides = _pool_args(name, axes, x, kernel, stride, padding, ceil, dilation)
-    u = x._kept()
+    u = whole = x._kept()
     if any(side != (0, 0) for side in sides):
         pairs = (*[(0, 0)] * (x.ndim - axes), *sides)
         inside = pad(broadcast(const(_BOOL, True), u.shape), pairs)
         u = alu(Op.WHERE, (inside, pad(u, pairs), const(u.dtype, u.dtype.min)))
-    return x._new(_reduce_windows(windows_of(name, u, k, s, d), Op.MAX, axes, x.requires_grad))
+    top = _reduce_windows(windows_of(name, u, k, s, d), Op.MAX, axes, x.requires_grad)
+    return x._new(named("max_pool", top, whole, arguments=(k, s, d, sides)))
 
 
 @function(functional=True)
@@ -142,8 +143,12 @@ def _avg_pool(
     u = x.uop
     total = _reduce_windows(windows_of(name, pad(u, (*[(0, 0)] * lead, *sides)), k, s, d), Op.ADD, axes)
     hangs = any(after != b for b, (_, after) in zip(p, sides, strict=True))
-    if divisor is not None or not (hangs or (any(p) and not count_padding)):
-        return x._new(total * (1.0 / (math.prod(k) if divisor is None else divisor)))
+    total = named("sum_pool", total, u, arguments=(k, s, (1,) * axes, sides))
+    if divisor is None and not (hangs or (any(p) and not count_padding)):
+        mean = total * (1.0 / math.prod(k))
+        return x._new(named("avg_pool", mean, u, arguments=(k, s, (1,) * axes, sides)))
+    if divisor is not None:
+        return x._new(total * (1.0 / divisor))
     # What ceil_mode adds beyond the padding never counts.
     size = u.shape[-axes:]
     counted = size if not count_padding else tuple([n + 2 * b for n, b in zip(size, p, strict=True)])

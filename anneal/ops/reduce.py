@@ -18,7 +18,7 @@ from anneal.ops.axes import axes_of, axis_of, one_of
 from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.logic import truth
-from anneal.ops.nodes import Number, elementwise, reciprocal, reduce_node
+from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
 from anneal.ops.overflow import largest_of, power, whole
 from anneal.ops.precision import in_single
 from anneal.uop import Op, UOp, alu, by_rule, const
@@ -413,7 +413,8 @@ def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
     if 0 in floats.shape and axes_of("softmax", at, floats.ndim):
         return floats
     e = (floats - _top(floats, at)).exp()
-    return e / e.sum(at, True)
+    shares = (e / e.sum(at, True)).uop
+    return floats._new(named("softmax", shares, floats.uop, arguments=axis_of("softmax", at, floats.ndim)))
 
 
 @function(functional=True)
@@ -455,7 +456,8 @@ def log_softmax(
     if 0 in floats.shape and axes_of("softmax", at, floats.ndim):
         return floats
     shifted = floats - _top(floats, at)
-    return shifted - shifted.exp().sum(at, True).log()
+    logarithms = (shifted - shifted.exp().sum(at, True).log()).uop
+    return floats._new(named("log_softmax", logarithms, floats.uop, arguments=axis_of("softmax", at, floats.ndim)))
 
 
 def _unbiased(axis: Any, unbiased: bool | None) -> tuple[Any, bool | None]:

@@ -121,6 +121,7 @@ class _Here(threading.local):
         self.wraps = False  # True where integers wrap around in every op, as ONNX has it
         self.warns = False  # True where integers that do not fit wrap around with a warning, as the array API needs it
         self.turns: list[Any] = []  # of loops whose body is traced: what stands for a turn's number, the innermost last
+        self.names = False  # True where ops leave their names in the graph, as for a file
         self.unrolls = False  # True where a file is written that has no loops: all turns are one graph
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.device = context.device  # of tensors that name none; None: the setting's

@@ -169,8 +169,9 @@ def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([a + 1 for a in axes])
 
 
-# The calls whose arguments are axes: with one in front, their gradient rule fits as it did.
+# The names whose rules fit many examples: their arguments are axes, or the same for all. Another is opened.
 _AXES = frozenset(("first", "standardize"))
+_ALIKE = frozenset(("slope", "equal", "chosen", "beside", "exp", "inverse", "share"))
 
 
 def _function(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
@@ -230,6 +231,8 @@ def _call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
         same = {p: s for p, s, has in zip(function.parameters, sources, batched, strict=True) if not has}
         ((made, has),) = rewritten(set(toposort((root,))), [root], fronts, n, False)
         return _full(substitute(made, same), has, n)
+    if function.name not in _AXES | _ALIKE:
+        return _full(sources[number], batched[number], n)
     wide = [_full(s, b, n) if b or s.shape else s for s, b in zip(sources, batched, strict=True)]
     if not batched[0]:  # the value's own shape is the node's
         wide[0] = repeated(sources[0], n)

@@ -61,15 +61,14 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
         return _of_call(y, place, tangent)
     if (derivative := derivative_of(y)) is not None:
         return _of_function(y, derivative, place, tangent)
-    if y.op is Op.CALL and y.arg[0].results:
-        return _of_body(y, place, tangent)
     out: tuple[UOp | None, ...] | None = None
     if y.op in FORWARD and (out := FORWARD[y.op](y, tangent, place)) is not None:
         place = 0
-    elif y.op is Op.CALL and tangent.shape not in ((), y.shape):
-        return None  # no rule of a gradient is by such a source
-    elif y.op in GRADIENT and (y.op in ALU or y.op is Op.CALL):  # the derivative is its own transpose
-        out = GRADIENT[y.op](y, tangent)
+    elif y.op in ALU or (y.op is Op.CALL and tangent.shape in ((), y.shape)):
+        # the derivative is its own transpose; no rule of a call is by a source of another shape
+        out = GRADIENT[y.op](y, tangent) if y.op in GRADIENT else None
+    if out is None and y.op is Op.CALL:
+        return _of_body(y, place, tangent)
     if out is None:
         raise GradientError(
             f"jvp: {y.op.name.lower()} has no derivative: use detach() on its input if none should flow through it"
@@ -79,6 +78,8 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
 
 def _of_body(y: UOp, place: int, tangent: UOp) -> UOp | None:
     """The same of a call that no rule knows: of its body."""
+    if not y.arg[0].results:
+        return tangent if place == y.arg[1] else None
     if y.src[place] in y.src[:place]:
         return None
     known = {y.src[place]: tangent}

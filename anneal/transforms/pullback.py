@@ -151,12 +151,12 @@ def _order(roots: Sequence[UOp], stop: set[UOp]) -> Path:
 def _contributions(y: UOp, g: UOp, sources: tuple[UOp, ...]) -> tuple[UOp | None, ...]:
     if y.op is Op.BUFFER:
         return (from_memory(g, sources[0].shape) if g.shape else g,)
-    if y.op is Op.CALL and y.arg[0].results:  # no rule knows it: its body does
+    rule = GRADIENT.get(y.op)
+    out: tuple[UOp | None, ...] | None = None if rule is None else rule(y, g)
+    if out is None and y.op is Op.CALL:  # no rule has its name: its body does
         root = value_of(y)
         found = pull_back([(root, g)], *paths(_order([root], set(sources)), sources))
         return tuple([found.pop(s, None) for s in sources])
-    rule = GRADIENT.get(y.op)
-    out: tuple[UOp | None, ...] | None = None if rule is None else rule(y, g)
     if out is None:
         if y.op not in FLAT:
             raise GradientError(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+import pytest
+
 from anneal.rewrite import STAGES
+from anneal.tensor import Tensor, grad, jvp, vmap
 from anneal.transforms.batching import BATCHING, batch
 from anneal.transforms.forward import push_forward
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT, RULES
 from anneal.transforms.trace import stand_in
-from anneal.uop import ALU, Op, UOp, by_rule, dtypes
+from anneal.uop import ALU, Function, Op, UOp, by_rule, dtypes
 
 
 def test_every_op_with_a_gradient_has_a_tangent_and_a_batching_rule() -> None:
@@ -41,6 +45,26 @@ def test_every_call_by_name_has_a_tangent_and_a_form_for_many_examples() -> None
         tangents = {u: stand_in(u.dtype, u.shape) for u in (rows, x)}
         push_forward([(y, y.src)], [y], tangents)
         assert y in tangents, name
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_call_that_no_rule_knows_has_the_derivatives_of_its_value(opened: bool) -> None:
+    p = UOp(Op.PARAM, dtypes.float32, (), (0, (2, 3)))
+    body = Function("curve", (), (p,), (p.alu(Op.SIN) * p,))
+
+    def curve(x: Tensor) -> Tensor:
+        if opened:
+            return x._new(UOp(Op.CALL, dtypes.float32, (x.uop,), (body, 0)))
+        return x._new(by_rule("curve", (x.sin() * x).uop, x.uop, arguments=1))
+
+    x = Tensor([[0.5, -1.0, 2.0], [3.0, 0.1, -0.2]])
+    plain = lambda x: x.sin() * x
+    same = lambda a, b: np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
+    same(curve(x), plain(x))
+    same(grad(lambda x: curve(x).sum())(x), grad(lambda x: plain(x).sum())(x))
+    same(jvp(curve, (x,), (x * 2,))[1], jvp(plain, (x,), (x * 2,))[1])
+    many = Tensor.stack([x, x + 1])
+    same(vmap(curve)(many), plain(many))
 
 
 def _others(name: str) -> int:

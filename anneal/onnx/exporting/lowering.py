@@ -1,7 +1,7 @@
 """From a traced graph to a written one: for each node that is needed a recipe, then all recipes in order.
 
 The first that fits makes a node's recipe: a weight or an input; a value that follows from constants alone, which is
-computed now; one operator for several nodes; a convolution, a pool or a product of matrices; or the form of the
+computed now; the operator of a name that an op left (`composites.py`), or of several nodes; or the form of the
 node's own op, which every op has that can be exported.
 """
 
@@ -21,8 +21,8 @@ from anneal.onnx.exporting.movement import expanded, flipped, iota, padded, perm
 from anneal.onnx.exporting.recipes import Recipe
 from anneal.onnx.exporting.reductions import argsorted, gathered, plain_index, reduced, scattered, updated
 from anneal.onnx.exporting.values import Shape, Value, Writer, carrier
-from anneal.onnx.exporting.windows import convolution, pool
 from anneal.ops.nodes import reshape
+from anneal.rewrite import value_of
 from anneal.tensor import Tensor
 from anneal.uop import ALU, DType, Op, UOp, arena
 
@@ -43,7 +43,7 @@ _FORMS: dict[Op, Callable[[Writer, UOp, list[Value]], Value]] = {
     Op.ARGSORT: argsorted,
     Op.UPDATE: updated,
 }
-_SAME = frozenset((Op.CONTIGUOUS, Op.DETACH, Op.CALL))
+_SAME = frozenset((Op.CONTIGUOUS, Op.DETACH))
 _MOVES = frozenset((Op.CAST, Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.CONTIGUOUS, Op.DETACH))
 
 
@@ -119,15 +119,14 @@ class Lowering:
         return composite(u, self.writer.opset) or self._summed(u) or self._looked_up(u) or self._own(u)
 
     def _summed(self, u: UOp) -> Recipe | None:
-        """A sum of products or a pool, in the shape that a reshape of it gives it, if there is one."""
+        """A sum of products, in the shape that a reshape of it gives it, if there is one."""
         total = u.src[0] if u.op is Op.RESHAPE else u
         if total.op is not Op.REDUCE_AXIS:
             return None
         first = self._products.get(total)
         if first is not None and first is not u:
             return Recipe((first,), partial(_again, u, first))
-        opset = self.writer.opset
-        recipe = convolution(total, u.shape) or contraction(total, u.shape) or pool(total, u.shape, opset)
+        recipe = contraction(total, u.shape)
         if recipe is not None:
             self._products[total] = u
         return recipe
@@ -160,6 +159,8 @@ class Lowering:
     def _own(self, u: UOp) -> Recipe:
         if u.op in _SAME:
             return Recipe(u.src[:1], lambda w, given: given[0])
+        if u.op is Op.CALL:
+            return Recipe((value_of(u),), lambda w, given: given[0])
         if u.op is Op.GATHER:
             index, inside = plain_index(u.src[1], u.src[0].shape[u.arg], self._is_given(u.src[1]))
             return Recipe((u.src[0], index), lambda w, given: gathered(w, u, given, inside))

@@ -77,14 +77,14 @@ def traced(
     assigned: list[weakref.ref[Tensor]] = []
     here.assigned.append(assigned)
     here.depth += 1  # jit functions inside are looked into
-    here.unrolls = True
+    here.unrolls = here.names = True
     try:
         out = inner(*args, **kwargs)
         leaves = _results(out)
         _check_unchanged(assigned, leaves, weights, given)
     finally:
         here.depth -= 1
-        here.unrolls = False
+        here.unrolls = here.names = False
         here.assigned.pop()
         for name, t in weights.items():
             t.uop = before[name]

@@ -6,6 +6,7 @@ from typing import Any
 
 from anneal.errors import DTypeError
 from anneal.ops.nodes.movement import expand, reshape
+from anneal.runtime import here
 from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_rule, const, dtypes, promote
 
 __all__ = [
@@ -81,6 +82,11 @@ def common_dtype(a: UOp, b: UOp) -> tuple[UOp, UOp]:
         return a, b
     d = promote(da, db)
     return a.cast(d), b.cast(d)
+
+
+def named(name: str, value: UOp, *inputs: UOp, arguments: Any = ()) -> UOp:
+    """`value` as a call by name where somebody asks for names: of what the op takes, with its plain arguments."""
+    return by_rule(name, value, *inputs, arguments=arguments) if here.names else value
 
 
 def share(y: UOp, x: UOp, e: UOp, c: float) -> UOp:
