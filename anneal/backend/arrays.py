@@ -11,8 +11,6 @@ from anneal.uop import DType, by_name, dtypes
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Array", "dtype_of", "numpy_dtype"]
-
 Array: TypeAlias = "npt.NDArray[Any]"
 
 _OTHERS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # which NumPy does not have

@@ -10,8 +10,6 @@ from typing import ClassVar, Generic, TypeVar
 
 from anneal.errors import DeviceError
 
-__all__ = ["Batch", "Call", "Program", "Timed"]
-
 Buffer = TypeVar("Buffer")
 
 

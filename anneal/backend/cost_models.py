@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from anneal.schedule import CostModel
 
-__all__ = ["CPU", "GPU", "gpu"]
-
 # Rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again.
 CPU = CostModel(max_buffers=16, row_fusion=8192, recompute_cost=8)
 

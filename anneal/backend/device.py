@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from anneal.backend.memory import MemoryReport, MemoryUse
     from anneal.schedule import CostModel, Kernel
 
-__all__ = ["Device", "Limits", "OpaqueBuffer"]
-
 _KEPT = 64  # batches of a device
 # Bytes that are kept for later rounds of loops though memory is made for others: two loops that take turns would have
 # each other's let go in every round.

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from anneal.uop import DType, UOp, arena
 
-__all__ = ["Holder", "MemoryReport", "MemoryUse", "Reserved", "register", "report"]
-
 
 class Reserved(Protocol):
     """A holder of memory that no tensor shows: a captured function with its temporaries."""

@@ -7,8 +7,6 @@ import itertools
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["BufferPool"]
-
 Buffer = TypeVar("Buffer")
 
 _ENTRY_BYTES = 256

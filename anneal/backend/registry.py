@@ -18,20 +18,6 @@ if TYPE_CHECKING:
     from anneal.backend.memory import MemoryReport
     from anneal.schedule import CostModel
 
-__all__ = [
-    "HOST",
-    "OPEN",
-    "AnyDevice",
-    "Place",
-    "device_names",
-    "empty_cache",
-    "get_device",
-    "memory_report",
-    "open_devices",
-    "planned_cost_model",
-    "register_device",
-]
-
 # A device of which nobody but itself knows what its buffers are.
 AnyDevice = Device[OpaqueBuffer]
 

@@ -13,8 +13,6 @@ from anneal.backend.device import OpaqueBuffer
 from anneal.backend.registry import OPEN, get_device
 from anneal.uop import DType, UOp
 
-__all__ = ["Storage"]
-
 
 class Storage:
     """Flat device memory of `size` elements of `dtype`; equality is identity.

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from anneal.uop import Op, UOp, const, dtypes
 
-__all__ = ["form", "is_linear", "normalise", "unform"]
-
 _I32 = dtypes.int32
 _LINEAR = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.MUL))
 _INT_MIN, _INT_MAX = _I32.min, _I32.max

@@ -17,8 +17,6 @@ from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, least, most, product, size
 
-__all__ = ["apply_opts"]
-
 _I32 = dtypes.int32
 _LANES = 4
 _ON_LOOP = frozenset(("LOCAL", "UPCAST", "FUSE_REDUCE"))

@@ -16,8 +16,6 @@ from anneal.codegen.rebuilding import with_sources
 from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["Choice", "choices", "cut_iterations", "extreme"]
-
 _I32 = dtypes.int32
 Choice = tuple[UOp, bool]  # a comparison of two indices, and its result
 

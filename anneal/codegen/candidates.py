@@ -13,8 +13,6 @@ from anneal.codegen.fragments import SUBGROUP
 from anneal.codegen.opts import KINDS, Axis, Opt
 from anneal.codegen.target import Target
 
-__all__ = ["neighbours", "threads", "work"]
-
 Opts = tuple[Opt, ...]
 
 # Amounts worth trying; of a kind that is not listed, 1.

@@ -8,8 +8,6 @@ from anneal.codegen.rebuilding import with_sources
 from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["coalesce"]
-
 _I32 = dtypes.int32
 
 

@@ -15,8 +15,6 @@ from anneal.codegen.rebuilding import with_sources
 from anneal.rewrite import tell
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
-__all__ = ["write_out"]
-
 _I32 = dtypes.int32
 _Dims = tuple[int, ...]  # which ranges, by their number in the list
 

@@ -6,8 +6,6 @@ import math
 
 from anneal.uop import Op, UOp, dtypes
 
-__all__ = ["by_exp2", "by_inverse"]
-
 
 def by_inverse(x: UOp, c: UOp) -> UOp | None:
     """`x / c` as a product, if c is a power of two so far from the ends of float16's range that 1/c is exact, too.

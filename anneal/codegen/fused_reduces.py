@@ -16,8 +16,6 @@ from anneal.codegen.rebuilding import substituted, with_sources
 from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["fuse_reduces", "fusible_reduces", "merge_rows"]
-
 _I32 = dtypes.int32
 
 

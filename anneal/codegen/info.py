@@ -10,8 +10,6 @@ from anneal.codegen.opts import Opt
 from anneal.codegen.ranges import mask_of
 from anneal.uop import ALU, Op, UOp, toposort
 
-__all__ = ["KernelInfo", "fused_ops", "kernel_info", "opts_text"]
-
 _FREE = frozenset((Op.CAST, Op.BITCAST, Op.WHERE, Op.LT, Op.EQ, Op.NE, Op.NOT, Op.AND, Op.OR, Op.XOR))
 _SILENT = frozenset((Op.CAST, Op.BITCAST, Op.WHERE))  # not worth a word in a listing
 

@@ -14,8 +14,6 @@ from anneal.codegen.target import Target
 from anneal.schedule import members_of, standalone
 from anneal.uop import Op, UOp, arena, dtypes
 
-__all__ = ["Body", "Kernel", "bodies_of", "generate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Kernel:

@@ -19,8 +19,6 @@ from anneal.codegen.target import per_word
 from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["is_whole", "memory_of", "to_vectors"]
-
 
 class _Indices:
     """Affine forms of indices, and indices counted in vectors; what differs in a constant alone is worked out once."""

@@ -12,8 +12,6 @@ from anneal.rewrite import FLOATS, INTEGERS, legalised, rebuild
 from anneal.schedule import PERMUTATION
 from anneal.uop import ALU, DType, Op, UOp, dtypes
 
-__all__ = ["legalise"]
-
 _I32, _BOOL, _F32 = dtypes.int32, dtypes.bool_, dtypes.float32
 _WIDE = {**FLOATS, **INTEGERS}
 

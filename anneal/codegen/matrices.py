@@ -29,8 +29,6 @@ from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, const, dtypes, toposort
 
-__all__ = ["check_matrices", "is_by_matrices", "multiply", "product_of", "room"]
-
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _GAP = 8  # elements between two rows in workgroup memory
 _LANES = 4

@@ -28,8 +28,6 @@ from dataclasses import dataclass
 from anneal.uop import DType, Op, UOp, const, reduce_identity, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, most
 
-__all__ = ["KINDS", "Axis", "Opt", "axes_of", "identity", "typical"]
-
 KINDS = {
     "FLAT": "all loop ranges become one, `amount` of its values to a workgroup",
     "LOCAL": "`amount` values of a loop range go to the threads of a workgroup",

@@ -28,8 +28,6 @@ from anneal.rewrite import Hook, Pass, Pipeline
 from anneal.schedule import overwrites_rows
 from anneal.uop import UOp, arena
 
-__all__ = ["PASSES", "Lowering", "lower", "prepare", "run_passes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Lowering:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from anneal.uop import Op, UOp
 
-__all__ = ["conjunction", "conjuncts"]
-
 
 def conjunction(conditions: Sequence[UOp]) -> tuple[UOp, ...]:
     """The predicate that asks for all of `conditions`, as the last source of an access: none for none."""

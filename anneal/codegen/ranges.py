@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from anneal.uop import UOp
 
-__all__ = ["SERIAL", "extent", "mask_of"]
-
 SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in the linear program
 
 

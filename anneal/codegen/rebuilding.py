@@ -8,8 +8,6 @@ from anneal.codegen.affine import normalise
 from anneal.rewrite import rebuild, tell
 from anneal.uop import Op, UOp, dtypes, toposort
 
-__all__ = ["Substitution", "substituted", "with_sources"]
-
 _I32 = dtypes.int32
 
 

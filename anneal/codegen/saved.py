@@ -11,8 +11,6 @@ from anneal.codegen.linear import Param
 from anneal.codegen.opts import KINDS, Opt
 from anneal.uop import UOp, decode_graph, decode_value, encode_graph, encode_value
 
-__all__ = ["decode_kernel", "decode_opts", "encode_kernel", "encode_opts"]
-
 
 def encode_kernel(kernel: Kernel) -> list[Any]:
     """`kernel` as lists of strings and numbers."""

@@ -16,8 +16,6 @@ from anneal.codegen.rebuilding import substituted, with_sources
 from anneal.schedule import dead_side
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
-__all__ = ["skip_unused"]
-
 _I32 = dtypes.int32
 
 

@@ -21,8 +21,6 @@ from anneal.codegen.ranges import extent, mask_of
 from anneal.codegen.rebuilding import Substitution, substituted
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["Layout", "fill", "rows_apart", "stage"]
-
 _I32 = dtypes.int32
 _BANKS, _ROWS = 32, 4  # of workgroup memory, one element wide; rows between two gaps, as long as a vector
 

@@ -10,8 +10,6 @@ from anneal.shape import reshaped_index
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import Size, size
 
-__all__ = ["pieces_of", "placed"]
-
 Index = tuple[UOp, ...]
 _REORDER = (Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS)
 _MOST = 64  # pieces

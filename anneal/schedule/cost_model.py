@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 from anneal.uop.sizes import symbolic_arg
 
-__all__ = ["COST", "GATHER_COST", "MASK_COST", "REDUCE_COST", "CostModel", "memory_bytes"]
-
 COST = {op: op.cost for op in ALU}  # what computing an op again costs, in units of one multiplication
 GATHER_COST = 40  # an indirect read: worth keeping where several kernels want it
 REDUCE_COST = 1000

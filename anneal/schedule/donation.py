@@ -10,8 +10,6 @@ from anneal.schedule.memory import arrange, uses
 from anneal.schedule.records import Call, Plan
 from anneal.uop import Op
 
-__all__ = ["donate"]
-
 
 def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> tuple[Plan, dict[int, int]]:
     """A plan in which outputs overwrite inputs, for those of `wanted` (output value -> input value) where that is safe.

@@ -9,8 +9,6 @@ from anneal.schedule.memory import nbytes, peak_bytes, uses
 from anneal.schedule.records import Call, Kernel, Value, name_of
 from anneal.uop import Op, UOp, toposort
 
-__all__ = ["merged", "overwrites_rows", "reads_in_place", "shared_temporaries"]
-
 # A temporary is given to what is made of it where it is more than this part of all that lives at once.
 _SHARE = 16
 _LEAST = 16 << 20

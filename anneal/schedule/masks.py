@@ -17,8 +17,6 @@ from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import LEAVES, base
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, dtypes, toposort
 
-__all__ = ["DEAD", "Mask", "dead_side", "masks_of", "nested", "read_elements", "where"]
-
 # Tags of a stored `where`: the lanes are dead for which it chooses its first value, or its second.
 DEAD = ("dead if", "dead else")
 _ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, toposort
 
-__all__ = ["members_of", "standalone"]
-
 
 def members_of(sink: UOp) -> list[UOp]:
     """The members of a kernel in the order of their first stores; `[sink]` if it is not horizontally fused."""

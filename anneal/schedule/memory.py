@@ -10,8 +10,6 @@ from anneal.uop import DType, dtypes
 if TYPE_CHECKING:
     from anneal.schedule.records import Call, Value
 
-__all__ = ["arrange", "nbytes", "peak_bytes", "uses"]
-
 Memory = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, DType], ...]]
 
 # Where temporaries take up to this many bytes, the order that leaves most to run side by side is taken; above it, the

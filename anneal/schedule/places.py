@@ -14,8 +14,6 @@ from typing import NamedTuple
 from anneal.rewrite import rebuilt
 from anneal.uop import SYMBOLIC, Op, Provenance, UOp, arena, toposort
 
-__all__ = ["Origin", "carried", "complete", "live_order", "places_of"]
-
 Places = dict[UOp, int]
 
 

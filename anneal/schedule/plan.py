@@ -22,16 +22,6 @@ from anneal.schedule.shared import BUILDING, WITH_PLANS
 from anneal.uop import SYMBOLIC, Op, UOp, Weighed, arena, const, dtypes, toposort, uncollected
 from anneal.uop.sizes import mapped, symbolic_arg, unbound
 
-__all__ = [
-    "clear_cache",
-    "live_nodes",
-    "origins",
-    "parametrise",
-    "plan_for",
-    "refused",
-]
-
-
 _plans: Weighed[tuple[UOp, CostModel], Plan] = Weighed(256, 1 << 17)  # by programs, whose nodes are their weight
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 CONCATENATION = "concatenation"  # the arg of a SINK whose root is stored piece by piece
 
-__all__ = ["CONCATENATION", "Call", "Cut", "Kernel", "Plan", "Schedule", "Value", "name_of"]
-
 
 class Kernel:
     """A distinct kernel: its graph, its name in listings, and the graph's key.

@@ -18,8 +18,6 @@ from anneal.schedule.records import Call, Kernel, Plan, Value
 from anneal.uop import UOp, arena, by_name, decode_graph, encode_graph
 from anneal.uop.sizes import variable
 
-__all__ = ["decode_plan", "encode_plan", "keep", "recall"]
-
 _WORTH = 0.005  # seconds of scheduling below which a plan is not worth a file
 
 

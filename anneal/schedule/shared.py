@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["BUILDING", "WITH_PLANS"]
-
 # Held by whoever plans, compiles, takes gradients or captures a function: these read and fill what all threads share. A
 # thread that holds a device's lock never waits for this one.
 BUILDING = threading.RLock()

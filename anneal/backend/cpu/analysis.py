@@ -21,8 +21,6 @@ from anneal.backend.cpu.windows import LEAST, MOST, Access, Window, factors_of, 
 from anneal.rewrite import substitute
 from anneal.uop import Op, UOp, dtypes, toposort
 
-__all__ = ["Analysis", "Dot", "share_ranges", "summand"]
-
 _F32 = np.dtype(np.float32)
 _WORDS = (dtypes.int32, dtypes.uint32)
 # Rows and columns of a matrix below which BLAS gains nothing over a loop.

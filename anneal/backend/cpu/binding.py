@@ -16,8 +16,6 @@ from anneal.backend.cpu.ops import Array
 from anneal.backend.cpu.plan import Block, Pad, Product, Value, mask_of
 from anneal.backend.cpu.streams import Unseen, WorkItem
 
-__all__ = ["Binder"]
-
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
 _PIECE = 8 << 20
 

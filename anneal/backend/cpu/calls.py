@@ -13,25 +13,6 @@ import numpy as np
 from anneal.backend.cpu.ops import Array
 from anneal.uop import Op
 
-__all__ = [
-    "FOLD",
-    "UNFIT",
-    "WORDS",
-    "copy_cast",
-    "copy_ns",
-    "fitting",
-    "forget_ones",
-    "put",
-    "reduce_calls",
-    "regroup",
-    "regrouped",
-    "scatter",
-    "take",
-    "take_rows",
-    "tap_calls",
-    "use_worker",
-]
-
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 
 FOLD: dict[Op, Callable[..., Any]] = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}

@@ -18,8 +18,6 @@ from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
 from anneal.errors import CompilerError
 from anneal.uop import FITS, Op, UOp, toposort
 
-__all__ = ["dynamic_step", "is_dynamic"]
-
 _EAGER = EagerEmitter()
 _REDUCE = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
 

@@ -30,8 +30,6 @@ from anneal.schedule import name_of
 from anneal.uop import SYMBOLIC, WRAPS, DType, UOp, dtypes, uncollected
 from anneal.uop.sizes import variables_of
 
-__all__ = ["CpuDevice", "CpuProgram"]
-
 # Work of less than this many nanoseconds is not worth a synchronisation with another thread.
 _SYNCHRONISATION_NS = 100_000
 # The fraction of a batch's work from which on matrix-vector products decide how it is run.

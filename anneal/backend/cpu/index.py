@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from anneal.uop import Op, UOp
 
-__all__ = ["Bounds", "Dims", "Linear", "Unsettled", "box_of", "linear"]
-
 
 @dataclass(slots=True)
 class Linear:

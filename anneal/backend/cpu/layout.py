@@ -20,8 +20,6 @@ from anneal.rewrite import FLOATS, legalised
 from anneal.schedule import members_of
 from anneal.uop import UOp
 
-__all__ = ["ALIGN", "Blocks", "CpuProgram", "LoopLayout"]
-
 ALIGN = 64
 # Elements of one block: temporaries of this size stay in the second-level cache.
 BLOCK = 98_304

@@ -29,8 +29,6 @@ from anneal.backend.cpu.plan import Instr, Loop, Value, bits, mask_of
 from anneal.backend.cpu.planned import Arrays
 from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity
 
-__all__ = ["LoopBuilder"]
-
 # What is known while compiling is stored up to this size, and recomputed per block above it.
 FIXED = 1 << 18
 

@@ -21,8 +21,6 @@ from anneal.backend.arrays import numpy_dtype
 from anneal.errors import CompilerError
 from anneal.uop import ALU, DType, Op, covering
 
-__all__ = ["EagerEmitter", "Emitter", "bits_dtype", "lower"]
-
 Array = npt.NDArray[Any]
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 # Given input arrays and the output array, the calls that fill the output.

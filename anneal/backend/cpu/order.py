@@ -14,8 +14,6 @@ from heapq import heappop, heappush
 from itertools import takewhile
 from typing import Generic, TypeVar
 
-__all__ = ["Place", "Spans", "Task", "ordered"]
-
 # Where a work item reads or writes: first address, last + 1, whether it writes.
 Place = tuple[int, int, bool]
 T = TypeVar("T")

@@ -18,9 +18,6 @@ import numpy as np
 from anneal.backend.cpu.ops import Build
 from anneal.uop import UOp
 
-__all__ = ["Block", "Instr", "Loop", "Pad", "Plan", "Product", "Value", "bits", "mask_of"]
-
-
 Block = dict[int, tuple[int, int]]  # which values of each dim, from the first to before the last
 
 

@@ -13,8 +13,6 @@ from anneal.backend.cpu.index import Bounds, Unsettled
 from anneal.backend.cpu.plan import Loop, Pad, Product, Value, mask_of
 from anneal.uop import UOp
 
-__all__ = ["Arrays"]
-
 
 class Arrays(Analysis):
     """A kernel while it is planned: its facts, the phases so far and the arrays that they leave."""

@@ -22,8 +22,6 @@ from anneal.backend.cpu.plan import Plan, Product, Value, bits, mask_of
 from anneal.backend.cpu.planned import Arrays
 from anneal.uop import Op, UOp
 
-__all__ = ["Planner", "make_plan"]
-
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.
 INLINE = 65_536
 # Multiplications in one BLAS call below which its set-up shows.

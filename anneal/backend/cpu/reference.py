@@ -23,8 +23,6 @@ from anneal.errors import CompilerError
 from anneal.uop import ALU, SYMBOLIC, Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound
 
-__all__ = ["evaluate"]
-
 Array = NDArray[Any]
 
 

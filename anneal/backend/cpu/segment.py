@@ -15,8 +15,6 @@ import math
 from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
-__all__ = ["segments"]
-
 # More pieces than this cost more in calls than the predicates do.
 _MOST = 12
 # Kernels of fewer elements gain nothing.

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.order import Place, Spans, Task, ordered
 
-__all__ = ["Span", "Streams", "Unseen", "WorkItem", "compose", "run_timed", "shares", "spans"]
-
 # What waiting for another worker costs, in nanoseconds, and what a call costs besides its work.
 _WAIT_NS = 20_000
 _CALL_NS = 700

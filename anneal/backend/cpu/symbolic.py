@@ -27,8 +27,6 @@ from anneal.schedule import members_of, simplify_indices
 from anneal.uop import Op, UOp, arena, const, dtypes, toposort
 from anneal.uop.sizes import evaluator, is_symbolic, most
 
-__all__ = ["PartialProgram", "SymbolicProgram"]
-
 _KEPT = 64
 _LARGE_NS = 3_000_000  # estimated work above which a plan of its own is worth its time
 _LARGE_VARIABLE = 1 << 16  # the values of a variable are listed: not of more

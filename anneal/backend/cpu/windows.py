@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from anneal.backend.cpu.index import Bounds, Linear
 from anneal.uop import Op, UOp
 
-__all__ = ["LEAST", "MOST", "Access", "Window", "factors_of", "forms_of", "innermost", "overlaps"]
-
 # A window of more taps is a reduce like any other: its calls would take longer than its work.
 MOST = 128
 # Fewer outputs than this are not worth two calls a tap.

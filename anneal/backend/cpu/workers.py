@@ -19,8 +19,6 @@ import numpy as np
 
 from anneal.backend.cpu.ops import Step
 
-__all__ = ["Workers", "blas_obeys", "numpy_settings", "one_blas_thread"]
-
 # NumPy walks what is broadcast or strided in chunks of this many elements. With its own 8192 a row added to a matrix
 # takes half again as long.
 _CHUNK = 2048

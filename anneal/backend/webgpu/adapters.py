@@ -9,8 +9,6 @@ from typing import Any
 
 from anneal.errors import DeviceError
 
-__all__ = ["AdapterInfo", "choose_adapter", "describe_adapter", "fix_for", "subgroup_size"]
-
 _SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "microsoft basic render")
 _BACKENDS = ("Vulkan", "Metal", "D3D12")
 # The least number of threads of a subgroup, by PCI vendor: NVIDIA, AMD, Apple, Intel. Others report it themselves.

@@ -23,8 +23,6 @@ from anneal.uop.sizes import evaluator
 if TYPE_CHECKING:
     from anneal.backend.webgpu.device import WebGpuDevice
 
-__all__ = ["WebGpuBatch"]
-
 # A workgroup that leaves at once costs about a nanosecond; commands recorded anew cost microseconds.
 _MANY_WORKGROUPS = 4096
 _QUERIES = 4096  # the most that one query set may hold

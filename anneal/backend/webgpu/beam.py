@@ -46,8 +46,6 @@ from anneal.uop.sizes import variables_of
 if TYPE_CHECKING:
     from anneal.backend.webgpu.device import WebGpuDevice
 
-__all__ = ["best_opts"]
-
 Opts = tuple[Opt, ...]
 
 SECONDS = 2.5  # of search for one kernel, for each sequence that is kept

@@ -15,8 +15,6 @@ from anneal.backend.webgpu.implementation import Implementation
 from anneal.backend.webgpu.queue import Bytes, Queue
 from anneal.codegen import SUBGROUP, MatrixShape
 
-__all__ = ["Dawn", "shapes_of"]
-
 _INSTANCE = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")  # what adapters have beyond the standard
 _TRUSTED = ("disable_robustness", "disable_workgroup_init")  # kernels stay within memory and write before they read
 _CHECKED_TOO = "timestamp_quantization"

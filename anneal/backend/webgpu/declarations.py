@@ -20,8 +20,6 @@ from cffi.cparser import Parser
 
 from anneal import cache
 
-__all__ = ["decode", "encode", "look_up", "sooner"]
-
 _CLASSES: dict[str, Any] = {
     c.__name__: c for c in vars(model).values() if isinstance(c, type) and issubclass(c, model.BaseTypeByIdentity)
 }

@@ -35,8 +35,6 @@ from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
 from anneal.uop import DType, UOp, dtypes
 
-__all__ = ["WebGpuDevice", "open_device"]
-
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 _FEATURES = ("shader-f16", "shader-int64", "shader-f64", "timestamp-query", "subgroup", "subgroup-matrix")
 _POOL_BYTES = 1 << 30

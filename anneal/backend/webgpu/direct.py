@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from anneal.backend.webgpu.queue import Bytes, Dispatch, Queue
 
-__all__ = ["Calls", "DirectQueue"]
-
 
 class Calls:
     """The functions of a C library that queues call. Raises AttributeError where one is missing.

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from anneal.errors import CompilerError, DeviceError, OutOfMemoryError
 
-__all__ = ["gpu_errors", "translated"]
-
 
 def gpu_errors() -> tuple[type[Exception], ...]:
     """The classes of errors of the packages in use."""

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
-__all__ = ["Finisher", "Promise"]
-
 T = TypeVar("T")
 
 

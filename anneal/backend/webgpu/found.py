@@ -12,8 +12,6 @@ from anneal.backend.webgpu.implementation import Implementation
 from anneal.backend.webgpu.native import Wgpu
 from anneal.errors import DeviceError
 
-__all__ = ["enumerate_adapters", "implementation", "implementation_of"]
-
 _MISSING = {
     "wgpu": "the wgpu package is missing: pip install wgpu",
     "dawn": "Dawn needs the package wgpudawn, an extra: pip install wgpudawn",

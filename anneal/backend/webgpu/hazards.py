@@ -15,8 +15,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-__all__ = ["Section", "Use", "sections"]
-
 # A command buffer costs more than a wait: it must spare this many.
 _CUT_SPARES = 3
 

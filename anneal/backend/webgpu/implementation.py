@@ -17,8 +17,6 @@ from anneal import cache
 from anneal.backend.webgpu.queue import Queue
 from anneal.codegen import MatrixShape
 
-__all__ = ["Implementation"]
-
 
 class Implementation:
     """One package that implements WebGPU, by its public API; subclasses do some things faster.

@@ -19,8 +19,6 @@ from anneal.backend.webgpu.direct import Calls, DirectQueue
 from anneal.backend.webgpu.implementation import Implementation
 from anneal.backend.webgpu.queue import Bytes, Queue
 
-__all__ = ["AVAILABLE", "NativeQueue", "Wgpu"]
-
 
 def _sooner() -> contextlib.AbstractContextManager[None]:
     """While the library's header is read: see `declarations`."""

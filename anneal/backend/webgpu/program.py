@@ -8,8 +8,6 @@ from typing import Any
 from anneal.backend.batch import Program
 from anneal.codegen import Kernel, opts_text
 
-__all__ = ["Buffer", "WebGpuProgram"]
-
 
 class Buffer:
     """Device memory. `nbytes` is what was asked for, rounded up to whole words; `groups` are cached bind groups on

@@ -15,8 +15,6 @@ import wgpu
 
 from anneal.backend.pool import BufferPool
 
-__all__ = ["Dispatch", "Queue"]
-
 Bytes = npt.NDArray[np.uint8]
 # (pipeline, bind group, x, y, z)
 Dispatch = tuple[Any, Any, int, int, int]

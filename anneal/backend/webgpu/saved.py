@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from anneal import cache
 from anneal.codegen import Kernel, decode_kernel, encode_kernel
 
-__all__ = ["keep", "recall"]
-
 _WORTH = 0.005  # seconds of code generation below which the result is not worth a file
 
 

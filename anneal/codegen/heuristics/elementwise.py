@@ -7,9 +7,6 @@ from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
 from anneal.codegen.opts import Opt
 from anneal.codegen.target import Target
 
-__all__ = ["flat", "transposed", "unrolled"]
-
-
 _ENOUGH_WORDS = 1 << 17  # outputs for which threads that move four words each are enough threads
 _WORDS = 4  # that a thread should move
 _BYTES_APART = 32  # ... of one- or two-byte elements

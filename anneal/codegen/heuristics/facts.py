@@ -12,8 +12,6 @@ from anneal.codegen.target import per_word
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import content
 
-__all__ = ["ENOUGH_GROUPS", "ENOUGH_THREADS", "Facts", "power_of_two"]
-
 ENOUGH_GROUPS = 128  # workgroups that keep a large GPU busy
 ENOUGH_THREADS = 65536
 

@@ -20,8 +20,6 @@ from anneal.codegen.target import Target
 from anneal.uop import UOp
 from anneal.uop.sizes import content
 
-__all__ = ["matmul"]
-
 _UNITS = 132  # multiprocessors of the GPU that the figures here were measured on, an H200
 _STEPS = 16  # of the reduce between two barriers; 32 no longer fit the instruction cache
 _LANES = 4

@@ -20,8 +20,6 @@ from anneal.codegen.ranges import extent
 from anneal.codegen.target import MatrixShape, Target
 from anneal.uop import Op, UOp, dtypes, toposort
 
-__all__ = ["matrices"]
-
 _SHAPE = MatrixShape("float16", "float32", 16, 16, 16)
 _UNITS = 132  # multiprocessors of the GPU that the figures here were measured on, an H200
 _FEW = 12  # workgroups below which kernels of float32 arithmetic, of which more run at once, are as fast

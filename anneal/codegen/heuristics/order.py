@@ -14,8 +14,6 @@ from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.target import Target
 from anneal.uop import Op, UOp, dtypes, toposort
 
-__all__ = ["choose"]
-
 
 def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
     """Opts for a kernel whose loops are coalesced."""

@@ -12,8 +12,6 @@ from anneal.codegen.ranges import mask_of
 from anneal.codegen.target import Target
 from anneal.uop import Op, UOp, toposort
 
-__all__ = ["shared_reduce"]
-
 _IN_FLIGHT = 16  # loads of a thread that are under way at once
 _COLUMNS, _FEWEST_COLUMNS = 32, 4  # neighbouring threads that go down columns side by side
 _THREADS = 64  # of a workgroup, at least

@@ -9,8 +9,6 @@ from anneal.codegen.opts import Axis, Opt
 from anneal.codegen.target import Target
 from anneal.uop import UOp
 
-__all__ = ["fused_reduces", "several_rows", "threads_of_row", "unrolled"]
-
 _THREADS = 128  # of a workgroup, where rows are short enough to share one
 _WRITTEN = 64  # pieces of a row that one thread holds at most
 _NODES = 2048  # ... and nodes that they come to

@@ -14,8 +14,6 @@ from anneal.schedule.fusion.rows import goes_back, repeats_beside_vectors, repea
 from anneal.schedule.fusion.state import Reason, State
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
-__all__ = ["DECISIONS", "MOST", "price_of"]
-
 Decision = Callable[[State, UOp], None]
 MOST = 1 << 20  # the price of everything that costs more
 

@@ -8,8 +8,6 @@ from anneal.schedule.cost_model import CostModel
 from anneal.shape import matched_axes
 from anneal.uop import MOVEMENT, Op, UOp
 
-__all__ = ["COPY", "LEAVES", "NEVER_TWICE", "REORDER", "Consumers", "base", "cone", "consumers_of", "is_elsewhere"]
-__all__ += ["is_widening", "long_axes", "only_summed", "reduce_depths"]
 
 Consumers = dict[UOp, list[UOp]]
 

@@ -13,8 +13,6 @@ from anneal.schedule.fusion.state import Materialised
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import count, most
 
-__all__ = ["Group", "Groups", "as_late_as_possible", "by_level", "depends", "extent", "group_of", "in_order"]
-
 _SHORT = 64  # elements of a reduce that one thread takes in
 
 

@@ -8,8 +8,6 @@ from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.groups import Group, Groups, depends, extent
 from anneal.uop import Op, UOp
 
-__all__ = ["shared_launches", "siblings"]
-
 _NEAR = 4  # levels that a sum over columns may wait for another; four times that if it reads few elements:
 _SMALL = 1 << 20
 _PRODUCTS = 4  # with one vector in one kernel

@@ -17,8 +17,6 @@ from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, Op, UOp, toposort
 from anneal.uop.sizes import count
 
-__all__ = ["Joining", "Refusal", "refusals"]
-
 _WORTH_KEEPING = 12  # the price of a function of a product that is stored in its place
 
 

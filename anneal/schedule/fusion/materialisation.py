@@ -29,8 +29,6 @@ from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, is_else
 from anneal.schedule.fusion.state import Materialised, Reason, State
 from anneal.uop import ALU, Op, UOp
 
-__all__ = ["materialised_nodes"]
-
 
 def materialised_nodes(
     order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel, consumers: Consumers

@@ -8,8 +8,6 @@ from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.groups import Group
 from anneal.uop import Op, UOp
 
-__all__ = ["alone", "apart", "moved", "needed_between", "too_long", "too_many_buffers"]
-
 _ALONE = {
     Op.ARGSORT: "a sort",
     Op.SEGMENT_SUM: "a sum of the rows that an index selects",

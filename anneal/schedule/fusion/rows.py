@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 from anneal.uop.sizes import count
 
-__all__ = ["goes_back", "is_vector_product", "repeats_beside_vectors", "repeats_for_vectors", "row_length"]
-
 _SHORT = 4096  # elements of a row that is worth computing again: what the threads of a workgroup hold in registers
 _REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
 

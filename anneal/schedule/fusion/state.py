@@ -19,8 +19,6 @@ from anneal.schedule.fusion.facts import (
 from anneal.schedule.fusion.rows import row_length
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
-__all__ = ["Materialised", "Reason", "State"]
-
 
 class Reason(Enum):
     """The reason why a node is materialised, as the text that a listing shows."""

@@ -18,8 +18,6 @@ from anneal.schedule.records import Schedule
 from anneal.uop import MOVEMENT, Op, UOp
 from anneal.uop.sizes import count
 
-__all__ = ["is_scarce", "run", "with_values_again"]
-
 SCARCE = 64 << 30
 _LARGE = 16 << 20
 _SMALL = 16  # what is so many times smaller may stay longer for it

@@ -7,20 +7,6 @@ import operator
 
 from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes
 
-__all__ = [
-    "composed",
-    "has_products",
-    "is_identity",
-    "is_product",
-    "is_view",
-    "materialised",
-    "products",
-    "reduced_wide",
-    "scatter_by_sorting",
-    "summed_apart",
-    "zeros",
-]
-
 _I32 = dtypes.int32
 # More comparisons than this are not made to find where each row's run starts.
 _MANY = 1 << 30

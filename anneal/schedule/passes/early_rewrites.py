@@ -12,8 +12,6 @@ from anneal.schedule.places import carried
 from anneal.schedule.records import Schedule
 from anneal.uop import ALU, Op, UOp, alu, const, reduce_identity, toposort
 
-__all__ = ["early_rewrites", "run"]
-
 
 def run(s: Schedule) -> Schedule:
     order: list[UOp] = []

@@ -34,8 +34,6 @@ from anneal.schedule.passes.compute_again import is_scarce
 from anneal.schedule.records import Schedule
 from anneal.uop import UOp
 
-__all__ = ["group_kernels", "run"]
-
 
 def run(s: Schedule) -> Schedule:
     cost_model = s.cost_model

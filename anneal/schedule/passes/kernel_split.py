@@ -12,8 +12,6 @@ from anneal.schedule.places import complete, places_of
 from anneal.schedule.records import CONCATENATION, Cut, Schedule
 from anneal.uop import Op, UOp, toposort
 
-__all__ = ["run"]
-
 
 def run(s: Schedule) -> Schedule:
     masks = masks_of(s.order, s.materialised) if s.cost_model.masks else {}

@@ -7,8 +7,6 @@ from dataclasses import replace
 from anneal.schedule.fusion import consumers_of, materialised_nodes
 from anneal.schedule.records import Schedule
 
-__all__ = ["run"]
-
 
 def run(s: Schedule) -> Schedule:
     cost_model = s.cost_model.fit_to(s.order)

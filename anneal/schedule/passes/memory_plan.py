@@ -12,8 +12,6 @@ from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value
 from anneal.uop import SYMBOLIC, Op, UOp, dtypes
 from anneal.uop.sizes import variables_of
 
-__all__ = ["run"]
-
 
 def run(s: Schedule) -> Schedule:
     return replace(s, plan=_assemble(s))

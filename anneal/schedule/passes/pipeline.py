@@ -19,8 +19,6 @@ from anneal.schedule.passes import (
 from anneal.schedule.records import Schedule
 from anneal.uop import UOp
 
-__all__ = ["PASSES", "run_passes"]
-
 PASSES: Pipeline[Schedule] = Pipeline(
     "schedule",
     (

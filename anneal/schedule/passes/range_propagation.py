@@ -22,8 +22,6 @@ from anneal.shape import linear_index, reshaped_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, Recent, UOp, alu, arena, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
-__all__ = ["forget_kernels", "indexed", "kernel_graph", "rangeify", "run", "simplify_indices", "split_ranges"]
-
 Index = tuple[UOp, ...]
 Context = tuple[UOp, Index, UOp | None]
 

@@ -15,8 +15,6 @@ from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import CostModel
 from anneal.uop import Op, UOp, alu, const, dtypes
 
-__all__ = ["PERMUTATION", "sort_by_radix"]
-
 PERMUTATION = "permutation"  # the arg of an ARGSORT whose keys are the numbers from 0, in some order
 
 _I32, _U32 = dtypes.int32, dtypes.uint32

@@ -18,8 +18,6 @@ from anneal.schedule.records import Schedule
 from anneal.shape import matched_axes
 from anneal.uop import ALU, Op, UOp
 
-__all__ = ["run", "split_contractions"]
-
 Bounds = tuple[tuple[int, int], ...]
 
 _VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))

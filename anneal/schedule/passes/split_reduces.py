@@ -20,8 +20,6 @@ from anneal.schedule.records import Schedule
 from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const
 from anneal.uop.sizes import symbolic_arg
 
-__all__ = ["run", "split_reduces"]
-
 _TILE = 64 * 128  # results of a product that a workgroup computes
 _COLUMNS = 128  # neighbouring columns that a workgroup sums
 _LEAST_DEPTH = 128  # elements that one partial result of a product sums

@@ -10,8 +10,6 @@ from anneal.uop import UOp
 if TYPE_CHECKING:
     from anneal.schedule.records import Schedule
 
-__all__ = ["calls", "cuts", "groups", "kernels", "materialised", "sink"]
-
 
 def sink(s: Schedule) -> Iterator[UOp | str]:
     yield s.sink
