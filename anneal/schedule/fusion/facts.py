@@ -8,7 +8,6 @@ from anneal.schedule.cost_model import CostModel
 from anneal.shape import matched_axes
 from anneal.uop import MOVEMENT, Op, UOp
 
-
 Consumers = dict[UOp, list[UOp]]
 
 LEAVES = frozenset((Op.BUFFER, Op.PARAM))
