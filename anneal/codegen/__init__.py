@@ -10,16 +10,23 @@ and the only way in which speed enters.
 
 from anneal.codegen.affine import form as affine_form
 from anneal.codegen.apply import apply_opts
-from anneal.codegen.candidates import neighbours, work
 from anneal.codegen.dialects import Binding, Written, bindings_of, in_text, segment_bytes, writing
-from anneal.codegen.fragments import SUBGROUP
 from anneal.codegen.hardware import Launch, grid
 from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
-from anneal.codegen.kernels import Body, Kernel, bodies_of, generate
-from anneal.codegen.opts import Opt, axes_of
+from anneal.codegen.kernels import (
+    Body,
+    Kernel,
+    bodies_of,
+    decode_kernel,
+    decode_opts,
+    encode_kernel,
+    encode_opts,
+    generate,
+)
+from anneal.codegen.opts import Opt, axes_of, neighbours, work
 from anneal.codegen.pipeline import PASSES, Lowering, prepare, run_passes
-from anneal.codegen.saved import decode_kernel, decode_opts, encode_kernel, encode_opts
+from anneal.codegen.ranges import SUBGROUP
 from anneal.codegen.target import MatrixShape, Target
 
 __all__ = [

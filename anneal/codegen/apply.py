@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from anneal.codegen.fused_reduces import fuse_reduces, fusible_reduces
+from anneal.codegen.coalesce import fuse_reduces, fusible_reduces
 from anneal.codegen.matrices import is_by_matrices, multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
-from anneal.codegen.predicates import conjunction
-from anneal.codegen.ranges import extent, mask_of
-from anneal.codegen.rebuilding import with_sources
+from anneal.codegen.ranges import conjunction, extent, mask_of, with_sources
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild

@@ -10,8 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from anneal.codegen.affine import form, normalise, unform
-from anneal.codegen.ranges import SERIAL, mask_of
-from anneal.codegen.rebuilding import with_sources
+from anneal.codegen.ranges import SERIAL, mask_of, with_sources
 from anneal.rewrite import tell
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 

@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anneal.codegen.ranges import SERIAL, extent, mask_of
-from anneal.codegen.rebuilding import with_sources
+from anneal.codegen.ranges import SERIAL, extent, mask_of, with_sources
 from anneal.codegen.stage import fill
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anneal.codegen.lowering_rules import LOWERING
-from anneal.codegen.rebuilding import with_sources
+from anneal.codegen.ranges import with_sources
 from anneal.codegen.target import PACKED, Target, register
 from anneal.errors import DTypeError
 from anneal.rewrite import FLOATS, INTEGERS, legalised, rebuild

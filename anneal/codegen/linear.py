@@ -12,13 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from anneal.codegen.fragments import factors, is_fragment, is_product
 from anneal.codegen.hardware import Launch
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.opts import identity
-from anneal.codegen.predicates import conjunction, conjuncts
-from anneal.codegen.ranges import SERIAL
-from anneal.codegen.rebuilding import Substitution
+from anneal.codegen.ranges import SERIAL, Substitution, conjunction, conjuncts, factors, is_fragment, is_product
 from anneal.codegen.target import per_word
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort

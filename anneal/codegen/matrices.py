@@ -20,10 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anneal.codegen.affine import form
-from anneal.codegen.fragments import SUBGROUP
 from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import extent, mask_of
-from anneal.codegen.rebuilding import Substitution
+from anneal.codegen.ranges import SUBGROUP, Substitution, extent, mask_of
 from anneal.codegen.stage import rows_apart
 from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from anneal.codegen.apply import apply_opts
-from anneal.codegen.coalesce import coalesce
+from anneal.codegen.coalesce import coalesce, merge_rows
 from anneal.codegen.copies import write_out
 from anneal.codegen.dialects import DIALECTS, Text
-from anneal.codegen.fused_reduces import merge_rows
 from anneal.codegen.hardware import Launch, to_hardware
 from anneal.codegen.info import opts_text
 from anneal.codegen.lanes import to_vectors

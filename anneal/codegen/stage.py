@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from anneal.codegen.affine import form, normalise
-from anneal.codegen.ranges import extent, mask_of
-from anneal.codegen.rebuilding import Substitution, substituted
+from anneal.codegen.ranges import Substitution, extent, mask_of, substituted
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 _I32 = dtypes.int32

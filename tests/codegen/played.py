@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.backend import numpy_dtype
-from anneal.codegen.fragments import SUBGROUP, is_fragment, is_product
 from anneal.codegen.lanes import is_whole
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
+from anneal.codegen.ranges import SUBGROUP, is_fragment, is_product
 from anneal.uop import Op, UOp, dtypes
 
 Array = npt.NDArray[Any]

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from anneal.codegen.dialects.wgsl.expressions import (
+    PACKED,
     by_constant,
     cast,
     component,
@@ -18,7 +19,6 @@ from anneal.codegen.dialects.wgsl.expressions import (
     type_of,
     unseen,
 )
-from anneal.codegen.dialects.wgsl.packed import PACKED
 from anneal.codegen.dialects.writer import bare, outer_parens
 from anneal.uop import DType, Op, UOp, const, dtypes
 from tests.codegen import kernels as K

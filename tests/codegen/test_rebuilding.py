@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anneal.codegen.rebuilding import Substitution
+from anneal.codegen.ranges import Substitution
 from anneal.uop import const, dtypes, toposort
 from tests.codegen import kernels as K
 

@@ -16,7 +16,7 @@ import pytest
 
 from anneal import settings
 from anneal.backend import get_device
-from anneal.codegen.heuristics import elementwise, reduces, rows
+from anneal.codegen.heuristics import order, reduces
 from anneal.codegen.opts import KINDS
 from anneal.schedule import CostModel, graph, plan_for
 from anneal.schedule.passes import split_reduces
@@ -131,9 +131,8 @@ def test_programs_agree_on_webgpu_with_the_opts_of_large_kernels(webgpu: str) ->
     device: Any = get_device(webgpu)
     with (
         settings.override(cache=False),
-        mock.patch.object(elementwise, "_ENOUGH_WORDS", 1),
+        mock.patch.object(order, "_ENOUGH_WORDS", 1),
         mock.patch.object(reduces, "ENOUGH_GROUPS", 1),
-        mock.patch.object(rows, "ENOUGH_GROUPS", 1),
         mock.patch.object(device, "_programs", OrderedDict()),
     ):
         failures = run(range(100), [webgpu], BATCH)

@@ -4,15 +4,100 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.heuristics.elementwise import flat, transposed, unrolled
-from anneal.codegen.heuristics.facts import Facts
-from anneal.codegen.heuristics.matmul import matmul
-from anneal.codegen.heuristics.matrices import matrices
-from anneal.codegen.heuristics.reduces import shared_reduce
-from anneal.codegen.heuristics.rows import fused_reduces
+from anneal.codegen.affine import form
+from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
+from anneal.codegen.heuristics.matmul import matmul, matrices
+from anneal.codegen.heuristics.reduces import fused_reduces, shared_reduce
 from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.target import Target
 from anneal.uop import Op, UOp, dtypes, toposort
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Elementwise kernels, and those that no other rule takes: one flat index, short reduces unrolled.
+
+
+_ENOUGH_WORDS = 1 << 17  # outputs for which threads that move four words each are enough threads
+_WORDS = 4  # that a thread should move
+_BYTES_APART = 32  # ... of one- or two-byte elements
+_IN_FLIGHT = 8  # loads of a loop that a thread has under way at once
+_NODES = 512
+
+
+def transposed(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+    """Values read along one axis and stored along another: blocks of registers, read and stored by whole vectors."""
+    loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
+    if len(loops) < 2 or facts.reduces or facts.outputs < _ENOUGH_WORDS:
+        return None
+    j = facts.axes[loops[-1]]
+    along = [form(u.src[1])[0] for u in facts.loads if u.ranges >> j.range.arg[0] & 1]
+    across = [f for f in along if f.get(j.range) not in (None, 1)]
+    i = next((i for i in reversed(loops[:-1]) if any(f.get(facts.axes[i].range) == 1 for f in across)), None)
+    if i is None or any(not s.ranges >> facts.axes[i].range.arg[0] & 1 for s in facts.stores):
+        return None
+    wide = facts.lanes([j.range], facts.stores)
+    opts = [Opt("VECTORIZE", loops[-1], wide)] if wide > 1 else []
+    columns, down = 8 if wide > 1 else 32, facts.axes[i].extent or 1
+    tall = next((n for n in (8, 4, 2, 1) if down % (4 * n) == 0), 8)  # else the last block would read past the end
+    return (*opts, Opt("UPCAST", i, 4), Opt("LOCAL", loops[-1], columns), Opt("LOCAL", i, tall))
+
+
+def flat(facts: Facts, target: Target) -> tuple[Opt, ...]:
+    """A flat index over the outputs; with many outputs, several words for a thread: as the lanes of a vector where
+    memory allows, else from several rows.
+    """
+    loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
+    if not loops:
+        return ()
+    opts = []
+    outputs = facts.outputs
+    if outputs >= _ENOUGH_WORDS or facts.packed:
+        last = [facts.axes[loops[-1]].range]
+        wide = facts.lanes(last)
+        if wide == 1 and facts.packed:
+            wide = facts.lanes(last, facts.packed)
+        if wide > 1:
+            opts.append(Opt("VECTORIZE", loops[-1], wide))
+        outer = [i for i in loops[:-1] if (facts.axes[i].extent or 1) % (_WORDS // wide) == 0]
+        if wide < _WORDS and outer and not facts.reduces and facts.nodes * _WORDS <= _NODES:
+            opts.append(Opt("UPCAST", outer[-1], _WORDS // wide))
+            outputs //= _WORDS // wide
+        outputs //= wide
+        apart = _vectors_apart(facts, loops, wide)
+        if apart > 1:
+            return (*opts, Opt("LOCAL", loops[-1], min(256, target.max_threads)), Opt("UPCAST", loops[-1], apart))
+    threads = 256 if outputs >= ENOUGH_THREADS else 64
+    return (*opts, Opt("FLAT", 0, min(threads, target.max_threads, max(1, outputs))))
+
+
+def _vectors_apart(facts: Facts, loops: list[int], wide: int) -> int:
+    """The number of vectors of narrow elements that a thread moves, each next to its neighbours': one such vector is
+    short.
+    """
+    size = max(u.dtype.itemsize for u in (*facts.loads, *facts.stores))
+    if len(loops) > 1 or facts.reduces or wide < _WORDS or size > 2:
+        return 1
+    amount = _BYTES_APART // (wide * size)
+    fits = facts.outputs >= ENOUGH_THREADS * wide * amount and facts.nodes * amount <= _NODES
+    return amount if fits else 1
+
+
+def unrolled(facts: Facts) -> list[Opt]:
+    """Reduces of a few elements whole: a loop costs more than its body, and indices become constants. Of others some
+    iterations at once, so that their loads do not wait for each other."""
+    opts = []
+    nodes = facts.nodes
+    for i, a in enumerate(facts.axes):
+        if a.is_loop or not a.extent or a.extent == 1:
+            continue
+        few = a.largest if a.largest <= 2 * _IN_FLIGHT and nodes * a.largest <= _NODES else 0
+        amount = few or next((n for n in (_IN_FLIGHT, 6, 5, 4) if a.extent % n == 0), 4)
+        if nodes * amount <= _NODES:
+            opts.append(Opt("UNROLL", i, amount))
+            nodes *= amount
+    return opts
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:

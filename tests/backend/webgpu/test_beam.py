@@ -18,8 +18,7 @@ from anneal import cache, settings
 from anneal.backend import numpy_dtype
 from anneal.backend.webgpu import WebGpuDevice, beam
 from anneal.codegen import Kernel, MatrixShape, Opt, Target, axes_of, choose, generate, prepare
-from anneal.codegen.candidates import neighbours, threads, work
-from anneal.codegen.opts import KINDS
+from anneal.codegen.opts import KINDS, neighbours, threads, work
 from anneal.errors import CompilerError
 from anneal.ops import as_dtype
 from anneal.schedule.masks import DEAD

@@ -1,8 +1,7 @@
 """WGSL, the language of WebGPU."""
 
 from anneal.codegen.dialects.wgsl.expressions import literal, template_of, type_of
-from anneal.codegen.dialects.wgsl.modules import module
-from anneal.codegen.dialects.wgsl.segments import Binding, bindings_of, segment_bytes
+from anneal.codegen.dialects.wgsl.modules import Binding, bindings_of, module, segment_bytes
 from anneal.codegen.dialects.wgsl.writer import LINES, WgslWriter
 from anneal.codegen.dialects.writer import Dialect
 from anneal.codegen.heuristics import choose

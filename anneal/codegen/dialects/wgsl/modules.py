@@ -3,14 +3,199 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from anneal.codegen.dialects.wgsl.functions import called
-from anneal.codegen.dialects.wgsl.segments import declarations, segmented
 from anneal.codegen.dialects.writer import Text, in_text, merged_memory, merged_name, variable_name
 from anneal.codegen.hardware import grid
+from anneal.codegen.linear import Param
 from anneal.codegen.target import Target
 from anneal.uop import Op, UOp, toposort
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memory that one binding cannot show is bound several times, a segment of it each.
+#
+#     p3[i]            p3_at(i)          reads the segment that holds element i
+#     p3[i] = v        p3_put(i, v)
+#     p3[i].x = v      p3_put_lane(i, 0, v)
+#     atomicOr(&p3[i], v)  p3_or(i, v)
+#
+# Segments are as long as a binding may be, rounded down to the 256 bytes that every adapter aligns offsets to, so all
+# but the last are full and a comparison finds the segment. The first is bound at the memory's slot, the others behind
+# all slots.
+
+
+_ALIGNMENT = 256  # of a binding's offset: the most that WebGPU lets an adapter ask for
+_BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2, "i64": 8, "u64": 8, "f64": 8}
+
+
+class Binding(NamedTuple):
+    """The storage binding `number`: bytes from `offset` on, at most `length`, of the memory at `slot`."""
+
+    number: int
+    slot: int
+    offset: int
+    length: int
+    written: bool
+
+
+def segment_bytes(limit: int) -> int:
+    """The length of a segment where a binding has at most `limit` bytes."""
+    return limit // _ALIGNMENT * _ALIGNMENT
+
+
+def segments(nbytes: int, limit: int) -> int:
+    """The number of bindings that `nbytes` of memory take.
+
+    >>> segments(1000, 1024), segments(1025, 1024), segments(1000, 1000)
+    (1, 2, 1)
+    """
+    return 1 if nbytes <= limit else -(-nbytes // segment_bytes(limit))
+
+
+def bindings_of(params: Sequence[Param], limit: int) -> tuple[Binding, ...]:
+    """The bindings of a kernel, for memory of any size."""
+    length = segment_bytes(limit)
+    out = [Binding(p.slot, p.slot, 0, limit, p.written) for p in params]
+    number = 1 + max((p.slot for p in params), default=-1)
+    for n, p in enumerate(params):
+        count = segments(p.nbytes, limit)
+        if count == 1:
+            continue
+        out[n] = out[n]._replace(length=length)
+        for w in range(1, count):
+            out.append(Binding(number, p.slot, w * length, length, p.written))
+            number += 1
+    return tuple(out)
+
+
+def declarations(bindings: Mapping[int, tuple[str, bool, int]], limit: int) -> tuple[list[str], list[str], set[int]]:
+    """WGSL of the bindings of a module and of the functions on those in segments, and the slots of these.
+
+    `bindings` maps a slot to the type of its elements, whether it is written, and its bytes.
+    """
+    head, functions, split = [], [], set()
+    number = 1 + max(bindings, default=-1)
+    more = []
+    for slot, (element, written, nbytes) in sorted(bindings.items()):
+        access = "read_write" if written else "read"
+        head.append(f"@group(0) @binding({slot}) var<storage, {access}> p{slot}: array<{element}>;")
+        count = segments(nbytes, limit)
+        if count == 1:
+            continue
+        split.add(slot)
+        names = [f"p{slot}"]
+        for w in range(1, count):
+            names.append(f"p{slot}_{w}")
+            more.append(f"@group(0) @binding({number}) var<storage, {access}> {names[-1]}: array<{element}>;")
+            number += 1
+        functions += _functions(slot, element, written, names, segment_bytes(limit) // _size(element))
+    return head + more, functions, split
+
+
+_ELEMENT = re.compile(r"(?:vec([234])<|atomic<)?(\w+)>?")
+
+
+def _size(element: str) -> int:
+    found = _ELEMENT.fullmatch(element)
+    assert found is not None
+    return int(found[1] or 1) * _BYTES[found[2]]
+
+
+def _functions(slot: int, element: str, written: bool, names: Sequence[str], length: int) -> list[str]:
+    def by_segment(make: str) -> str:
+        first = [f"  if (i < {(w + 1) * length}i) {{ {make % _at(name, w * length)} }}" for w, name in enumerate(names)]
+        return "\n".join([*first[:-1], "  " + make % _at(names[-1], (len(names) - 1) * length)])
+
+    if element.startswith("atomic"):
+        load = by_segment("return atomicLoad(&%s);")
+        out = [f"fn p{slot}_load(i: i32) -> u32 {{\n{load}\n}}"]
+        for op in ("And", "Or"):
+            change = by_segment(f"atomic{op}(&%s, x); return;")
+            out.append(f"fn p{slot}_{op.lower()}(i: i32, x: u32) {{\n{change}\n}}")
+        return out
+    out = [f"fn p{slot}_at(i: i32) -> {element} {{\n{by_segment('return %s;')}\n}}"]
+    if written:
+        put = by_segment("%s = x; return;")
+        out.append(f"fn p{slot}_put(i: i32, x: {element}) {{\n{put}\n}}")
+        if element.startswith("vec"):
+            one = element[5:-1]
+            put = by_segment("%s[lane] = x; return;")
+            out.append(f"fn p{slot}_put_lane(i: i32, lane: i32, x: {one}) {{\n{put}\n}}")
+    return out
+
+
+def _at(name: str, start: int) -> str:
+    return f"{name}[i - {start}i]" if start else f"{name}[i]"
+
+
+# -- accesses ---------------------------------------------------------------------------------------------------------
+
+_ACCESS = re.compile(r"\bp(\d+)\[")
+_ATOMIC = re.compile(r"\batomic(\w+)\(&$")
+
+
+def segmented(lines: Iterable[str], slots: set[int]) -> list[str]:
+    """The statements with every access to memory at `slots` by its functions."""
+    return [_statement(line, slots) for line in lines] if slots else list(lines)
+
+
+def _statement(line: str, slots: set[int]) -> str:
+    out, start = "", 0
+    while True:
+        found = _ACCESS.search(line, start)
+        if found is None:
+            return out + line[start:]
+        slot = int(found[1])
+        end = _closing(line, found.end() - 1)
+        out += line[start : found.start()]
+        if slot not in slots:
+            out += f"p{slot}["
+            start = found.end()
+            continue
+        index = _statement(line[found.end() : end], slots)
+        atomic = _ATOMIC.search(out)
+        if atomic is not None:
+            out = f"{out[: atomic.start()]}p{slot}_{atomic[1].lower()}({index}"
+            start = end + 1
+            continue
+        lane, after = _lane(line, end + 1)
+        if not line.startswith(" = ", after):
+            out += f"p{slot}_at({index})"
+            start = end + 1
+            continue
+        stop = line.index(";", after)
+        value = _statement(line[after + 3 : stop], slots)
+        if lane is None:
+            out += f"p{slot}_put({index}, {value})"
+        else:
+            out += f"p{slot}_put_lane({index}, {_statement(lane, slots)}, {value})"
+        start = stop
+
+
+def _lane(line: str, at: int) -> tuple[str | None, int]:
+    """The component of an element that follows at `at`, and the position where the rest begins."""
+    if line.startswith(".", at):
+        return f"{'xyzw'.index(line[at + 1])}i", at + 2
+    if line.startswith("[", at):
+        end = _closing(line, at)
+        return line[at + 1 : end], end + 1
+    return None, at
+
+
+def _closing(line: str, at: int) -> int:
+    """The index of the bracket that closes the one at `at`."""
+    depth = 0
+    for n in range(at, len(line)):
+        depth += {"[": 1, "]": -1}.get(line[n], 0)
+        if depth == 0:
+            return n
+    raise AssertionError(line)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
 
 _F16 = re.compile(r"\bf16\b")
 

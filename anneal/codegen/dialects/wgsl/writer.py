@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 from anneal.codegen.dialects.wgsl.expressions import (
     COMPONENTS,
+    PACKED,
     bits_of,
     by_constant,
     cast,
     component,
+    element_type,
     literal,
     on_lanes,
     packing,
@@ -21,12 +23,10 @@ from anneal.codegen.dialects.wgsl.expressions import (
     type_of,
     unseen,
 )
-from anneal.codegen.dialects.wgsl.packed import PACKED, element_type
 from anneal.codegen.dialects.writer import Dialect, Shared, Writer, bare
-from anneal.codegen.fragments import factors, is_fragment, is_product
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
-from anneal.codegen.ranges import extent
+from anneal.codegen.ranges import extent, factors, is_fragment, is_product
 from anneal.codegen.target import Target
 from anneal.uop import DType, Op, UOp, dtypes
 
