@@ -24,7 +24,7 @@ import anneal as an
 from anneal import settings
 from anneal.backend import get_device
 from anneal.backend.cpu import CpuDevice
-from anneal.backend.pool import BufferPool
+from anneal.backend.device import BufferPool
 from anneal.runtime import late, numbering
 from anneal.schedule import clear_cache
 from anneal.uop import Recent, Weighed, arena, provenance, toposort

@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from anneal.backend.arrays import Array, dtype_of, numpy_dtype
-from anneal.backend.batch import Batch, Program, Timed
-from anneal.backend.device import Device, Limits, OpaqueBuffer
+from anneal.backend.device import Batch, Device, Limits, OpaqueBuffer, Program, Timed
 from anneal.backend.registry import (
     HOST,
     AnyDevice,

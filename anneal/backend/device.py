@@ -8,18 +8,19 @@ get_device("cpu")  ->  Device.alloc / upload / download / free
 from __future__ import annotations
 
 import gc
+import heapq
+import itertools
 import threading
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NewType, Protocol, TypeVar
 
 from anneal.backend.arrays import Array
-from anneal.backend.batch import Batch, Call, Program
-from anneal.backend.pool import BufferPool
-from anneal.errors import OutOfMemoryError
+from anneal.errors import DeviceError, OutOfMemoryError
 from anneal.progress import told
 from anneal.uop import DType, UOp, arena
 
@@ -27,12 +28,182 @@ if TYPE_CHECKING:
     from anneal.backend.memory import MemoryReport, MemoryUse
     from anneal.schedule import CostModel, Kernel
 
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Compiled kernels, and batches of their calls that can be replayed.
+
+
+Buffer = TypeVar("Buffer")
+
+
+class Program(ABC):
+    """A compiled kernel. `name` is stable from run to run; `source` is the generated text."""
+
+    name: str
+    source: str
+
+    @property
+    def opts(self) -> str:
+        """The splits of the kernel's ranges as text, for a listing; empty on a device that chooses none."""
+        return ""
+
+
+Call = tuple[Program, Sequence[Buffer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A run with a clock beside each call: it took `seconds`.
+
+    `each` gives the seconds of each call in order, and those in which nothing was computed: each such wait is part of
+    the next call's time.
+    """
+
+    seconds: float
+    each: Callable[[], tuple[list[float], float]]
+
+
+class Batch(ABC, Generic[Buffer]):
+    """Kernel calls bound to their buffers, in order; `run` may be called any number of times.
+
+    `pipeline_depth`: how many runs after the next one are in flight, prepared already: a buffer swap does not reach
+    them.
+    """
+
+    pipeline_depth: ClassVar[int] = 0
+    # whether `run` comes back when the work is done, and `timed` takes as long: else it waits for call after call
+    waits: ClassVar[bool] = True
+    names: Sequence[str] = ()  # of the kernels that are called, in order
+
+    @abstractmethod
+    def run(self) -> None:
+        """Execute every call in order. Results are visible to `Device.download` and to later batches."""
+
+    def give(self, values: Mapping[str, int]) -> bool:
+        """From the next run on variables have these values; whether that asks for a `restart`."""
+        raise DeviceError(f"{type(self).__name__} has no variables")
+
+    def can_swap(self, buffer: Buffer) -> bool:
+        """True if `run_and_swap` may replace `buffer`."""
+        return False
+
+    def run_and_swap(self, pairs: Callable[[], Sequence[tuple[Buffer, Buffer]]]) -> None:
+        """`run`; after `pipeline_depth` runs more the second buffer of each pair stands for the first.
+
+        `pairs` is called once the work is under way: the device does not wait for what is made there.
+        """
+        self.run()
+
+    def restart(self) -> None:
+        """Prepare the runs in flight anew: they use the buffers that the last swap left."""
+        return
+
+    def seconds(self) -> float:
+        """Execute every call in order and wait; the seconds that the device took, by the finest clock there is."""
+        start = time.perf_counter()
+        self.run()
+        return time.perf_counter() - start
+
+    def timed(self) -> Timed:
+        """Execute every call once, as `run` does, with a clock beside each."""
+        raise DeviceError(f"{type(self).__name__} cannot time single kernels")
+
+    def profile(self) -> list[tuple[str, float]]:
+        """Execute every call once, and wait; (kernel name, seconds) in order. Where calls run side by side, each has
+        its part of that time: together they are no more than the run."""
+        return list(zip(self.names, self.timed().each()[0], strict=True))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Freed buffers that are kept for reuse.
+
+
+_ENTRY_BYTES = 256
+
+
+class BufferPool(Generic[Buffer]):
+    """Freed buffers kept for reuse, by kind (a hashable key such as a size class), within a budget of bytes.
+
+    Of a kind the buffer that came first is taken first: a loop that frees in each round what it took in the one before
+    gets the same buffers every second round, in the same places, and what was bound to them can be kept.
+
+    Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves. The buffer that
+    was freed last stays, however large: a loop over large results frees one for each that it makes.
+    """
+
+    __slots__ = ("_count", "_drop", "_free", "_numbers", "budget", "held")
+
+    def __init__(self, budget: int, drop: Callable[[Buffer], None]) -> None:
+        self.budget = budget
+        self.held = 0
+        self._drop = drop
+        self._free: dict[Hashable, tuple[int, list[tuple[int, Buffer]]]] = {}  # heaps, by number
+        self._numbers: dict[int, int] = {}  # of buffers by id, in the order in which they came
+        self._count = itertools.count()
+
+    def take(self, kind: Hashable) -> Buffer | None:
+        """A pooled buffer of `kind`, of those the one that came first, or None."""
+        entry = self._free.get(kind)
+        if entry is None:
+            return None
+        nbytes, buffers = entry
+        _, buffer = heapq.heappop(buffers)
+        self.held -= nbytes
+        if not buffers:
+            del self._free[kind]
+        return buffer
+
+    def give(self, kind: Hashable, nbytes: int, buffer: Buffer, budget: int = 0, worth: int | None = None) -> None:
+        """Keep `buffer`; may push others out.
+
+        Args:
+            nbytes: its bytes.
+            budget: the budget, where that is larger than the pool's own.
+            worth: the bytes of which the pool's own is to be no more, if that is more than a quarter of it: a program
+                that uses little at once would fill the pool with sizes that do not come again.
+        """
+        # Every entry also costs the host an object, so tiny buffers are not free to keep.
+        nbytes += _ENTRY_BYTES
+        entry = self._free.pop(kind, None) or (nbytes, [])
+        number = self._numbers.get(id(buffer))
+        if number is None:
+            number = self._numbers[id(buffer)] = next(self._count)
+        heapq.heappush(entry[1], (number, buffer))
+        self._free[kind] = entry  # reinserted last: most recently used
+        self.held += nbytes
+        own = self.budget if worth is None else min(self.budget, max(worth, self.budget // 4))
+        budget = max(budget, own)
+        while self.held > budget and self.held > nbytes:
+            oldest = next(iter(self._free))
+            size, buffers = self._free[oldest]
+            _, victim = buffers.pop()  # a heap without its last item is one
+            self.held -= size
+            if not buffers:
+                del self._free[oldest]
+            self._numbers.pop(id(victim), None)
+            self._drop(victim)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        while self._free:
+            _, (_, buffers) = self._free.popitem()
+            for _, buffer in buffers:
+                self._drop(buffer)
+        self._numbers.clear()
+        self.held = 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
 _KEPT = 64  # batches of a device
 # Bytes that are kept for later rounds of loops though memory is made for others: two loops that take turns would have
 # each other's let go in every round.
 _IDLE = 64 << 20
 _OF_PEAK = 8  # the pool has at most so many times what was in use at once, if that is more than a quarter of its budget
-Buffer = TypeVar("Buffer")
 # A buffer as code outside of its device sees it: to be handed back to that device, and nothing else.
 OpaqueBuffer = NewType("OpaqueBuffer", object)
 

@@ -11,9 +11,8 @@ from anneal.schedule.shared import BUILDING, WITH_PLANS
 if TYPE_CHECKING:
     from anneal.schedule.concat import pieces_of
     from anneal.schedule.cost_model import CostModel
-    from anneal.schedule.donation import donate
     from anneal.schedule.fusion import Reason
-    from anneal.schedule.inplace import overwrites_rows
+    from anneal.schedule.inplace import donate, overwrites_rows
     from anneal.schedule.masks import dead_side, read_elements
     from anneal.schedule.members import members_of, standalone
     from anneal.schedule.memory import nbytes
@@ -27,9 +26,8 @@ else:
         {
             "concat": ("pieces_of",),
             "cost_model": ("CostModel",),
-            "donation": ("donate",),
             "fusion": ("Reason",),
-            "inplace": ("overwrites_rows",),
+            "inplace": ("donate", "overwrites_rows"),
             "masks": ("dead_side", "read_elements"),
             "members": ("members_of", "standalone"),
             "memory": ("nbytes",),

@@ -14,7 +14,7 @@ from anneal.cache import store
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache folder, switched on; everything is worth keeping."""
-    monkeypatch.setattr("anneal.schedule.saved._WORTH", 0.0)
+    monkeypatch.setattr("anneal.schedule.plan._WORTH", 0.0)
     monkeypatch.setattr(store, "_told", set())
     folder = tmp_path / "cache"
     with settings.override(cache=True, cache_dir=str(folder)):

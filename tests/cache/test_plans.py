@@ -20,7 +20,7 @@ from anneal import cache, settings
 from anneal.backend import get_device
 from anneal.cache import store
 from anneal.codegen import Opt, decode_kernel, encode_kernel, generate
-from anneal.schedule import CostModel, clear_cache, graph, plan, plan_for, saved
+from anneal.schedule import CostModel, clear_cache, graph, plan, plan_for
 from anneal.tensor import Tensor, jit, realize
 from anneal.uop import Op, UOp, const, decode_graph, dtypes, encode_graph
 from tests.codegen.test_golden import KERNELS, TARGET, TARGETS
@@ -32,7 +32,7 @@ ODD = [0.0, -0.0, 1e-45, 3.4e38, float("inf"), -float("inf"), float("nan"), -flo
 
 @pytest.fixture(autouse=True)
 def everything_is_worth_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anneal.backend.webgpu.saved._WORTH", 0.0)
+    monkeypatch.setattr("anneal.backend.webgpu.device._WORTH", 0.0)
 
 
 def forget(device: str) -> None:
@@ -86,7 +86,7 @@ def test_generated_kernels_come_back_equal(name: str) -> None:
 def test_plans_come_back_equal() -> None:
     for seed in range(40):
         made, _, _ = plan_for(graph([t.uop for t in build(program(seed), "cpu").values()]), CostModel())
-        again = saved.decode_plan(json.loads(json.dumps(saved.encode_plan(made))))
+        again = plan.decode_plan(json.loads(json.dumps(plan.encode_plan(made))))
         assert [k.name for k in again.kernels] == [k.name for k in made.kernels]
         for a, b in zip(again.calls, made.calls, strict=True):
             assert a.kernel.key == b.kernel.key == b.kernel.sink.key
@@ -162,7 +162,7 @@ def test_a_kernel_from_disk_builds_no_graph(place: Path) -> None:
     clear_cache()
     plan_for(get(), CostModel())
     clear_cache()
-    with mock.patch.object(saved, "decode_graph", side_effect=AssertionError("built")):
+    with mock.patch.object(plan, "decode_graph", side_effect=AssertionError("built")):
         again, _, known = plan_for(get(), CostModel())
         assert not known
         assert all(k.name and k.key for k in again.kernels)
@@ -173,8 +173,8 @@ def test_a_kernel_from_disk_builds_no_graph(place: Path) -> None:
 
 SECOND = """
 import sys
-from anneal.schedule import plan, saved
-saved._WORTH = 0
+from anneal.schedule import plan
+plan._WORTH = 0
 count = []
 run = plan.run_passes
 plan.run_passes = lambda *a: count.append(1) or run(*a)
@@ -222,7 +222,7 @@ def test_debug_5_shows_the_passes_of_a_plan_that_is_on_disk(
 
 
 def test_what_is_quick_to_make_is_not_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "_WORTH", 1e9)
+    monkeypatch.setattr(plan, "_WORTH", 1e9)
     clear_cache()
     assert (Tensor([1.0, 2.0]) + 1).tolist() == [2.0, 3.0]
     assert cache.entries(place) == []

@@ -36,7 +36,8 @@ from anneal.cache import store
 from anneal.cli._models import load_module
 from anneal.codegen import decode_kernel, decode_opts, encode_kernel, encode_opts, generate
 from anneal.errors import AnnealError
-from anneal.schedule import CostModel, graph, plan_for, saved
+from anneal.schedule import CostModel, graph, plan_for
+from anneal.schedule import plan as plans
 from anneal.tensor import Tensor, io
 from examples.gpt2 import Tokenizer, write_checkpoint
 from examples.gpt2.vocabulary import BYTE_OF_LETTER
@@ -316,7 +317,7 @@ def _plan() -> Any:
 
 
 def _sinks(path: Path) -> Any:
-    plan = _load(saved.decode_plan)(path)
+    plan = _load(plans.decode_plan)(path)
     if plan is MISS:
         return MISS
     for kernel in plan.kernels:
@@ -363,7 +364,7 @@ KINDS = {
         Kind("merges.txt", lambda f: _gpt2(f) / "merges.txt", _tokens),
         Kind("config.json", lambda f: _gpt2(f) / "config.json", _config),
         Kind("training", _training, _resume),
-        Kind("plans", _entry(lambda: saved.encode_plan(_plan())), _sinks, _crafted),
+        Kind("plans", _entry(lambda: plans.encode_plan(_plan())), _sinks, _crafted),
         Kind("kernels", _entry(lambda: [encode_kernel(generate(k.sink)) for k in _plan().kernels]),
              _load(lambda found: [decode_kernel(k) for k in found]), _crafted),
         Kind("beam", _entry(lambda: encode_opts(generate(_plan().kernels[0].sink).opts)), _load(decode_opts), _crafted),

@@ -11,8 +11,8 @@ import pytest
 
 from anneal import nn, optim
 from anneal.backend import Batch, get_device
-from anneal.backend.batch import Timed
 from anneal.backend.cpu.streams import Streams, run_timed, shares, spans
+from anneal.backend.device import Timed
 from anneal.runtime import Spread, Times, jit, metered
 from anneal.runtime.meter import Meter
 from anneal.tensor import Tensor

@@ -248,7 +248,7 @@ def test_a_program_with_variables_is_found_on_disk(
     def run(k: Any) -> np.ndarray[Any, Any]:
         return (x[:, :k].softmax(-1).flip(1).cumsum(1) * k).numpy()
 
-    monkeypatch.setattr("anneal.schedule.saved._WORTH", 0.0)
+    monkeypatch.setattr("anneal.schedule.plan._WORTH", 0.0)
     with settings.override(cache=True, cache_dir=tmp_path):
         expected = {i: run(i) for i in (3, 5)}
         clear_cache()

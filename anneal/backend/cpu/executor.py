@@ -16,7 +16,6 @@ import numpy as np
 
 from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.batch import Batch, Call, Program, Timed
 from anneal.backend.cpu.binding import Binder
 from anneal.backend.cpu.calls import UNFIT, forget_ones
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
@@ -24,7 +23,7 @@ from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.streams import Streams, WorkItem, compose, run_timed, shares, spans
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread
-from anneal.backend.device import Device, Limits
+from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.schedule import name_of
 from anneal.uop import SYMBOLIC, WRAPS, DType, UOp, dtypes, uncollected

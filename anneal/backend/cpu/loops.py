@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.analysis import summand
+from anneal.backend.cpu.analysis import Arrays, summand
 from anneal.backend.cpu.calls import (
     FOLD,
     WORDS,
@@ -26,7 +26,6 @@ from anneal.backend.cpu.calls import (
 from anneal.backend.cpu.index import Linear, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
 from anneal.backend.cpu.plan import Instr, Loop, Value, bits, mask_of
-from anneal.backend.cpu.planned import Arrays
 from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity
 
 # What is known while compiling is stored up to this size, and recomputed per block above it.

@@ -14,12 +14,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.analysis import Dot, share_ranges, summand
+from anneal.backend.cpu.analysis import Arrays, Dot, share_ranges, summand
 from anneal.backend.cpu.calls import copy_cast
 from anneal.backend.cpu.index import Linear
 from anneal.backend.cpu.loops import LoopBuilder
 from anneal.backend.cpu.plan import Plan, Product, Value, bits, mask_of
-from anneal.backend.cpu.planned import Arrays
 from anneal.uop import Op, UOp
 
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.

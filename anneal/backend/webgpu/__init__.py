@@ -1,9 +1,14 @@
 """The webgpu device: generated WGSL on any GPU that Vulkan, Metal or DX12 reaches, through wgpu-py."""
 
-from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter
+from anneal.backend.webgpu.adapters import (
+    AdapterInfo,
+    choose_adapter,
+    describe_adapter,
+    enumerate_adapters,
+    implementation_of,
+)
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.device import WebGpuDevice, open_device
-from anneal.backend.webgpu.found import enumerate_adapters, implementation_of
 from anneal.backend.webgpu.program import Buffer, WebGpuProgram
 
 __all__ = [

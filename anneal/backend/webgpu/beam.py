@@ -20,10 +20,8 @@ import numpy as np
 
 from anneal import cache, settings
 from anneal.backend.arrays import Array, numpy_dtype
-from anneal.backend.webgpu.batch import WebGpuBatch
-from anneal.backend.webgpu.errors import translated
-from anneal.backend.webgpu.hazards import Use
-from anneal.backend.webgpu.program import WebGpuProgram
+from anneal.backend.webgpu.batch import Use, WebGpuBatch
+from anneal.backend.webgpu.program import WebGpuProgram, translated
 from anneal.codegen import (
     Kernel,
     Opt,

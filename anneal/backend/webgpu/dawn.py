@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anneal.backend.webgpu.direct import Calls, DirectQueue
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.queue import Bytes, Queue
+from anneal.backend.webgpu.queue import Bytes, Calls, DirectQueue, Queue
 from anneal.codegen import SUBGROUP, MatrixShape
 
 _INSTANCE = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")  # what adapters have beyond the standard

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
@@ -15,25 +15,51 @@ from typing import Any, cast
 import numpy as np
 import wgpu
 
-from anneal import progress, schedule, settings
+from anneal import cache, progress, schedule, settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
-from anneal.backend.batch import Call, Program
-from anneal.backend.device import Device, Limits
-from anneal.backend.webgpu import saved
-from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter, subgroup_size
-from anneal.backend.webgpu.batch import WebGpuBatch
+from anneal.backend.device import Call, Device, Limits, Program
+from anneal.backend.webgpu.adapters import (
+    AdapterInfo,
+    choose_adapter,
+    describe_adapter,
+    enumerate_adapters,
+    implementation_of,
+    subgroup_size,
+)
+from anneal.backend.webgpu.batch import Use, WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
-from anneal.backend.webgpu.errors import translated
-from anneal.backend.webgpu.finisher import Finisher
-from anneal.backend.webgpu.found import enumerate_adapters, implementation_of
-from anneal.backend.webgpu.hazards import Use
-from anneal.backend.webgpu.program import Buffer, WebGpuProgram
-from anneal.backend.webgpu.queue import Dispatch
-from anneal.codegen import Binding, Kernel, Target, bindings_of, generate, segment_bytes
+from anneal.backend.webgpu.program import Buffer, WebGpuProgram, translated
+from anneal.backend.webgpu.queue import Dispatch, Finisher
+from anneal.codegen import Binding, Kernel, Target, bindings_of, decode_kernel, encode_kernel, generate, segment_bytes
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
 from anneal.uop import DType, UOp, dtypes
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Generated code on disk: the WGSL of all kernels of a plan is one entry, so that a second process generates nothing.
+#
+# The key is the kernels' graphs in order, and everything of the device that code may depend on.
+
+
+_WORTH = 0.005  # seconds of code generation below which the result is not worth a file
+
+
+def recall(graphs: Iterable[bytes], identity: object) -> list[Kernel] | None:
+    """The generated kernels for the graphs with these keys, if a process before this one kept them."""
+    if not cache.enabled():
+        return None
+    return cache.load("kernels", cache.disk_key(identity, *graphs), lambda found: [decode_kernel(k) for k in found])
+
+
+def keep(graphs: Iterable[bytes], identity: object, kernels: Sequence[Kernel], label: str, seconds: float) -> None:
+    """Save generated kernels that took `seconds` to make."""
+    if seconds >= _WORTH and cache.enabled():
+        cache.save("kernels", cache.disk_key(identity, *graphs), [encode_kernel(k) for k in kernels], label)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 _FEATURES = ("shader-f16", "shader-int64", "shader-f64", "timestamp-query", "subgroup", "subgroup-matrix")
@@ -213,14 +239,14 @@ class WebGpuDevice(Device[Buffer]):
         if len(programs) < len(distinct):
             begun = time.perf_counter()
             identity = (self.identity, settings.current().beam)
-            kept = saved.recall(distinct, identity)
+            kept = recall(distinct, identity)
             for n, (key, k) in enumerate(progress.told(distinct.items(), "compiling kernels", len(distinct))):
                 if key not in programs:
                     programs[key] = self._add(key, k.name, kept[n]) if kept is not None else self.compile(k.sink)
             if kept is None:
                 code = [programs[key].kernel for key in distinct]
                 label = f"WGSL of {len(code)} kernels for {self.info.name}"
-                saved.keep(distinct, identity, code, label, time.perf_counter() - begun)
+                keep(distinct, identity, code, label, time.perf_counter() - begun)
         return [programs[k.key] for k in kernels]
 
     def _add(self, key: bytes, name: str, kernel: Kernel) -> WebGpuProgram:

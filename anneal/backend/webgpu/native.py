@@ -15,9 +15,8 @@ from typing import Any
 
 import wgpu
 
-from anneal.backend.webgpu.direct import Calls, DirectQueue
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.queue import Bytes, Queue
+from anneal.backend.webgpu.queue import Bytes, Calls, DirectQueue, Queue
 
 
 def _sooner() -> contextlib.AbstractContextManager[None]:

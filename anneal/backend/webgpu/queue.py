@@ -6,14 +6,18 @@ is one submission. `native.NativeQueue` does the same with fewer detours.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import wgpu
 
-from anneal.backend.pool import BufferPool
+from anneal.backend.device import BufferPool
 
 Bytes = npt.NDArray[np.uint8]
 # (pipeline, bind group, x, y, z)
@@ -181,3 +185,180 @@ class Queue:
         del view
         staging.unmap()
         return out
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The queue by direct calls of the C library below a package: recording a dispatch takes a quarter of the time.
+#
+# wgpu-native and Dawn have the same calls (webgpu.h), but for waiting and errors, which subclasses add.
+
+
+class Calls:
+    """The functions of a C library that queues call. Raises AttributeError where one is missing.
+
+    Args:
+        ffi: the package's cffi object.
+        lib: the library.
+    """
+
+    def __init__(self, ffi: Any, lib: Any) -> None:
+        self.ffi = ffi
+        self.set_pipeline, self.set_group = (
+            lib.wgpuComputePassEncoderSetPipeline,
+            lib.wgpuComputePassEncoderSetBindGroup,
+        )
+        self.dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
+        self.begin, self.end = lib.wgpuCommandEncoderBeginComputePass, lib.wgpuComputePassEncoderEnd
+        self.drop_pass = lib.wgpuComputePassEncoderRelease
+        self.encoder, self.drop_encoder = lib.wgpuDeviceCreateCommandEncoder, lib.wgpuCommandEncoderRelease
+        self.finish, self.drop_commands = lib.wgpuCommandEncoderFinish, lib.wgpuCommandBufferRelease
+        self.copy, self.write = lib.wgpuCommandEncoderCopyBufferToBuffer, lib.wgpuQueueWriteBuffer
+        self.map, self.range = lib.wgpuBufferMapAsync, lib.wgpuBufferGetConstMappedRange
+        self.unmap = lib.wgpuBufferUnmap
+        self.mapped = lib.WGPUMapAsyncStatus_Success
+
+
+class DirectQueue(Queue):
+    """A queue whose command buffers are C handles that release themselves."""
+
+    def __init__(self, gpu: Any, calls: Calls) -> None:
+        super().__init__(gpu)
+        self._c = calls
+        self._device, self._queue = gpu._internal, gpu.queue._internal
+
+    def _errors(self, call: str) -> AbstractContextManager[None]:
+        """Raise what goes wrong in the C calls of the block as the package does, with one check for all of them."""
+        raise NotImplementedError
+
+    def handles(self, dispatches: Iterable[Dispatch]) -> list[Dispatch]:
+        return [(p._internal, g._internal, x, y, z) for p, g, x, y, z in dispatches]
+
+    def record(self, compute_pass: Any, dispatches: Sequence[Dispatch]) -> None:
+        self._record(compute_pass._internal, dispatches)
+
+    def _record(self, handle: Any, dispatches: Sequence[Dispatch]) -> None:
+        c = self._c
+        set_pipeline, set_group, dispatch, null = c.set_pipeline, c.set_group, c.dispatch, c.ffi.NULL
+        last: Any = None
+        for pipeline, group, x, y, z in dispatches:
+            if pipeline is not last:
+                set_pipeline(handle, pipeline)
+                last = pipeline
+            set_group(handle, 0, group, 0, null)
+            dispatch(handle, x, y, z)
+
+    def encode(self, dispatches: Sequence[Dispatch]) -> Any:
+        c = self._c
+        with self._errors("encode"):
+            encoder = c.encoder(self._device, c.ffi.NULL)
+            handle = c.begin(encoder, c.ffi.NULL)
+            self._record(handle, dispatches)
+            c.end(handle)
+            c.drop_pass(handle)
+            return encoder
+
+    def finish(self, encoder: Any) -> Any:
+        c = self._c
+        with self._errors("finish"):
+            commands = c.finish(encoder, c.ffi.NULL)
+            c.drop_encoder(encoder)
+            return c.ffi.gc(commands, c.drop_commands)
+
+    def _encoder(self) -> Any:
+        with self._errors("encode"):
+            return self._c.encoder(self._device, self._c.ffi.NULL)
+
+    def _copy(self, encoder: Any, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
+        with self._errors("copy"):
+            self._c.copy(encoder, source._internal, begin, destination._internal, offset, nbytes)
+
+    def _write(self, buffer: Any, offset: int, data: npt.NDArray[Any]) -> None:
+        with self._errors("write"):
+            self._c.write(self._queue, buffer._internal, offset, self._c.ffi.from_buffer(data), data.nbytes)
+
+    def _mapped(self, handle: Any, starts: list[int], sizes: list[int]) -> list[Bytes]:
+        """Copies of parts of a buffer that is mapped; then it is mapped no more."""
+        c = self._c
+        view = np.frombuffer(c.ffi.buffer(c.range(handle, 0, starts[-1]), starts[-1]), np.uint8)
+        out = [view[s : s + n].copy() for s, n in zip(starts, sizes, strict=False)]
+        del view
+        c.unmap(handle)
+        return out
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A thread that finishes command buffers for the runs that follow.
+#
+# An executor of `concurrent.futures` would do, but each of its calls costs the caller a future with a condition, a work
+# item and two locks: a twentieth of the host's part of a small training step.
+
+
+T = TypeVar("T")
+
+
+class Promise(Generic[T]):
+    """The result of a call that another thread makes."""
+
+    __slots__ = ("_call", "_error", "_made", "_value")
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call: Callable[[], T] | None = call
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._made = threading.Lock()
+        self._made.acquire()
+
+    def keep(self) -> None:
+        """Make the call; its arguments are let go of."""
+        call, self._call = self._call, None
+        try:
+            if call is not None:
+                self._value = call()
+        except BaseException as e:  # the caller's, wherever it was raised
+            self._error = e
+        finally:
+            self._made.release()
+
+    def result(self) -> T:
+        """Wait for the call; its result, or the error that it raised."""
+        with self._made:
+            if self._error is not None:
+                raise self._error
+            return cast(T, self._value)
+
+
+class Finisher:
+    """Makes calls one after another in a thread of its own, which starts with the first one.
+
+    >>> Finisher("example").submit(lambda: 2 + 2).result()
+    4
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[Promise[Any] | None] = SimpleQueue()
+        self._started = False
+
+    def submit(self, call: Callable[[], T]) -> Promise[T]:
+        """Have `call` made after all that were submitted before."""
+        promise = Promise(call)
+        if not self._started:
+            self._started = True
+            thread = threading.Thread(target=_run, args=(self._calls,), name=self._name, daemon=True)
+            thread.start()
+            # at the latest when the interpreter ends: a thread must not be in a driver then
+            weakref.finalize(self, _stop, self._calls, thread)
+        self._calls.put(promise)
+        return promise
+
+
+def _run(calls: SimpleQueue[Promise[Any] | None]) -> None:
+    while (promise := calls.get()) is not None:
+        promise.keep()
+        del promise  # the last reference may be this one, and the next call may be far off
+
+
+def _stop(calls: SimpleQueue[Promise[Any] | None], thread: threading.Thread) -> None:
+    calls.put(None)
+    if thread is not threading.current_thread():
+        thread.join()

@@ -1,12 +1,10 @@
 """Fusion decisions: the target's cost model, materialisation, and the kernels that join."""
 
 from anneal.schedule.cost_model import COST, CostModel, memory_bytes
-from anneal.schedule.fusion.facts import COPY, LEAVES, base, cone, consumers_of
-from anneal.schedule.fusion.groups import Group, as_late_as_possible, by_level, group_of
-from anneal.schedule.fusion.horizontal import shared_launches, siblings
+from anneal.schedule.fusion.facts import COPY, LEAVES, base, cone, consumers_of, is_vector_product
+from anneal.schedule.fusion.groups import Group, as_late_as_possible, by_level, group_of, shared_launches, siblings
 from anneal.schedule.fusion.joining import Joining, Refusal, refusals
 from anneal.schedule.fusion.materialisation import materialised_nodes
-from anneal.schedule.fusion.rows import is_vector_product
 from anneal.schedule.fusion.state import Materialised, Reason
 
 __all__ = [

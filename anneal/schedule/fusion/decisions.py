@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anneal.schedule.cost_model import COST, GATHER_COST, MASK_COST, REDUCE_COST
-from anneal.schedule.fusion.facts import REORDER
-from anneal.schedule.fusion.rows import goes_back, repeats_beside_vectors, repeats_for_vectors, row_length
+from anneal.schedule.fusion.facts import REORDER, goes_back, repeats_beside_vectors, repeats_for_vectors, row_length
 from anneal.schedule.fusion.state import Reason, State
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 

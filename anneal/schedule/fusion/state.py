@@ -15,8 +15,8 @@ from anneal.schedule.fusion.facts import (
     long_axes,
     only_summed,
     reduce_depths,
+    row_length,
 )
-from anneal.schedule.fusion.rows import row_length
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
 

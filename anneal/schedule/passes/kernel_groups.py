@@ -7,7 +7,7 @@ Each node is a group of its own at first. Then, with levels (the longest path fr
   feeds it, Adam's update behind the gradient), and work along rows joins a kernel of the same rows (a softmax, a norm
   with its statistics);
 - a group that makes a piece of a concatenation joins the kernel that stores the pieces, as a member of it;
-- horizontal fusion (`anneal/schedule/fusion/horizontal.py`): groups of one level with the same ranges join if they read
+- horizontal fusion (`anneal/schedule/fusion/groups.py`): groups of one level with the same ranges join if they read
   a large value in common (a norm's two parameter gradients), and so do sums over columns that are near each other
   (gradients of biases and norms);
 - elementwise groups that are left on one level share a launch, each as a member of it.

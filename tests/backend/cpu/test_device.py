@@ -16,7 +16,7 @@ from anneal.backend.cpu import layout
 from anneal.backend.cpu.executor import CpuDevice
 from anneal.backend.cpu.index import Dims, Linear, NeedsSplit, NotLinear, linear
 from anneal.backend.cpu.workers import Workers
-from anneal.backend.pool import BufferPool
+from anneal.backend.device import BufferPool
 from anneal.errors import CompilerError, DeviceError
 from anneal.tensor import Tensor, realize
 from anneal.uop import Op, UOp, dtypes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anneal.backend import get_device, numpy_dtype
-from anneal.backend.cpu import analysis, binding, executor, layout, planner, segment
+from anneal.backend.cpu import analysis, binding, executor, layout, planner
 from anneal.uop import ALU, DType, Op, UOp, const, dtypes
 from tests.backend.cpu.kernels import (
     BOOL,
@@ -43,7 +43,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "_WORKER_NS", -1)
     monkeypatch.setattr(executor, "_SYNCHRONISATION_NS", -1)
     monkeypatch.setattr(planner, "INLINE", 12)
-    monkeypatch.setattr(segment, "_LEAST", 0)
+    monkeypatch.setattr(layout, "_LEAST", 0)
     programs = get_device("cpu").__dict__["_programs"]
     programs.clear()
     yield

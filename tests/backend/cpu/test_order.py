@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from anneal.backend.cpu.order import Place, Task, ordered
+from anneal.backend.cpu.streams import Place, Task, ordered
 
 WAIT = 100
 

@@ -10,8 +10,7 @@ import pytest
 
 from anneal.backend.cpu import executor, layout, planner
 from anneal.backend.cpu.executor import CpuDevice
-from anneal.backend.cpu.order import Task, ordered
-from anneal.backend.cpu.streams import Streams, WorkItem, compose
+from anneal.backend.cpu.streams import Streams, Task, WorkItem, compose, ordered
 from anneal.backend.cpu.workers import Workers
 from anneal.uop import Op, UOp
 from tests.backend.cpu.kernels import kernel, load, loop, over, param, reduce, store

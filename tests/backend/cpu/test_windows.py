@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from anneal.backend.cpu import calls, windows
+from anneal.backend.cpu import calls, index
 from anneal.backend.cpu.analysis import Analysis, share_ranges
+from anneal.backend.cpu.index import Access
 from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.plan import Loop, Pad, Plan
 from anneal.backend.cpu.planner import make_plan
-from anneal.backend.cpu.windows import Access
 from anneal.uop import DType, Op, UOp, const
 from tests.backend.cpu.kernels import F16, F32, I32, check, filled, kernel, load, loop, over, param, reduce, store
 
@@ -182,7 +182,7 @@ def test_the_innermost_dim_is_the_cheapest(step: int, turned: bool, chosen: int)
     dims = {0: 1, 1: 60} if turned else {0: 64, 1: 1}
     accesses = [Access(dims, 3840)]
     steps = {0: 1, 1: step}
-    found = windows.innermost([0, 1], [0, 1], 9, Access(dims, 3840), accesses, steps.__getitem__, extent)
+    found = index.innermost([0, 1], [0, 1], 9, Access(dims, 3840), accesses, steps.__getitem__, extent)
     assert found == chosen
 
 
@@ -253,7 +253,7 @@ def test_random_windows(seed: int, small: None, monkeypatch: pytest.MonkeyPatch)
         dtype=pick(F32, F32, I32),
     )
     if seed % 2:  # as if other things were dear
-        monkeypatch.setattr(windows, "_ROW_NS", 1000.0)
+        monkeypatch.setattr(index, "_ROW_NS", 1000.0)
     check(case.sink, *case.buffers())
 
 

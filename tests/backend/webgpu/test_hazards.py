@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anneal.backend.webgpu import WebGpuDevice
-from anneal.backend.webgpu.hazards import Section, Use, sections
+from anneal.backend.webgpu.batch import Section, Use, sections
 from anneal.uop import dtypes
 from tests.codegen import kernels as K
 
