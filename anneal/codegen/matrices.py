@@ -1,4 +1,4 @@
-"""MATRIX: sums of products of float16 numbers by subgroup matrices (`fragments.py`), which 32 threads hold together.
+"""MATRIX: sums of products of float16 numbers by subgroup matrices (`ranges.py`), which 32 threads hold together.
 
 A kernel with the opts
 

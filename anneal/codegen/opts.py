@@ -11,7 +11,7 @@ or all loop ranges at once; the pieces carry what happens to them as the kind in
     written     the same of a reduce with tiles: a loop in all but the text, which repeats its body
     group       threads of a workgroup that share a reduce
     vector      lanes of a vec2 or vec4: a value that depends on it is a vector
-    row, column, depth  elements of a matrix that a subgroup holds (`fragments.py`)
+    row, column, depth  elements of a matrix that a subgroup holds (`ranges.py`)
 
 Axes are numbered over the kernel whose loops are coalesced: loop ranges in id order, then reduce ranges in id order. A
 piece is split off the part that is left over, so after LOCAL(0, 16) and UPCAST(0, 4) the range is `(w*4 + u)*16 + l`:

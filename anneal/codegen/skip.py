@@ -2,7 +2,7 @@
 
 A result that is only used where a condition holds (`where(i < j, -inf, sum)`) is not needed by a workgroup if the
 condition fails for all of its elements: its loop has no iterations. A sum whose terms are zero where a condition holds
-has the iterations that are left (`bounds.py`). And a workgroup whose results are not read ends at once.
+has the iterations that are left. And a workgroup whose results are not read ends at once.
 """
 
 from __future__ import annotations

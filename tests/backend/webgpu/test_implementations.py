@@ -16,9 +16,9 @@ from anneal import settings
 from anneal.backend import cost_models
 from anneal.backend.webgpu import (
     WebGpuDevice,
+    adapters,
     choose_adapter,
     enumerate_adapters,
-    found,
     implementation_of,
     open_device,
 )
@@ -47,7 +47,7 @@ def test_an_adapter_is_chosen_by_number_or_by_name() -> None:
 
 def test_auto_is_wgpu_and_dawn_where_that_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     finds = {"wgpu": [named("by wgpu")], "dawn": [named("by dawn")]}
-    monkeypatch.setattr(found, "implementation", lambda name: SimpleNamespace(adapters=lambda: finds[name]))
+    monkeypatch.setattr(adapters, "implementation", lambda name: SimpleNamespace(adapters=lambda: finds[name]))
     assert enumerate_adapters("auto") == finds["wgpu"]
     assert enumerate_adapters("dawn") == finds["dawn"]
     finds["wgpu"] = []
