@@ -17,27 +17,6 @@ _LT = Op.LT
 _AND = Op.AND
 _OR = Op.OR
 _XOR = Op.XOR
-RULES: tuple[tuple[str, str, str, str, int], ...] = (
-    ('lowering', 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF) if x.dtype.bits == 32', 'NE', 'A driver that assumes there is no nan would answer these by itself; bits it has to look at.', 8),
-    ('lowering', 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32', 'EQ', 'A driver that assumes there is no nan would answer these by itself; bits it has to look at.', 9),
-    ('lowering', 'x:float != x -> 0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF) if x.dtype.bits == 64', 'NE', 'A driver that assumes there is no nan would answer these by itself; bits it has to look at.', 10),
-    ('lowering', 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64', 'EQ', 'A driver that assumes there is no nan would answer these by itself; bits it has to look at.', 11),
-    ('lowering', 'x:bool + y -> x | y', 'ADD', 'Arithmetic on bools is logic.', 14),
-    ('lowering', 'x:bool * y -> x & y', 'MUL', 'Arithmetic on bools is logic.', 15),
-    ('lowering', 'x:bool - y -> x ^ y', 'SUB', 'Arithmetic on bools is logic.', 16),
-    ('lowering', 'max(x:bool, y) -> x | y', 'MAX', 'Arithmetic on bools is logic.', 17),
-    ('lowering', 'min(x:bool, y) -> x & y', 'MIN', 'Arithmetic on bools is logic.', 18),
-    ('lowering', 'x:bool < y -> (not x) & y', 'LT', 'Arithmetic on bools is logic.', 19),
-    ('lowering', 'x:bool != y -> x ^ y', 'NE', 'Arithmetic on bools is logic.', 20),
-    ('lowering', 'floor(x:int) -> x', 'FLOOR', 'Integers are whole, and unsigned ones have no sign.', 23),
-    ('lowering', 'ceil(x:int) -> x', 'CEIL', 'Integers are whole, and unsigned ones have no sign.', 24),
-    ('lowering', 'round(x:int) -> x', 'ROUND', 'Integers are whole, and unsigned ones have no sign.', 25),
-    ('lowering', 'trunc(x:int) -> x', 'TRUNC', 'Integers are whole, and unsigned ones have no sign.', 26),
-    ('lowering', 'abs(x:uint) -> x', 'ABS', 'Integers are whole, and unsigned ones have no sign.', 27),
-    ('lowering', '-x:uint -> 0 - x', 'NEG', 'Integers are whole, and unsigned ones have no sign.', 28),
-    ('lowering', 'x:float / c -> by_inverse(x, c)', 'DIV', 'Dividing by a power of two is exact either way, and a product is many times faster.', 31),
-    ('lowering', 'exp(x:float) -> by_exp2(x)', 'EXP', 'Where an exponent is rounded anyway, exp need not be better than it.', 34),
-)
 
 def _lowering_ne(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src

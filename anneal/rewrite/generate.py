@@ -190,7 +190,10 @@ class _Writer:
                 made = f"({', '.join(code)}{',' if len(code) == 1 else ''})"
             return [f"return {self._named(made)}"]
         if isinstance(e, ast.Set):
-            return self._maybe(self._python(e.elts[0]), self._named(f"const({self.dtype}, r)"))
+            inner, made = e.elts[0], self._python(e.elts[0])
+            if isinstance(inner, ast.BinOp | ast.UnaryOp | ast.Compare):  # never None
+                return [f"return {self._named(f'const({self.dtype}, {made})')}"]
+            return self._maybe(made, self._named(f"const({self.dtype}, r)"))
         if isinstance(e, ast.Call) and call_parts(e)[0] is None:
             test = "r is not None and r is not u" if self.table.kind == "rewrite" else "r is not None"
             return self._maybe(self._build(e, self.dtype), self._named("r"), test)
@@ -384,7 +387,6 @@ def generate(text: str, name: str, named: bool = False) -> str:
     file = parse(text, name)
     helpers = frozenset(n for _, names in file.uses for n in names)
     body: list[str] = []
-    listing: list[str] = []
     for table in file.tables:
         by_op: dict[Op, list[tuple[Rule, Node]]] = {}
         for rule in table.rules:
@@ -392,7 +394,6 @@ def generate(text: str, name: str, named: bool = False) -> str:
             if not isinstance(pattern, Node):
                 raise CompilerError(f"{name}:{rule.line}: a pattern must start with an op: {rule.pattern}")
             by_op.setdefault(pattern.op, []).append((rule, pattern))
-            listing.append(f"    {(table.name, rule.text, pattern.op.name, rule.comment, rule.line)!r},")
         for op, rules in by_op.items():
             body += ["", "", *_function(table, op, rules, helpers, name, named)]
         kind = {"fold": "DType, Any", "forward": "Any, Any, int"}.get(table.kind, "Any, Any")
@@ -415,9 +416,6 @@ def generate(text: str, name: str, named: bool = False) -> str:
         *(u for u in uses if not u.endswith("import ")),
         "",
         *(f"_{op} = Op.{op}" for op in ALL if f"_{op}" in words),
-        "RULES: tuple[tuple[str, str, str, str, int], ...] = (",
-        *listing,
-        ")",
     ]
     return "\n".join(header) + code + "\n"
 

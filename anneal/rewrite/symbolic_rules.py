@@ -16,24 +16,6 @@ _MOD = Op.MOD
 _AND = Op.AND
 _OR = Op.OR
 _WHERE = Op.WHERE
-RULES: tuple[tuple[str, str, str, str, int], ...] = (
-    ('symbolic', 'x:int + y -> ordered(u)', 'ADD', 'Terms collect into one order; (x // c) * c + x % c is x again.', 9),
-    ('symbolic', 'x:int - y -> ordered(u)', 'SUB', 'Terms collect into one order; (x // c) * c + x % c is x again.', 10),
-    ('symbolic', 'x:int * c -> ordered(u)', 'MUL', 'Terms collect into one order; (x // c) * c + x % c is x again.', 11),
-    ('symbolic', '-x:int -> ordered(u)', 'NEG', 'Terms collect into one order; (x // c) * c + x % c is x again.', 12),
-    ('symbolic', 'x:int // c -> divided(x, c)', 'IDIV', 'Sums over a positive constant: split by divisibility, then by common factors, then by size.', 15),
-    ('symbolic', 'x:int % c -> remainder(x, c)', 'MOD', 'Sums over a positive constant: split by divisibility, then by common factors, then by size.', 16),
-    ('symbolic', 'x:int // y -> quotient(x, y)', 'IDIV', 'The same by a symbolic size, from what ranges reach whatever it is.', 18),
-    ('symbolic', 'x:int % y -> leftover(x, y)', 'MOD', 'The same by a symbolic size, from what ranges reach whatever it is.', 19),
-    ('symbolic', '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0', 'IDIV', 'A remainder by c1 that is divided by a divisor of c1 is a remainder of the quotient.', 21),
-    ('symbolic', 'x:int < y -> compared(x, y)', 'LT', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 24),
-    ('symbolic', 'x:int == y -> equated(x, y)', 'EQ', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 25),
-    ('symbolic', 'x:int != y -> unequal(x, y)', 'NE', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 26),
-    ('symbolic', 'x:bool & y -> conjunction(u)', 'AND', 'Predicates: each condition once, one fence a side.', 29),
-    ('symbolic', 'x:bool | y -> disjunction(u)', 'OR', 'Predicates: each condition once, one fence a side.', 30),
-    ('symbolic', 'where(p, where(q, a, b), b) -> where(p & q, a, b)', 'WHERE', 'Predicates: each condition once, one fence a side.', 31),
-    ('symbolic', 'where(p, a, where(q, a, b)) -> where(p | q, a, b)', 'WHERE', 'Predicates: each condition once, one fence a side.', 32),
-)
 
 def _symbolic_add(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src

@@ -20,22 +20,6 @@ _REDUCE_AXIS = Op.REDUCE_AXIS
 _GATHER = Op.GATHER
 _SCATTER_ADD = Op.SCATTER_ADD
 _ADD = Op.ADD
-RULES: tuple[tuple[str, str, str, str, int], ...] = (
-    ('forward', 'cast(x:float) -> cast(g, y.dtype)', 'CAST', 'Unlike a cotangent, a tangent has the dtype of its node.', 11),
-    ('forward', 'reshape[shape](x) -> reshape[shape](g)', 'RESHAPE', 'Movement moves a tangent as it moves the values.', 14),
-    ('forward', 'permute[axes](x) -> permute[axes](g)', 'PERMUTE', 'Movement moves a tangent as it moves the values.', 15),
-    ('forward', 'expand[shape](x) -> expand[shape](g)', 'EXPAND', 'Movement moves a tangent as it moves the values.', 16),
-    ('forward', 'pad[pairs](x) -> pad[pairs](g)', 'PAD', 'Movement moves a tangent as it moves the values.', 17),
-    ('forward', 'shrink[pairs](x) -> shrink[pairs](g)', 'SHRINK', 'Movement moves a tangent as it moves the values.', 18),
-    ('forward', 'flip[axes](x) -> flip[axes](g)', 'FLIP', 'Movement moves a tangent as it moves the values.', 19),
-    ('forward', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement moves a tangent as it moves the values.', 20),
-    ('forward', 'reduce_axis[add, axes](x) -> reduce_axis[add, axes](g)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 23),
-    ('forward', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 24),
-    ('forward', 'gather[axis](x, i) -> gather[axis](g, i), _', 'GATHER', 'Indexed reads and writes are linear in what they move.', 27),
-    ('forward', 'scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)', 'SCATTER_ADD', 'Indexed reads and writes are linear in what they move.', 28),
-    ('forward', 'update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and what replaces it.', 31),
-    ('forward', 'call["first", axes](v, x) -> _, at_first(g, x, y, axes)', 'CALL', 'Calls by name: as in gradient.upat, whose rules are symmetric, but for the first of the largest.', 34),
-)
 
 def _forward_cast(y: Any, g: Any, place: int) -> Any:
     s0, = y.src

@@ -31,146 +31,6 @@ _OR = Op.OR
 _XOR = Op.XOR
 _SHR = Op.SHR
 _WHERE = Op.WHERE
-RULES: tuple[tuple[str, str, str, str, int], ...] = (
-    ('fold', 'c1 + c2 -> {v(c1) + v(c2)}', 'ADD', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 11),
-    ('fold', 'c1 - c2 -> {v(c1) - v(c2)}', 'SUB', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 12),
-    ('fold', 'c1 * c2 -> {v(c1) * v(c2)}', 'MUL', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 13),
-    ('fold', 'c1 / c2 -> {v(c1) / v(c2)} if v(c2) != 0', 'DIV', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 14),
-    ('fold', 'c1:int // c2 -> {v(c1) // v(c2)} if v(c2) != 0', 'IDIV', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 15),
-    ('fold', 'c1:int % c2 -> {v(c1) % v(c2)} if v(c2) != 0', 'MOD', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 16),
-    ('fold', 'max(c1, c2) -> {greatest(v(c1), v(c2))}', 'MAX', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 17),
-    ('fold', 'min(c1, c2) -> {least(v(c1), v(c2))}', 'MIN', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 18),
-    ('fold', 'c1 < c2 -> {v(c1) < v(c2)}', 'LT', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 19),
-    ('fold', 'c1 == c2 -> {v(c1) == v(c2)}', 'EQ', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 20),
-    ('fold', 'c1 != c2 -> {v(c1) != v(c2)}', 'NE', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 21),
-    ('fold', 'c1 & c2 -> {v(c1) & v(c2)}', 'AND', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 22),
-    ('fold', 'c1 | c2 -> {v(c1) | v(c2)}', 'OR', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 23),
-    ('fold', 'c1 ^ c2 -> {v(c1) ^ v(c2)}', 'XOR', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 24),
-    ('fold', 'c1 << c2 -> {v(c1) << v(c2)} if 0 <= v(c2) < dtype.bits', 'SHL', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 25),
-    ('fold', 'c1 >> c2 -> {v(c1) >> v(c2)} if 0 <= v(c2) < dtype.bits', 'SHR', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 26),
-    ('fold', '-c -> {-v(c)}', 'NEG', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 27),
-    ('fold', '~c:bool -> {not v(c)}', 'NOT', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 28),
-    ('fold', '~c:int -> {~v(c)}', 'NOT', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 29),
-    ('fold', 'abs(c) -> {abs(v(c))}', 'ABS', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 30),
-    ('fold', 'sign(c) -> {sign(v(c))}', 'SIGN', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 31),
-    ('fold', 'sqrt(c) -> {calc(math.sqrt, v(c))}', 'SQRT', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 32),
-    ('fold', 'recip(c) -> {calc(lambda a: 1 / a, v(c))}', 'RECIP', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 33),
-    ('fold', 'floor(c) -> {calc(lambda a: math.copysign(math.floor(a), a), v(c))}', 'FLOOR', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 34),
-    ('fold', 'ceil(c) -> {calc(lambda a: math.copysign(math.ceil(a), a), v(c))}', 'CEIL', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 35),
-    ('fold', 'trunc(c) -> {calc(lambda a: math.copysign(math.trunc(a), a), v(c))}', 'TRUNC', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 36),
-    ('fold', 'round(c) -> {calc(lambda a: math.copysign(round(a), a), v(c))}', 'ROUND', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 37),
-    ('fold', 'c + x -> x + c', 'ADD', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 41),
-    ('fold', 'c * x -> x * c', 'MUL', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 42),
-    ('fold', 'max(c, x) -> max(x, c) if v(c) != 0 or not dtype.is_float', 'MAX', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 43),
-    ('fold', 'min(c, x) -> min(x, c) if v(c) != 0 or not dtype.is_float', 'MIN', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 44),
-    ('fold', 'c & x -> x & c', 'AND', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 45),
-    ('fold', 'c | x -> x | c', 'OR', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 46),
-    ('fold', 'c ^ x -> x ^ c', 'XOR', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 47),
-    ('fold', 'c == x -> x == c', 'EQ', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 48),
-    ('fold', 'c != x -> x != c', 'NE', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 49),
-    ('fold', 'x:int + 0 -> x', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 52),
-    ('fold', '(x:int + c1) + c2 -> x + (c1 + c2)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 53),
-    ('fold', '(x:int + c) + y -> (x + y) + c', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 54),
-    ('fold', 'x:int + x -> x * 2', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 55),
-    ('fold', 'x:int * c + x -> x * (c + 1)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 56),
-    ('fold', 'x:int * c1 + x * c2 -> x * (c1 + c2)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 57),
-    ('fold', 'x:float + c -> x if v(c) == 0 and math.copysign(1.0, v(c)) < 0', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 59),
-    ('fold', 'x + -y -> x - y', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 60),
-    ('fold', 'x:int - x -> 0', 'SUB', 'Differences. A constant is added, so that it meets others.', 63),
-    ('fold', "x:int - c -> x + {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 64),
-    ('fold', "x:int - y * c -> x + y * {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 65),
-    ('fold', '(x:int + c) - y -> (x - y) + c', 'SUB', 'Differences. A constant is added, so that it meets others.', 66),
-    ('fold', "x:int - (y + c) -> (x - y) + {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 67),
-    ('fold', '(x:int + y) - x -> y', 'SUB', 'Differences. A constant is added, so that it meets others.', 68),
-    ('fold', 'x:float - c -> x if v(c) == 0 and math.copysign(1.0, v(c)) > 0', 'SUB', 'Differences. A constant is added, so that it meets others.', 69),
-    ('fold', 'x - -y -> x + y', 'SUB', 'Differences. A constant is added, so that it meets others.', 70),
-    ('fold', 'x * 1 -> x', 'MUL', 'Products.', 73),
-    ('fold', 'x:int * 0 -> 0', 'MUL', 'Products.', 74),
-    ('fold', '(x:int * c1) * c2 -> x * (c1 * c2)', 'MUL', 'Products.', 75),
-    ('fold', '(x:int + c1) * c2 -> x * c2 + c1 * c2', 'MUL', 'Products.', 76),
-    ('fold', "-x:int * c -> x * {-v(c)} if x.dtype.kind == 'int'", 'MUL', 'Products.', 77),
-    ('fold', 'x / 1 -> x', 'DIV', 'Products.', 78),
-    ('fold', 'x / c -> x * {inverse(dtype, v(c))} if inverse(dtype, v(c))', 'DIV', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 80),
-    ('fold', 'x ** 1 -> x', 'POW', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 81),
-    ('fold', '--x -> x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 82),
-    ('fold', '-(x:int - y) -> y - x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 83),
-    ('fold', 'x:int // 1 -> x', 'IDIV', 'Floor division by a positive constant: divisible terms leave the quotient, nested divisions join.', 86),
-    ('fold', '(x:int * c1) // c2 -> x * (c1 // c2) if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: divisible terms leave the quotient, nested divisions join.', 87),
-    ('fold', '(x:int * c1) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: divisible terms leave the quotient, nested divisions join.', 88),
-    ('fold', '(x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'IDIV', 'Floor division by a positive constant: divisible terms leave the quotient, nested divisions join.', 89),
-    ('fold', '(x:int // c1) // c2 -> x // {v(c1) * v(c2)} if v(c1) > 0 and v(c2) > 0 and v(c1) * v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: divisible terms leave the quotient, nested divisions join.', 91),
-    ('fold', '(x:int + c1) // c2 -> (x + {v(c1) % v(c2)}) // c2 + {v(c1) // v(c2)} if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: divisible terms leave the quotient, nested divisions join.', 92),
-    ('fold', '(x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: divisible terms leave the quotient, nested divisions join.', 94),
-    ('fold', '(x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: divisible terms leave the quotient, nested divisions join.', 96),
-    ('fold', 'x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)', 'MOD', 'Floor modulo by a positive constant.', 100),
-    ('fold', '(x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0', 'MOD', 'Floor modulo by a positive constant.', 101),
-    ('fold', '(x:int * c1) % c2 -> 0 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 102),
-    ('fold', '(x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 103),
-    ('fold', '(x:int + c1) % c2 -> (x + {v(c1) % v(c2)}) % c2 if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'MOD', 'Floor modulo by a positive constant.', 105),
-    ('fold', '(x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 107),
-    ('fold', '(x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 108),
-    ('fold', 'x:int < x -> False', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 112),
-    ('fold', '(x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 113),
-    ('fold', 'c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 114),
-    ('fold', '(x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 115),
-    ('fold', '(x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 116),
-    ('fold', 'c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 117),
-    ('fold', 'c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 118),
-    ('fold', '(x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 119),
-    ('fold', 'c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 120),
-    ('fold', '(x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 122),
-    ('fold', 'c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 124),
-    ('fold', 'x:int == x -> True', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 126),
-    ('fold', 'x:int != x -> False', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 127),
-    ('fold', 'x:bool == True -> x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 128),
-    ('fold', 'x:bool == False -> ~x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 129),
-    ('fold', 'x:bool != True -> ~x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 130),
-    ('fold', 'x:bool != False -> x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 131),
-    ('fold', '(x:int + c1) == c2 -> x == {v(c2) - v(c1)}', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 132),
-    ('fold', '(x:int + c1) != c2 -> x != {v(c2) - v(c1)}', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 133),
-    ('fold', '(x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 134),
-    ('fold', '~~x -> x', 'NOT', 'Logic and bits.', 137),
-    ('fold', '~(x:int < c) -> {v(c) - 1} < x if v(c) > x.dtype.min', 'NOT', 'Logic and bits.', 138),
-    ('fold', '~(c < x:int) -> x < {v(c) + 1} if v(c) < x.dtype.max', 'NOT', 'Logic and bits.', 139),
-    ('fold', '~(x == y) -> x != y', 'NOT', 'Logic and bits.', 140),
-    ('fold', '~(x != y) -> x == y', 'NOT', 'Logic and bits.', 141),
-    ('fold', 'x:bool & True -> x', 'AND', 'Logic and bits.', 142),
-    ('fold', 'x:bool & False -> False', 'AND', 'Logic and bits.', 143),
-    ('fold', 'x:bool | False -> x', 'OR', 'Logic and bits.', 144),
-    ('fold', 'x:bool | True -> True', 'OR', 'Logic and bits.', 145),
-    ('fold', 'x:bool ^ False -> x', 'XOR', 'Logic and bits.', 146),
-    ('fold', 'x:bool ^ True -> ~x', 'XOR', 'Logic and bits.', 147),
-    ('fold', 'x & x -> x', 'AND', 'Logic and bits.', 148),
-    ('fold', 'x | x -> x', 'OR', 'Logic and bits.', 149),
-    ('fold', 'x:bool & ~x -> False', 'AND', 'Logic and bits.', 150),
-    ('fold', 'x:bool | ~x -> True', 'OR', 'Logic and bits.', 151),
-    ('fold', 'x:int ^ x -> 0', 'XOR', 'Logic and bits.', 152),
-    ('fold', 'x:int & 0 -> 0', 'AND', 'Logic and bits.', 153),
-    ('fold', 'x:int | 0 -> x', 'OR', 'Logic and bits.', 154),
-    ('fold', 'x:int ^ 0 -> x', 'XOR', 'Logic and bits.', 155),
-    ('fold', 'x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)', 'AND', 'Logic and bits.', 156),
-    ('fold', '(x & c1) & c2 -> x & (c1 & c2)', 'AND', 'Logic and bits.', 157),
-    ('fold', '(x | c1) | c2 -> x | (c1 | c2)', 'OR', 'Logic and bits.', 158),
-    ('fold', '(x ^ c1) ^ c2 -> x ^ (c1 ^ c2)', 'XOR', 'Logic and bits.', 159),
-    ('fold', 'x << 0 -> x', 'SHL', 'Logic and bits.', 160),
-    ('fold', 'x >> 0 -> x', 'SHR', 'Logic and bits.', 161),
-    ('fold', '(x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits', 'SHR', 'Logic and bits.', 162),
-    ('fold', 'max(x, x) -> x', 'MAX', 'Extremes.', 165),
-    ('fold', 'min(x, x) -> x', 'MIN', 'Extremes.', 166),
-    ('fold', 'max(x:int, y) -> x if lo(x) >= hi(y)', 'MAX', 'Extremes.', 167),
-    ('fold', 'min(x:int, y) -> x if hi(x) <= lo(y)', 'MIN', 'Extremes.', 168),
-    ('fold', 'max(max(x, c1), c2) -> max(x, max(c1, c2))', 'MAX', 'Extremes.', 169),
-    ('fold', 'min(min(x, c1), c2) -> min(x, min(c1, c2))', 'MIN', 'Extremes.', 170),
-    ('fold', 'abs(x:int) -> x if lo(x) >= 0', 'ABS', 'Extremes.', 171),
-    ('fold', 'where(True, a, b) -> a', 'WHERE', 'Choices.', 174),
-    ('fold', 'where(False, a, b) -> b', 'WHERE', 'Choices.', 175),
-    ('fold', 'where(p, x, x) -> x', 'WHERE', 'Choices.', 176),
-    ('fold', 'where(~p, a, b) -> where(p, b, a)', 'WHERE', 'Choices.', 177),
-    ('fold', 'where(p, True, False) -> p', 'WHERE', 'Choices.', 178),
-    ('fold', 'where(p, False, True) -> ~p', 'WHERE', 'Choices.', 179),
-    ('fold', 'where(p, where(p, a, b), d) -> where(p, a, d)', 'WHERE', 'Choices.', 180),
-    ('fold', 'where(p, a, where(p, b, d)) -> where(p, a, d)', 'WHERE', 'Choices.', 181),
-)
 
 def _fold_add(dtype: DType, src: Any) -> Any:
     s0, s1 = src
@@ -179,9 +39,7 @@ def _fold_add(dtype: DType, src: Any) -> Any:
     if o0 is _CONST:
         if o1 is _CONST:
             # c1 + c2 -> {v(c1) + v(c2)}
-            r = s0.arg + s1.arg
-            if r is not None:
-                return const(dtype, r)
+            return const(dtype, s0.arg + s1.arg)
         if o1 is not _CONST:
             # c + x -> x + c
             return alu(_ADD, (s1, s0))
@@ -245,9 +103,7 @@ def _fold_sub(dtype: DType, src: Any) -> Any:
     o1 = s1.op
     if o0 is _CONST and o1 is _CONST:
         # c1 - c2 -> {v(c1) - v(c2)}
-        r = s0.arg - s1.arg
-        if r is not None:
-            return const(dtype, r)
+        return const(dtype, s0.arg - s1.arg)
     if dtype.is_int:
         if s1 is s0 and not s0.shape:
             # x:int - x -> 0
@@ -295,9 +151,7 @@ def _fold_mul(dtype: DType, src: Any) -> Any:
     if o0 is _CONST:
         if o1 is _CONST:
             # c1 * c2 -> {v(c1) * v(c2)}
-            r = s0.arg * s1.arg
-            if r is not None:
-                return const(dtype, r)
+            return const(dtype, s0.arg * s1.arg)
         if o1 is not _CONST:
             # c * x -> x * c
             return alu(_MUL, (s1, s0))
@@ -333,9 +187,7 @@ def _fold_div(dtype: DType, src: Any) -> Any:
     o1 = s1.op
     if o0 is _CONST and o1 is _CONST and s1.arg != 0:
         # c1 / c2 -> {v(c1) / v(c2)} if v(c2) != 0
-        r = s0.arg / s1.arg
-        if r is not None:
-            return const(dtype, r)
+        return const(dtype, s0.arg / s1.arg)
     if o1 is _CONST:
         if s1.arg == 1:
             # x / 1 -> x
@@ -353,9 +205,7 @@ def _fold_idiv(dtype: DType, src: Any) -> Any:
     if dtype.is_int:
         if o0 is _CONST and o1 is _CONST and s1.arg != 0:
             # c1:int // c2 -> {v(c1) // v(c2)} if v(c2) != 0
-            r = s0.arg // s1.arg
-            if r is not None:
-                return const(dtype, r)
+            return const(dtype, s0.arg // s1.arg)
         if o1 is _CONST:
             if s1.arg == 1:
                 # x:int // 1 -> x
@@ -412,9 +262,7 @@ def _fold_mod(dtype: DType, src: Any) -> Any:
     if dtype.is_int:
         if o0 is _CONST and o1 is _CONST and s1.arg != 0:
             # c1:int % c2 -> {v(c1) % v(c2)} if v(c2) != 0
-            r = s0.arg % s1.arg
-            if r is not None:
-                return const(dtype, r)
+            return const(dtype, s0.arg % s1.arg)
         if o1 is _CONST:
             if s1.arg > 0 and s0.vmin // s1.arg == s0.vmax // s1.arg:
                 # x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)
@@ -529,9 +377,7 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
     o1 = s1.op
     if o0 is _CONST and o1 is _CONST:
         # c1 < c2 -> {v(c1) < v(c2)}
-        r = s0.arg < s1.arg
-        if r is not None:
-            return const(dtype, r)
+        return const(dtype, s0.arg < s1.arg)
     if s0.dtype.is_int:
         if s1 is s0 and not s0.shape:
             # x:int < x -> False
@@ -612,9 +458,7 @@ def _fold_eq(dtype: DType, src: Any) -> Any:
     if o0 is _CONST:
         if o1 is _CONST:
             # c1 == c2 -> {v(c1) == v(c2)}
-            r = s0.arg == s1.arg
-            if r is not None:
-                return const(dtype, r)
+            return const(dtype, s0.arg == s1.arg)
         if o1 is not _CONST:
             # c == x -> x == c
             return alu(_EQ, (s1, s0))
@@ -650,9 +494,7 @@ def _fold_ne(dtype: DType, src: Any) -> Any:
     if o0 is _CONST:
         if o1 is _CONST:
             # c1 != c2 -> {v(c1) != v(c2)}
-            r = s0.arg != s1.arg
-            if r is not None:
-                return const(dtype, r)
+            return const(dtype, s0.arg != s1.arg)
         if o1 is not _CONST:
             # c != x -> x != c
             return alu(_NE, (s1, s0))
@@ -681,9 +523,7 @@ def _fold_and(dtype: DType, src: Any) -> Any:
     if o0 is _CONST:
         if o1 is _CONST:
             # c1 & c2 -> {v(c1) & v(c2)}
-            r = s0.arg & s1.arg
-            if r is not None:
-                return const(dtype, r)
+            return const(dtype, s0.arg & s1.arg)
         if o1 is not _CONST:
             # c & x -> x & c
             return alu(_AND, (s1, s0))
@@ -730,9 +570,7 @@ def _fold_or(dtype: DType, src: Any) -> Any:
     if o0 is _CONST:
         if o1 is _CONST:
             # c1 | c2 -> {v(c1) | v(c2)}
-            r = s0.arg | s1.arg
-            if r is not None:
-                return const(dtype, r)
+            return const(dtype, s0.arg | s1.arg)
         if o1 is not _CONST:
             # c | x -> x | c
             return alu(_OR, (s1, s0))
@@ -774,9 +612,7 @@ def _fold_xor(dtype: DType, src: Any) -> Any:
     if o0 is _CONST:
         if o1 is _CONST:
             # c1 ^ c2 -> {v(c1) ^ v(c2)}
-            r = s0.arg ^ s1.arg
-            if r is not None:
-                return const(dtype, r)
+            return const(dtype, s0.arg ^ s1.arg)
         if o1 is not _CONST:
             # c ^ x -> x ^ c
             return alu(_XOR, (s1, s0))
@@ -808,9 +644,7 @@ def _fold_shl(dtype: DType, src: Any) -> Any:
     o1 = s1.op
     if o0 is _CONST and o1 is _CONST and 0 <= s1.arg < dtype.bits:
         # c1 << c2 -> {v(c1) << v(c2)} if 0 <= v(c2) < dtype.bits
-        r = s0.arg << s1.arg
-        if r is not None:
-            return const(dtype, r)
+        return const(dtype, s0.arg << s1.arg)
     if o1 is _CONST and s1.arg == 0:
         # x << 0 -> x
         return s0
@@ -823,9 +657,7 @@ def _fold_shr(dtype: DType, src: Any) -> Any:
     o1 = s1.op
     if o0 is _CONST and o1 is _CONST and 0 <= s1.arg < dtype.bits:
         # c1 >> c2 -> {v(c1) >> v(c2)} if 0 <= v(c2) < dtype.bits
-        r = s0.arg >> s1.arg
-        if r is not None:
-            return const(dtype, r)
+        return const(dtype, s0.arg >> s1.arg)
     if o1 is _CONST:
         if s1.arg == 0:
             # x >> 0 -> x
@@ -843,9 +675,7 @@ def _fold_neg(dtype: DType, src: Any) -> Any:
     o0 = s0.op
     if o0 is _CONST:
         # -c -> {-v(c)}
-        r = -s0.arg
-        if r is not None:
-            return const(dtype, r)
+        return const(dtype, -s0.arg)
     if o0 is _NEG:
         s0_0, = s0.src
         # --x -> x
@@ -862,14 +692,10 @@ def _fold_not(dtype: DType, src: Any) -> Any:
     o0 = s0.op
     if o0 is _CONST and s0.dtype is dtypes.bool_:
         # ~c:bool -> {not v(c)}
-        r = not s0.arg
-        if r is not None:
-            return const(dtype, r)
+        return const(dtype, not s0.arg)
     if dtype.is_int and o0 is _CONST:
         # ~c:int -> {~v(c)}
-        r = ~s0.arg
-        if r is not None:
-            return const(dtype, r)
+        return const(dtype, ~s0.arg)
     if o0 is _NOT:
         s0_0, = s0.src
         # ~~x -> x

@@ -8,6 +8,7 @@ import pytest
 
 from anneal.errors import CompilerError
 from anneal.rewrite.generate import PACKAGE, generate, main, targets
+from anneal.rewrite.upat import mentioned, parse
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 I32, F32 = dtypes.int32, dtypes.float32
@@ -119,10 +120,9 @@ def test_a_fold_table_keeps_the_shape_of_what_it_replaces() -> None:
 
 
 def test_comments_and_continuations_stay_with_their_rules() -> None:
-    scope: dict[str, Any] = {}
     text = "# file\n\ntable t\n# why\nx + 0 -> x\nx * 1\n  -> x\n  if hi(x) > 0\n\nx - 0 -> x\n"
-    exec(generate(text, "t.upat"), scope)
-    assert [(r[1], r[2], r[3], r[4]) for r in scope["RULES"]] == [
+    (read,) = parse(text, "t.upat").tables
+    assert [(r.text, mentioned(r, "t.upat")[0].name, r.comment, r.line) for r in read.rules] == [
         ("x + 0 -> x", "ADD", "why", 5),
         ("x * 1 -> x if hi(x) > 0", "MUL", "why", 6),
         ("x - 0 -> x", "SUB", "", 10),

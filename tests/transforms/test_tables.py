@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from anneal.rewrite import STAGES
+from anneal.rewrite.listing import explain
 from anneal.tensor import Tensor, grad, jvp, vmap
 from anneal.transforms.batching import BATCHING, batch
 from anneal.transforms.forward import push_forward
 from anneal.transforms.forward_rules import FORWARD
-from anneal.transforms.gradient_rules import GRADIENT, RULES
+from anneal.transforms.gradient_rules import GRADIENT
 from anneal.transforms.trace import stand_in
 from anneal.uop import ALU, Function, Op, UOp, by_rule, dtypes
 
@@ -34,7 +35,7 @@ def test_every_op_of_the_tensor_graph_can_be_mapped() -> None:
 
 def test_every_call_by_name_has_a_tangent_and_a_form_for_many_examples() -> None:
     """The rule of a gradient serves, but for a name that has its own; the arguments of calls are axes, or numbers."""
-    names = {m[1] for _, text, *_ in RULES if (m := re.match(r'call\["(\w+)"', text))}
+    names = {m[1] for r in explain("call") if (m := re.match(r'call\["(\w+)"', r.text))}
     assert len(names) >= 4
     rows, x = (UOp(Op.PARAM, dtypes.float32, (), (n, (2, 3))) for n in (0, 1))
     for name in names:
@@ -68,4 +69,8 @@ def test_a_call_that_no_rule_knows_has_the_derivatives_of_its_value(opened: bool
 
 
 def _others(name: str) -> int:
-    return next(text.split("->")[0].count(",") - 1 for _, text, *_ in RULES if text.startswith(f'call["{name}"'))
+    return next(
+        r.text.split("->")[0].count(",") - 1
+        for r in explain("call")
+        if r.kind == "gradient" and r.text.startswith(f'call["{name}"')
+    )

@@ -19,29 +19,6 @@ _ARGSORT = Op.ARGSORT
 _NEG = Op.NEG
 _ADD = Op.ADD
 _MUL = Op.MUL
-RULES: tuple[tuple[str, str, str, str, int], ...] = (
-    ('early', 'detach(x) -> x', 'DETACH', 'Gradients are written by now; nothing is left to stop, and no name to ask for.', 9),
-    ('early', 'call(*r) -> value_of(u)', 'CALL', 'Gradients are written by now; nothing is left to stop, and no name to ask for.', 10),
-    ('early', 'pad[a](x) -> zeros(u) if 0 in x.shape', 'PAD', 'Reads from nothing, and sums of nothing, are zero.', 13),
-    ('early', 'gather[a](x, i) -> zeros(u) if 0 in x.shape', 'GATHER', 'Reads from nothing, and sums of nothing, are zero.', 14),
-    ('early', 'scatter_add(i, x) -> zeros(u) if 0 in x.shape', 'SCATTER_ADD', 'Reads from nothing, and sums of nothing, are zero.', 15),
-    ('early', 'reshape[s](reshape(x)) -> reshape[s](x)', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 18),
-    ('early', 'reshape[s](x) -> x if x.shape == s', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 19),
-    ('early', 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)', 'PERMUTE', 'Movement that moves nothing, and movement of movement.', 20),
-    ('early', 'permute[p](x) -> x if is_identity(p)', 'PERMUTE', 'Movement that moves nothing, and movement of movement.', 21),
-    ('early', 'expand[s](x) -> x if x.shape == s', 'EXPAND', 'Movement that moves nothing, and movement of movement.', 22),
-    ('early', 'shrink[a](x) -> x if x.shape == u.shape', 'SHRINK', 'Movement that moves nothing, and movement of movement.', 23),
-    ('early', 'pad[a](x) -> x if x.shape == u.shape', 'PAD', 'Movement that moves nothing, and movement of movement.', 24),
-    ('early', 'flip[a](x) -> x if not a', 'FLIP', 'Movement that moves nothing, and movement of movement.', 25),
-    ('early', 'contiguous(x) -> x if is_view(x) and u.tag is None', 'CONTIGUOUS', 'A value in memory, whole and in order, need not be copied there. A tag asks for memory of its own.', 28),
-    ('early', 'reduce_axis[add, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow', 'REDUCE_AXIS', 'Floats of 8 and 16 bits are summed in float32, with products that are exact there.', 31),
-    ('early', 'reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow', 'REDUCE_AXIS', 'Floats of 8 and 16 bits are summed in float32, with products that are exact there.', 32),
-    ('early', 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)', 'REDUCE_AXIS', 'A sum is linear: signs and finite constant factors wait until it is done, on fewer elements.', 35),
-    ('early', 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))', 'REDUCE_AXIS', 'A sum is linear: signs and finite constant factors wait until it is done, on fewer elements.', 36),
-    ('early', 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])', 'REDUCE_AXIS', 'Products that were added before their sum (gradients of one input read by several weights) are matrix products apart.', 39),
-    ('early', 'argsort(x) -> argsort(materialised(x)) if not is_view(x)', 'ARGSORT', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 42),
-    ('early', 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)', 'SCATTER_ADD', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 43),
-)
 
 def _early_detach(u: Any, ctx: Any) -> Any:
     if len(u.src) == 1:
