@@ -18,8 +18,6 @@ from typing import Any
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp
 
-__all__ = ["Match", "Table", "graph_rewrite", "rewritten"]
-
 Match = Callable[[Any, Any], Any]  # (node, ctx) -> (node, rule text) | None
 Table = Mapping[Op, Match]
 _LONG = 10_000  # rewrites of one node after which its rules go round in circles

@@ -10,8 +10,6 @@ from __future__ import annotations
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Poly, is_symbolic, least, poly, poly_node, poly_quotient, size
 
-__all__ = ["leftover", "ordered_by_sizes", "quotient"]
-
 _BOOL = dtypes.bool_
 
 

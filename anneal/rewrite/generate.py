@@ -41,8 +41,6 @@ from anneal.rewrite.upat import (
 )
 from anneal.uop import ALL, ALU, COMPARE, Op
 
-__all__ = ["PACKAGE", "generate", "main", "targets"]
-
 PACKAGE = Path(__file__).resolve().parent.parent
 _DERIVATIVES = ("gradient", "forward")
 # Names that generated code may use, by module of anneal/uop.

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from anneal.rewrite.walk import over, rebuild
 from anneal.uop import ALU, DType, Op, UOp, alu, dtypes, toposort
 
-__all__ = ["FLOATS", "INTEGERS", "legalised"]
-
 _F32 = dtypes.float32
 FLOATS: Mapping[DType, DType] = {d: _F32 for d in vars(dtypes).values() if isinstance(d, DType) and d.is_narrow}
 INTEGERS: Mapping[DType, DType] = {

@@ -17,8 +17,6 @@ from anneal.errors import CompilerError
 from anneal.rewrite.legalise import FLOATS, INTEGERS
 from anneal.uop import ALL, ALU, REDUCE_OPS, Op, UOp, dtypes, toposort
 
-__all__ = ["STAGES", "check"]
-
 Test = Callable[[UOp], str]
 
 

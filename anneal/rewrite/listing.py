@@ -11,8 +11,6 @@ from anneal.rewrite.generate import PACKAGE, targets
 from anneal.rewrite.upat import mentioned, parse
 from anneal.uop import ALL
 
-__all__ = ["Listed", "explain", "rules"]
-
 
 @dataclass(frozen=True, slots=True)
 class Listed:

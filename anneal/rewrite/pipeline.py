@@ -18,8 +18,6 @@ from anneal.rewrite.legality import check
 from anneal.rewrite.trace import here
 from anneal.uop import UOp
 
-__all__ = ["Hook", "Pass", "Pipeline", "show", "verify"]
-
 S = TypeVar("S")
 
 

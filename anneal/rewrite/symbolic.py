@@ -8,8 +8,6 @@ from anneal.rewrite.symbolic_rules import SYMBOLIC
 from anneal.rewrite.walk import substitute
 from anneal.uop import ALU, Op, UOp, dtypes
 
-__all__ = ["forget", "simplify"]
-
 _MEMO: dict[UOp, UOp] = {}
 _MEMO_LIMIT = 1 << 13
 _STEPS = 64  # rewrites of one node before it is left as it is

@@ -19,8 +19,6 @@ from typing import Any
 from anneal import settings
 from anneal.uop import Op, UOp, fold_by
 
-__all__ = ["Event", "here", "listening", "tracing"]
-
 Result = UOp | tuple[UOp | None, ...]
 Listener = Callable[["Event"], None]
 

@@ -11,34 +11,6 @@ from dataclasses import dataclass, field
 from anneal.errors import CompilerError
 from anneal.uop import ALL, ALU, COMPARE, Op
 
-__all__ = [
-    "BINARY_OPS",
-    "COMPARE_OPS",
-    "DTYPE_TESTS",
-    "KINDS",
-    "ONE_DTYPE",
-    "UNARY_OPS",
-    "File",
-    "Lit",
-    "Node",
-    "Pattern",
-    "Rule",
-    "Table",
-    "Var",
-    "all_alu",
-    "call_parts",
-    "expression_of",
-    "in_all_orders",
-    "is_literal",
-    "mentioned",
-    "op_named",
-    "operand_dtypes",
-    "parse",
-    "pattern_of",
-    "shape_of",
-    "variables_in",
-]
-
 KINDS = ("rewrite", "fold", "gradient", "forward")
 _COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE))
 ONE_DTYPE = ALU - COMPARE - {Op.WHERE, Op.CAST, Op.BITCAST}  # result and sources share it

@@ -13,8 +13,6 @@ from typing import overload
 from anneal.rewrite.watch import Watch
 from anneal.uop import Function, UOp, arena, toposort
 
-__all__ = ["Visit", "applied", "over", "rebuild", "rebuilt", "substitute", "tell", "unfolded", "value_of"]
-
 Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> what takes the node's place
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-__all__ = ["Watch"]
-
 T = TypeVar("T")
 
 

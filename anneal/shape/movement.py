@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Size, divided_size, least, most, size
 
-__all__ = ["linear_index", "matched_axes", "reshaped_index", "source_index", "unflatten"]
-
 Index = tuple[UOp, ...]
 
 

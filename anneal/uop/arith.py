@@ -9,8 +9,6 @@ from typing import Any
 from anneal.uop.dtype import DType, Number
 from anneal.uop.ops import Op
 
-__all__ = ["calc", "exact", "greatest", "inverse", "least", "lossless", "reduce_identity", "sign"]
-
 
 def reduce_identity(op: Op, dtype: DType) -> Number:
     """The value that a reduction by `op` starts from, and gives over nothing.

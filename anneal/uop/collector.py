@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-__all__ = ["Users", "references", "uncollected"]
-
 references: Final = sys.getrefcount  # to an object, the argument's own among them
 
 

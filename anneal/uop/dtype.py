@@ -12,8 +12,6 @@ from typing import Literal
 
 from anneal.errors import DTypeError
 
-__all__ = ["DType", "by_name", "dtypes", "is_float", "is_int", "normalise_const", "promote", "round_float"]
-
 Kind = Literal["bool", "int", "uint", "float"]
 Number = bool | int | float
 

@@ -15,8 +15,6 @@ from anneal.uop.node import UOp, toposort
 from anneal.uop.ops import ALL, Op
 from anneal.uop.sizes import is_symbolic
 
-__all__ = ["decode_graph", "decode_value", "encode_graph", "encode_value"]
-
 
 def encode_graph(root: UOp) -> list[list[Any]]:
     """The graph below `root` as rows, itself last. TypeError if an arg is no plain value (a BUFFER's memory)."""

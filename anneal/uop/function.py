@@ -8,8 +8,6 @@ from typing import Any
 from anneal.uop.node import UOp
 from anneal.uop.ops import Op
 
-__all__ = ["Function", "by_rule", "of_rule"]
-
 
 class Function:
     """A computation by name: `CALL(*src)` with (function, n) is its result number n for these sources.

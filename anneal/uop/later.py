@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anneal.uop.node import UOp
 
-__all__ = ["LATER", "SYMBOLIC"]
-
 
 class _Symbolic:
     """A flag: the process has made a VARIABLE. Before, every size is an int and need not be looked at."""

@@ -20,8 +20,6 @@ from anneal.uop.later import LATER, SYMBOLIC
 from anneal.uop.ops import ALU, COMPARE, Op
 from anneal.uop.provenance import Builder, Provenance, line_at, users_frame
 
-__all__ = ["Arena", "UOp", "alu", "arena", "const", "fold_by", "toposort"]
-
 Bound = int | float | None
 _INDEX = dtypes.int32
 _BOOL = dtypes.bool_

@@ -7,8 +7,6 @@ from anneal.uop.node import UOp, toposort
 from anneal.uop.ops import Op
 from anneal.uop.sizes import is_symbolic, mapped, size_text, symbolic_arg
 
-__all__ = ["render", "short"]
-
 
 def short(u: UOp) -> str:
     """A line of text: op, dtype, shape, arg and the ops of the sources."""

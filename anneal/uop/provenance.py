@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from anneal.uop.node import UOp
 
-__all__ = ["KINDS", "WITH_CODES", "Builder", "Line", "Provenance", "line_at", "line_of", "users_frame", "users_line"]
-
 # Phase, the user's code and line, the path of the module that was being called ("h.0.mlp"), and the code of the
 # function of anneal.ops or anneal.tensor that the user or the module called (`linear`).
 Provenance = tuple[str, CodeType | None, int, str, CodeType | None]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["Recent", "Weighed"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 _LEAST = 64  # entries that stay, however heavy

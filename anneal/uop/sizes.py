@@ -19,39 +19,6 @@ from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import UOp, alu, const, toposort
 from anneal.uop.ops import Op
 
-__all__ = [
-    "Count",
-    "Poly",
-    "Size",
-    "Values",
-    "bind",
-    "bindings_of",
-    "bound_sizes",
-    "content",
-    "count",
-    "decided",
-    "divided_size",
-    "evaluator",
-    "is_symbolic",
-    "least",
-    "mapped",
-    "most",
-    "note_value",
-    "poly",
-    "poly_node",
-    "poly_quotient",
-    "product",
-    "range_of",
-    "size",
-    "size_text",
-    "sizes",
-    "symbolic_arg",
-    "unbound",
-    "variable",
-    "variables_of",
-    "widest",
-]
-
 Size = int | UOp
 Monomial = tuple[UOp, ...]
 Poly = dict[Monomial, int]
