@@ -17,7 +17,7 @@ from anneal.rewrite import substitute
 from anneal.runtime import DeviceCall, HostFunction, HostGradient
 from anneal.transforms.calls import Derivative, derivative_of, differentiated
 from anneal.transforms.trace import stand_in
-from anneal.uop import ALU, Op, UOp, alu, arena, by_rule, const, dtypes, toposort
+from anneal.uop import ALL, ALU, Op, UOp, alu, arena, by_rule, const, covering, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 
 __all__ = ["BATCHING", "batch", "drawn", "repeated", "rewritten"]
@@ -327,6 +327,12 @@ BATCHING: dict[Op, Rule] = {
     Op.CALL: _call,
     Op.HOST_CALL: _host_call,
 }
+_OTHERS = (Op.SEGMENT_SUM, Op.SINK)  # made by the scheduler
+covering(
+    "the table of vmap",
+    BATCHING,
+    (o for o in ALL.values() if "tensor" in o.stages and o.arity != 0 and o not in _OTHERS),
+)
 
 
 def batch(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:

@@ -16,7 +16,7 @@ from anneal.rewrite import value_of
 from anneal.runtime import sources_of
 from anneal.transforms.calls import Calls
 from anneal.transforms.gradient_rules import GRADIENT
-from anneal.uop import ALU, MOVEMENT, Arena, Op, UOp, alu, arena, const, promote
+from anneal.uop import ALU, MOVEMENT, REAL, Arena, Op, UOp, alu, arena, const, covering, promote
 from anneal.uop.sizes import product
 
 __all__ = ["FLAT", "STOPS", "Path", "backward_phase", "gradient", "paths", "pull_back"]
@@ -26,6 +26,7 @@ _CARRIES = MOVEMENT | {Op.BUFFER, Op.CAST, Op.CONTIGUOUS, Op.GATHER}
 # Float in, float out, and flat almost everywhere: their slope is zero rather than missing.
 FLAT = frozenset((Op.IDIV, Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC, Op.SIGN))
 STOPS = frozenset((Op.DETACH, Op.BITCAST))
+covering("the list of gradients, gradient.upat,", {**GRADIENT, **dict.fromkeys(FLAT)}, REAL)
 
 Path = list[tuple[UOp, tuple[UOp, ...]]]  # nodes with what they were computed from
 

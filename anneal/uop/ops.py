@@ -211,7 +211,7 @@ class Op:
 
     # -- ternary
     WHERE = _alu(3, "where", interval.where)  # (condition: bool, a, b)
-    THREEFRY = _alu(3, meaning.threefry, cost=60)
+    THREEFRY = _alu(3, meaning.threefry, takes="whole", cost=60)
     # (counter, key0, key1), all uint32: first word of threefry2x32-20 of (counter, 0)
 
     def __init__(self, name: str, index: int, cells: Mapping[str, Any]) -> None:
@@ -237,6 +237,7 @@ for _name, _cells in list(vars(Op).items()):
 MOVEMENT = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.PAD, Op.SHRINK, Op.FLIP))
 ALU = frozenset(o for o in ALL.values() if o.takes is not None and "kernel" in o.stages)  # elementwise
 COMPARE = frozenset(o for o in ALU if o.compares)
+REAL = frozenset(o for o in ALU if o.takes in ("same", "floats")) - COMPARE  # floats of floats
 REDUCE_OPS = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN))
 # A CAST of integers with the tag (FITS, name, text) is of an op's result: the cpu raises RangeError if it loses a
 # value, or a UserError that says the text, if there is one; for WRAPS it warns.

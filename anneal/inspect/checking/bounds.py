@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anneal.backend import MEANINGS, numpy_dtype, of_numpy
-from anneal.uop import ALU, DType, Op, covering, dtypes
+from anneal.uop import ALU, REAL, DType, Op, covering, dtypes
 
 __all__ = ["EXACT", "MOST_TERMS", "Array", "Bounded", "apply", "cast", "exactly", "rounded", "terms", "unit"]
 
@@ -290,7 +290,7 @@ CHANGES: Mapping[Op, Callable[..., Array]] = covering(
         Op.MIN: _smallest,
         **{op: _change(op) for op in ALU if op.change is not None},
     },
-    (op for op in ALU if op.takes in ("same", "floats") and not op.compares and op.arity != 3),
+    REAL - {Op.WHERE},
 )
 
 
