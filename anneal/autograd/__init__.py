@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from anneal.autograd import function as function
 from anneal.autograd import functional as functional
-from anneal.autograd._older import detect_anomaly, set_detect_anomaly
 from anneal.autograd.gradcheck import gradcheck, gradgradcheck
-from anneal.autograd.variable import Variable
+from anneal.autograd.variable import Variable, detect_anomaly, set_detect_anomaly
 from anneal.doors import same_under
 from anneal.tensor.autograd import backward, enable_grad, grad, inference_mode, no_grad, set_grad_enabled
 from anneal.transforms import Function, custom_jvp, custom_vjp

@@ -1,4 +1,4 @@
-"""torch's older name for a tensor that gradients flow through."""
+"""torch's older names: for a tensor that gradients flow through, and of gradient functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from anneal.errors import DTypeError
 from anneal.tensor import Tensor
 
-__all__ = ["Variable"]
+__all__ = ["Variable", "detect_anomaly", "set_detect_anomaly"]
 
 
 class _IsTensor(type):
@@ -39,3 +39,38 @@ class Variable(metaclass=_IsTensor):
             raise DTypeError(f"Variable: the data is a tensor, not {type(data).__name__}: write tensor(data)")
         x = data.detach()
         return x.requires_grad_() if requires_grad else x
+
+
+class set_detect_anomaly:
+    """torch's search for the first nan of a backward pass, as a call or a block; here it only warns.
+
+    Args:
+        mode: whether it is wanted. check_nan: ignored.
+
+    >>> with set_detect_anomaly(False):
+    ...     total = 2.0
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        if mode:
+            warnings.warn(
+                "detect_anomaly: has no effect; `anneal check script.py` names the op of the first nan",
+                stacklevel=2,
+            )
+
+    def __enter__(self) -> None:
+        """Does nothing."""
+
+    def __exit__(self, *error: object) -> None:
+        """Does nothing."""
+
+
+class detect_anomaly(set_detect_anomaly):
+    """`set_detect_anomaly(True)` as a block.
+
+    Args:
+        check_nan: ignored.
+    """
+
+    def __init__(self, check_nan: bool = True) -> None:
+        super().__init__(True, check_nan)

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from anneal.nn._losses import *
     from anneal.nn._module import *
     from anneal.nn._multihead import *
-    from anneal.nn._parameter import *
     from anneal.nn._recurrent import *
     from anneal.nn._shapes import *
     from anneal.nn._transformer import *
     from anneal.nn._windows import *
+    from anneal.nn.parameter import *
     from anneal.optim import (
         SGD as SGD,
     )
@@ -95,7 +95,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         "MultiheadAttention", "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
         "TransformerEncoderLayer",
     ),
-    "_parameter": ("Buffer", "Parameter"),
+    "parameter": ("Buffer", "Parameter"),
     "_recurrent": ("GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"),
     "_shapes": (
         "ChannelShuffle", "Flatten", "Fold", "PixelShuffle", "PixelUnshuffle", "Unflatten", "Unfold", "Upsample",

@@ -18,6 +18,14 @@ from anneal.tensor import functional as F
 from anneal.uop import UOp
 
 
+def attended(qkv: Linear, x: Tensor, heads: int, dropout: float, is_causal: bool) -> Tensor:
+    """Attention of every position of x (batch, positions, dim), whose queries, keys and values are `qkv(x)`."""
+    b, t, c = x.shape
+    both = qkv(x).reshape(b, t, 3, heads, c // heads).permute(2, 0, 3, 1, 4)
+    y = F.scaled_dot_product_attention(both[0], both[1], both[2], dropout_p=dropout, is_causal=is_causal)
+    return y.transpose(1, 2).reshape(b, t, c)
+
+
 class SelfAttention(Module):
     """Self-attention of every position to all: (batch, positions, dim) to the same. The layers are `qkv` and `proj`.
 
@@ -40,11 +48,8 @@ class SelfAttention(Module):
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        b, t, c = x.shape
-        heads = self.qkv(x).reshape(b, t, 3, self.num_heads, c // self.num_heads).permute(2, 0, 3, 1, 4)
         p = self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], dropout_p=p, is_causal=self.is_causal)
-        return self.proj(y.transpose(1, 2).reshape(b, t, c))
+        return self.proj(attended(self.qkv, x, self.num_heads, p, self.is_causal))
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}" + (", is_causal=True" if self.is_causal else "")
@@ -169,7 +174,7 @@ class SwiGLU(Module):
         return self.w2(self.w1(x).silu() * self.w3(x))
 
 
-STD = 0.02
+STD = 0.02  # of weights at first
 
 
 @dataclass(frozen=True)
@@ -230,7 +235,18 @@ class LlamaBlock(Module):
         return x + self.feed_forward(self.ffn_norm(x))
 
 
-class Llama(Module):
+class LanguageModel(Module):
+    """A module from tokens to logits."""
+
+    def loss(self, index: Tensor, targets: Tensor) -> Tensor:
+        """The mean cross entropy, shape (), of `index` (batch, time): `targets` (batch, time) are the token after each
+        position, none ignored.
+        """
+        logits = self(index)
+        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=None)
+
+
+class Llama(LanguageModel):
     """Token embeddings, blocks with rotary positions, a norm, and logits over the vocabulary.
 
     Weights start normal with deviation 0.02, those that feed the residual stream divided by sqrt(2 * n_layers). With
@@ -272,10 +288,3 @@ class Llama(Module):
         for block in self.layers:
             x = block(x)
         return self.output(self.norm(x))
-
-    def loss(self, index: Tensor, targets: Tensor) -> Tensor:
-        """The mean cross entropy, shape (), of `index` (batch, time): `targets` (batch, time) are the token after each
-        position, none ignored.
-        """
-        logits = self(index)
-        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=None)

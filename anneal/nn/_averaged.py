@@ -14,16 +14,6 @@ from anneal.optim import Optimizer
 from anneal.optim.lr_scheduler import LRScheduler
 from anneal.tensor import Tensor, no_grad
 
-__all__ = [
-    "SWALR",
-    "AveragedModel",
-    "get_ema_avg_fn",
-    "get_ema_multi_avg_fn",
-    "get_swa_avg_fn",
-    "get_swa_multi_avg_fn",
-    "update_bn",
-]
-
 Average = Callable[[Tensor, Tensor, Any], Tensor]  # the mean, the new value, the number of values so far
 Averages = Callable[[Sequence[Tensor], Sequence[Tensor], Any], object]  # assigns the means
 

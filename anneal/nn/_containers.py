@@ -9,11 +9,9 @@ from typing import Any, Generic, Self, SupportsIndex, TypeVar, overload
 
 from anneal.errors import DTypeError, PositionError
 from anneal.nn._module import Module
-from anneal.nn._parameter import Parameter
+from anneal.nn.parameter import Parameter
 from anneal.ops import checked, said
 from anneal.tensor import Tensor
-
-__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 M = TypeVar("M", bound=Callable[..., Any])
 T = TypeVar("T")

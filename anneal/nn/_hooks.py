@@ -15,18 +15,6 @@ from anneal.transforms import RemovableHandle, attached, wants_gradient
 if TYPE_CHECKING:
     from anneal.nn._module import Module
 
-__all__ = [
-    "ALWAYS",
-    "EVERYWHERE",
-    "Hooked",
-    "Hooks",
-    "RemovableHandle",
-    "called",
-    "called_first",
-    "hook_everywhere",
-    "hook_on",
-]
-
 
 class Hooks:
     """The hooks of one module by their numbers: the function, and whether it takes the keyword arguments too (of those

@@ -13,8 +13,8 @@ from anneal.nn import functional as F
 from anneal.nn import init
 from anneal.nn._f_others import check_bags
 from anneal.nn._module import Module, Resettable
-from anneal.nn._parameter import Parameter
 from anneal.nn._rows import Row, Unary
+from anneal.nn.parameter import Parameter
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 
@@ -339,13 +339,25 @@ class GroupNorm(Resettable):
 class _ChannelNorm(Resettable):
     """A norm of each channel: a weight and a bias if it is affine, running statistics if it tracks them."""
 
-    def _hold(self, channels: int, eps: float, affine: bool, tracked: bool) -> None:
-        self.num_features, self.eps = channels, eps
-        self.weight: Tensor | None = init.constant((channels,), 1.0) if affine else None
-        self.bias: Tensor | None = init.constant((channels,), 0.0) if affine else None
-        self.running_mean = Tensor(np.zeros(channels, np.float32)) if tracked else None
-        self.running_var = Tensor(np.ones(channels, np.float32)) if tracked else None
-        self.num_batches_tracked = Tensor(0) if tracked else None
+    @checked
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        self.momentum, self.num_features, self.eps = momentum, num_features, eps
+        shape = (num_features,)
+        self.weight: Tensor | None = init.constant(shape, 1.0) if affine else None
+        self.bias: Tensor | None = init.constant(shape, 0.0) if affine else None
+        self.running_mean = Tensor(np.zeros(shape, np.float32)) if track_running_stats else None
+        self.running_var = Tensor(np.ones(shape, np.float32)) if track_running_stats else None
+        self.num_batches_tracked = Tensor(0) if track_running_stats else None
+        self._place(device, dtype)
 
     def reset_running_stats(self) -> None:
         """Reset the running statistics: means of 0, variances of 1, no batches."""
@@ -364,21 +376,6 @@ class _BatchNorm(_ChannelNorm):
     """
 
     axes: ClassVar[tuple[str, ...]]  # what may follow batch and channels in the shape of x
-
-    @checked
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        device: str | None = None,
-        dtype: DTypeLike | None = None,
-    ) -> None:
-        self.momentum = momentum
-        self._hold(num_features, eps, affine, track_running_stats)
-        self._place(device, dtype)
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -451,6 +448,7 @@ class SyncBatchNorm(_BatchNorm):
 
 class _InstanceNorm(_ChannelNorm):
     axes: ClassVar[int]
+    momentum: float
 
     @checked
     def __init__(
@@ -463,9 +461,7 @@ class _InstanceNorm(_ChannelNorm):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        self.momentum = momentum
-        self._hold(num_features, eps, affine, track_running_stats)
-        self._place(device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
 
     @checked
     def forward(self, x: Tensor) -> Tensor:

@@ -12,17 +12,15 @@ import numpy.typing as npt
 from anneal.errors import DataError, DTypeError, MissingMethodError
 from anneal.nn._hooks import Hooked, Hooks, called, called_first
 from anneal.nn._moving import Moved
-from anneal.nn._parameter import Buffer, Parameter
 from anneal.nn._shown import settings_shown
 from anneal.nn._whole_calls import whole_call
+from anneal.nn.parameter import Buffer, Parameter
 from anneal.ops import DTypeLike, explain_class, said
 from anneal.runtime import forbid_in_capture, here, outdate_captures
 from anneal.tensor import Tensor, no_grad
 from anneal.tracebacks import locate, shorten
 from anneal.transforms import regraded
 from anneal.uop import arena
-
-__all__ = ["LoadedKeys", "Module", "Resettable"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

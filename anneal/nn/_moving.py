@@ -12,8 +12,6 @@ from anneal.runtime import outdate_captures, realize, resolve_device
 from anneal.tensor import Tensor, host_call
 from anneal.uop import Op, UOp, dtypes
 
-__all__ = ["Moved"]
-
 
 class Moved:
     """The part of `Module` that moves and casts it: `to` and its short forms."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, cast
+from typing import Any
 
 from anneal.errors import ShapeError
 from anneal.nn import functional as F
@@ -13,18 +13,9 @@ from anneal.nn._activations import Dropout
 from anneal.nn._containers import ModuleList
 from anneal.nn._layers import LayerNorm, Linear
 from anneal.nn._module import Module
-from anneal.nn._parameter import Parameter
+from anneal.nn.parameter import Parameter
 from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
-
-__all__ = [
-    "MultiheadAttention",
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-]
 
 Activation = str | Callable[[Tensor], Tensor]
 
@@ -134,27 +125,13 @@ class MultiheadAttention(Module):
         return (out.transpose(0, 1) if turned else out), weights
 
 
-def _activation(name: str, given: Activation) -> Callable[[Tensor], Tensor]:
-    if not isinstance(given, str):
-        return given
-    if given not in ("relu", "gelu"):
-        raise ShapeError(f'{name}: activation is "relu", "gelu" or a function, not {given!r}')
-    return F.relu if given == "relu" else F.gelu
+class _TransformerLayer(Module):
+    """The parts that layers of encoder and decoder have."""
 
-
-class TransformerEncoderLayer(Module):
-    """A layer of the transformer's encoder: attention to itself and an MLP, with norms: (time, batch, d_model) to that.
-
-    Args:
-        d_model: the width. nhead: the heads. dim_feedforward: the MLP's width. dropout: in training.
-        activation: "relu", "gelu" or a function. layer_norm_eps: added to variances.
-        batch_first: the batch axis comes first. norm_first: norms stand before the parts, not after their sums.
-
-    A call takes `src_mask` (time, time) and `src_key_padding_mask` (batch, time), as `MultiheadAttention` does.
-
-    >>> TransformerEncoderLayer(8, 2, 16, batch_first=True)(Tensor.ones(1, 3, 8)).shape
-    (1, 3, 8)
-    """
+    _of_memory = False  # whether it attends to a memory, too
+    multihead_attn: MultiheadAttention
+    norm3: LayerNorm
+    dropout3: Dropout
 
     @checked
     def __init__(
@@ -171,16 +148,43 @@ class TransformerEncoderLayer(Module):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
+        name = type(self).__name__
+        if isinstance(activation, str) and activation not in ("relu", "gelu"):
+            raise ShapeError(f'{name}: activation is "relu", "gelu" or a function, not {activation!r}')
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
+        if self._of_memory:
+            self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
         self.linear1 = Linear(d_model, dim_feedforward, bias)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias)
         self.norm_first = norm_first
         self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias)
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias)
+        if self._of_memory:
+            self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
-        self.activation = _activation("TransformerEncoderLayer", activation)
+        if self._of_memory:
+            self.dropout3 = Dropout(dropout)
+        self.activation = F.relu if activation == "relu" else F.gelu if isinstance(activation, str) else activation
         self._place(device, dtype)
+
+    def _widened(self, x: Tensor) -> Tensor:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_TransformerLayer):
+    """A layer of the transformer's encoder: attention to itself and an MLP, with norms: (time, batch, d_model) to that.
+
+    Args:
+        d_model: the width. nhead: the heads. dim_feedforward: the MLP's width. dropout: in training.
+        activation: "relu", "gelu" or a function. layer_norm_eps: added to variances.
+        batch_first: the batch axis comes first. norm_first: norms stand before the parts, not after their sums.
+
+    A call takes `src_mask` (time, time) and `src_key_padding_mask` (batch, time), as `MultiheadAttention` does.
+
+    >>> TransformerEncoderLayer(8, 2, 16, batch_first=True)(Tensor.ones(1, 3, 8)).shape
+    (1, 3, 8)
+    """
 
     @checked
     def forward(
@@ -201,10 +205,10 @@ class TransformerEncoderLayer(Module):
         return self.dropout1(self.self_attn(x, x, x, padding, False, mask, is_causal=is_causal)[0])
 
     def _widen(self, x: Tensor) -> Tensor:
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return self.dropout2(self._widened(x))
 
 
-class TransformerDecoderLayer(Module):
+class TransformerDecoderLayer(_TransformerLayer):
     """A layer of the transformer's decoder: attention to itself, to `memory`, and an MLP: (time, batch, d_model).
 
     Arguments as for `TransformerEncoderLayer`; a call takes masks of both attentions.
@@ -214,33 +218,7 @@ class TransformerDecoderLayer(Module):
     (1, 3, 8)
     """
 
-    @checked
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Activation = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: str | None = None,
-        dtype: DTypeLike | None = None,
-    ) -> None:
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
-        self.linear1 = Linear(d_model, dim_feedforward, bias)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias)
-        self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias)
-        self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias)
-        self.dropout1, self.dropout2, self.dropout3 = Dropout(dropout), Dropout(dropout), Dropout(dropout)
-        self.activation = _activation("TransformerDecoderLayer", activation)
-        self._place(device, dtype)
+    _of_memory = True
 
     @checked
     def forward(
@@ -264,7 +242,7 @@ class TransformerDecoderLayer(Module):
             return self.dropout2(out[0])
 
         def widen(x: Tensor) -> Tensor:
-            return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+            return self.dropout3(self._widened(x))
 
         x = tgt
         if self.norm_first:
@@ -276,7 +254,20 @@ class TransformerDecoderLayer(Module):
         return self.norm3(x + widen(x))
 
 
-class TransformerEncoder(Module):
+class _Stack(Module):
+    """Copies of a layer one after the other, and a norm at the end if one is given."""
+
+    def _stack(self, layer: Module, num_layers: int, norm: Module | None) -> None:
+        self.layers: ModuleList[Any] = ModuleList([deepcopy(layer) for _ in range(num_layers)])
+        self.num_layers, self.norm = num_layers, norm
+
+    def _through(self, x: Any, *rest: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x, *rest)
+        return x if self.norm is None else self.norm(x)
+
+
+class TransformerEncoder(_Stack):
     """`num_layers` copies of a layer one after the other, and a norm at the end if one is given.
 
     >>> layer = TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -292,9 +283,7 @@ class TransformerEncoder(Module):
         enable_nested_tensor: bool = True,
         mask_check: bool = True,
     ) -> None:
-        copies = [deepcopy(encoder_layer) for _ in range(num_layers)]
-        self.layers: ModuleList[Any] = ModuleList(copies)
-        self.num_layers, self.norm = num_layers, norm
+        self._stack(encoder_layer, num_layers, norm)
 
     @checked
     def forward(
@@ -304,13 +293,11 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        x = src
-        for layer in self.layers:
-            x = cast(Tensor, layer(x, mask, src_key_padding_mask, bool(is_causal)))
-        return x if self.norm is None else cast(Tensor, self.norm(x))
+        out: Tensor = self._through(src, mask, src_key_padding_mask, bool(is_causal))
+        return out
 
 
-class TransformerDecoder(Module):
+class TransformerDecoder(_Stack):
     """`num_layers` copies of a layer one after the other, and a norm at the end if one is given.
 
     >>> layer = TransformerDecoderLayer(8, 2, 16, batch_first=True)
@@ -319,9 +306,7 @@ class TransformerDecoder(Module):
     """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
-        copies = [deepcopy(decoder_layer) for _ in range(num_layers)]
-        self.layers: ModuleList[Any] = ModuleList(copies)
-        self.num_layers, self.norm = num_layers, norm
+        self._stack(decoder_layer, num_layers, norm)
 
     @checked
     def forward(
@@ -336,10 +321,8 @@ class TransformerDecoder(Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
-        x = tgt
-        for layer in self.layers:
-            x = cast(Tensor, layer(x, memory, *masks, bool(tgt_is_causal), memory_is_causal))
-        return x if self.norm is None else cast(Tensor, self.norm(x))
+        out: Tensor = self._through(tgt, memory, *masks, bool(tgt_is_causal), memory_is_causal)
+        return out
 
 
 class Transformer(Module):
@@ -405,7 +388,8 @@ class Transformer(Module):
     ) -> Tensor:
         memory = self.encoder(src, src_mask, src_key_padding_mask, bool(src_is_causal))
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
-        return cast(Tensor, self.decoder(tgt, memory, *masks, bool(tgt_is_causal), memory_is_causal))
+        out: Tensor = self.decoder(tgt, memory, *masks, bool(tgt_is_causal), memory_is_causal)
+        return out
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: str | None = None, dtype: DTypeLike = "float32") -> Tensor:

@@ -67,12 +67,6 @@ class _Recurrent(Resettable):
         """The next state (the output first) from a step's projected input (batch, gates * hidden) and the state."""
         raise NotImplementedError(f"{type(self).__name__} defines no _cell()")
 
-    @overload
-    def _run(self, x: Tensor, initial: list[Tensor] | None, states: int) -> tuple[Tensor, list[Tensor]]: ...
-    @overload
-    def _run(
-        self, x: PackedSequence, initial: list[Tensor] | None, states: int
-    ) -> tuple[PackedSequence, list[Tensor]]: ...
     def _run(self, x: Any, initial: list[Tensor] | None, states: int) -> tuple[Any, list[Tensor]]:
         """Outputs, and the last of each of `states` kinds of state: what forward gives, but for the layout of
         a state.
@@ -169,7 +163,18 @@ class _Recurrent(Resettable):
         """Does nothing: in torch it prepares weights for cuDNN."""
 
 
-class RNN(_Recurrent):
+class _OfOneState(_Recurrent):
+    @overload
+    def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def forward(self, x: PackedSequence, hx: Tensor | None = None) -> tuple[PackedSequence, Tensor]: ...
+    @checked
+    def forward(self, x: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+        output, last = self._run(x, None if hx is None else [hx], 1)
+        return output, last[0]
+
+
+class RNN(_OfOneState):
     """Elman's network, `h = tanh(W_ih x + b_ih + W_hh h + b_hh)`: (time, batch, in) to the outputs and the last states.
 
     Args:
@@ -208,17 +213,8 @@ class RNN(_Recurrent):
         h = given + F.linear(state[0], w, b)
         return [h.tanh() if self.nonlinearity == "tanh" else h.relu()]
 
-    @overload
-    def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
-    @overload
-    def forward(self, x: PackedSequence, hx: Tensor | None = None) -> tuple[PackedSequence, Tensor]: ...
-    @checked
-    def forward(self, x: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
-        output, last = self._run(x, None if hx is None else [hx], 1)
-        return output, last[0]
 
-
-class GRU(_Recurrent):
+class GRU(_OfOneState):
     """The gated recurrent unit: a reset gate r, an update gate z, `h = (1 - z)*tanh(in + r*hidden) + z*h`.
 
     Arguments and results as for `RNN`.
@@ -237,15 +233,6 @@ class GRU(_Recurrent):
         z = (given[:, n : 2 * n] + mine[:, n : 2 * n]).sigmoid()
         new = (given[:, 2 * n :] + r * mine[:, 2 * n :]).tanh()
         return [new + z * (h - new)]
-
-    @overload
-    def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
-    @overload
-    def forward(self, x: PackedSequence, hx: Tensor | None = None) -> tuple[PackedSequence, Tensor]: ...
-    @checked
-    def forward(self, x: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
-        output, last = self._run(x, None if hx is None else [hx], 1)
-        return output, last[0]
 
 
 class LSTM(_Recurrent):

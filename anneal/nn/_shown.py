@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["settings_shown"]
-
 _PAD = ("1d", "2d", "3d")
 _POOL = "kernel_size stride padding"
 _CONV = "=in_channels =out_channels kernel_size* stride* padding*0 dilation*1"
@@ -29,15 +27,10 @@ _TABLE = {
     **_of_axes("AvgPool", _POOL),
     "AvgPool1d": "kernel_size* stride* padding*",
     **_of_axes("AdaptiveAvgPool AdaptiveMaxPool", "output_size"),
-    **_of_axes("LPPool", "norm_type kernel_size stride ceil_mode"),
     **_of_axes("MaxUnpool", "kernel_size* stride* padding*"),
     **_of_axes("ZeroPad ReflectionPad ReplicationPad CircularPad", "=padding"),
-    **_of_axes("ConstantPad", "padding value"),
     **dict.fromkeys(("RNN", "LSTM", "GRU"), _RNN),
     **dict.fromkeys(("RNNCell", "LSTMCell", "GRUCell"), _CELL),
-    **dict.fromkeys(("Softmax", "Softmin", "LogSoftmax", "GLU"), "dim"),
-    **dict.fromkeys(("ReLU", "SiLU", "Mish", "SELU", "ReLU6", "Hardswish", "Hardsigmoid"), "inplace?False"),
-    **dict.fromkeys(("ELU", "CELU"), "alpha inplace?False"),
     **dict.fromkeys(("Hardshrink", "Softshrink"), "=lambd"),
     "SyncBatchNorm": _NORM,
     "LayerNorm": "=normalized_shape eps elementwise_affine bias",
@@ -51,20 +44,9 @@ _TABLE = {
     "EmbeddingBag": "=num_embeddings =embedding_dim max_norm?None norm_type?2.0 scale_grad_by_freq?False mode "
     "padding_idx?None",
     "_Dropout": "p inplace",
-    "LeakyReLU": "negative_slope inplace?False",
-    "RReLU": "lower upper inplace?False",
-    "Hardtanh": "min_val max_val inplace?False",
-    "Threshold": "threshold value inplace?False",
-    "Softplus": "beta threshold",
-    "GELU": "approximate",
+    "ReLU6": "inplace?False",
+    **dict.fromkeys(("_Loss", "_FractionalMaxPool", "CosineSimilarity"), ""),
     "PReLU": "num_parameters",
-    "Flatten": "start_dim end_dim",
-    "Unflatten": "dim unflattened_size",
-    "Unfold": "kernel_size dilation padding stride",
-    "Fold": "output_size kernel_size dilation padding stride",
-    "PixelShuffle": "upscale_factor",
-    "PixelUnshuffle": "downscale_factor",
-    "ChannelShuffle": "groups",
     "Upsample": "size?None scale_factor?None mode",
 }
 _OF_TENSORS = {  # settings of which a layer keeps the tensors that they ask for
@@ -76,7 +58,8 @@ _OF_TENSORS = {  # settings of which a layer keeps the tensors that they ask for
 
 
 def settings_shown(module: Any) -> str:
-    """The text between the brackets of a printed layer: the settings in the table of its class, or a base's.
+    """The text between the brackets of a printed layer: the settings that the table has for its class or a base, or a
+    row's own.
 
     >>> from anneal import nn
     >>> settings_shown(nn.Conv2d(3, 8, 3, padding=1, bias=False))
@@ -84,9 +67,13 @@ def settings_shown(module: Any) -> str:
     """
     for kind in type(module).__mro__:
         if kind.__name__ in _TABLE and kind.__module__.startswith("anneal.nn."):
-            shown = [_setting(module, kind, word) for word in _TABLE[kind.__name__].split()]
-            return ", ".join([s for s in shown if s])
-    return ""
+            return _shown(module, kind, _TABLE[kind.__name__].split())
+    rows = getattr(module, "_settings", ())
+    return _shown(module, type(module), ["inplace?False" if name == "inplace" else name for name in rows])
+
+
+def _shown(module: Any, kind: type, words: list[str]) -> str:
+    return ", ".join([s for s in [_setting(module, kind, word) for word in words] if s])
 
 
 def _setting(module: Any, kind: type, word: str) -> str:

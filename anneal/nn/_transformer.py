@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from anneal.errors import ShapeError
 from anneal.nn import init
 from anneal.nn._activations import Dropout
-from anneal.nn._attention import SelfAttention
+from anneal.nn._attention import STD, LanguageModel, SelfAttention, attended
 from anneal.nn._layers import Embedding, LayerNorm, Linear
 from anneal.nn._module import Module
 from anneal.nn._windows import Conv2d
@@ -47,9 +47,6 @@ class GPTConfig:
     tie_weights: bool = True
 
 
-STD = 0.02
-
-
 def _linear(n_in: int, n_out: int, bias: bool, std: float = STD) -> Linear:
     return Linear(n_in, n_out, bias, weight=init.normal((n_out, n_in), std))
 
@@ -75,11 +72,8 @@ class CausalSelfAttention(Module):
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        b, t, c = x.shape
-        heads = self.c_attn(x).reshape(b, t, 3, self.n_head, c // self.n_head).permute(2, 0, 3, 1, 4)
         p = self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], dropout_p=p, is_causal=True)
-        out = self.c_proj(y.transpose(1, 2).reshape(b, t, c))
+        out = self.c_proj(attended(self.c_attn, x, self.n_head, p, True))
         return F.dropout(out, self.dropout, self.training)
 
 
@@ -124,7 +118,7 @@ class Block(Module):
         return x + self.mlp(self.ln_2(x))
 
 
-class GPT(Module):
+class GPT(LanguageModel):
     """Token and position embeddings, blocks, a norm, and logits over the vocabulary.
 
     Weights start normal with deviation 0.02, those that feed the residual stream divided by sqrt(2 * n_layer). With
@@ -180,16 +174,6 @@ class GPT(Module):
         for block in self.h:
             x = block(x)
         return self.lm_head(self.ln_f(x))
-
-    def loss(self, index: Tensor, targets: Tensor) -> Tensor:
-        """The mean cross entropy, shape (), of `index` (batch, time): `targets` (batch, time) are the token after each
-        position, none ignored.
-        """
-        logits = self(index)
-        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=None)
-
-
-STD = 0.02
 
 
 class PatchEmbed(Module):

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from anneal.nn._hooks import EVERYWHERE
-from anneal.nn._parameter import Parameter
+from anneal.nn.parameter import Parameter
 from anneal.runtime import PLAIN, call_late, here
 from anneal.tensor import Tensor
 
 if TYPE_CHECKING:
     from anneal.nn._module import Module
-
-__all__ = ["whole_call"]
 
 _ROOM = "anneal.nn."
 _ARGUMENTS = PLAIN | {float, Tensor, Parameter}

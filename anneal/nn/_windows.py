@@ -19,18 +19,28 @@ Outputs = int | Sequence[int | None]
 _MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
 
 
-def _kernel(size: Sizes, axes: int) -> tuple[int, ...]:
-    return (size,) * axes if isinstance(size, int) else tuple(size)
+class _Kernels(Resettable):
+    """A layer with kernels, and a bias for each output channel."""
 
-
-def _check_groups(name: str, groups: int, channels: int, out: int) -> None:
-    if groups < 1 or channels % groups or out % groups:
-        raise ShapeError(f"{name}: {groups} groups do not divide {channels} and {out} channels")
-
-
-class _Conv(Resettable):
     axes: ClassVar[int]
 
+    def _hold(self, channels: tuple[int, int], kernel: Sizes, groups: int, bias: bool, turned: bool = False) -> None:
+        """Take the sizes of the kernels; their output channels come first, or if it is `turned` second."""
+        if groups < 1 or channels[0] % groups or channels[1] % groups:
+            raise ShapeError(
+                f"{type(self).__name__}: {groups} groups do not divide {channels[0]} and {channels[1]} channels"
+            )
+        self.in_channels, self.out_channels = channels
+        self.kernel_size = (kernel,) * self.axes if isinstance(kernel, int) else tuple(kernel)
+        first, second = channels if turned else channels[::-1]
+        # torch counts the inputs of a weight on axis 1 in either order, and starts from that.
+        shape = (first, second // groups, *self.kernel_size)
+        self.weight: Tensor = init.kaiming_uniform(shape)
+        bound = 1 / math.sqrt(init.fan(shape)[0])
+        self.bias: Tensor | None = init.uniform(channels[1:], bound) if bias else None
+
+
+class _Conv(_Kernels):
     @checked
     def __init__(
         self,
@@ -46,16 +56,11 @@ class _Conv(Resettable):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        _check_groups(type(self).__name__, groups, in_channels, out_channels)
         if padding_mode not in _MODES:
             raise ShapeError(f"{type(self).__name__}: padding_mode is one of {', '.join(_MODES)}, not {padding_mode!r}")
+        self._hold((in_channels, out_channels), kernel_size, groups, bias)
         self.padding_mode = padding_mode
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size = _kernel(kernel_size, self.axes)
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight: Tensor = init.kaiming_uniform(shape)
-        self.bias: Tensor | None = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
         self._place(device, dtype)
 
     @checked
@@ -115,9 +120,7 @@ class Conv3d(_Conv):
     axes = 3
 
 
-class _ConvTranspose(Resettable):
-    axes: ClassVar[int]
-
+class _ConvTranspose(_Kernels):
     @checked
     def __init__(
         self,
@@ -134,17 +137,11 @@ class _ConvTranspose(Resettable):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        _check_groups(type(self).__name__, groups, in_channels, out_channels)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size = _kernel(kernel_size, self.axes)
-        self.stride, self.padding, self.output_padding = stride, padding, output_padding
-        self.groups, self.dilation = groups, dilation
         if padding_mode != "zeros":
             raise ShapeError(f'{type(self).__name__}: padding_mode is "zeros" alone, not {padding_mode!r}')
-        # Input channels first. torch counts the inputs of a weight on axis 1 all the same, and starts from that.
-        shape = (in_channels, out_channels // groups, *self.kernel_size)
-        self.weight: Tensor = init.kaiming_uniform(shape)
-        self.bias: Tensor | None = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
+        self._hold((in_channels, out_channels), kernel_size, groups, bias, turned=True)
+        self.stride, self.padding, self.output_padding = stride, padding, output_padding
+        self.groups, self.dilation = groups, dilation
         self._place(device, dtype)
 
     @checked

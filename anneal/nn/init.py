@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.nn._parameter import Parameter
+from anneal.nn.parameter import Parameter
 from anneal.ops import checked, host_normal, host_uniform, wrap_array
 from anneal.runtime import here
 from anneal.tensor import Tensor, default_device

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from anneal import nn
-from anneal.nn._hooks import ALWAYS, RemovableHandle, hook_everywhere
+from anneal.nn._hooks import ALWAYS, hook_everywhere
+from anneal.transforms import RemovableHandle
 
 __all__ = [
     "register_module_forward_hook",

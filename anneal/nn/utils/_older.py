@@ -9,7 +9,7 @@ from typing import Any
 from anneal.errors import DataError
 from anneal.nn._computed import before, compute, computed, keep
 from anneal.nn._module import Module
-from anneal.nn._parameter import Parameter
+from anneal.nn.parameter import Parameter
 from anneal.nn.utils.parametrizations import SpectralNorm, axis, lengths
 from anneal.tensor import Tensor, no_grad
 

@@ -14,7 +14,7 @@ from anneal.errors import DataError, DTypeError, ShapeError
 from anneal.nn._computed import before, compute, keep
 from anneal.nn._containers import ModuleDict, ModuleList
 from anneal.nn._module import Module
-from anneal.nn._parameter import Buffer, Parameter
+from anneal.nn.parameter import Buffer, Parameter
 from anneal.ops import said
 from anneal.tensor import Tensor, no_grad
 
