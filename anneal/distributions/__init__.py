@@ -7,12 +7,11 @@
 
 import sys
 
-from anneal.distributions import _continuous, _discrete, _kl, _relaxed, _several, _transformed, constraints, transforms
+from anneal.distributions import _continuous, _discrete, _kl, _several, _transformed, constraints, transforms
 from anneal.distributions._base import Distribution
 from anneal.distributions._continuous import *
 from anneal.distributions._discrete import *
 from anneal.distributions._kl import *
-from anneal.distributions._relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
 from anneal.distributions._several import *
 from anneal.distributions._transformed import *
 from anneal.distributions.constraint_registry import biject_to, transform_to
@@ -26,8 +25,6 @@ __all__ = [
     *_transformed.__all__,
     *transforms.__all__,
     "Distribution",
-    "RelaxedBernoulli",
-    "RelaxedOneHotCategorical",
     "biject_to",
     "constraints",
     "transform_to",
@@ -50,7 +47,7 @@ _FILES = (
     *("pareto", "poisson", "studentT", "transformed_distribution", "uniform", "weibull"),
 )
 _PATHS = dict.fromkeys(_FILES, sys.modules[__name__])
-_PATHS.update(relaxed_bernoulli=_relaxed, relaxed_categorical=_relaxed)
+_PATHS.update(relaxed_bernoulli=_transformed, relaxed_categorical=_transformed)
 sys.modules.update({f"{__name__}.{file}": module for file, module in _PATHS.items()})
 
 

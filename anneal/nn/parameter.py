@@ -7,6 +7,8 @@ from typing import Any
 from anneal.ops import DTypeLike
 from anneal.tensor import Tensor
 
+__all__ = ["Buffer", "Parameter"]
+
 
 class Parameter(Tensor):
     """A tensor that is a module's parameter: an attribute that trains, and a leaf of the gradient.

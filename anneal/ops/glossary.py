@@ -305,7 +305,7 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
     "anneal.fft._transforms": _TRANSFORM,
     "anneal.signal.windows": _SAMPLES,
     **{f"anneal.linalg.{name}": _MATRICES for name in ("_norms", "_solving", "_spectra", "_triangles", "older")},
-    **{f"anneal.optim.{name}": _OPTIMISER for name in ("_adam", "_base", "_cycles", "_formulas", "_lbfgs")},
+    **{f"anneal.optim.{name}": _OPTIMISER for name in ("_adam", "_base", "_formulas", "_lbfgs")},
     "anneal.optim._schedule": _OPTIMISER,
     "anneal.optim.lr_scheduler": _OPTIMISER,
     "anneal.nn.init": {"tensor": "the tensor that takes the values, of any shape, unless stated otherwise."},

@@ -1,7 +1,9 @@
-"""The base of all schedules."""
+"""The base of all schedules, and those that go up and down: warm restarts, cycles, one cycle."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from anneal.errors import MissingMethodError, SettingError
@@ -96,3 +98,231 @@ class LRScheduler:
             if group["lr"] != rate:
                 group["lr"] = float(rate)
         self._last = list(last)
+
+
+Rates = float | Sequence[float]
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Rates along half a cosine down to `eta_min`, again and again (Loshchilov and Hutter, 2017).
+
+    The first descent takes `T_0` steps, each other `T_mult` times as many as the one before. `step(epoch)` takes
+    fractions of a step, too.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = CosineAnnealingWarmRestarts(optimizer, 2)
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [1.0, 0.5, 1.0, 0.5]
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
+        if T_0 < 1 or T_mult < 1 or int(T_0) != T_0 or T_mult != int(T_mult):
+            raise SettingError(f"CosineAnnealingWarmRestarts: T_0 and T_mult are counts, not {T_0} and {T_mult}")
+        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        self.T_i: float = T_0
+        self.T_cur: float = last_epoch
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        share = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+
+    def step(self, epoch: float | None = None) -> None:
+        if epoch is None and self.last_epoch >= 0:
+            self.T_cur += 1
+            if self.T_cur >= self.T_i:
+                self.T_cur -= self.T_i
+                self.T_i *= self.T_mult
+            at: float = self.last_epoch + 1
+        else:
+            at = 0.0 if epoch is None else epoch
+            if at < 0:
+                raise SettingError(f"CosineAnnealingWarmRestarts: epoch must not be negative, not {epoch}")
+            self.T_i, self.T_cur = self.T_0, at
+            while self.T_cur >= self.T_i:
+                self.T_cur -= self.T_i
+                self.T_i *= self.T_mult
+        super().step(math.floor(at))
+
+
+def _each(name: str, given: Rates, count: int) -> list[float]:
+    several = list(given) if isinstance(given, (list, tuple)) else [given] * count
+    if len(several) != count:
+        raise SettingError(f"{name}: {len(several)} numbers for {count} groups")
+    return [float(n) for n in several]  # type: ignore[arg-type]
+
+
+class _WithMomentum(LRScheduler):
+    """A schedule of rates and, against them, of momenta: "momentum", or the first of "betas"."""
+
+    cycle_momentum: bool
+
+    def _take_momentum(self) -> None:
+        if not self.cycle_momentum:
+            return
+        for group in self.optimizer.param_groups:
+            if "betas" not in group and "momentum" not in group:
+                raise SettingError(
+                    f"{type(self).__name__}: this optimiser has neither momentum nor betas; cycle_momentum=False"
+                )
+            group.make_data("betas" if "betas" in group else "momentum")
+
+    def _set_momenta(self, momenta: list[float]) -> None:
+        for group, m in zip(self.optimizer.param_groups, momenta, strict=True):
+            if "betas" in group:
+                group["betas"] = (m, *group["betas"][1:])
+            else:
+                group["momentum"] = m
+
+
+class OneCycleLR(_WithMomentum):
+    """Rates up to `max_lr` and down to almost nothing, once (Smith and Topin, 2018).
+
+    Args:
+        total_steps: of the cycle; or `epochs` and `steps_per_epoch`. pct_start: the share in which rates rise.
+        anneal_strategy: "cos" or "linear". div_factor: `max_lr` over the first rate; final_div_factor: that over the
+            last. cycle_momentum, base_momentum, max_momentum: momenta go the other way. three_phase: the way down
+            stops at the first rate.
+
+    Raises SettingError for wrong counts, and for a step after the last.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0, momentum=0.9)
+    >>> schedule = OneCycleLR(optimizer, max_lr=1.0, total_steps=5, pct_start=0.4)
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [0.04, 1.0, 0.75, 0.25]
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: Rates,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: Rates = 0.85,
+        max_momentum: Rates = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise SettingError("OneCycleLR: give total_steps, or epochs and steps_per_epoch")
+            total_steps = epochs * steps_per_epoch
+        if total_steps < 1 or not 0 <= pct_start <= 1 or anneal_strategy not in ("cos", "linear"):
+            raise SettingError(
+                f'OneCycleLR: a number of steps, a share and "cos" or "linear", not {total_steps}, {pct_start}, '
+                f"{anneal_strategy!r}"
+            )
+        self.optimizer, self.total_steps, self.cycle_momentum = optimizer, total_steps, cycle_momentum
+        self.anneal_strategy, count = anneal_strategy, len(optimizer.param_groups)
+        rise = float(pct_start * total_steps) - 1
+        end = total_steps - 1
+        names = ("initial_lr", "max_lr", "min_lr")
+        self._phases: list[tuple[float, str, str]] = [(rise, names[0], names[1]), (end, names[1], names[2])]
+        if three_phase:
+            back = 2 * pct_start * total_steps - 2
+            self._phases = [(rise, names[0], names[1]), (back, names[1], names[0]), (end, names[0], names[2])]
+        self._momenta = (_each("OneCycleLR", max_momentum, count), _each("OneCycleLR", base_momentum, count))
+        if last_epoch == -1:
+            for group, top in zip(optimizer.param_groups, _each("OneCycleLR", max_lr, count), strict=True):
+                first = top / div_factor
+                dict.update(group, initial_lr=first, max_lr=top, min_lr=first / final_div_factor)
+        self._take_momentum()
+        super().__init__(optimizer, last_epoch)
+
+    def _between(self, start: float, end: float, share: float) -> float:
+        if self.anneal_strategy == "linear":
+            return (end - start) * share + start
+        return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
+
+    def get_lr(self) -> list[float]:
+        n = self.last_epoch
+        if n > self.total_steps:
+            raise SettingError(f"OneCycleLR: step {n} of a cycle of {self.total_steps}")
+        begin = 0.0
+        at = 0
+        while at < len(self._phases) - 1 and n > self._phases[at][0]:
+            begin, at = self._phases[at][0], at + 1
+        end, a, b = self._phases[at]
+        share = (n - begin) / (end - begin)
+        if self.cycle_momentum:
+            high, low = self._momenta
+            pairs = zip(*_momentum_ends(a, b, high, low), strict=True)
+            self._set_momenta([self._between(s, e, share) for s, e in pairs])
+        return [self._between(group[a], group[b], share) for group in self.optimizer.param_groups]
+
+
+def _momentum_ends(a: str, b: str, high: list[float], low: list[float]) -> tuple[list[float], list[float]]:
+    """The momenta at the ends of a phase: low where rates are highest."""
+    return (low if a == "max_lr" else high), (low if b == "max_lr" else high)
+
+
+class CyclicLR(_WithMomentum):
+    """Rates between `base_lr` and `max_lr`, up in `step_size_up` steps and down in `step_size_down` (Smith, 2017).
+
+    Args:
+        mode: "triangular"; "triangular2" halves the height with each cycle; "exp_range" takes `gamma` to the power of
+            the step. scale_fn: a height of one's own, of the cycle's or the step's number (scale_mode "cycle" or
+            "iterations"). cycle_momentum, base_momentum, max_momentum: momenta go the other way.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = CyclicLR(optimizer, 0.0, 1.0, step_size_up=2, cycle_momentum=False)
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [0.0, 0.5, 1.0, 0.5]
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: Rates,
+        max_lr: Rates,
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: Rates = 0.8,
+        max_momentum: Rates = 0.9,
+        last_epoch: int = -1,
+    ) -> None:
+        if scale_fn is None and mode not in ("triangular", "triangular2", "exp_range"):
+            raise SettingError(f'CyclicLR: mode is "triangular", "triangular2" or "exp_range", not {mode!r}')
+        self.optimizer, self.cycle_momentum, count = optimizer, cycle_momentum, len(optimizer.param_groups)
+        down = step_size_up if step_size_down is None else step_size_down
+        self.total_size, self.step_ratio = float(step_size_up + down), step_size_up / (step_size_up + down)
+        self.mode, self.gamma, self._scale = mode, gamma, scale_fn
+        self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
+        self.max_lrs = _each("CyclicLR", max_lr, count)
+        if last_epoch == -1:
+            for group, low in zip(optimizer.param_groups, _each("CyclicLR", base_lr, count), strict=True):
+                dict.update(group, initial_lr=low)
+        self._momenta = (_each("CyclicLR", max_momentum, count), _each("CyclicLR", base_momentum, count))
+        self._take_momentum()
+        super().__init__(optimizer, last_epoch)
+
+    def _height(self, x: float) -> float:
+        if self._scale is not None:
+            return self._scale(x)
+        heights: dict[str, float] = {"triangular": 1.0, "triangular2": 2.0 ** (1 - x), "exp_range": self.gamma**x}
+        return heights[self.mode]
+
+    def get_lr(self) -> list[float]:
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        x = 1.0 + self.last_epoch / self.total_size - cycle
+        way = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        height = way * self._height(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        if self.cycle_momentum:
+            self._set_momenta([high - (high - low) * height for high, low in zip(*self._momenta, strict=True)])
+        return [low + (high - low) * height for low, high in zip(self.base_lrs, self.max_lrs, strict=True)]

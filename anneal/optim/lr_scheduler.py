@@ -15,8 +15,7 @@ from typing import Any
 
 from anneal.errors import SettingError
 from anneal.optim._base import Optimizer
-from anneal.optim._cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
-from anneal.optim._schedule import LRScheduler
+from anneal.optim._schedule import CosineAnnealingWarmRestarts, CyclicLR, LRScheduler, OneCycleLR
 
 __all__ = [
     "ChainedScheduler",

@@ -22,15 +22,37 @@ from anneal.training._examples import (
 
 if TYPE_CHECKING:
     from anneal.progress import told
-    from anneal.training._data import CIFAR10, Images, cifar10, downloads, images, shapes
-    from anneal.training._pictures import grid, half_blocks, png, shades
+    from anneal.training._data import (
+        CIFAR10,
+        Images,
+        cifar10,
+        downloads,
+        grid,
+        half_blocks,
+        images,
+        png,
+        shades,
+        shapes,
+    )
     from anneal.training._run import Training, decayed, main
 else:
     __getattr__ = opened_later(
         __name__,
         {
-            "_data": ("CIFAR10", "Images", "cifar10", "downloads", "images", "shapes"),
-            "_pictures": ("grid", "half_blocks", "png", "shades"),
+            "_data": (
+                *(
+                    "CIFAR10",
+                    "Images",
+                    "cifar10",
+                    "downloads",
+                    "grid",
+                    "half_blocks",
+                    "images",
+                    "png",
+                    "shades",
+                    "shapes",
+                ),
+            ),
             "anneal.progress": ("told",),
             "_run": ("Training", "decayed", "main"),
         },

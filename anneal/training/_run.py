@@ -150,6 +150,6 @@ def main(make: Callable[[], Training], every: int = 100) -> None:
             print(f"step {i + 1}  loss {loss.item():.3f}")
     print(training.sample())
     if training.picture is not None:
-        from anneal.training._pictures import shades
+        from anneal.training._data import shades
 
         print(shades(training.picture, 80))
