@@ -61,6 +61,8 @@ OTHERWISE = {
     "anneal.backend.arrays._NUMPY": "dtypes, of which there are few",
     "anneal.backend.arrays._OURS": "dtypes, of which there are few",
     "anneal.runtime.guards._chains": "lru_cache",
+    "anneal.runtime.launch._rounds": "those of late._runs",
+    "anneal.runtime.launch._scratches": "those of late._runs",
     "anneal.uop.node._PROCESS.nodes": "swept where it has doubled: test_a_loop_over_shapes_leaves_nothing counts what is left",
     "anneal.web.server._files": "files of the page, by name",
 }

@@ -69,6 +69,8 @@ STATE = {
     "anneal.rewrite.trace._listeners": BELOW,
     "anneal.rewrite.trace._plain": BELOW,
     "anneal.rewrite.trace.here": BELOW,
+    "anneal.runtime.launch._rounds": CACHE,
+    "anneal.runtime.launch._scratches": CACHE,
     "anneal.runtime.turns._plans": CACHE,
     "anneal.schedule.inplace._merged": CACHE,
     "anneal.onnx.exporting.trace._NUMBERS": UNIQUE,

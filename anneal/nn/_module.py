@@ -16,7 +16,7 @@ from anneal.nn._shown import settings_shown
 from anneal.nn._whole_calls import whole_call
 from anneal.nn.parameter import Buffer, Parameter
 from anneal.ops import DTypeLike, explain_class, said
-from anneal.runtime import forbid_in_capture, here, outdate_captures
+from anneal.runtime import forbid_in_capture, here, outdate_captures, realize
 from anneal.tensor import Tensor, no_grad
 from anneal.tracebacks import locate, shorten
 from anneal.transforms import regraded
@@ -470,6 +470,8 @@ class Module(Hooked, Moved):
         for name, t in mine.items():
             if name in state:
                 _load(t, state[name])
+        if not (here.assigned or here.depth or here.tracing):
+            realize(list(mine.values()))  # an average of weights, kept lazy, would grow with each that is loaded
         return LoadedKeys(missing, unexpected)
 
     # -- modes ----------------------------------------------------------------------------------------------------

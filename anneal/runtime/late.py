@@ -169,14 +169,14 @@ def call(
     """
     state = vars(here)  # of this thread: it is looked for once
     if at_once(state):
-        return plainly(run, args, options)
+        return _as_it_stands(function, run, args, options)
     f, kind, named = users_frame(2)
     code = id(f.f_code)
     n = state["numbering"]()
     if n is None or n.nbytes > n.limit:
         n = numbering_of((code, f.f_lasti), state)
         if n is None:
-            return plainly(run, args, options)
+            return _as_it_stands(function, run, args, options)
     at = _ARENA._here
     key: list[Any] = [function, code, f.f_lasti, id(named), at.phase, at.path, state["grad"], state["wraps"], *options]
     tensors: list[Handle] = []
@@ -213,6 +213,11 @@ def call(
                 return run(*args, **options)
         return result
     return _given(n, entry, tensors, run)
+
+
+def _as_it_stands(function: _Named, run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The call, where nothing is late. The ops of a call of many see to their views themselves."""
+    return run(*args, **options) if hasattr(function, "refuse") else plainly(run, args, options)
 
 
 def _ungraded(

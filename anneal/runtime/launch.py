@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
 from anneal.runtime.context import here
@@ -348,6 +349,17 @@ def copy_of(device: AnyDevice, storage: Storage, count: int | None = None) -> Op
     return fresh
 
 
+class Rounds(list[Round]):
+    """The rounds of all launches that leave results of the same sizes: steps of other structures, which take turns,
+    leave parameters in the memory that each of them was bound to."""
+
+    __slots__ = ("__weakref__",)
+
+
+_rounds: WeakValueDictionary[Any, Rounds] = WeakValueDictionary()  # by device, and by the results' sizes and shapes
+_scratches: WeakValueDictionary[Any, Scratch] = WeakValueDictionary()  # by device, and by the id of the plan
+
+
 class Run:
     """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
 
@@ -357,14 +369,16 @@ class Run:
         self.plan, self.numbers, self.shapes = plan, numbers, shapes
         self._programs: Sequence[Program] = ()  # on `_device`, once it has run again
         self._device: AnyDevice | None = None
-        self._rounds: list[Round] = []
+        self._rounds = Rounds()
 
     def again(self, device: AnyDevice, inputs: list[Storage], keep: bool) -> Round:
         """Run once more on a device. The results are shown, and then the round is done. With `keep` their memory may
         be another round's: nothing but the values may be noted in it."""
         if self._device is not device:
             self._programs, self._device = compiled(self.plan, device), device
-            self._rounds, self._scratch = [], Scratch(device)
+            kinds = tuple([(self.plan.values[v].size, self.plan.values[v].dtype) for v in self.plan.outputs])
+            self._rounds = _rounds.setdefault((device, kinds, tuple(self.shapes)), Rounds())
+            self._scratch = _scratches.setdefault((device, id(self.plan)), Scratch(device))
         scratch = self._scratch
         with device.lock:
             current = self._next(device) if keep else Round(self.plan, device, self.shapes)
@@ -380,14 +394,15 @@ class Run:
 
     def _next(self, device: AnyDevice) -> Round:
         """A round to be written: an unused one, or a new one."""
-        self._rounds = [r for r in self._rounds if r.storages]
-        for r in self._rounds:
+        rounds = self._rounds
+        rounds[:] = [r for r in rounds if r.storages]
+        for r in rounds:
             if r.take():
                 return r
-        if len(self._rounds) >= _ROUNDS:
-            self._rounds.pop(0).forget()
+        if len(rounds) >= _ROUNDS:
+            rounds.pop(0).forget()
         made = Round(self.plan, device, self.shapes)
         made.take()
-        self._rounds.append(made)
+        rounds.append(made)
         device.keep_idle(made)
         return made

@@ -16,10 +16,10 @@ from benchmarks.eager_models import BATCHES, Library
 from benchmarks.tutorials import CASES
 from tests.runtime.test_eager_work import Work
 
-# The most nodes of a step. Translation throws dice and DQN samples a memory: each step may have a structure of its own.
+# The most nodes of a step. Translation throws dice: its steps have sixteen structures.
 NODES = {
     "makemore_bigram": 10, "makemore_mlp": 40, "makemore_batchnorm": 20, "language_model": 20, "reinforce": 120,
-    "lora": 20, "vae": 40, "dcgan": 20, "diffusion": 30, "nanogpt": 40, "resnet": 20, "gumbel_codes": 60,
+    "lora": 20, "vae": 40, "dqn": 250, "dcgan": 20, "diffusion": 30, "nanogpt": 40, "resnet": 20, "gumbel_codes": 60,
 }  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def test_a_step_of_a_tutorial_is_found_again(name: str) -> None:
     def step(turn: int) -> Any:
         return program.step(*[Tensor(a) for a in program.batches[turn % BATCHES]]).item()
 
-    for turn in range(3 * BATCHES):
+    for turn in range((12 if name == "dqn" else 3) * BATCHES):  # its memory is filled first
         step(turn)
     work = Work(step, range(2 * BATCHES))
     assert work.plans == 0
@@ -42,7 +42,7 @@ def test_a_step_of_a_tutorial_is_found_again(name: str) -> None:
 
 
 def test_every_program_of_the_table_is_counted_or_excused() -> None:
-    assert CASES.keys() - NODES.keys() == {"translation", "dqn"}
+    assert CASES.keys() - NODES.keys() == {"translation"}
 
 
 @pytest.mark.parametrize("limit", [0.5, 100.0])
