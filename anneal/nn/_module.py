@@ -467,9 +467,8 @@ class Module(Hooked, Moved):
                 f"load_state_dict: {type(self).__name__} does not fit the state: {'; '.join([*faults, *wrong])}"
                 + ("" if wrong or not faults else " (strict=False ignores missing and unexpected names)")
             )
-        for name, t in mine.items():
-            if name in state:
-                _load(t, state[name])
+        for name in filter(state.__contains__, mine):
+            _load(mine[name], state[name])
         if not (here.assigned or here.depth or here.tracing):
             realize(list(mine.values()))  # an average of weights, kept lazy, would grow with each that is loaded
         return LoadedKeys(missing, unexpected)
