@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from anneal import nn, settings
-from anneal.cli._models import load_example
 from anneal.runtime import cache_statistics
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, jit, manual_seed, realize, set_default_device
+from anneal.training import load_example
 from benchmarks import compile_time, ours
 from benchmarks._harness import CONFIGS, Config, cold, resident_mib
 

@@ -90,10 +90,13 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from anneal.cli._output import data
-        from anneal.cli._version import version_line
+        import platform
 
-        data(version_line())
+        from anneal import __version__
+        from anneal.cli._output import data
+
+        where = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+        data(f"anneal {__version__} ({where})")
         raise typer.Exit
 
 

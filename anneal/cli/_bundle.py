@@ -153,13 +153,13 @@ class Bundle(JsonLines):
 
     def describe(self, traced: StepGraph, device: AnyDevice) -> None:
         """Write the graph of a step, its schedule and its kernels."""
-        from anneal.cli._kernels import record
+        from anneal.cli._output import kernel_record
         from anneal.inspect import kernel_calls, nodes, wgsl_for
         from anneal.schedule import graph, origins, plan_for
 
         sink = graph(traced.outputs)
         plan, _, _ = plan_for(sink, device.cost_model)
-        found = [record(k) for k in kernel_calls(plan, origins(sink), wgsl_for(device, plan))]
+        found = [kernel_record(k) for k in kernel_calls(plan, origins(sink), wgsl_for(device, plan))]
         with self._writing():
             self._write("graph.txt", "\n".join(map(str, nodes(traced.nodes))) + "\n")
             for kernel in found:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anneal import files, settings
-from anneal.errors import DataError, SettingError
-from anneal.training import suggest
+from anneal.errors import DataError, SettingError, UserError
+from anneal.training import check_model, suggest
 
-__all__ = ["check_writable", "choose_device", "may_download", "refuse_option", "unwritable", "write_file"]
+if TYPE_CHECKING:
+    from anneal.backend import AnyDevice
 
 
 def choose_device(device: str | None, adapter: str | None) -> dict[str, object]:
@@ -22,7 +25,33 @@ def choose_device(device: str | None, adapter: str | None) -> dict[str, object]:
         if not adapter.strip():
             raise SettingError("--adapter needs a name, or part of one; `anneal doctor` lists the adapters")
         return {"device": "webgpu", "adapter": adapter}
-    return {} if device is None else {"device": device}
+    return {} if device is None else {"device": str(device)}
+
+
+def on_device(device: str | None, adapter: str | None) -> AbstractContextManager[object]:
+    """The block runs with the settings of --device and --adapter."""
+    return settings.override(**choose_device(device, adapter))
+
+
+@contextmanager
+def opened(device: str | None, adapter: str | None) -> Iterator[AnyDevice]:
+    """The block runs on the device of --device and --adapter, which is opened."""
+    from anneal.backend import get_device
+
+    with on_device(device, adapter):
+        found = get_device(settings.current().device)
+        with settings.override(device=found.name):
+            yield found
+
+
+def check_traceable(name: str, step: bool = False) -> None:
+    """UserError, with a suggestion, for what has no graph: neither an example nor an ONNX file; or, with `step`, no
+    training step.
+    """
+    if not name.endswith(".onnx"):
+        check_model(name)
+    elif step:
+        raise UserError("an ONNX file is run, not trained; leave --step out")
 
 
 def may_download(example: object, flag: bool) -> bool:
@@ -52,6 +81,14 @@ def refuse_option(context: Any, text: str | None) -> None:
     if text is not None and text.startswith("-") and text != "-":
         known = [o for p in context.command.params for o in p.opts if o.startswith("--")]
         raise suggest("option", text, [*known, *context.help_option_names])
+
+
+def check_recording(path: Path | None) -> None:
+    """UserError or DataError unless --record can put a recording there."""
+    if path is not None:
+        if path.suffix != ".zip":
+            raise UserError(f"--record writes a .zip file, not {path.name}")
+        check_writable(path)
 
 
 def check_writable(path: Path) -> None:

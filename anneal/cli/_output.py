@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = [
-    "Flow", "be_quiet", "code", "complain", "console", "data", "fits", "going_on", "harmless", "hold_messages",
-    "is_quiet", "json_line", "json_report", "message", "paged", "phase_colours", "readable", "show", "streams", "table",
-]  # fmt: skip
+    from anneal.inspect import KernelCall
 
 _lost: dict[str, str] = {}  # the streams that were given up, and why
 _going_on = False
@@ -239,6 +236,15 @@ def _document(value: Any, **layout: Any) -> None:
 
     _said_json = True
     data(json.dumps(value, allow_nan=False, **layout), whole=True)
+
+
+def kernel_record(kernel: KernelCall) -> dict[str, Any]:
+    """A launch as `--json` and run bundles have it."""
+    from dataclasses import asdict
+
+    found = asdict(kernel)
+    found["wgsl"] = found.pop("text")
+    return found
 
 
 def console(width: int | None = None) -> Console:

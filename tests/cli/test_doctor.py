@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from anneal.cli import _doctor
+from anneal import inspect
 from anneal.inspect import Adapter, advice
 from tests.cli.helpers import run
 
@@ -46,7 +46,7 @@ def test_says_what_there_is_and_what_to_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     found: tuple[list[Adapter], Adapter | None, str], code: int, out: str, err: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(_doctor, "survey", lambda wanted: found)
+    monkeypatch.setattr(inspect, "survey", lambda wanted: found)
     outcome = run(capsys, "doctor")
     assert outcome.code == code
     assert outcome.out.startswith(out) or out in outcome.out.splitlines()[0]  # the verdict comes first
@@ -61,7 +61,7 @@ def test_says_what_there_is_and_what_to_do(
 def test_features_are_told_when_they_are_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_doctor, "survey", lambda wanted: ([GPU], GPU, ""))
+    monkeypatch.setattr(inspect, "survey", lambda wanted: ([GPU], GPU, ""))
     short, long = run(capsys, "doctor").out, run(capsys, "doctor", "--verbose").out
     assert "buffers up to 4,096 MiB, 1 features" in short
     assert "max-buffer-size" not in short

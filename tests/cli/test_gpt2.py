@@ -168,7 +168,7 @@ def test_ctrl_c_keeps_what_was_said(folder: Path, tmp_path: Path) -> None:
 def test_the_cache_is_the_default_checkpoint(
     capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from anneal.cli import _gpt2
+    from anneal import assets
 
     place = tmp_path / "assets" / "gpt2"
     place.mkdir(parents=True)
@@ -179,7 +179,7 @@ def test_the_cache_is_the_default_checkpoint(
         asset = ASSETS[f"gpt2/{name}"]
         pins[asset.name] = type(asset)(asset.name, asset.url, hashlib.sha256(content).hexdigest(), len(content), "")
     (place / "config.json").write_bytes((folder / "config.json").read_bytes())
-    monkeypatch.setattr(_gpt2, "ASSETS", pins)
+    monkeypatch.setattr(assets, "ASSETS", pins)
     with settings.override(cache_dir=str(tmp_path), offline=True):
         outcome = run(capsys, "gpt2", "sample", "Hello", "--device", "cpu", "--max-tokens", "2")
     assert outcome.code == 0

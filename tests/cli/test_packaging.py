@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from anneal.assets import BUNDLED
-from anneal.cli._models import examples_folder
+from anneal.training import examples_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anneal.cli._models import load_example
 from anneal.inspect import KeptRecording
 from anneal.tensor import Tensor
 from anneal.tensor.io import safe_save
+from anneal.training import load_example
 from tests.cli.helpers import run
 
 

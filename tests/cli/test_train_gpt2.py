@@ -132,7 +132,7 @@ def test_sample_reads_its_checkpoint(capsys: pytest.CaptureFixture[str], whole: 
 def test_a_small_one_from_nothing(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from anneal.cli._models import load_module
+    from anneal.training import load_module
 
     train_module = load_module("gpt2.train")
     monkeypatch.setattr(train_module, "WIDTH", 16)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anneal.cli._models import MODELS, load_example, load_module
+from anneal.training import MODELS, load_example, load_module
 
 __all__ = ["SMALL", "small"]
 

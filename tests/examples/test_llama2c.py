@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal.cli._models import load_module
 from anneal.errors import DataError, UserError
+from anneal.training import load_module
 from tests.cli.helpers import run
 from tests.nn.test_attention import llama
 

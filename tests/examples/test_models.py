@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from anneal.backend import get_device
-from anneal.cli._models import MODELS, load_example
 from anneal.errors import SettingError
 from anneal.tensor import set_default_device
+from anneal.training import MODELS, load_example
 from tests.examples.helpers import SMALL, small
 
 # A software adapter takes most of a second for each kernel it has not seen; a GPU takes them all.

@@ -33,12 +33,12 @@ from anneal import nn, settings
 from anneal.assets import Asset, _files, location, verify
 from anneal.backend.webgpu import declarations
 from anneal.cache import store
-from anneal.cli._models import load_module
 from anneal.codegen import decode_kernel, decode_opts, encode_kernel, encode_opts, generate
 from anneal.errors import AnnealError
 from anneal.schedule import CostModel, graph, plan_for
 from anneal.schedule import plan as plans
 from anneal.tensor import Tensor, io
+from anneal.training import load_module
 from examples.gpt2 import Tokenizer, write_checkpoint
 from examples.gpt2.vocabulary import BYTE_OF_LETTER
 from tests.examples.test_llama2c import write as write_llama

@@ -15,7 +15,7 @@ import ml_dtypes
 import onnx
 
 import anneal.onnx
-from anneal.cli._export import example_arguments
+from anneal.cli.commands.onnx import example_arguments
 from anneal.errors import OnnxError
 from anneal.tensor import Tensor, manual_seed, tree_leaves, tree_map
 from anneal.tensor import functional as F

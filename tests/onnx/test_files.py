@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import anneal.onnx
-from anneal.cli._check import replay
-from anneal.cli._onnx import _read
+from anneal.cli.commands.check import replay
+from anneal.cli.commands.onnx import _read
 from anneal.errors import AnnealError
 from anneal.tensor import io
 from tests.cli.helpers import run

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from anneal import nn
-from anneal.cli import _models, _train
+from anneal import training as models
+from anneal.cli.commands import train as command
 from anneal.runtime import observed
 from anneal.tensor import Tensor, manual_seed
 from anneal.training import Training, decayed, main
@@ -95,9 +96,9 @@ def test_a_picture_is_written_and_shown(
             model = nn.Linear(2, 1)
             return Painter(model, nn.SGD(model.parameters(), lr=lr), steps=steps, batch=batch)
 
-    monkeypatch.setattr(_train, "load_example", lambda name: Example)
-    monkeypatch.setitem(_models.MODELS, "painter", "draws noise")
-    monkeypatch.setattr(_train, "DRAWING", ("painter",))
+    monkeypatch.setattr(command, "load_example", lambda name: Example)
+    monkeypatch.setitem(models.MODELS, "painter", "draws noise")
+    monkeypatch.setattr(command, "DRAWING", ("painter",))
     monkeypatch.chdir(tmp_path)
     plain = run(capsys, "train", "painter", "--device", "cpu", "--plain")
     assert plain.code == 0
@@ -120,7 +121,7 @@ def test_a_picture_is_written_and_shown(
 
 
 def test_models_that_draw_are_known_before_they_do() -> None:
-    from anneal.cli._models import DRAWING, MODELS, examples_folder
+    from anneal.training import DRAWING, MODELS, examples_folder
 
     assert set(DRAWING) == {
         name for name in MODELS

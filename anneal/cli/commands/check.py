@@ -2,95 +2,237 @@
 
 from __future__ import annotations
 
+import io
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from anneal import settings
+from anneal.cli._choices import check_writable, on_device, refuse_option, write_file
 from anneal.cli._complete import runnable
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Inputs, Json, Quiet, Sizes, readable
-from anneal.errors import UserError
+from anneal.cli._flags import (
+    AdapterFlag,
+    Arguments,
+    Batch,
+    DeviceFlag,
+    Inputs,
+    Json,
+    Quiet,
+    Sizes,
+    alone,
+    command,
+    file,
+    number,
+    openable,
+    seed,
+    switch,
+)
+from anneal.cli._output import data, json_report, message
+from anneal.cli._scripts import check_script, run_script
+from anneal.cli.commands.onnx import feeds_of
+from anneal.errors import AnnealError, DataError, UserError
+from anneal.files import opened
+from anneal.training import check_model, load_example
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-Target = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="MODEL|FILE.onnx|SCRIPT.py",
-        help="Example model, ONNX file, or your program.",
-        autocompletion=runnable,
-        callback=readable,
-    ),
-]
-Elements = Annotated[
-    int,
-    typer.Option(
-        "--elements",
-        metavar="N",
-        min=64,
-        max=MOST,
-        help="Elements compared per store of a kernel; beyond N, a random sample.",
-    ),
-]
+if TYPE_CHECKING:
+    from anneal.inspect import Checking, Report
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
-def check(
-    context: typer.Context,
-    target: Target = None,
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of SCRIPT.py.")] = None,
-    step: Annotated[
-        bool, typer.Option("--step", help="Check a whole training step instead of the forward pass.")
-    ] = False,
-    batch: Batch = None,
-    gradients: Annotated[
-        bool, typer.Option("--gradients", help="Compare gradients with finite differences in float64, too.")
-    ] = False,
-    input: Inputs = None,
-    size: Sizes = None,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of weights and inputs.")
-    ] = 1,
-    times: Annotated[
-        int,
-        typer.Option("--times", metavar="N", min=1, max=MOST, help="How many runs of each plan are checked."),
-    ] = 2,
-    elements: Elements = 1 << 21,
-    repro: Annotated[
-        Path | None, typer.Option("--repro", metavar="FILE", help="Write the first kernel that differs to FILE.")
-    ] = None,
-    replay: Annotated[
-        Path | None,
-        typer.Option("--replay", metavar="FILE", help="Run the kernel that --repro wrote to FILE.", callback=readable),
-    ] = None,
-    device: DeviceFlag = None,
-    adapter: AdapterFlag = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+app = alone()
+
+
+@dataclass(frozen=True)
+class Task:
+    """The flags of the command: what is to be checked, and how."""
+
+    context: typer.Context
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL|FILE.onnx|SCRIPT.py",
+            help="Example model, ONNX file, or your program.",
+            autocompletion=runnable,
+            callback=openable,
+        ),
+    ] = None
+    arguments: Arguments = None
+    step: Annotated[bool, switch("--step", "Check a whole training step instead of the forward pass.")] = False
+    batch: Batch = None
+    gradients: Annotated[bool, switch("--gradients", "Compare gradients with finite differences in float64, too.")] = (
+        False
+    )
+    input: Inputs = None
+    size: Sizes = None
+    seed: Annotated[int, seed("weights and inputs")] = 1
+    times: Annotated[int, number("How many runs of each plan are checked.")] = 2
+    elements: Annotated[int, number("Elements compared per store of a kernel; beyond N, a random sample.", 64)] = (
+        1 << 21
+    )
+    repro: Annotated[Path | None, file("Write the first kernel that differs to FILE.")] = None
+    replay: Annotated[Path | None, file("Run the kernel that --repro wrote to FILE.", callback=openable)] = None
+    device: DeviceFlag = None
+    adapter: AdapterFlag = None
+    quiet: Quiet = False
+    as_json: Json = False
+
+    @property
+    def name(self) -> str:
+        """The target, of which there is one unless --replay is given."""
+        return self.target or ""
+
+
+@command(app, Task, context_settings={"ignore_unknown_options": True})
+def check(task: Task) -> None:
     """Compare kernels with their graphs, and values with the graph as it was written, in float64. Exit code 1: one
     differs, a result is nan or overflows, or nothing could be compared.
     """
-    from anneal.cli._check import Task
-    from anneal.cli._check import check as run
-    from anneal.cli._check import replay as run_again
-    from anneal.cli._choices import choose_device, refuse_option
-
-    for text in (target, *(arguments or ())[: 0 if (target or "").endswith(".py") else None]):
-        refuse_option(context, text)
-    if (target is None) == (replay is None):
+    for text in (task.target, *(task.arguments or ())[: 0 if task.name.endswith(".py") else None]):
+        refuse_option(task.context, text)
+    if (task.target is None) == (task.replay is None):
         raise UserError("check takes a MODEL, a FILE.onnx or a SCRIPT.py, or --replay FILE")
-    with settings.override(**choose_device(device.value if device else None, adapter)):
-        if replay is not None:
-            run_again(replay, as_json=as_json)
-        elif target is not None:
-            run(
-                Task(
-                    target=target, arguments=arguments or (), step=step, batch=batch, inputs=input or (),
-                    sizes=size or (), seed=seed, gradients=gradients, times=times, most=elements, repro=repro,
-                    as_json=as_json,
-                )
-            )  # fmt: skip
+    with on_device(task.device, task.adapter):
+        if task.replay is not None:
+            replay(task.replay, as_json=task.as_json)
+        else:
+            _check(task)
+
+
+def _check(task: Task) -> None:
+    """Check a model, a file or a script and print what was found; AnnealError if something differs."""
+    from anneal.inspect import Limits, under_check
+
+    if task.repro is not None:
+        check_writable(task.repro)
+    run = _job(task)
+    limits = Limits(kernel=task.elements, tensor=32 * task.elements)
+    backwards = task.gradients and task.name.endswith(".py")
+    with under_check(limits, times=task.times, gradients=backwards) as state:
+        run(state)
+    report = state.report
+    if not report.launches and not report.gradients:
+        raise UserError(f"{task.name} computed nothing, so there is nothing to check")
+    if task.repro is not None:
+        _write(state, task.repro)
+    if task.as_json:
+        json_report({"target": task.name, **record(report)})
+    else:
+        _print(report)
+    if backwards and not report.gradients:
+        raise UserError(
+            f"{task.name}: --gradients checks calls of backward(), and none of this script could be checked"
+        )
+    if not report.ok:
+        raise AnnealError(f"{task.name}: {report.reason}")
+
+
+def _job(task: Task) -> Callable[[Checking], None]:
+    name = task.name
+    if name.endswith(".py"):
+        check_script(name)
+        if task.step or task.batch is not None or task.input or task.size:
+            raise UserError("a script says itself what it runs; leave --step, --batch, --input and --size out")
+        return lambda state: run_script(name, task.arguments or (), task.as_json)
+    if task.arguments:
+        raise UserError(f"{task.arguments[0]!r}: only a script takes arguments")
+    if name.endswith(".onnx"):
+        if task.gradients or task.step:
+            raise UserError("an ONNX file is run, not trained; leave --step and --gradients out")
+        return lambda state: _onnx(task)
+    check_model(name)
+    if task.input or task.size:
+        raise UserError("--input and --size are for ONNX files; a model of examples/ has batches of its own")
+    return lambda state: _model(task, state)
+
+
+def _model(task: Task, state: Checking) -> None:
+    from anneal.inspect import check_gradients
+
+    example = load_example(task.name)
+    training = example.make(steps=example.STEPS, batch=task.batch or example.BATCH, seed=task.seed, lr=example.LR)
+    batch = training.next_batch()
+    if task.gradients:
+        names = {id(p): name for name, p in training.model.named_parameters()}
+        check_gradients(training.loss(*batch), names, state.report, seed=task.seed)
+    (training.update if task.step else training.loss)(*batch).item()
+
+
+def _onnx(task: Task) -> None:
+    from anneal.onnx import load
+    from anneal.tensor import Tensor
+
+    model = load(Path(task.name), None)
+    sizes = list(task.size or ())
+    if task.batch is not None:
+        first = {v.shape[0] for v in model.inputs if v.shape}
+        sizes += [f"{d}={task.batch}" for d in first if isinstance(d, str)]
+    for value in model.run(feeds_of(model, task.input, sizes, task.seed)).values():
+        for t in value if isinstance(value, list) else [value]:
+            if isinstance(t, Tensor):
+                t.numpy()
+
+
+def record(report: Report) -> dict[str, Any]:
+    """A report as `--json` has it."""
+    found = {
+        "ok": report.ok,
+        "reason": report.reason,
+        "text": str(report),
+        **asdict(report),
+        "elements": report.elements,
+        "compared": report.compared,
+        "tensor_elements": report.tensor_elements,
+        "unjudged": report.unjudged,
+    }
+    out = _finite(found)
+    assert isinstance(out, dict)
+    return out
+
+
+def _finite(x: Any) -> Any:
+    """The same with text for numbers that JSON lacks."""
+    if isinstance(x, dict):
+        return {k: _finite(v) for k, v in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_finite(v) for v in x]
+    return str(x) if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def _print(report: Report) -> None:
+    for k in report.kernels:
+        if k.note or not k.ok:
+            data(f"kernel {k.kernel} {k.name} ({k.label}): {'' if k.ok else 'DIFFERS  '}{k.note}")
+    data(str(report))
+
+
+def _write(state: Checking, file: Path) -> None:
+    from anneal.inspect import repro_of
+
+    if not state.found:
+        message(f"nothing differs that a kernel could show, so {file} was not written")
+        return
+    packed = io.BytesIO()
+    repro_of(state.found[0], packed)
+    write_file(file, packed.getvalue())
+    message(f"wrote {file}; run it anywhere: anneal check --replay {file}")
+
+
+def replay(file: Path, *, as_json: bool) -> None:
+    """Run the kernel of a `--repro` file on this machine; AnnealError if it differs from what is expected."""
+    from anneal.inspect import replayed
+
+    try:
+        with opened(file) as f:
+            raw = f.read()
+    except OSError as e:
+        raise DataError(f"{file} cannot be read: {e.strerror or e}") from None
+    found = replayed(raw, str(file), settings.current().device)
+    if as_json:
+        json_report(_finite(asdict(found)))
+    else:
+        data(str(found))
+    if not found.ok:
+        raise AnnealError(f"{file}: the kernel differs on {found.device}")

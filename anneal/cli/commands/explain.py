@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anneal.cli._choices import check_traceable
 from anneal.cli._complete import explained, traceable
-from anneal.cli._flags import MOST, Batch, Json, PlannedFlag, Quiet, readable
+from anneal.cli._flags import Batch, Json, PlannedFlag, Quiet, alone, number, openable, switch
+from anneal.cli._output import data, json_report
 from anneal.errors import UserError
+from anneal.training import suggest
 
-__all__ = ["app"]
+if TYPE_CHECKING:
+    from anneal.inspect import Firing, OpRules
+    from anneal.rewrite.listing import Listed
+    from anneal.uop import UOp
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+app = alone()
 
 
 @app.command()
@@ -28,21 +37,15 @@ def explain(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model",
             metavar="MODEL",
             help="Print the rules that fire for an example model or ONNX file.",
             autocompletion=traceable,
-            callback=readable,
+            callback=openable,
         ),
     ] = None,
-    step: Annotated[
-        bool, typer.Option("--step", help="With --model: a whole training step instead of the forward pass.")
-    ] = False,
+    step: Annotated[bool, switch("--step", "With --model: a whole training step instead of the forward pass.")] = False,
     batch: Batch = None,
-    limit: Annotated[
-        int,
-        typer.Option("--limit", metavar="N", min=0, max=MOST, help="With --model: number of rules to print; 0: all."),
-    ] = 30,
+    limit: Annotated[int, number("With --model: number of rules to print; 0: all.", 0)] = 30,
     device: PlannedFlag = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -50,18 +53,145 @@ def explain(
     """Print the rewrite rules of an op, or those that fire while a model is compiled: how often, in which passes, for
     which lines and modules. Without either, list the ops.
     """
-    from anneal.cli._explain import explain as run
-    from anneal.cli._explain import explain_model, list_ops
-
     if op is not None and model is not None:
         raise UserError("explain takes an OP, or --model MODEL: `anneal explain mul`, `anneal explain --model mlp`")
     if model is not None:
-        planned = device.value if device else "auto"
-        explain_model(model, step=step, batch=batch, device=planned, limit=limit, as_json=as_json)
-        return
-    if step or batch is not None or device is not None:
+        _model(model, step, batch, device or "auto", limit, as_json)
+    elif step or batch is not None or device is not None:
         raise UserError("--step, --batch and --device belong to --model")
-    if op is not None:
-        run(op, as_json=as_json)
+    elif op is not None:
+        _op(op, as_json)
     else:
-        list_ops(as_json=as_json)
+        _list(as_json)
+
+
+def _op(name: str, as_json: bool) -> None:
+    """Print the rules of the op called `name`, or of the ops that the Tensor method `name` builds."""
+    from anneal.inspect import ALL, example_of, nodes, op_rules, tensor_methods
+
+    methods: list[str] = []
+    example = None
+    if name.upper() in ALL:
+        found = [op_rules(name.upper())]
+        meaning = found[0].meaning
+    else:
+        methods = tensor_methods()
+        if name.lower() not in methods:
+            raise suggest("op or Tensor method", name, [*ALL, *methods] if len(name) < 2 else _near(name, methods))
+        example = example_of(name.lower())
+        ops = example.ops if example is not None else []
+        found = [op_rules(op) for op in ops]
+        meaning = f"Tensor.{name.lower()} builds: {', '.join(ops) or 'no node of its own'}"
+    if as_json:
+        ops_found = {f.op: [_record(r) for r in f.rules] for f in found}
+        made = (
+            {} if example is None else {"example": example.source, "nodes": [asdict(n) for n in nodes(example.nodes)]}
+        )
+        json_report({"name": name, "meaning": meaning, **made, "ops": ops_found})
+        return
+    data(f"{name.upper() if not methods else name.lower()}: {meaning}" if not methods else meaning)
+    if example is not None:
+        data(f"\n  {example.source}   is made of")
+        for node in nodes(example.nodes):
+            data(f"    {str(node).partition('  #')[0]}")
+    for f in found:
+        _print(f, heading=len(found) > 1)
+
+
+def _list(as_json: bool) -> None:
+    """Print what can be explained: the ops of the language with their meanings, and the Tensor methods."""
+    from anneal.inspect import ALL, op_rules, tensor_methods
+
+    meanings = {op: op_rules(op).meaning for op in ALL}
+    if as_json:
+        json_report({"ops": meanings, "methods": tensor_methods()})
+        return
+    width = max(map(len, meanings))
+    for op, meaning in meanings.items():
+        data(f"{op:{width}}  {meaning}")
+    data()
+    data("Tensor methods: " + ", ".join(tensor_methods()))
+
+
+def _model(model: str, step: bool, batch: int | None, device: str, limit: int, as_json: bool) -> None:
+    """Print the rules that fire while `model` is built and compiled, the most frequent first."""
+    from anneal.backend import planned_cost_model
+    from anneal.inspect import firings, traced_model
+
+    check_traceable(model, step)
+
+    def outputs() -> Iterable[UOp]:
+        traced = traced_model(model, batch)
+        return traced.of(step)
+
+    found = firings(outputs, planned_cost_model(device), forward=not step)
+    if as_json:
+        rules = [{**asdict(f), "passes": dict(f.passes), "modules": dict(f.modules)} for f in found]
+        json_report({"model": model, "step": step, "device": device, "rules": rules})
+        return
+    shown = found[:limit] if limit else found
+    for f in shown:
+        _print_firing(f)
+    if len(shown) < len(found):
+        data(f"... {len(found) - len(shown)} more rules; --limit 0 prints them all")
+    data(f"{len(found)} rules fired {sum(f.count for f in found):,} times")
+
+
+def _print_firing(f: Firing, most: int = 4) -> None:
+    data(f"{f.count:>7,}  {f.rule}")
+    data(f"         {f.table} at {f.place}")
+    data("         in " + _counted([(name or "building the graph", n) for name, n in f.passes], most))
+    if f.lines:
+        data("         for " + _counted([(str(line), n) for line, n in f.lines], most))
+    if f.modules:
+        data("         of " + _counted(f.modules, most))
+
+
+def _counted(pairs: Iterable[tuple[str, int]], most: int) -> str:
+    each = [f"{name} ({n:,})" for name, n in pairs]
+    return ", ".join(each[:most]) + (", ..." if len(each) > most else "")
+
+
+def _near(name: str, methods: list[str]) -> list[str]:
+    """Known names that look like `name`; all ops when none does."""
+    import difflib
+
+    from anneal.inspect import ALL
+
+    known = {n.lower(): n for n in [*methods, *ALL]}
+    return [known[n] for n in difflib.get_close_matches(name.lower(), known, n=6, cutoff=0.5)] or list(ALL)
+
+
+def _record(rule: Listed) -> dict[str, Any]:
+    return {
+        "kind": rule.kind,
+        "table": rule.table,
+        "rule": rule.text,
+        "reason": rule.comment,
+        "file": rule.file,
+        "line": rule.line,
+    }
+
+
+def _print(found: OpRules, heading: bool) -> None:
+    from anneal.inspect import KINDS
+
+    op, rules = found.op, found.rules
+    if heading:
+        data(f"\n{op}: {found.meaning}")
+    for kind, about in KINDS.items():
+        data(f"\n  {about}")
+        mine = [r for r in rules if r.kind == kind and (r.op == op or kind not in ("gradient", "forward"))]
+        if not mine:
+            known = any(r.kind == "gradient" and r.op == op for r in rules)
+            more = {
+                "gradient": "; nothing flows back through it",
+                "forward": " of its own: the gradient's, which is its own transpose" if known else "",
+            }
+            data("    no rule" + more.get(kind, ""))
+        reason = ""
+        for r in mine:
+            if r.comment and r.comment != reason:
+                data(f"    # {r.comment}")
+            reason = r.comment
+            data(f"    {r.text}   [{r.file}:{r.line}]")

@@ -2,76 +2,361 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Json, Quiet, Record
-from anneal.cli._groups import Group
-
-__all__ = ["app"]
-
-app = typer.Typer(
-    name="gpt2",
-    cls=Group,
-    help="Generate text with GPT-2 small, or another checkpoint.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+from anneal import progress, settings
+from anneal.cli._choices import check_recording, on_device
+from anneal.cli._flags import (
+    AdapterFlag,
+    DeviceFlag,
+    Json,
+    Prompt,
+    Quiet,
+    Record,
+    Temperature,
+    command,
+    group,
+    number,
+    seed,
+    switch,
 )
+from anneal.cli._interrupts import STOPPED, interrupts
+from anneal.cli._lines import sized
+from anneal.cli._output import Flow, console, data, harmless, json_line, json_report, message, readable
+from anneal.errors import DataError, SettingError, UserError
+from anneal.training import load_module
+
+if TYPE_CHECKING:
+    from anneal.inspect import Recording
+
+
+app = group("gpt2", "Generate text with GPT-2 small, or another checkpoint.")
+
+WEIGHTS, VOCABULARY = "model.safetensors", ("vocab.json", "merges.txt")
+WATCHED = 8  # tokens that --stream tells the chances of
+WARM = 3  # the first token is the prefill's, with the second and the third the step is compiled and captured
+
+Show = Callable[[str | None], None]  # a piece of text; None: that was the last
 
 
 @app.callback()
-def group() -> None:
+def _group() -> None:
     """Make a group of what has one command."""
 
 
-@app.command("sample")
-def gpt2_sample(
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")],
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", metavar="N", min=1, max=MOST, help="Maximum number of new tokens.")
-    ] = 100,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Take the most probable token at each step.")] = False,
-    temperature: Annotated[
-        float, typer.Option("--temperature", metavar="X", help="Sampling temperature; lower is less random.")
-    ] = 1.0,
-    top_k: Annotated[
-        int,
-        typer.Option(
-            "--top-k", metavar="N", min=0, max=MOST, help="Sample from the N most probable tokens; 0: from all."
-        ),
-    ] = 40,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of the sampling.")
-    ] = 0,
-    device: DeviceFlag = None,
-    adapter: AdapterFlag = None,
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags of `anneal gpt2 sample`."""
+
+    prompt: Prompt
+    max_tokens: Annotated[int, number("Maximum number of new tokens.")] = 100
+    greedy: Annotated[bool, switch("--greedy", "Take the most probable token at each step.")] = False
+    temperature: Temperature = 1.0
+    top_k: Annotated[int, number("Sample from the N most probable tokens; 0: from all.", 0)] = 40
+    seed: Annotated[int, seed("the sampling")] = 0
+    device: DeviceFlag = None
+    adapter: AdapterFlag = None
     model_dir: Annotated[
         Path | None,
         typer.Option(
-            "--model-dir",
-            metavar="DIR",
-            help="Directory of another checkpoint in Hugging Face's layout (model.safetensors).",
+            metavar="DIR", help="Directory of another checkpoint in Hugging Face's layout (model.safetensors)."
         ),
-    ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Print no escape codes, even on a terminal.")] = False,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Print a line of JSON per token, with its probability.")
-    ] = False,
-    record: Record = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Continue a text. Downloads GPT-2 small the first time, 548 MB. Ctrl-C stops and keeps the text so far."""
-    from anneal.cli._gpt2 import Options
-    from anneal.cli._gpt2 import sample as run
+    ] = None
+    plain: Annotated[bool, switch("--plain", "Print no escape codes, even on a terminal.")] = False
+    stream: Annotated[bool, switch("--stream", "Print a line of JSON per token, with its probability.")] = False
+    record: Record = None
+    quiet: Quiet = False
+    as_json: Json = False
 
-    options = Options(
-        prompt=prompt, max_tokens=max_tokens, greedy=greedy, temperature=temperature, top_k=top_k, seed=seed,
-        device=device.value if device else None, adapter=adapter, model_dir=model_dir, plain=plain,
-        as_json=as_json or stream, stream=stream,
-        record=record,
+
+@dataclass(slots=True)
+class Run:
+    """Measurements and text so far; times in seconds."""
+
+    begun: float
+    compiled: float  # what this process had spent on compiling before
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    stop: str = "max-tokens"
+    load: float = 0.0
+    compile: float = 0.0
+    prefill: float = 0.0
+    first: float = 0.0  # from the start of the command to the first token
+    ready: float = 0.0  # when token number WARM came
+    end: float = 0.0  # when the last one came
+    recorded: Recording | None = None
+    plan: int | None = None  # the one that made the last token
+    grown: int = 0  # bytes of device memory asked for since token number WARM
+
+    @property
+    def per_token(self) -> float | None:
+        """Seconds a token took once everything was compiled."""
+        count = len(self.tokens) - WARM
+        return (self.end - self.ready) / count if count > 0 else None
+
+
+@command(app, Options)
+def sample(options: Options) -> int:
+    """Continue a text. Downloads GPT-2 small the first time, 548 MB. Ctrl-C stops and keeps the text so far."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from anneal.runtime import compile_seconds
+
+    run = Run(time.perf_counter(), compile_seconds())
+    check_recording(options.record)
+    if not (0 < options.temperature < float("inf")):
+        raise SettingError(
+            f"--temperature {options.temperature:g} is not a number above 0; --greedy takes the most likely token"
+        )
+    with on_device(options.device, options.adapter):
+        from anneal.backend import get_device
+
+        # A driver takes its time to start: files are looked for and the tokeniser is read meanwhile.
+        with ThreadPoolExecutor(1, "anneal-device") as beside:
+            opening = beside.submit(get_device, settings.current().device)
+            folder, words = places(options.model_dir)
+            gpt2 = load_module("gpt2")
+            tokenizer = gpt2.Tokenizer.read(*[words / name for name in VOCABULARY])
+            given = tokenizer.encode(options.prompt) or [tokenizer.end_of_text]
+            device = opening.result()
+        with settings.override(device=device.name):
+            with progress.work("reading the weights"):
+                model = gpt2.read_checkpoint(folder)
+            sampling = gpt2.Sampling(options.greedy, options.temperature, options.top_k, options.seed)
+            known = _known(tokenizer, model, words)
+            decoder = gpt2.Decoder(model, sampling, known, min(WATCHED, known) if options.stream else 0)
+            run.load = time.perf_counter() - run.begun - (compile_seconds() - run.compiled)
+            if len(given) > decoder.length:
+                raise UserError(
+                    f"the prompt has {len(given)} tokens, and this model's context {decoder.length}; shorten the prompt"
+                )
+            _announce(options, device)
+            show = _printer(options)
+            with interrupts("this token") as stopping, _plans(run) as plans:
+                _speak(options, run, decoder, tokenizer, given, show, stopping)
+    if options.record is not None and run.recorded is not None:
+        run.recorded.look()
+        run.recorded.save(options.record)
+    if options.stream:
+        json_line(event="done", tokens=len(run.tokens), stop=run.stop, text=run.text)
+    elif options.as_json:
+        json_report(_report(options, run, given, device, decoder, plans))
+    else:
+        data("")
+        _close(run, decoder)
+    return STOPPED if run.stop == "interrupted" else 0
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def places(folder: Path | None, weights: bool = True) -> tuple[Path, Path]:
+    """The folders of the weights and of the vocabulary: the one that was named, or the cache, filled if need be.
+
+    Without `weights` only the vocabulary is looked for.
+    """
+    if folder is None:
+        found = _fetched((WEIGHTS, *VOCABULARY) if weights else VOCABULARY)
+        return found, found
+    as_hugging_face = f"a folder with {WEIGHTS}, as Hugging Face lays it out"
+    if not os.path.isdir(folder):
+        raise DataError(f"--model-dir {folder} is no folder; it is {as_hugging_face}")
+    if weights and not (folder / WEIGHTS).is_file():
+        raise DataError(f"{folder} has no {WEIGHTS}; --model-dir is {as_hugging_face}")
+    missing = [name for name in VOCABULARY if not (folder / name).is_file()]
+    if len(missing) == 1:
+        there = next(n for n in VOCABULARY if n not in missing)
+        raise DataError(f"{folder} has {there} and no {missing[0]}; give it both or none")
+    return folder, _fetched(VOCABULARY) if missing else folder
+
+
+def training_places(model: str, folder: Path | None, scratch: bool) -> dict[str, Path | None]:
+    """The folders that the training of GPT-2 reads; none for another model."""
+    if model != "gpt2":
+        return {}
+    start, words = places(folder, weights=not scratch)
+    return {"words": words, "start": None if scratch else start}
+
+
+def _fetched(names: tuple[str, ...]) -> Path:
+    """The folder of GPT-2's own files, after a line about each."""
+    from anneal.assets import ASSETS, fetch, verify
+
+    for name in names:
+        asset = ASSETS[f"gpt2/{name}"]
+        there = verify(asset) is not None
+        path = fetch(asset)
+        message(f"fetch {name} ({sized(asset.bytes)}) {'cached' if there else 'sha ok'}")
+    return path.parent
+
+
+def _known(tokenizer: Any, model: Any, folder: Path) -> int:
+    """The rows of the model's table that are tokens of the vocabulary; a table may be longer, for tiles' sake."""
+    last = max(tokenizer.vocabulary.tokens)
+    if last >= model.config.vocab_size:
+        raise DataError(
+            f"{folder / VOCABULARY[0]} has tokens up to {last}, and the model knows {model.config.vocab_size}: they "
+            "do not "
+            "belong together"
+        )
+    return int(last) + 1
+
+
+# -- speaking ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _plans(run: Run) -> Iterator[dict[str, set[Any]]]:
+    """The plans that ran, by phase. Replays of a captured step run none."""
+    from anneal.runtime import Launch, Step, observed
+
+    seen: dict[str, set[Any]] = {"prefill": set(), "decode": set()}
+
+    def observe(step: Step) -> None:
+        if isinstance(step, Launch):
+            seen["decode" if run.tokens else "prefill"].add(step.plan)
+
+    with observed(observe):
+        yield seen
+
+
+def _speak(
+    options: Options, run: Run, decoder: Any, tokenizer: Any, given: list[int], show: Show, stopping: list[int]
+) -> None:
+    """Generate, decode and show, and note when what happened."""
+    from anneal.backend import get_device
+    from anneal.inspect import recording
+    from anneal.runtime import compile_seconds, default_device
+
+    device = get_device(default_device())
+
+    stream, recorder = tokenizer.stream(), ExitStack()
+    if options.record is not None:
+        run.recorded = recorder.enter_context(recording("gpt2", later=True, texts=60))
+    show(readable(options.prompt))
+    before, begun = compile_seconds(), time.perf_counter()
+    most = min(options.max_tokens, decoder.room(len(given)))
+    run.stop = "max-tokens" if most == options.max_tokens else "context"
+    for token in progress.told(decoder.generate(given, most, tokenizer.end_of_text), "writing", most):
+        last, run.end = run.end or begun, time.perf_counter()
+        run.tokens.append(token)
+        if len(run.tokens) == 1:
+            run.first = run.end - run.begun
+            run.prefill = run.end - begun - (compile_seconds() - before)
+        elif len(run.tokens) == WARM:
+            run.ready, run.grown = run.end, -device.asked
+        if run.recorded is not None:
+            run.plan = run.recorded.mark()
+        run.text += (piece := stream.feed(token))
+        show(piece)
+        if options.stream:
+            _tell(run, decoder, tokenizer, piece, (run.end - last) * 1e3)
+        if stopping:
+            run.stop = "interrupted"
+            break
+    else:
+        if len(run.tokens) < most:
+            run.stop = "end of text"
+    recorder.close()
+    run.text += (piece := stream.flush())
+    show(piece)
+    show(None)
+    run.compile = compile_seconds() - run.compiled
+    run.grown = run.grown + device.asked if run.ready else 0
+
+
+def _tell(run: Run, decoder: Any, tokenizer: Any, piece: str, ms: float) -> None:
+    """A token as an event: the text that it adds, its chance, what else was likely, and its time."""
+    chance, likely = decoder.choices()
+    others = [{"id": n, "text": tokenizer.decode([n]), "chance": c} for n, c in likely]
+    phase = "decode" if len(run.tokens) > 1 else "prefill"
+    json_line(
+        event="token", id=run.tokens[-1], text=piece, chance=chance, ms=round(ms, 3), phase=phase, likely=others,
+        plan=run.plan,
     )  # fmt: skip
-    raise typer.Exit(run(options))
+
+
+def _announce(options: Options, device: Any) -> None:
+    adapter = device.describe().get("adapter")
+    if options.stream:
+        json_line(event="prompt", prompt=readable(options.prompt), device=device.name, adapter=adapter)
+    top_k = options.top_k or "all"
+    mode = "greedy" if options.greedy else f"sampling, seed {options.seed}"
+    facts = f"max-tokens: {options.max_tokens} · temperature: {options.temperature:.2f} · top-k: {top_k}"
+    if options.as_json or options.stream:
+        return
+    message(f"device: {device.name}{f' ({adapter})' if adapter else ''}")
+    message(f"prompt: {harmless(readable(options.prompt))}")
+    message(f"mode: {mode} · {facts}")
+    message("---")
+
+
+def _printer(options: Options) -> Show:
+    """Pieces of text to stdout; the prompt fainter than what follows, on a terminal."""
+    if options.as_json or options.stream:
+        return lambda piece: None
+    plain = options.plain or not sys.stdout.isatty() or console().is_dumb_terminal or console().no_color
+    flow = Flow()
+    styles = iter(["" if plain else "2"])
+
+    def show(piece: str | None) -> None:
+        if piece is None:
+            flow.end()
+        elif piece:
+            flow.add(harmless(piece), next(styles, ""))
+
+    return show
+
+
+def _close(run: Run, decoder: Any) -> None:
+    """A line that says why the text ended, and how fast it came."""
+    if run.stop == "end of text":
+        message("the text ended here: <|endoftext|>")
+    elif run.stop == "context":
+        message(f"the model's context ended here: {decoder.length} tokens")
+    rate = f", then {1 / run.per_token:,.0f} tokens/s" if run.per_token else ""
+    message(f"{len(run.tokens)} tokens, the first after {run.first:.2f} s{rate}")
+
+
+def _report(
+    options: Options, run: Run, given: list[int], device: Any, decoder: Any, plans: dict[str, set[Any]]
+) -> dict[str, Any]:
+    return {
+        "prompt": readable(options.prompt),
+        "prompt_tokens": given,
+        "tokens": run.tokens,
+        "text": run.text,
+        "stop": run.stop,
+        "device": device.name,
+        "adapter": device.describe().get("adapter"),
+        "parameters": decoder.model.num_parameters(),
+        "context": decoder.length,
+        "seconds": {
+            "load": round(run.load, 4),
+            "compile": round(run.compile, 4),
+            "prefill": round(run.prefill, 4),
+            "first_token": round(run.first, 4),
+            "per_token": None if run.per_token is None else round(run.per_token, 7),
+        },
+        "plans": {phase: len(found) for phase, found in plans.items()},
+        "memory": {"host_peak_bytes": _peak(), "device_bytes": device.held(), "grown_while_decoding": run.grown},
+    }
+
+
+def _peak() -> int | None:
+    """The most memory that this process has had, mapped files included; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

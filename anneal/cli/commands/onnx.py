@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from anneal import settings
+from anneal.cli._choices import check_writable, on_device, write_file
 from anneal.cli._flags import (
-    LAST_SEED,
     MOST_AT_ONCE,
     AdapterFlag,
     Device,
@@ -18,86 +23,212 @@ from anneal.cli._flags import (
     Json,
     Model,
     Quiet,
+    Scratch,
     Sizes,
-    readable,
+    Weights,
+    command,
+    group,
+    number,
+    openable,
+    seed,
+    switch,
 )
-from anneal.cli._groups import Group
+from anneal.cli._output import data, json_report, message, table
+from anneal.cli.commands.gpt2 import training_places
+from anneal.errors import AnnealError, CompilerError, DataError, OnnxError, SettingError, UserError
+from anneal.files import opened
+from anneal.training import Trainable, check_model, load_example
 
-__all__ = ["app"]
+if TYPE_CHECKING:
+    from anneal.onnx import Description, ValueInfo
+    from anneal.onnx import Model as OnnxModel
 
-app = typer.Typer(
-    name="onnx",
-    cls=Group,
-    help="Import, run, check and export ONNX models.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
 
-OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="ONNX model.", callback=readable)]
-Bounds = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--shape", metavar="NAME=LOW:HIGH", help="Bounds of a symbolic size, for one plan that serves all; or NAME=N."
-    ),
-]
+app = group("onnx", "Import, run, check and export ONNX models.")
+
+_RANDOM = "random"
+_BATCH = 4  # of the example that a model for any batch is traced with
+_MOST = 1 << 15  # examples of a batch
+
+OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="ONNX model.", callback=openable)]
+InputSeed = Annotated[int, seed("inputs")]
 
 
 @app.command("info")
-def onnx_info(
+def info(
     file: OnnxFile,
     size: Sizes = None,
-    device: Annotated[Device, typer.Option("--device", help="Device to plan for; none is opened.")] = Device.cpu,
+    device: Annotated[Device, switch("--device", "Device to plan for; none is opened.")] = Device.cpu,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Print inputs, outputs, operators, cost, and what is not supported. Exit code 4: something is not."""
-    from anneal.cli._onnx import info
+    from anneal.onnx import load
 
-    raise typer.Exit(info(file, sizes=size or (), device=device.value, as_json=as_json))
+    model = load(file, "cpu", structure_only=True)
+    found = model.describe()
+    cost = "it cannot be run" if found.gaps else _cost(file, model, size, device)
+    if as_json:
+        known = isinstance(cost, dict)
+        json_report({**asdict(found), "cost": cost if known else None, "cost_unknown": None if known else cost})
+    else:
+        _print(found, cost)
+    raise typer.Exit(OnnxError.exit_code if found.gaps else 0)
+
+
+def _print(found: Description, cost: dict[str, Any] | str) -> None:
+    opsets = ", ".join([f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets])
+    data(f"{found.name or 'a graph without a name'}, by {found.producer or 'an unknown program'}")
+    data(f"ir_version {found.ir_version}, opsets {opsets or 'none'}")
+    for v in found.inputs:
+        data(f"input   {v}{'  (its values decide shapes)' if v.name in found.deciding else ''}")
+    for v in found.outputs:
+        data(f"output  {v}")
+    data(f"{found.parameters:,} numbers in initialisers and constants, {found.bytes:,} bytes; {found.nodes} nodes")
+    if isinstance(cost, str):
+        data(f"what a run costs is not known: {cost}")
+    else:
+        data(
+            f"at the sizes given, on {cost['device']}: {cost['kernels']} kernels, {cost['flops']:,} flops, "
+            f"{cost['bytes']:,} bytes"
+        )
+    rows = [[str(u.count), str(u.version or "?"), u.op, u.domain or "ai.onnx", u.by] for u in found.uses]
+    table(["nodes", "version", "op", "domain", "by"], rows, words=2)
+    if found.gaps:
+        data(f"{len(found.gaps)} of the nodes cannot be run:")
+        for gap in found.gaps:
+            data(f"  {gap}")
+    else:
+        data("no gaps: every node can be run")
+
+
+def _cost(file: Path, model: OnnxModel, sizes: Sequence[str] | None, device: str) -> dict[str, Any] | str:
+    """The cost of a run, or why it is not known: a size is open, or weights are missing."""
+    from anneal.backend import planned_cost_model
+    from anneal.inspect import kernel_calls
+    from anneal.onnx import load
+    from anneal.schedule import graph, origins, plan_for
+    from anneal.tensor import Tensor
+
+    known = _sizes(sizes)
+    if shapeless := [v.name for v in model.inputs if v.shape is None and v.kind == "tensor"]:
+        return f"the file says no shape of {', '.join(shapeless)}"
+    if unknown := [size for v in model.inputs for size in _open_sizes(v) if not known.keys() & set(size)]:
+        return f"give {' '.join(dict.fromkeys([f'--size {size[0]}=N' for size in unknown]))}"
+    try:
+        whole = load(file, "cpu")
+        results = whole.trace(feeds_of(whole, None, sizes, 0))
+    except (OnnxError, UserError) as e:
+        return str(e).splitlines()[0]
+    tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
+    if not tensors:
+        return "no device computes its outputs"
+    sink = graph([t.uop for t in tensors])
+    plan, _, _ = plan_for(sink, planned_cost_model(device))
+    calls = kernel_calls(plan, origins(sink), lambda _: "")  # nobody reads the kernels' text
+    return {
+        "device": device,
+        "kernels": len(calls),
+        "flops": sum(k.flops for k in calls),
+        "bytes": sum(k.bytes for k in calls),
+    }
+
+
+def _open_sizes(info: ValueInfo) -> list[tuple[str, ...]]:
+    """The sizes of an input that a file leaves open, each by the names that --size knows it by."""
+    names = [(d, f"{info.name}.{i}") for i, d in enumerate(info.shape or ()) if not isinstance(d, int)]
+    return [tuple([n for n in both if n]) for both in names]
 
 
 @app.command("run")
-def onnx_run(
+def run(
     file: OnnxFile,
     input: Inputs = None,
     size: Sizes = None,
-    shape: Bounds = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE.npz", help="Write the outputs to this file, by name.")
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LOW:HIGH", help="Bounds of a symbolic size, for one plan that serves all; or NAME=N."
+        ),
     ] = None,
-    time: Annotated[bool, typer.Option("--time", help="Run repeatedly and print the time of a run.")] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of inputs.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs to this file, by name.")
+    ] = None,
+    timed: Annotated[bool, switch("--time", "Run repeatedly and print the time of a run.")] = False,
+    seed: InputSeed = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a model and print its outputs: dtype, shape, the first values."""
-    from anneal.cli._choices import choose_device
-    from anneal.cli._onnx import Job
-    from anneal.cli._onnx import run as run_model
+    from anneal.onnx import load
 
-    with settings.override(**choose_device(device.value if device else None, adapter)):
-        job = Job(file, input or (), size or (), seed, None, as_json, shape or ())
-        run_model(job, output=output, timed=time)
+    with on_device(device, adapter):
+        if output is not None:
+            check_writable(output)
+        model = load(file, None, shapes=_bounds(shape))
+        feeds = feeds_of(model, input, size, seed)
+        begun = time.perf_counter()
+        results = {name: _array(value) for name, value in model.run(feeds).items()}
+        first = time.perf_counter() - begun
+        report: dict[str, Any] = {
+            "device": model.device,
+            "seconds": first,
+            "outputs": {name: _told(value) for name, value in results.items()},
+            "host_steps": [asdict(s) for s in model.host_steps],
+            "sizes": [asdict(s) for s in model.sizes],
+        }
+        if timed:
+            report["times"] = _times(model, feeds)
+        if output is not None:
+            _write(output, results)
+        if as_json:
+            json_report(report)
+            return
+        for name, value in report["outputs"].items():
+            data(f"{name}: {value}")
+        for step in model.host_steps:
+            message(f"on the host: {step.node}: {step.reason}")
+        for use in model.sizes if shape else ():
+            message(str(use))
+        if timed:
+            times = report["times"]
+            message(
+                f"first run {first * 1e3:.1f} ms; then {times['median'] * 1e3:.3f} ms, the median of {times['runs']}, "
+                f"{times['least'] * 1e3:.3f} ms at least, on {model.device}"
+            )
+        if output is not None:
+            message(f"wrote {output}")
+
+
+def _times(model: OnnxModel, feeds: dict[str, Any]) -> dict[str, Any]:
+    """The seconds of runs, host array to host array, after the first ones."""
+    import numpy as np
+
+    taken: list[float] = []
+    begun = time.perf_counter()
+    for n in range(1000):
+        before = time.perf_counter()
+        for value in model.run(feeds).values():
+            _array(value)
+        if n >= 2:  # the ones before are captured
+            taken.append(time.perf_counter() - before)
+        if len(taken) >= 5 and time.perf_counter() - begun > 2:
+            break
+    return {"median": float(np.median(taken)), "least": min(taken), "runs": len(taken)}
 
 
 @app.command("check")
-def onnx_check(
+def check(
     file: OnnxFile,
     input: Inputs = None,
     size: Sizes = None,
     tolerance: Annotated[
         float,
-        typer.Option(
-            "--tolerance",
-            metavar="X",
-            min=0,
-            help="Largest difference allowed, relative to the reference's largest value.",
-        ),
+        typer.Option(metavar="X", min=0, help="Largest difference allowed, relative to the reference's largest value."),
     ] = 1e-3,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of inputs.")] = 0,
+    seed: InputSeed = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     quiet: Quiet = False,
@@ -106,42 +237,198 @@ def onnx_check(
     """Compare every node's value with onnxruntime's, or with the onnx package's reference. Exit code 1: one
     differs.
     """
-    from anneal.cli._choices import choose_device
-    from anneal.cli._onnx import Job, check_model
+    from anneal.onnx import check as compare
+    from anneal.onnx import load
 
-    with settings.override(**choose_device(device.value if device else None, adapter)):
-        job = Job(file, input or (), size or (), seed, None, as_json)
-        check_model(job, tolerance=tolerance)
+    with on_device(device, adapter):
+        model = load(file, None, structure_only=True)
+        found = compare(file, feeds_of(model, input, size, seed), None, tolerance=tolerance)
+    if as_json:
+        json_report(asdict(found))
+    else:
+        data(f"{found.values} values compared with {found.reference}, {found.missing} that it does not tell")
+        data(f"largest difference {found.worst:.2e} of the largest value")
+    if found.first:
+        raise AnnealError(f"the first that differs: {found.first}")
+    if not as_json:
+        data("no node differs")
 
 
-@app.command("export")
-def onnx_export(
-    model: Model,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="File to write.")],
-    batch: Annotated[
-        int | None,
-        typer.Option("--batch", metavar="N", min=1, max=MOST_AT_ONCE, help="Fixed batch size; default: any."),
-    ] = None,
-    opset: Annotated[
-        int, typer.Option("--opset", metavar="N", min=17, max=23, help="Opset version of the operators.")
-    ] = 20,
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            "--weights",
-            metavar="FILE",
-            help="Trained weights, as `anneal train MODEL --save FILE` writes them.",
-            callback=readable,
-        ),
-    ] = None,
-    model_dir: Annotated[
-        Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: directory of another checkpoint.")
-    ] = None,
-    scratch: Annotated[bool, typer.Option("--scratch", help="gpt2: a small model with random weights.")] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+def feeds_of(model: OnnxModel, inputs: Sequence[str] | None, sizes: Sequence[str] | None, seed: int) -> dict[str, Any]:
+    """The inputs that a command line names, as NAME=FILE.npy or NAME=random; random ones where it names none."""
+    import numpy as np
+
+    from anneal.inspect import random_input
+
+    given = {}
+    for text in inputs or ():
+        name, equals, what = text.rpartition("=")
+        if not equals:
+            raise UserError(f"--input takes NAME=FILE.npy or NAME=random, not {text!r}")
+        given[name] = what
+    known = {v.name for v in (*model.inputs, *model.optional_inputs)}
+    for name in given:
+        if name not in known:
+            raise UserError(f"--input: the model has no input {name!r}; its inputs are {', '.join(sorted(known))}")
+    known_sizes = {name: low for name, (low, _) in model.bounds.limits.items()} | _sizes(sizes)
+    generator = np.random.default_rng(seed)
+    out = {}
+    for v in model.inputs:
+        what = given.pop(v.name, _RANDOM)
+        out[v.name] = random_input(v, known_sizes, generator) if what == _RANDOM else _read(what)
+    out.update({name: _read(what) for name, what in given.items()})
+    return out
+
+
+def _sizes(texts: Sequence[str] | None) -> dict[str, int]:
+    out = {}
+    for text in texts or ():
+        name, _, number = text.rpartition("=")
+        if not name or not number.isdigit():
+            raise UserError(
+                f"--size takes NAME=N, a symbolic size of the model or INPUT.AXIS, and a number, not {text!r}"
+            )
+        out[name] = int(number)
+    return out
+
+
+def _bounds(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Bounds as `load` takes them."""
+    out: dict[str, Any] = {}
+    for text in texts or ():
+        name, _, what = text.rpartition("=")
+        ends = what.split(":")
+        if not name or len(ends) > 2 or not all(end.isdigit() for end in ends):
+            raise UserError(f"--shape takes NAME=LOW:HIGH or NAME=N, a symbolic size and its bounds, not {text!r}")
+        out[name] = int(what) if len(ends) == 1 else (int(ends[0]), int(ends[1]))
+    return out
+
+
+def _read(file: str) -> Any:
+    import numpy as np
+
+    try:
+        with opened(file) as f:
+            return np.load(f, allow_pickle=False)
+    except OSError as e:
+        raise DataError(f"{file} cannot be read: {e.strerror or e}") from None
+    except (ValueError, EOFError) as e:
+        raise DataError(f"{file}: is no .npy file of numbers: {e}") from None
+
+
+def _array(value: Any) -> Any:
+    from anneal.tensor import Tensor
+
+    if isinstance(value, list):
+        return [_array(v) for v in value]
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
+def _told(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, list):
+        return f"a sequence of {len(value)}: {', '.join([_told(v) for v in value[:4]])}"
+    some = value.ravel()[:4].tolist()
+    shown = ", ".join([f"{x:.6g}" if isinstance(x, float) else str(x) for x in some])
+    return f"{value.dtype}{list(value.shape)}  {shown}{', ...' if value.size > 4 else ''}"
+
+
+def _write(file: Path, results: dict[str, Any]) -> None:
+    import numpy as np
+
+    arrays = {}
+    for name, value in results.items():
+        items = {f"{name}.{n}": v for n, v in enumerate(value)} if isinstance(value, list) else {name: value}
+        for key, array in items.items():
+            if not isinstance(array, np.ndarray) or array.dtype.kind == "O":
+                raise DataError(f"{file}: output {key!r} is no array of numbers, so it cannot be written")
+            arrays[key] = array
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **arrays)
+    write_file(file, packed.getvalue())
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The flags of `anneal onnx export`."""
+
+    model: Model
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="File to write.")]
+    batch: Annotated[int | None, number("Fixed batch size; default: any.", most=MOST_AT_ONCE)] = None
+    opset: Annotated[int, number("Opset version of the operators.", 17, 23)] = 20
+    weights: Weights = None
+    model_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="gpt2: directory of another checkpoint.")] = None
+    scratch: Scratch = False
+    quiet: Quiet = False
+    as_json: Json = False
+
+
+@command(app, Order, "export")
+def export_model(order: Order) -> None:
     """Export an example model, in evaluation mode, as an ONNX file."""
-    from anneal.cli._export import Order, export_model
+    from anneal.onnx import export
+    from anneal.tensor.io import safe_load
 
-    export_model(Order(model, output, batch, opset, weights, model_dir, scratch, as_json))
+    check_model(order.model)
+    if order.model != "gpt2" and (order.model_dir or order.scratch):
+        raise SettingError(f"--model-dir and --scratch are for gpt2, not for {order.model}")
+    check_writable(order.output)
+    with settings.override(device="cpu"):
+        example = load_example(order.model)
+        training = example.make(
+            steps=example.STEPS,
+            batch=order.batch or _BATCH,
+            seed=1,
+            lr=example.LR,
+            **training_places(order.model, order.model_dir, order.scratch),
+        )
+        arguments = example_arguments(training, order.batch is None)
+        if order.weights is not None:
+            training.model.load_state_dict(safe_load(order.weights))
+        made = export(training.model.eval(), arguments, order.output, opset=order.opset)
+    if order.as_json:
+        json_report({**asdict(made), "path": str(made.path), "data": None if made.data is None else str(made.data)})
+    else:
+        data(str(made))
+
+
+class _CalledError(Exception):
+    """The model was called, and the arguments are known."""
+
+
+def example_arguments(training: Trainable, any_batch: bool) -> tuple[Any, ...]:
+    """Zeros like the arguments that the loss of a batch gives the model; with `any_batch` their first axes vary."""
+    from anneal.runtime import bound_shape
+    from anneal.tensor import Tensor, Variable, tree_map
+
+    with _watched(training.model) as calls, suppress(_CalledError):
+        training.loss(*training.next_batch())
+    if not calls:
+        raise CompilerError("the loss of this example never calls its model")
+    batch = Variable("batch", 1, _MOST)
+
+    def zeros(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        first, *rest = bound_shape(leaf.shape)
+        return Tensor.zeros(batch.bind(first) if any_batch else first, *rest, dtype=leaf.dtype)
+
+    found: tuple[Any, ...] = tree_map(zeros, calls[0])
+    return found
+
+
+@contextmanager
+def _watched(model: Any) -> Iterator[list[tuple[Any, ...]]]:
+    """The arguments of the model's first call, which ends there."""
+    calls: list[tuple[Any, ...]] = []
+
+    def forward(*arguments: Any) -> None:
+        calls.append(arguments)
+        raise _CalledError
+
+    vars(model)["forward"] = forward
+    try:
+        yield calls
+    finally:
+        del vars(model)["forward"]

@@ -2,53 +2,139 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anneal import settings
-from anneal.cli._flags import AdapterFlag, DeviceFlag, Json, Quiet
+from anneal.cli._choices import check_writable, on_device, refuse_option, write_file
+from anneal.cli._flags import (
+    AdapterFlag,
+    Arguments,
+    DeviceFlag,
+    Json,
+    Quiet,
+    Script,
+    Trace,
+    alone,
+    command,
+    number,
+    switch,
+)
+from anneal.cli._output import data, json_line, message
+from anneal.cli._scripts import check_script, run_script, trace_of
+from anneal.errors import UserError
 
-__all__ = ["app"]
+if TYPE_CHECKING:
+    from anneal.inspect import RecordedPlan, Recording
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+app = alone()
+
+_REASONS = 4  # plans of which it is said why their times do not agree
+SAVE_S = 1.0  # a recording that is watched meanwhile is at most so old when a plan is new
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
-def record(
-    context: typer.Context,
-    script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="Python program to run.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of SCRIPT.py.")] = None,
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The flags of the command."""
+
+    context: typer.Context
+    script: Script
+    arguments: Arguments = None
     output: Annotated[
         Path | None,
         typer.Option(
             "-o", "--output", metavar="FILE.zip", help="Save the recording to this file; the studio opens it."
         ),
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option("--trace", metavar="FILE.json", help="Write the times as a trace for ui.perfetto.dev."),
-    ] = None,
-    plans: Annotated[
-        int,
-        typer.Option(
-            "--plans", metavar="N", min=1, max=4096, help="Number of plans to keep; further ones are counted."
-        ),
-    ] = 64,
-    no_times: Annotated[bool, typer.Option("--no-times", help="Do not time kernels.")] = False,
-    device: DeviceFlag = None,
-    adapter: AdapterFlag = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+    ] = None
+    trace: Trace = None
+    plans: Annotated[int, number("Number of plans to keep; further ones are counted.", most=4096)] = 64
+    no_times: Annotated[bool, switch("--no-times", "Do not time kernels.")] = False
+    device: DeviceFlag = None
+    adapter: AdapterFlag = None
+    quiet: Quiet = False
+    as_json: Json = False
+
+
+@command(app, Task, context_settings={"ignore_unknown_options": True})
+def record(task: Task) -> None:
     """Run a script and list every plan that it runs: kernels, nodes, times, source line; with -o all that the studio
     shows of them.
     """
-    from anneal.cli._choices import choose_device, refuse_option
-    from anneal.cli._record import Task
-    from anneal.cli._record import record as run
+    from anneal.inspect import recording
 
-    refuse_option(context, script)
-    with settings.override(**choose_device(device.value if device else None, adapter)):
-        run(Task(script, arguments or (), output, trace, plans, not no_times, as_json))
+    refuse_option(task.context, task.script)
+    check_script(task.script)
+    if task.output is not None and task.output.suffix != ".zip":
+        raise UserError(f"-o writes a .zip not {task.output.name}")
+    if task.trace is not None and task.no_times:
+        raise UserError("--trace shows times; leave --no-times out")
+    for place in (task.output, task.trace):
+        if place is not None:
+            check_writable(place)
+    saved, out = 0.0, sys.stdout
+
+    def told(plan: RecordedPlan) -> None:
+        nonlocal saved
+        if task.as_json:
+            with contextlib.redirect_stdout(out):  # what the script prints goes elsewhere
+                json_line(event="plan", **plan.summary())
+        if task.output is not None and plan.looked and time.monotonic() - saved > SAVE_S:
+            begun = time.monotonic()
+            state.save(task.output)
+            saved = time.monotonic() + 9 * (time.monotonic() - begun)  # a tenth of the time at most
+
+    failed: UserError | None = None
+    name, times = Path(task.script).name, not task.no_times
+    with on_device(task.device, task.adapter), recording(name, most=task.plans, times=times, told=told) as state:
+        try:
+            run_script(task.script, task.arguments or (), aside=task.as_json)
+        except UserError as error:
+            failed = error
+            state.error = trace_of(error, task.script)
+    _tell(task, state)
+    if failed is not None:
+        raise failed
+
+
+def _tell(task: Task, state: Recording) -> None:
+    from anneal.inspect import chrome_trace
+
+    if task.output is not None:
+        state.save(task.output)
+    if task.trace is not None:
+        events = []
+        for plan in state.plans:
+            answer = plan.answer("kernels")
+            if answer["times"] is not None:
+                launches = [{**k, **t} for k, t in zip(answer["kernels"], answer["times"]["kernels"], strict=True)]
+                found = chrome_trace(
+                    f"{state.name} plan {plan.number}", launches, plan.device, answer["memory"]["live"]
+                )
+                events += [{**e, "pid": plan.number + 1} for e in found["traceEvents"]]
+        write_file(task.trace, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
+    if task.as_json:
+        json_line(event="done", **state.summary())
+        return
+    if state.plans:
+        data(str(state))
+    count = len(state.plans)
+    data(f"{count} plan{'s' if count != 1 else ''}, {sum(p.runs for p in state.plans)} runs of them")
+    if any(p.times for p in state.plans):
+        data("times: medians in ms, of the program's own runs; a step is from one run to the next")
+    for plan in sorted(state.plans, key=lambda p: -p.runs)[:_REASONS]:
+        times = plan.times or {}
+        if parts := times.get("parts"):
+            data(f"plan {plan.number}: of a step " + ", ".join([f"{name} {x:.0%}" for name, x in parts.items()]))
+        for reason in times.get("reasons", ()):
+            data(f"plan {plan.number}: {reason}")
+    if state.left_out:
+        message(f"{state.left_out} runs of further plans were not kept; --plans keeps more")
+    if task.output is not None:
+        message(f"wrote {task.output}; drop it on the page of `anneal web`")

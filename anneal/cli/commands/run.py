@@ -2,151 +2,149 @@
 
 from __future__ import annotations
 
+import codecs
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Download, Json, Quiet, Record, readable
-from anneal.cli._groups import Group
-from anneal.training import SPEAKING
-
-__all__ = ["app"]
-
-app = typer.Typer(
-    name="run",
-    cls=Group,
-    help="Run a trained model.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+from anneal import progress, settings
+from anneal.cli._choices import check_recording, check_writable, may_download, on_device, opened, write_file
+from anneal.cli._flags import (
+    AdapterFlag,
+    DeviceFlag,
+    Download,
+    Json,
+    Prompt,
+    Quiet,
+    Record,
+    Temperature,
+    Weights,
+    command,
+    file,
+    group,
+    number,
+    openable,
+    seed,
+    switch,
 )
+from anneal.cli._interrupts import STOPPED, interrupts
+from anneal.cli._output import Flow, data, harmless, json_line, json_report, message, readable, show
+from anneal.cli._reporters import picture_kept
+from anneal.errors import SettingError, UserError
+from anneal.training import SPEAKING, downloads, load_example, load_module, png, suggest
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from anneal.inspect import Recording
 
 
-@app.command("llama2c")
-def run_llama2c(
+app = group("run", "Run a trained model.")
+
+WATCHED = 8  # tokens whose chances --stream tells
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The flags of `anneal run llama2c`."""
+
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL.bin", help="Checkpoint in llama2.c's first format.", callback=readable)
-    ],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")] = "",
+        Path, typer.Argument(metavar="MODEL.bin", help="Checkpoint in llama2.c's first format.", callback=openable)
+    ]
+    prompt: Prompt = ""
     tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            "--tokenizer", metavar="FILE", help="Tokenizer; default: tokenizer.bin beside the model.", callback=readable
-        ),
-    ] = None,
+        Path | None, file("Tokenizer; default: tokenizer.bin beside the model.", callback=openable)
+    ] = None
     max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max-tokens",
-            metavar="N",
-            min=1,
-            max=MOST,
-            help="Maximum number of tokens, with the prompt's; default: the context length.",
-        ),
-    ] = None,
+        int | None, number("Maximum number of tokens, with the prompt's; default: the context length.")
+    ] = None
     temperature: Annotated[
-        float,
-        typer.Option(
-            "--temperature", metavar="X", min=0, help="Sampling temperature; lower is less random, 0: greedy."
-        ),
-    ] = 1.0,
+        float, typer.Option(metavar="X", min=0, help="Sampling temperature; lower is less random, 0: greedy.")
+    ] = 1.0
     top_p: Annotated[
         float,
         typer.Option(
-            "--top-p",
-            metavar="X",
-            help="Nucleus sampling: sample from the most probable tokens whose probabilities sum to X.",
+            metavar="X", help="Nucleus sampling: sample from the most probable tokens whose probabilities sum to X."
         ),
-    ] = 0.9,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of the sampling.")
-    ] = 1,
-    device: DeviceFlag = None,
-    adapter: AdapterFlag = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+    ] = 0.9
+    seed: Annotated[int, seed("the sampling")] = 1
+    device: DeviceFlag = None
+    adapter: AdapterFlag = None
+    quiet: Quiet = False
+    as_json: Json = False
+
+
+@command(app, Story)
+def llama2c(story: Story) -> int:
     """Generate a story with a llama2.c checkpoint. Ctrl-C stops and keeps the text so far."""
-    from anneal.cli._run import Story, llama2c
+    example = load_module("llama2c")
+    sampling = example.Sampling(story.temperature, story.top_p, story.seed)
+    with opened(story.device, story.adapter) as device:
+        with progress.work("reading the weights"):
+            model = example.read_model(story.model)
+        words = example.Words.read(story.tokenizer or story.model.parent / "tokenizer.bin", model.config.vocab_size)
+        given = words.encode(story.prompt)
+        most = story.max_tokens or model.config.max_seq_len
+        if len(given) > model.config.max_seq_len:
+            raise UserError(
+                f"the prompt has {len(given)} tokens, and this model's context {model.config.max_seq_len}; shorten it"
+            )
+        c = model.config
+        if not story.as_json:
+            message(
+                f"model   {story.model}: {c.n_layers} layers, {c.n_heads} heads, width {c.dim}, context "
+                f"{c.max_seq_len}, {model.num_parameters():,} parameters, on {device.name}"
+            )
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may take several tokens
+        tokens: list[int] = []
+        text, flow = "", Flow()
 
-    story = Story(
-        model=model, prompt=prompt, tokenizer=tokenizer, max_tokens=max_tokens, temperature=temperature, top_p=top_p,
-        seed=seed, device=device.value if device else None, adapter=adapter, as_json=as_json,
-    )  # fmt: skip
-    raise typer.Exit(llama2c(story))
+        def say(piece: str) -> None:
+            nonlocal text
+            text += piece
+            if piece and not story.as_json:
+                flow.add(harmless(piece))
 
-
-@app.command("text")
-def run_text(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"Text model: {', '.join(SPEAKING)}.")],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")] = "",
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            "--weights",
-            metavar="FILE",
-            help="Trained weights, as `anneal train MODEL --save FILE` writes them.",
-            callback=readable,
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", metavar="N", min=1, max=MOST, help="Number of new characters.")
-    ] = 200,
-    temperature: Annotated[
-        float, typer.Option("--temperature", metavar="X", help="Sampling temperature; lower is less random.")
-    ] = 1.0,
-    top_k: Annotated[
-        int, typer.Option("--top-k", metavar="N", min=0, max=MOST, help="Sample from the N most probable; 0: from all.")
-    ] = 0,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Take the most probable character at each step.")] = False,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of the sampling.")
-    ] = 0,
-    device: DeviceFlag = None,
-    adapter: AdapterFlag = None,
-    record: Record = None,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Print a line of JSON per character, with its probability.")
-    ] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Continue a text, character by character, with a trained example model. Ctrl-C stops."""
-    from anneal.cli._text import Options, speak
-
-    options = Options(
-        model=model, prompt=prompt, weights=weights, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
-        greedy=greedy, seed=seed, device=device.value if device else None, adapter=adapter, record=record,
-        stream=stream, as_json=as_json or stream,
-    )  # fmt: skip
-    raise typer.Exit(speak(options))
+        begun = ready = time.perf_counter()
+        stopped = False
+        with interrupts("this token") as stopping:
+            for token in progress.told(example.Story(model).tell(given, most, sampling), "writing", most):
+                tokens.append(token)
+                say(decoder.decode(words.piece(token, tokens[-2] if len(tokens) > 1 else given[0])))
+                if len(tokens) == 3:  # the first steps compile and capture
+                    ready = time.perf_counter()
+                if stopping:
+                    stopped = True
+                    break
+        say(decoder.decode(b"", final=True))
+    seconds = time.perf_counter() - (ready if len(tokens) > 3 else begun)
+    rate = (len(tokens) - 3 if len(tokens) > 3 else len(tokens)) / seconds
+    if story.as_json:
+        json_report(
+            {"model": str(story.model), "device": device.name, "prompt": readable(story.prompt), "text": text,
+             "tokens": tokens, "tokens_per_second": round(rate, 2), "stopped": stopped}
+        )  # fmt: skip
+    else:
+        flow.end()
+        data("")
+        message(f"{len(tokens)} tokens, {rate:,.0f} tokens/s")
+    return STOPPED if stopped else 0
 
 
 @app.command("resnet9")
-def run_resnet9(
+def resnet9(
     weights: Annotated[
         Path | None,
-        typer.Option(
-            "--weights",
-            metavar="FILE",
-            help="Trained weights, as `anneal train resnet9 --save FILE` writes them.",
-            callback=readable,
-        ),
+        file("Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=openable),
     ] = None,
-    count: Annotated[
-        int, typer.Option("--count", metavar="N", min=1, max=10_000, help="Number of test pictures to classify.")
-    ] = 256,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of shapes, and of weights if none are given."
-        ),
-    ] = 1,
-    picture: Annotated[
-        Path | None,
-        typer.Option("--picture", metavar="FILE.png", help="Write the pictures to this file."),
-    ] = None,
+    count: Annotated[int, number("Number of test pictures to classify.", most=10_000)] = 256,
+    seed: Annotated[int, seed("shapes, and of weights if none are given")] = 1,
+    picture: Annotated[Path | None, file("Write the pictures to this file.", "FILE.png")] = None,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     download: Download = False,
@@ -154,7 +152,195 @@ def run_resnet9(
     as_json: Json = False,
 ) -> None:
     """Classify test pictures of CIFAR-10, or generated shapes without it."""
-    from anneal.cli._run import resnet9
+    from anneal.backend import get_device
 
-    name = device.value if device else None
-    resnet9(weights, count, seed, picture, device=name, adapter=adapter, download=download, as_json=as_json)
+    if picture is not None:
+        check_writable(picture)
+    with on_device(device, adapter):
+        example = load_module("resnet9")
+        if weights is not None:
+            example.trained(weights)  # before anything that takes long
+        may = may_download(example, download)
+        name = get_device(settings.current().device).name
+        with settings.override(device=name), downloads(may):
+            text, pixels = example.run(weights, count, seed)
+    if picture is not None:
+        write_file(picture, png(pixels))
+    if as_json:
+        json_report({"device": name, "text": text, "picture": str(picture) if picture else None})
+        return
+    data(text)
+    show(pixels)
+    message(picture_kept(picture))
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags of `anneal run text`."""
+
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"Text model: {', '.join(SPEAKING)}.")]
+    prompt: Prompt = ""
+    weights: Weights = None
+    max_tokens: Annotated[int, number("Number of new characters.")] = 200
+    temperature: Temperature = 1.0
+    top_k: Annotated[int, number("Sample from the N most probable; 0: from all.", 0)] = 0
+    greedy: Annotated[bool, switch("--greedy", "Take the most probable character at each step.")] = False
+    seed: Annotated[int, seed("the sampling")] = 0
+    device: DeviceFlag = None
+    adapter: AdapterFlag = None
+    record: Record = None
+    stream: Annotated[bool, switch("--stream", "Print a line of JSON per character, with its probability.")] = False
+    quiet: Quiet = False
+    as_json: Json = False
+
+
+@dataclass(slots=True)
+class Reader:
+    """A model of characters: `characters` by their numbers; what it reads at the start, and the character that ends a
+    text, if one does, after which another begins.
+    """
+
+    training: Any
+    characters: Sequence[str]
+    context: int
+    start: tuple[int, ...]
+    end: int | None
+    text: list[int] = field(default_factory=list)
+
+    def logits(self) -> np.ndarray[Any, Any]:
+        """The logits of the character after the text."""
+        import numpy as np
+
+        from anneal.tensor import Tensor, no_grad
+
+        recent = (self.text or [*self.start])[-self.context :]
+        window = np.zeros((1, self.context), np.int32)
+        window[0, : len(recent)] = recent
+        with no_grad():
+            found: np.ndarray[Any, Any] = self.training.read(Tensor(window)).numpy()[0, len(recent) - 1]
+        return found
+
+    def take(self, token: int) -> str:
+        """Add a character; the text that it is."""
+        self.text = [*self.start] if token == self.end else [*self.text, token]
+        return "\n" if token == self.end else self.characters[token]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A character that was said, and what else was likely, with their chances."""
+
+    id: int
+    text: str
+    chance: float
+    likely: tuple[tuple[int, float], ...]
+    ms: float
+
+
+@command(app, Options, "text")
+def speak(options: Options) -> int:
+    """Continue a text, character by character, with a trained example model. Ctrl-C stops."""
+    if options.model not in SPEAKING:
+        raise suggest("model that speaks", options.model, SPEAKING)
+    if not 0 < options.temperature < float("inf"):
+        raise SettingError(
+            f"--temperature {options.temperature:g} is not a number above 0; --greedy takes the most likely character"
+        )
+    check_recording(options.record)
+    with opened(options.device, options.adapter) as device:
+        reader = _reader(options)
+        if options.stream:
+            adapter = device.describe().get("adapter")
+            json_line(event="prompt", prompt=readable(options.prompt), device=device.name, adapter=adapter)
+        return _tell(options, reader)
+
+
+def _reader(options: Options) -> Reader:
+    from anneal.tensor.io import safe_open
+
+    example = load_example(options.model)
+    training: Any = example.make(steps=1, batch=1, seed=1, lr=example.LR)
+    if options.weights is None:
+        message(f"{options.model} has not learnt anything: --weights FILE, which `anneal train --save FILE` writes")
+    else:
+        training.model.load_state_dict(safe_open(options.weights))
+    training.model.eval()
+    characters = getattr(training, "alphabet", None)
+    if characters is None:  # names: 0 is the mark before and after one
+        letters = [".", *"abcdefghijklmnopqrstuvwxyz"]
+        reader = Reader(training, letters, training.held_back.shape[1] - 1, (0,), 0)
+    else:
+        reader = Reader(training, characters, training.context, (characters.index("\n"),), None)
+    strange = sorted(set(options.prompt) - set(reader.characters))
+    if strange:
+        known = "".join(reader.characters).replace("\n", "")
+        raise UserError(f"{options.model} does not know {strange[0]!r}; it knows {known}")
+    reader.text = [*reader.start, *[reader.characters.index(c) for c in options.prompt]]
+    return reader
+
+
+def _said(options: Options, reader: Reader) -> Iterator[Token]:
+    import numpy as np
+
+    rng = np.random.default_rng(options.seed)
+    for _ in range(options.max_tokens):
+        begun = time.perf_counter()
+        scaled = reader.logits().astype(np.float64) / options.temperature
+        chances = np.exp(scaled - scaled.max())
+        chances /= chances.sum()
+        order = np.argsort(-chances, kind="stable")
+        if options.greedy:
+            token = int(order[0])
+        else:
+            among = order[: options.top_k or None]
+            token = int(rng.choice(among, p=chances[among] / chances[among].sum()))
+        likely = tuple([(int(n), float(chances[n])) for n in order[:WATCHED]])
+        text = reader.take(token)
+        yield Token(token, text, float(chances[token]), likely, (time.perf_counter() - begun) * 1e3)
+
+
+def _tell(options: Options, reader: Reader) -> int:
+    from anneal.inspect import recording
+
+    recorder, recorded, plan = ExitStack(), None, None
+    if options.record is not None:
+        recorded = recorder.enter_context(recording(options.model, later=True))
+    said: list[Token] = []
+    if not (options.stream or options.as_json):
+        data(harmless(options.prompt), end="")
+    stopped = False
+    with recorder, interrupts("this character") as stopping:
+        for token in _said(options, reader):
+            said.append(token)
+            if recorded is not None:
+                plan = recorded.mark()
+            if options.stream:
+                _stream(token, reader, plan)
+            elif not options.as_json:
+                data(harmless(token.text), end="")
+            if stopping:
+                stopped = True
+                break
+    text = "".join([t.text for t in said])
+    _keep(options, recorded)
+    if options.stream:
+        json_line(event="done", tokens=len(said), stop="interrupted" if stopped else "max-tokens", text=text)
+    elif options.as_json:
+        json_report({"model": options.model, "prompt": readable(options.prompt), "text": text, "stopped": stopped})
+    else:
+        data("")
+    return STOPPED if stopped else 0
+
+
+def _stream(token: Token, reader: Reader, plan: int | None) -> None:
+    likely = [{"id": n, "text": reader.characters[n], "chance": c} for n, c in token.likely]
+    json_line(
+        event="token", id=token.id, text=token.text, chance=token.chance, ms=round(token.ms, 3), phase="read",
+        likely=likely, plan=plan,
+    )  # fmt: skip
+
+
+def _keep(options: Options, recorded: Recording | None) -> None:
+    if options.record is not None and recorded is not None:
+        recorded.look()
+        recorded.save(options.record)

@@ -2,91 +2,378 @@
 
 from __future__ import annotations
 
+import math
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Download, Json, Model, Quiet, readable
-from anneal.cli._groups import ModelCommand
+from anneal import settings
+from anneal.cli._choices import check_writable, may_download, on_device, write_file
+from anneal.cli._flags import (
+    AdapterFlag,
+    Batch,
+    DeviceFlag,
+    Download,
+    Json,
+    Model,
+    ModelCommand,
+    Plain,
+    Quiet,
+    Scratch,
+    alone,
+    command,
+    file,
+    number,
+    openable,
+    seed,
+    switch,
+)
+from anneal.cli._interrupts import STOPPED, interrupts
+from anneal.cli._output import console, going_on, is_quiet, message
+from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start, picture_kept
+from anneal.cli.commands.gpt2 import training_places
+from anneal.errors import SettingError, UserError
+from anneal.progress import work
+from anneal.training import DRAWING, Trainable, check_model, load_example
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-Samples = Annotated[
-    int,
-    typer.Option("--samples", metavar="N", min=0, max=1000, help="Number of samples to show during training."),
-]
-Start = Annotated[
-    Path | None,
-    typer.Option("--start", metavar="FILE", help="Start from the weights that --save wrote.", callback=readable),
-]
-Vitals = Annotated[
-    bool,
-    typer.Option(
-        "--vitals",
-        help="With --json or --bundle: learning rate, gradient norm, memory by step; the slowest kernels.",
-    ),
-]
+if TYPE_CHECKING:
+    from anneal.cli._bundle import Bundle
+    from anneal.runtime import Launch, Meter
 
 
-@app.command(cls=ModelCommand)
-def train(
-    model: Model,
-    steps: Annotated[
-        int | None,
-        typer.Option("--steps", metavar="N", min=1, max=MOST, help="Optimiser steps; default: the example's."),
-    ] = None,
-    batch: Batch = None,
-    seed: Annotated[
-        int,
-        typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Random seed of weights, batches and sampling."),
-    ] = 1,
-    lr: Annotated[
-        float | None, typer.Option("--lr", metavar="X", help="Peak learning rate; default: the example's.")
-    ] = None,
-    log_every: Annotated[
-        int, typer.Option("--log-every", metavar="N", min=1, max=MOST, help="Steps between log lines.")
-    ] = 100,
-    device: DeviceFlag = None,
-    adapter: AdapterFlag = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Print plain lines, even on a terminal.")] = False,
-    save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="Write the trained weights as safetensors.")
-    ] = None,
-    start: Start = None,
-    picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE.png", help="Write the model's picture to this file.")
-    ] = None,
-    model_dir: Annotated[
-        Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: start from the checkpoint in DIR.")
-    ] = None,
-    scratch: Annotated[bool, typer.Option("--scratch", help="gpt2: a small model with random weights.")] = False,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option("--checkpoint", metavar="DIR", help="gpt2: save checkpoints in DIR; resume from the one there."),
-    ] = None,
-    checkpoint_every: Annotated[
-        int, typer.Option("--checkpoint-every", metavar="N", min=1, max=MOST, help="gpt2: steps between checkpoints.")
-    ] = 200,
-    bundle: Annotated[
-        bool, typer.Option("--bundle", help="Save config, losses, graph and kernels in a new folder in runs/.")
-    ] = False,
-    vitals: Vitals = False,
-    samples: Samples = 0,
-    download: Download = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+app = alone()
+
+_AHEAD = 64  # steps that are launched before their losses are read
+_LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags of `anneal train`; None means the example's own default."""
+
+    model: Model
+    steps: Annotated[int | None, number("Optimiser steps; default: the example's.")] = None
+    batch: Batch = None
+    seed: Annotated[int, seed("weights, batches and sampling")] = 1
+    lr: Annotated[float | None, typer.Option(metavar="X", help="Peak learning rate; default: the example's.")] = None
+    log_every: Annotated[int, number("Steps between log lines.")] = 100
+    device: DeviceFlag = None
+    adapter: AdapterFlag = None
+    plain: Plain = False
+    save: Annotated[Path | None, file("Write the trained weights as safetensors.")] = None
+    start: Annotated[Path | None, file("Start from the weights that --save wrote.", callback=openable)] = None
+    picture: Annotated[Path | None, file("Write the model's picture to this file.", "FILE.png")] = None
+    model_dir: Annotated[Path | None, file("gpt2: start from the checkpoint in DIR.", "DIR")] = None
+    scratch: Scratch = False
+    checkpoint: Annotated[Path | None, file("gpt2: save checkpoints in DIR; resume from the one there.", "DIR")] = None
+    checkpoint_every: Annotated[int, number("gpt2: steps between checkpoints.")] = 200
+    bundle: Annotated[bool, switch("--bundle", "Save config, losses, graph and kernels in a new folder in runs/.")] = (
+        False
+    )
+    vitals: Annotated[
+        bool,
+        switch(
+            "--vitals", "With --json or --bundle: learning rate, gradient norm, memory by step; the slowest kernels."
+        ),
+    ] = False
+    samples: Annotated[int, number("Number of samples to show during training.", 0, 1000)] = 0
+    download: Download = False
+    quiet: Quiet = False
+    as_json: Json = False
+
+
+@command(app, Options, cls=ModelCommand)
+def train(options: Options) -> int:
     """Train an example model, then show a sample. Ctrl-C stops early, with the sample."""
-    from anneal.cli._train import Options
-    from anneal.cli._train import train as run
+    from concurrent.futures import ThreadPoolExecutor
 
-    options = Options(
-        model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
-        picture=picture, as_json=as_json, device=device.value if device else None, adapter=adapter,
-        model_dir=model_dir, scratch=scratch, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
-        bundle=bundle, vitals=vitals, samples=samples, start=start, download=download,
-    )  # fmt: skip
-    raise typer.Exit(run(options))
+    from anneal.cli._bundle import Bundle, Several
+
+    _check(options)
+    with ExitStack() as stack:
+        stack.enter_context(on_device(options.device, options.adapter))
+        from anneal.backend import get_device
+        from anneal.training import downloads
+
+        # A driver takes its time to start: the modules of the example are imported meanwhile.
+        with ThreadPoolExecutor(1, "anneal-device") as beside:
+            opening = beside.submit(get_device, settings.current().device)
+            example = load_example(options.model)
+            device = opening.result()
+        stack.enter_context(settings.override(device=device.name))
+        steps = options.steps or example.STEPS
+        lr = options.lr or example.LR
+        batch = options.batch or example.BATCH
+        if options.download and not hasattr(example, "DOWNLOADS"):
+            raise SettingError(f"--download is for what learns from a download, and {options.model} does not")
+        stack.enter_context(downloads(may_download(example, options.download)))
+        with work(f"making {options.model} and its data"):
+            training = example.make(steps=steps, batch=batch, seed=options.seed, lr=lr, **_places(options))
+        if options.start is not None:
+            from anneal.tensor.io import safe_open
+
+            training.model.load_state_dict(safe_open(options.start))
+        before = getattr(training, "done", 0)
+        reporter, bundle = choose_reporter(options), None
+        if (options.vitals or reporter.measures) and hasattr(training, "watch"):
+            training.watch()
+        start = Start(
+            model=options.model, info=training.info, data=training.data, device=device.name,
+            adapter=device.describe().get("adapter"), params=sum(p.numel() for p in training.model.parameters()),
+            steps=steps, batch=training.batch, seed=options.seed, lr=lr, unit=training.unit,
+            examples_per_step=training.examples_per_step, checkpoint=options.checkpoint, before=before,
+        )  # fmt: skip
+        progress = Progress(before=before, timing=reporter.measures or options.vitals)
+        if options.bundle or settings.current().bundle:
+            bundle = Bundle(options.model, _config(options))
+            reporter = Several([reporter, bundle])
+        kept = options.save or options.checkpoint or options.picture or bundle
+        stack.enter_context(going_on(kept is not None))
+        try:
+            reporter.start(start)
+            code = _run(options, training, steps, reporter, progress, bundle)
+        except BaseException as error:
+            if bundle is not None:
+                bundle.finish(error)
+            raise
+        finally:
+            reporter.close()
+        if bundle is not None:
+            message(f"bundle  {bundle.finish()}")
+        return code
+
+
+def _config(options: Options) -> dict[str, Any]:
+    """The options as bundles have them."""
+    return {k: v for k, v in asdict(options).items() if k != "quiet"}
+
+
+def _check(options: Options) -> None:
+    """AnnealError for flags that do not go together, and for files that cannot be written."""
+    check_model(options.model)
+    if options.lr is not None and not (math.isfinite(options.lr) and options.lr > 0):
+        raise SettingError(f"--lr {options.lr:g} is not a learning rate; it must be a number above 0")
+    if options.model != "gpt2" and (options.model_dir or options.scratch or options.checkpoint):
+        raise SettingError(f"--model-dir, --scratch and --checkpoint are for gpt2, not for {options.model}")
+    if options.start is not None and options.model == "gpt2":
+        raise SettingError("--start is for the small examples; gpt2 starts from --model-dir, or from its --checkpoint")
+    if options.picture is not None and options.model not in DRAWING:
+        raise SettingError(
+            f"--picture is for what makes pictures ({', '.join(DRAWING)}), and {options.model} makes none"
+        )
+    for path in (options.save, options.picture):
+        if path is not None:
+            check_writable(path)
+
+
+def _places(options: Options) -> dict[str, Path | None]:
+    """The folders that GPT-2's training reads and writes."""
+    found = training_places(options.model, options.model_dir, options.scratch)
+    return found and {**found, "checkpoint": options.checkpoint}
+
+
+def choose_reporter(options: Options) -> Reporter:
+    """JSON lines if asked for; the dashboard on a terminal that can redraw; else plain lines."""
+    if options.as_json:
+        return JsonLines()
+    if options.plain or is_quiet() or not sys.stdout.isatty() or console().is_dumb_terminal:
+        return PlainLines(0 if is_quiet() else options.log_every)
+    from anneal.cli._dashboard import Dashboard
+
+    return Dashboard()
+
+
+def _run(
+    options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress, bundle: Bundle | None
+) -> int:
+    from anneal.runtime import compile_seconds
+
+    compiled = compile_seconds()
+    with interrupts("this step") as stop:
+        _steps(options, training, steps, reporter, progress, stop)
+        progress.compile_s = compile_seconds() - compiled
+        stopped = bool(stop) and progress.count < steps
+        if options.save is not None:  # before anything that can fail, or be stopped
+            from anneal.tensor.io import safe_save
+
+            safe_save(training.model.state_dict(), options.save)
+    reporter.ended(progress)
+    with work("sampling"):
+        sample = training.sample()
+        shown = _draw(training, options)
+    _describe(options, training, progress, bundle)
+    reporter.done(progress, sample, shown, stopped)
+    if shown is not None:
+        message(picture_kept(shown.path))
+    if options.save is not None:
+        message(f"saved   {options.save}")
+    return STOPPED if stopped else 0
+
+
+def _steps(
+    options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress, stop: list[int]
+) -> None:
+    """Do the steps that are left, or those until `stop`."""
+    every, kernels, told = options.checkpoint_every, _Kernels() if progress.timing else None, 4
+    shown_at = {steps * (n + 1) // (options.samples + 1) for n in range(options.samples)} - {0, steps}
+    with work("training", steps) as going:
+        going.resume(progress.count)
+        while progress.count < steps and not stop:
+            left = steps - progress.count
+            if options.checkpoint is not None:
+                left = min(left, every - progress.count % every)
+            left = min([left, *[at - progress.count for at in shown_at if at > progress.count]])
+            # the steps that compile are waited for one by one
+            most = min(left, _AHEAD) if len(progress.losses) >= 2 else 1
+            _advance(training, progress, most, stop, reporter, kernels.meter if kernels else None)
+            going.at(progress.count)
+            if options.checkpoint is not None and (progress.count == steps or not progress.count % every or stop):
+                training.save()
+                reporter.saved(progress, options.checkpoint)
+            if kernels is not None and len(progress.losses) >= told and kernels.note(progress):
+                told = max(told, len(progress.losses)) * 4
+                reporter.timed(progress)
+            if progress.count in shown_at and not stop:
+                reporter.sampled(progress, training.glimpse(), _draw(training, options, progress.count))
+    if kernels is not None and kernels.note(progress):
+        reporter.timed(progress)
+
+
+def _describe(options: Options, training: Any, progress: Progress, bundle: Bundle | None) -> None:
+    """Count the nodes of a step, and keep what a bundle has of it."""
+    from anneal.backend import get_device
+    from anneal.inspect import step_graph
+    from anneal.schedule import graph, plan_for
+
+    device, norm = get_device(settings.current().device), getattr(training, "gradient_norm", None)
+    with work("tracing a step"):
+        traced = step_graph(options.model, training)
+        if options.vitals and norm is not None:
+            rest = graph([u for u in traced.outputs if u is not norm.uop])
+            progress.kernels_unwatched = len(plan_for(rest, device.cost_model)[0].calls)
+    progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
+    if bundle is not None:
+        bundle.describe(traced, device)
+
+
+def _draw(training: Trainable, options: Options, step: int | None = None) -> Picture | None:
+    """The model's picture, written to the file that is asked for, if any; one of a step on the way to a file beside
+    it."""
+    pixels, path = getattr(training, "picture", None), options.picture
+    if pixels is None:
+        return None
+    if path is not None:
+        if step is not None:
+            path = path.with_name(f"{path.stem}-{step}{path.suffix}")
+        from anneal.training import png
+
+        write_file(path, png(pixels))
+    return Picture(path, pixels)
+
+
+def _advance(
+    training: Trainable, progress: Progress, most: int, stop: list[int], reporter: Reporter, meter: Meter | None
+) -> None:
+    """Do up to `most` steps, as many as fit between two looks, and then read their losses at once.
+
+    Reading a loss waits for the device, which would stand still between steps if every loss were read at once.
+    """
+    from anneal.runtime import values
+
+    pending: list[Any] = []
+    begin = time.perf_counter()
+    while not pending or (len(pending) < most and not stop and time.perf_counter() - begin < _LOOK_S):
+        with _launches(progress, meter):
+            pending.append(training.step())
+    losses = [float(v) for v in values(pending)]
+    if getattr(training, "watched", False):
+        progress.vitals = _vitals(training)
+    each = (time.perf_counter() - begin) * 1e3 / len(losses)
+    for loss in losses:
+        progress.times.append(each)
+        progress.losses.append(loss)
+        if not math.isfinite(loss):
+            raise UserError(f"the loss became {loss} at step {progress.count}; try a smaller --lr")
+        reporter.step(progress)
+
+
+def _vitals(training: Any) -> dict[str, float | int | None]:
+    """The learning rate, the norm of the last step's gradients, and the bytes of the device that are in use."""
+    from anneal.backend import get_device
+
+    norm = training.gradient_norm
+    return {
+        "lr": float(training.optimizer.param_groups[0]["lr"]),
+        "norm": None if norm is None else float(norm.item()),
+        "bytes": get_device(settings.current().device).memory().in_use,
+    }
+
+
+@contextmanager
+def _launches(progress: Progress, meter: Meter | None) -> Iterator[None]:
+    """Count the kernels that a step plans; a replayed step plans none and launches those of the step it captured.
+
+    Args:
+        meter: what measures the runs; None where nobody asked for times.
+    """
+    from anneal.runtime import Launch, metered, observed
+
+    seen: list[Any] = []
+    with ExitStack() as stack:
+        if meter is not None:
+            stack.enter_context(metered(meter))
+        stack.enter_context(observed(seen.append))
+        yield
+    if seen:
+        progress.kernels = sum(step.kernels for step in seen)
+        progress.phases = dict(Counter(c.phase for step in seen if isinstance(step, Launch) for c in step.plan.calls))
+
+
+class _Kernels:
+    """The slowest kernels of a step, as they were timed while training went on."""
+
+    def __init__(self) -> None:
+        from anneal.runtime import Meter
+
+        self.meter = Meter(shown=self._show)
+        self._labels: dict[Any, list[str]] = {}  # of each plan's launches
+
+    def _show(self, sink: Any, step: Launch) -> None:
+        from anneal.inspect import label_of, placed
+        from anneal.schedule import origins
+
+        found = step.origins or origins(sink)
+        calls = step.plan.calls
+        self._labels[step.plan] = [label_of(placed(c.places, found)) or c.kernel.name for c in calls]
+
+    def note(self, progress: Progress) -> bool:
+        """Note the slowest in the plans that run in each step; False where none was timed."""
+        tracks = {plan: t for plan, t in self.meter.tracks.items() if t.counts[0]}
+        most = max([t.runs for t in tracks.values()], default=0)
+        tracks = {plan: t for plan, t in tracks.items() if 2 * t.runs > most}  # those of each step
+        if not tracks:
+            return False
+        times = {plan: t.times() for plan, t in tracks.items()}
+        whole = sum([t.kernels.median for t in times.values() if t.kernels is not None]) or 1.0
+        found = []
+        for plan, track in tracks.items():
+            same: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+            for n, call in enumerate(plan.calls):
+                same[call.phase, call.kernel.name].append(n)
+            t, labels = times[plan], self._labels[plan]
+            part = t.kernels.median / whole if t.kernels is not None else 0.0
+            for (phase, _), of in same.items():
+                if (each := track.of(of)) is not None:
+                    share = part * sum([t.share[n] for n in of])
+                    found.append(Slow(phase, labels[of[0]], each.median, share, each.low, each.high))
+        largest = max(tracks, key=lambda plan: len(plan.calls))
+        progress.slowest = sorted(found, key=lambda s: -s.seconds)[:6]
+        progress.measured = times[largest].summary()
+        return True

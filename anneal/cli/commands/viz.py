@@ -7,11 +7,9 @@ from typing import Annotated
 import typer
 
 from anneal.cli._complete import traceable
-from anneal.cli._flags import NoOpen, readable
+from anneal.cli._flags import NoOpen, alone, openable
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = alone()
 
 
 @app.command()
@@ -22,7 +20,7 @@ def viz(
             metavar="MODEL|FILE.onnx",
             help="Example model or ONNX file.",
             autocompletion=traceable,
-            callback=readable,
+            callback=openable,
         ),
     ] = "nanogpt",
     address: Annotated[
@@ -31,7 +29,7 @@ def viz(
     no_open: NoOpen = False,
 ) -> None:
     """Open the studio at the graph of a model."""
-    from anneal.cli._models import check_traceable
+    from anneal.cli._choices import check_traceable
     from anneal.progress import silence
     from anneal.web import Options, serve
 

@@ -8,11 +8,9 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import NoOpen
+from anneal.cli._flags import NoOpen, alone
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = alone()
 
 
 @app.command()

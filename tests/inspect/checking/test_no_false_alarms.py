@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from anneal import settings
-from anneal.cli._models import MODELS, load_example
 from anneal.inspect import under_check
 from anneal.tensor import realize
+from anneal.training import MODELS, load_example
 from tests.fuzz.generate import program
 from tests.fuzz.programs import build
 from tests.tiers import thinned
