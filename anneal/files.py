@@ -26,8 +26,6 @@ try:
 except ImportError:  # Windows, which removes no file that is open: there that is the lock
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["StrPath", "check_replaceable", "opened", "replace", "sweep", "sync_folder"]
-
 StrPath = str | os.PathLike[str]
 
 _UNFINISHED = re.compile(r"\..*\.[0-9a-f]{8}\.unfinished", re.DOTALL)

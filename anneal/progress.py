@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO, TypeVar
 
-__all__ = ["Work", "colour", "columns", "ground", "line", "running", "shown", "silence", "told", "work", "yields"]
+from anneal import settings
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class _Display(threading.Thread):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(name="anneal-progress", daemon=True)
         self.stream = stream
-        self.terminal = stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        self.terminal = stream.isatty() and settings.variable("TERM") not in ("dumb", "unknown")
         self.drawn = False  # whether a bar stands on the terminal's line
         self.fresh = True  # whether the terminal's cursor is at the beginning of a line
         self.hidden = self.writing = False
@@ -97,7 +97,7 @@ class _Display(threading.Thread):
             self.write(line(told, now) + "\n")
         elif self.fresh:
             bar = "\u2501\u2500" if _fits("\u2501\u2500", self.stream) else "=-"
-            hue = "" if os.environ.get("NO_COLOR") else colour("teal")
+            hue = "" if settings.variable("NO_COLOR") else colour("teal")
             text = line(told, now, min(columns(self.stream) - 1, _WIDEST), bar, hue)
             self.drawn = True
             self.write(f"\r{text}\x1b[K")
@@ -248,7 +248,7 @@ def ground() -> str:
 
     The variable has the numbers of the colours of text and background: "15;0".
     """
-    last = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    last = settings.variable("COLORFGBG").rpartition(";")[2]
     if not last.isdecimal():
         return ""
     return "dark" if int(last) in (0, 1, 2, 3, 4, 5, 6, 8) else "light"
@@ -264,7 +264,7 @@ def colour(name: str) -> str:
 
 def _begin(hue: str) -> str:
     """The code after which a terminal writes in this colour."""
-    if os.environ.get("COLORTERM") not in ("truecolor", "24bit"):
+    if settings.variable("COLORTERM") not in ("truecolor", "24bit"):
         return f"\x1b[38;5;{_IN_256[hue]}m"
     return f"\x1b[38;2;{int(hue[1:3], 16)};{int(hue[3:5], 16)};{int(hue[5:], 16)}m"
 
@@ -273,7 +273,7 @@ def columns(stream: TextIO) -> int:
     """The number of characters in a line of the terminal behind a stream: COLUMNS, if that is set, or 80 if nobody
     knows.
     """
-    said = os.environ.get("COLUMNS", "")
+    said = settings.variable("COLUMNS")
     if said.isdecimal() and int(said) > 0:
         return int(said)
     try:

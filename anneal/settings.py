@@ -184,6 +184,11 @@ _current: Settings | None = None
 _watchers: list[Callable[[Settings], None]] = []
 
 
+def variable(name: str) -> str:
+    """A variable of other programs that anneal honours; "" where it is not set."""
+    return os.environ.get(name, "")
+
+
 def current() -> Settings:
     """The settings in force; the environment is read at the first call."""
     if _current is None:

@@ -21,8 +21,6 @@ from types import TracebackType
 from anneal import settings
 from anneal.errors import UserError
 
-__all__ = ["locate", "shorten"]
-
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _INSTALLED = tuple({os.path.join(p, "lib") + os.sep for p in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
 

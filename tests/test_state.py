@@ -95,7 +95,7 @@ STATE = {
     "anneal.uop.sizes._CANONICAL": CACHE,
     "anneal.uop.sizes._POLY": CACHE,
     "anneal.uop.sizes._SYMBOLIC_NODES": CACHE,
-    "anneal.web.doctor._last": "a cache of what the machine has, for some seconds",
+    "anneal.web.asking._last": "a cache of what the machine has, for some seconds",
     "anneal.web.server._files": CACHE,
 }
 # What belongs to a thread: the context's own, and the three below it.

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from anneal.errors import DataError
 
-__all__ = ["BUNDLED", "BundledFile", "load"]
-
 
 @dataclass(frozen=True, slots=True)
 class BundledFile:

@@ -25,8 +25,6 @@ from anneal.errors import DataError
 if TYPE_CHECKING:
     from requests import Response
 
-__all__ = ["download", "examine"]
-
 ATTEMPTS = 5  # in a row that bring less than GAIN
 GAIN = 1 << 20  # bytes
 BACK_OFF = 1.0  # seconds before the second attempt, doubled before each further one

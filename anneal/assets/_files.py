@@ -23,8 +23,6 @@ from anneal.assets._pins import Asset, by_hand
 from anneal.cache import folder
 from anneal.errors import DataError
 
-__all__ = ["fetch", "location", "verify"]
-
 
 def location(asset: Asset) -> Path:
     """The path at which the file is kept, whether or not it is there.

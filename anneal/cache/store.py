@@ -28,8 +28,6 @@ from typing import Any
 from anneal import files, settings
 from anneal.cache.version import code_version, unchanged
 
-__all__ = ["LIMIT", "Entry", "disk_key", "enabled", "entries", "folder", "load", "prune", "save"]
-
 LIMIT = 256 << 20  # bytes of all entries together
 LARGEST = 32 << 20  # bytes of one value as JSON; GPT-2's training step, 300 kernels, takes 2 MB
 _MAGIC = b"anneal\x00\x01"

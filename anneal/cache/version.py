@@ -8,8 +8,6 @@ import time
 from functools import cache
 from pathlib import Path
 
-__all__ = ["code_version", "unchanged"]
-
 _IMPORTED = time.time()
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The rooms that decide what a program is compiled to; those above them only write programs.

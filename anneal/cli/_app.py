@@ -19,8 +19,6 @@ from anneal.cli._values import as_they_are, plain
 from anneal.cli.commands import COMMANDS
 from anneal.errors import AnnealError, CompilerError, DataError, SettingError
 
-__all__ = ["app", "run"]
-
 _SHELL = "anneal.shell"  # where a context has the shell that the options of completion name
 _ClickError: Any = typer.BadParameter.__mro__[2]  # ClickException, of click or of the copy that typer has of it
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from anneal.backend import AnyDevice
     from anneal.inspect import StepGraph
 
-__all__ = ["Bundle", "Several"]
-
 FOLDER = Path("runs")
 
 

@@ -6,8 +6,6 @@ import itertools
 import math
 from collections.abc import Sequence
 
-__all__ = ["chart", "ticks"]
-
 # The bit of each of a braille cell's dots, [row][column], over U+2800.
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 

@@ -4,15 +4,13 @@ its text, since completing is to take no time and importing it does.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
+from anneal import settings as environment
 from anneal.errors import DataError, UserError
-
-__all__ = ["explained", "install", "methods", "models", "ops", "passes", "runnable", "script", "traceable"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -117,7 +115,7 @@ def _shell(named: str | None) -> str:
         except (ImportError, OSError):  # its own error, that it found none, is an OSError
             named = ""
         if named not in shells:  # the sh of a Makefile, say
-            named = Path(os.environ.get("SHELL", "")).name
+            named = Path(environment.variable("SHELL")).name
     if named not in shells:
         raise UserError(f"anneal completes in bash, zsh and fish, not in {named or 'this shell'}: name one of them")
     return named

@@ -27,8 +27,6 @@ from anneal.cli._reporters import Picture, PlainLines, Progress, Start
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["Dashboard", "frame", "leave"]
-
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _LOOK = 0.05  # seconds between two looks at the terminal's size
 _DRAWN = 0.25  # seconds between two frames

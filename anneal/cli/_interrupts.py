@@ -9,8 +9,6 @@ from types import FrameType
 
 from anneal.cli._output import message
 
-__all__ = ["STOPPED", "interrupts"]
-
 STOPPED = 130  # the exit code after Ctrl-C, as shells have it
 
 

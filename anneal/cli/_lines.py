@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["cells", "cut", "folded", "narrowed", "scaled", "sized"]
-
 _LEAST = 16  # characters that a column of words keeps on a narrow terminal
 _HEAD = 24  # characters of a line's first column below which the rest of the line is folded
 _START = re.compile(r"(\s*)(//+ +|# +|[-*] +)?(\S+ {2,}(?=\S))?")

@@ -9,9 +9,6 @@ from typing import Any, Protocol
 
 from anneal.cli._output import data, harmless, json_line, message, show
 
-__all__ = ["JsonLines", "Picture", "PlainLines", "Progress", "Reporter", "Slow", "Start", "header", "picture_kept"]
-
-
 LAST = 50  # steps whose mean is the final loss
 
 

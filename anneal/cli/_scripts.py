@@ -13,8 +13,6 @@ from pathlib import Path
 from anneal.cli._output import message
 from anneal.errors import AnnealError, DataError, UserError
 
-__all__ = ["check_script", "run_script", "trace_of"]
-
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-__all__ = ["as_they_are", "plain"]
-
 
 def plain(command: Any) -> Any:
     """The command, with parameters that convert only what is not of their type yet."""

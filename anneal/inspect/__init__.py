@@ -19,11 +19,12 @@ from anneal.inspect.models import random_input, traced_model
 from anneal.inspect.names import Line, label_of, placed
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
 from anneal.inspect.recordings import RecordedPlan, Recording, recording
-from anneal.inspect.rules import ALL, KINDS, Example, OpRules, example_of, op_rules, tensor_methods
+from anneal.inspect.rules import KINDS, Example, OpRules, example_of, op_rules, tensor_methods
 from anneal.inspect.structure import GraphNode, PassGraph, PassNode, graph_nodes, kernel_pass_graphs, pass_graphs
 from anneal.inspect.tensor_files import TensorEntry, TensorFile, TensorStatistics, statistics_of, tensor_file
 from anneal.inspect.traces import chrome_trace
 from anneal.inspect.worked import Batching, Worked, batching, worked
+from anneal.uop import ALL
 
 if TYPE_CHECKING:
     from anneal.inspect.checking import (

@@ -15,8 +15,6 @@ from anneal.schedule import indexed
 from anneal.shape import source_index
 from anneal.uop import MOVEMENT, Op, UOp, toposort
 
-__all__ = ["Derivations", "FiredRule", "Origins"]
-
 # Nodes that many kernels have in common: they come from nowhere in particular.
 _COMMON = frozenset((Op.PARAM, Op.CONST, Op.RANGE, Op.SPECIAL, Op.VARIABLE, Op.SHARED))
 

@@ -14,8 +14,6 @@ import anneal
 from anneal import progress
 from anneal.errors import DeviceError
 
-__all__ = ["Adapter", "Cpu", "Survey", "advice", "cpu", "survey", "versions"]
-
 PACKAGES, EXTRAS = ("numpy", "wgpu", "rich", "typer"), ("wgpudawn",)
 LIMITS = (
     "max-buffer-size",

@@ -16,8 +16,6 @@ from anneal.schedule import BUILDING, CostModel, Origin, graph, kernel_graph, or
 from anneal.schedule import run_passes as scheduled
 from anneal.uop import Provenance, UOp, arena, toposort
 
-__all__ = ["Firing", "firings"]
-
 
 @dataclass(frozen=True, slots=True)
 class Firing:

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from anneal.uop import UOp, toposort
 
-__all__ = ["Node", "StepGraph", "nodes", "step_graph"]
-
 
 class Steps(Protocol):
     """A model in training, advanced one step at a time: what a step graph is made of."""

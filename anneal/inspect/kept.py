@@ -10,8 +10,6 @@ from typing import Any
 
 from anneal.errors import DataError, UserError
 
-__all__ = ["KeptPlan", "KeptRecording"]
-
 LARGEST = 256 << 20  # bytes of one answer
 
 

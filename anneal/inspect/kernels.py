@@ -15,8 +15,6 @@ from anneal.progress import told
 from anneal.schedule import CostModel, Origin, Plan, refused
 from anneal.uop import UOp
 
-__all__ = ["Buffer", "KernelCall", "Refusal", "kernel_calls", "of_line", "refusals", "wgsl_for"]
-
 _WORTH = 0.005  # seconds of code generation below which the texts are not worth a file
 
 

@@ -17,8 +17,6 @@ from anneal.schedule import BUILDING, Call, CostModel, Origin, Schedule, kernel_
 from anneal.schedule import run_passes as scheduled
 from anneal.uop import UOp, arena, toposort
 
-__all__ = ["KernelText", "KernelTexts", "TextLine", "kernel_text", "launch"]
-
 _FIRST = "range-propagation"  # makes a kernel's graph
 _LAST = "vectorise"  # the last pass that makes a graph
 _STATEMENTS = "linearise"  # makes statements of it, and nodes that a statement alone has: a tile's loads ahead of use

@@ -25,8 +25,6 @@ from anneal.schedule import CostModel, origins, plan_for
 from anneal.training import suggest
 from anneal.uop import UOp
 
-__all__ = ["Looked", "plain"]
-
 
 class Looked:
     """Answers about `SINK(outputs...)`, planned for a device; `fired` are the rules that fired while it was made.

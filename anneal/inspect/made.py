@@ -8,8 +8,6 @@ from anneal.inspect.derivations import FiredRule
 from anneal.rewrite import Event
 from anneal.uop import Op, UOp
 
-__all__ = ["made_by"]
-
 
 def made_by(fired: Iterable[Event]) -> dict[UOp, FiredRule]:
     """The nodes that rules made, in the order in which these fired.

@@ -9,8 +9,6 @@ from anneal.errors import AnnealError
 from anneal.schedule import Plan, nbytes
 from anneal.uop import UOp
 
-__all__ = ["LaunchFacts", "Life", "MemoryPlan", "launch_facts", "memory_plan"]
-
 
 @dataclass(frozen=True, slots=True)
 class Life:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from anneal.onnx import ValueInfo
 
-__all__ = ["random_input", "traced_model", "traced_run"]
-
 
 def traced_model(model: str, batch: int | None = None, device: str = "cpu") -> StepGraph:
     """Build example `model` and one training step of it, which is not run; its parameters are memory that nobody

@@ -10,8 +10,6 @@ from pathlib import PurePath
 from anneal.schedule import Origin
 from anneal.uop import MOVEMENT, Op
 
-__all__ = ["Line", "functions_of", "label_of", "lines_of", "modules_of", "placed"]
-
 # Nodes that are no step of a computation: they show values, hold them or write them otherwise.
 _SILENT = MOVEMENT | {Op.CONTIGUOUS, Op.DETACH, Op.CAST, Op.CALL, Op.SINK, Op.CONST, Op.IOTA}
 _MOST = 4  # functions, and modules, that a label lists

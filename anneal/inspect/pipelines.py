@@ -15,8 +15,6 @@ from anneal.rewrite import Pass
 from anneal.schedule import BUILDING, CostModel, parametrise
 from anneal.uop import UOp, arena, toposort
 
-__all__ = ["PIPELINES", "Part", "PassInfo", "PassState", "after_pass", "passes"]
-
 PIPELINES = (schedule.PASSES, codegen.PASSES)
 
 

@@ -40,8 +40,6 @@ from anneal.runtime.profile import aligned
 from anneal.schedule import Plan, origins
 from anneal.uop import Op, UOp, arena, toposort
 
-__all__ = ["RecordedPlan", "Recording", "recording"]
-
 FORMAT = 2
 TOLD_S = 2.0  # from one telling of what is known to the next
 LOOK_AFTER_S = 10.0  # a program that takes longer is looked at while it runs

@@ -15,8 +15,6 @@ import numpy as np
 from anneal.backend import get_device
 from anneal.tensor import Tensor
 
-__all__ = ["FunctionError", "Numerics", "numerics"]
-
 Array = np.ndarray[Any, np.dtype[np.float64]]
 COUNT = 4096  # arguments of each function
 LARGEST = float(np.finfo(np.float32).max)

@@ -13,9 +13,7 @@ from typing import Any
 import anneal
 from anneal.rewrite import listing
 from anneal.rewrite.listing import Listed
-from anneal.uop import ALL, MOVEMENT, Op, UOp, toposort
-
-__all__ = ["ALL", "KINDS", "Example", "OpRules", "example_of", "op_rules", "tensor_methods"]
+from anneal.uop import MOVEMENT, Op, UOp, toposort
 
 PACKAGE = Path(anneal.__file__).resolve().parent
 # What tables of each kind are for, in the order in which a program meets them.

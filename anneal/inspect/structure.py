@@ -18,8 +18,6 @@ from anneal.rewrite import Event
 from anneal.schedule import BUILDING, CostModel, Plan, Schedule, live_nodes, parametrise
 from anneal.uop import Op, UOp, arena, toposort
 
-__all__ = ["GraphNode", "PassGraph", "PassNode", "graph_nodes", "kernel_pass_graphs", "pass_graphs"]
-
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["TensorEntry", "TensorFile", "TensorStatistics", "statistics_of", "tensor_file"]
-
 BINS = 24
 MOST = 256 << 20  # bytes of a file whose values are read for statistics
 PIECE = 1 << 20  # elements at a time

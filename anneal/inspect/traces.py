@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["chrome_trace"]
-
 
 def chrome_trace(
     title: str, launches: Iterable[Mapping[str, Any]], device: str = "", live: Sequence[int] = ()

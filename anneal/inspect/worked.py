@@ -15,8 +15,6 @@ from anneal.inspect.structure import PassGraph, pass_graphs
 from anneal.schedule import CostModel, graph, origins, plan_for
 from anneal.uop import Op, UOp
 
-__all__ = ["Batching", "Worked", "batching", "worked"]
-
 ROOT = Path(anneal.__file__).resolve().parent.parent
 # Methods that build an op whose name they do not have.
 METHODS = {

@@ -262,6 +262,7 @@ def _of_library(owner: Any, names: Sequence[str]) -> Any:
 
 def _is_environment(value: Any) -> bool:
     """True if something is the environment, or a function that reads it."""
+    # the object itself, which user's code reads; anneal reads no variable here
     return value is os.environ or (
         isinstance(value, FunctionType) and value.__module__ == "os" and "environ" in value.__code__.co_names
     )

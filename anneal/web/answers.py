@@ -27,8 +27,6 @@ from anneal.schedule import CostModel
 from anneal.schedule import graph as sink_of
 from anneal.training import suggest
 
-__all__ = ["Answers", "main"]
-
 KEPT = 4  # models whose graphs are held
 CONTEXT = 3  # lines of source before and after the user's
 

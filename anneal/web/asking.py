@@ -18,11 +18,11 @@ from typing import Any
 
 from anneal.web.children import environment, python
 
-__all__ = ["Answer", "Inspector"]
-
 MOST_WAITING = 32
 LONGEST = 256 << 20  # bytes of an answer
 PATIENCE = 300.0  # seconds
+FRESH_S = 60.0
+DOCTOR_S = 60.0
 GROWING = ("recording",)  # questions whose answer may be another the next time
 
 
@@ -147,3 +147,44 @@ class Inspector:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 5)
         return process.returncode
+
+
+# -- the machine's devices ---------------------------------------------------------------------------------------------
+
+_lock = asyncio.Lock()
+_last: tuple[float, dict[str, Any]] = (float("-inf"), {})
+
+
+async def doctor() -> dict[str, Any]:
+    """The output of `anneal doctor --json` in a process of its own, kept a while; with status "failed" and a cause
+    where that could not tell.
+    """
+    global _last
+    async with _lock:
+        if time.monotonic() - _last[0] < FRESH_S:
+            return _last[1]
+        report = await _asked()
+        _last = (time.monotonic(), report)
+        return report
+
+
+async def _asked() -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(
+        *python("anneal"), "doctor", "--json",
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env=environment(),
+    )  # fmt: skip
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), DOCTOR_S)
+        found = json.loads(out)
+        if isinstance(found, dict):
+            return found
+        cause = "it said something else"
+    except TimeoutError:
+        cause = f"it took more than {DOCTOR_S:.0f} s"
+    except ValueError:
+        cause = err.decode("utf-8", "replace").strip()[-2000:] or f"exit code {process.returncode}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    return {"status": "failed", "cause": cause, "advice": [], "adapters": [], "chosen": None}

@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["environment", "python"]
-
 PACKAGE = Path(__file__).resolve().parents[2]
 
 
@@ -19,4 +17,5 @@ def python(module: str) -> list[str]:
 def environment() -> dict[str, str]:
     """The environment of a child: it imports what this process does."""
     paths = dict.fromkeys([str(PACKAGE), *[p for p in sys.path if p]])
+    # all of the environment: a child reads what this process would, and what the commands that it starts do
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

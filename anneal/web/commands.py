@@ -13,8 +13,6 @@ from typing import Any
 from anneal.training import DRAWING, MODELS, SPEAKING
 from anneal.web.uploads import Uploads
 
-__all__ = ["Command", "Wrong", "command", "script"]
-
 DEVICES = ("auto", "cpu", "webgpu")
 _RUN = re.compile(r"\w[\w.-]{0,120}")
 

@@ -22,8 +22,6 @@ from anneal.web.events import read
 from anneal.web.jobs import Job, Jobs
 from anneal.web.runs import Place, Runs, json_of
 
-__all__ = ["MOST_RUNS", "Curves"]
-
 MOST_RUNS = 500
 SLOTS = 240_000  # of an answer, about 4 bytes each when packed
 FEWEST, FINEST = 1024, 16_384  # slots of a run

@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MOST_STREAMS", "read", "stream", "told"]
-
 MOST_STREAMS = 24
 LOOK_S = 0.04
 STATE_LOOKS = 5  # looks from one at the state to the next

@@ -23,8 +23,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Guard", "Key", "kept_token"]
-
 COOKIE = "anneal_token_"  # and the port: browsers send a cookie to every port of a host
 POLICY = "; ".join(
     [

@@ -28,8 +28,6 @@ from typing import Any
 
 from anneal.web.children import environment, python
 
-__all__ = ["Busy", "Job", "Jobs"]
-
 MOST_QUEUED = 20
 KEPT = 200  # folders of jobs that have ended
 LOOK_S = 0.25  # between two looks at jobs of other servers, and at all where the end of a process is not told

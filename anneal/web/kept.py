@@ -24,8 +24,6 @@ from anneal import __version__, cache, settings
 from anneal.assets import ASSETS, location
 from anneal.training import MODELS, examples_folder
 
-__all__ = ["load", "save"]
-
 KIND = "studio"
 LARGEST = 16 << 20  # bytes of an answer
 WORTH_S = 0.2  # what is answered faster is asked again

@@ -14,9 +14,7 @@ from typing import Any, Protocol
 
 from anneal.web.uploads import Uploads
 
-__all__ = ["Place", "Runs", "json_of"]
-
-_ID = re.compile(r"[\w][\w.-]{0,120}")
+NAME = re.compile(r"[\w][\w.-]{0,120}")
 LARGEST = 64 << 20
 
 
@@ -43,10 +41,8 @@ class Runs:
     def one(self, id: str) -> dict[str, Any] | None:
         """All of a bundle but its kernels' text: manifest, options, settings, losses, schedule, sample."""
         place = self.place(id)
-        if place is None:
-            return None
-        manifest = json_of(place, "manifest.json")
-        if not isinstance(manifest, dict):
+        manifest = None if place is None else json_of(place, "manifest.json")
+        if place is None or not isinstance(manifest, dict):
             return None
         events = _lines(place, "events.jsonl")
         return {
@@ -61,22 +57,14 @@ class Runs:
             "picture": place.read("picture.png") is not None,
         }
 
-    def picture(self, id: str) -> bytes | None:
-        """The picture that a run drew."""
+    def file(self, id: str, name: str) -> bytes | None:
+        """A file of a bundle: the picture that it drew, the text of a kernel."""
         place = self.place(id)
-        return place.read("picture.png") if place is not None else None
-
-    def kernel(self, id: str, name: str) -> str | None:
-        """The text of a run's kernel."""
-        place = self.place(id)
-        if place is None or not _ID.fullmatch(name):
-            return None
-        text = place.read(f"kernels/{name}.wgsl")
-        return None if text is None else text.decode("utf-8", "replace")
+        return None if place is None else place.read(name)
 
     def place(self, id: str) -> Place | None:
         """The bundle of that name: one of those that are there."""
-        if not _ID.fullmatch(id) or ".." in id:
+        if not NAME.fullmatch(id) or ".." in id:
             return None
         if id.startswith("upload."):
             packed = self.uploads.path(id)

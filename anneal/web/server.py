@@ -22,39 +22,17 @@ from starlette.routing import Route
 from anneal import __version__
 from anneal.errors import UserError
 from anneal.training import DRAWING, MODELS, SPEAKING
-from anneal.web.asking import Inspector
+from anneal.web.asking import Inspector, doctor
 from anneal.web.commands import Command, Wrong, command
 from anneal.web.curves import MOST_RUNS, Curves
 from anneal.web.events import MOST_STREAMS, stream, told
 from anneal.web.guard import Guard, Key
 from anneal.web.jobs import Busy, Job, Jobs
-from anneal.web.runs import Runs
+from anneal.web.runs import NAME, Runs
 from anneal.web.uploads import Refused, Uploads, plain
 
-__all__ = ["Studio", "application"]
-
 STATIC = Path(__file__).resolve().parent / "static"
-VIEWS = (
-    "/",
-    "/v",
-    "/k",
-    "/x",
-    "/c",
-    "/t",
-    "/g",
-    "/r",
-    "/d",
-    "/o",
-    "/s",
-    "/v/{m}",
-    "/k/{m}",
-    "/x/{m}",
-    "/c/{m}",
-    "/t/{m}",
-    "/g/{m}",
-    "/r/{m}",
-    "/s/{m}",
-)
+VIEWS = ("/", *[f"/{view}{model}" for model in ("", "/{m}") for view in "vkxctgrs"], "/d", "/o")
 LONGEST = 1 << 20  # bytes of a question
 DOCUMENTS = ("time", "run", "check", "numerics")  # jobs whose command prints one document, not a line an event
 # What may be asked of the inspector, and the parameters that a question may have.
@@ -129,7 +107,11 @@ def application(studio: Studio) -> Guard:
         Route("/api/runs/{id}/kernel/{name}", _run_kernel),
         Route("/api/runs/{id}/again", _again, methods=["POST"]),
     ]
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={Exception: _failed, 404: _missing})
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={Exception: _failed, 404: _missing, **dict.fromkeys((Wrong, Busy, Refused), _refused)},
+    )
     app.state.studio = studio
     return Guard(app, studio.key)
 
@@ -151,6 +133,10 @@ def _error(status: int, text: str) -> Response:
 
 async def _failed(_: Request, error: Exception) -> Response:
     return _error(500, f"the studio failed: {type(error).__name__}")
+
+
+async def _refused(_: Request, error: Any) -> Response:
+    return _error({Wrong: 400, Busy: 429}.get(type(error)) or error.status, str(error))
 
 
 async def _missing(request: Request, _: Exception) -> Response:
@@ -268,8 +254,6 @@ def _strange(question: dict[str, Any], studio: Studio) -> str:
 
 async def _doctor(request: Request) -> Response:
     """The output of `anneal doctor --json`, from a process of its own: a driver may take that process with it."""
-    from anneal.web.doctor import doctor
-
     return _json(await doctor(), request)
 
 
@@ -301,9 +285,7 @@ async def _forget(request: Request) -> Response:
 
 def _told(job: Job) -> dict[str, Any]:
     """A job for the page: its arguments have paths, which are nobody's business."""
-    found = asdict(job)
-    found.pop("arguments")
-    return found
+    return {k: v for k, v in asdict(job).items() if k != "arguments"}
 
 
 async def _jobs(request: Request) -> Response:
@@ -329,38 +311,43 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 async def _new_job(request: Request) -> Response:
-    try:
-        studio = _studio(request)
-        made = command(await _body(request), studio.uploads, studio.jobs.weights, studio.jobs.script)
-    except Wrong as error:
-        return _error(400, str(error))
-    return _queued(request, made)
+    studio = _studio(request)
+    return _queued(request, command(await _body(request), studio.uploads, studio.jobs.weights, studio.jobs.script))
 
 
 def _queued(request: Request, made: Command) -> Response:
     try:
         job = _studio(request).jobs.add(made.kind, made.model, made.device, made.arguments, made.about)
-    except Busy as error:
-        return _error(429, str(error))
     except OSError as error:
         return _error(507, f"the job cannot be kept: {error.strerror}")
     return _json(_told(job), request, 201)
 
 
-def _found(request: Request) -> Job | None:
-    return _studio(request).jobs.get(request.path_params["id"])
+def _found(request: Request, otherwise: str = "there is no such job") -> Job:
+    job = _studio(request).jobs.get(request.path_params["id"])
+    if job is None:
+        raise Refused(404, otherwise)
+    return job
+
+
+def _kept(request: Request, name: str, otherwise: str) -> bytes:
+    """A file in the folder of a job."""
+    path = _studio(request).jobs.place(_found(request, otherwise)) / name
+    if not path.is_file():
+        raise Refused(404, otherwise)
+    return path.read_bytes()
 
 
 async def _job(request: Request) -> Response:
-    job = _found(request)
-    return _error(404, "there is no such job") if job is None else _json(_told(job), request)
+    return _json(_told(_found(request)), request)
 
 
 async def _act(request: Request) -> Response:
     """Stop, cancel, pause or resume; or run it again."""
-    jobs, job, act = _studio(request).jobs, _found(request), request.path_params["act"]
-    if job is None or act not in ("stop", "cancel", "pause", "resume", "again"):
-        return _error(404, "there is no such job, or nothing of that kind to do")
+    nothing = "there is no such job, or nothing of that kind to do"
+    jobs, job, act = _studio(request).jobs, _found(request, nothing), request.path_params["act"]
+    if act not in ("stop", "cancel", "pause", "resume", "again"):
+        raise Refused(404, nothing)
     if act == "again":
         words = [a.replace(str(jobs.place(job)), "{job}") for a in job.arguments]
         return _queued(request, Command(job.kind, job.model, job.device, tuple(words), job.about))
@@ -376,8 +363,6 @@ async def _act(request: Request) -> Response:
 async def _events(request: Request) -> Response:
     """The events of a job as they come (server-sent events); `Last-Event-ID` is the byte to go on from."""
     studio, job = _studio(request), _found(request)
-    if job is None:
-        return _error(404, "there is no such job")
     if studio.streams >= MOST_STREAMS:
         return _error(503, f"{MOST_STREAMS} pages are watching already; close one")
     said = request.headers.get("last-event-id") or request.query_params.get("from", "0")
@@ -397,28 +382,21 @@ async def _events(request: Request) -> Response:
 
 
 async def _job_picture(request: Request) -> Response:
-    job, step = _found(request), request.query_params.get("step", "")
+    step = request.query_params.get("step", "")
     if step and not (step.isascii() and step.isdigit() and len(step) < 10):
         return _error(400, "a step is a number")
-    path = None if job is None else _studio(request).jobs.place(job) / f"picture{'-' if step else ''}{step}.png"
-    if path is None or not path.is_file():
-        return _error(404, "there is no picture")
-    return Response(path.read_bytes(), media_type="image/png")
+    picture = _kept(request, f"picture{'-' if step else ''}{step}.png", "there is no picture")
+    return Response(picture, media_type="image/png")
 
 
 async def _log(request: Request) -> Response:
     """The end of what a job said on stderr: for a script all that it printed."""
-    job = _found(request)
-    if job is None:
-        return _error(404, "there is no such job")
-    return _json({"text": _studio(request).jobs.said(job)}, request)
+    return _json({"text": _studio(request).jobs.said(_found(request))}, request)
 
 
 async def _job_lines(request: Request) -> Response:
     """All that a job has told of so far, at once."""
     job = _found(request)
-    if job is None:
-        return _error(404, "there is no such job")
     place = _studio(request).jobs.place(job) / "events.jsonl"
     return _text(b"[%s]" % await run_in_threadpool(told, place, job.kind in DOCUMENTS), request)
 
@@ -436,12 +414,9 @@ async def _snapshot(request: Request) -> Response:
 
 async def _job_trace(request: Request) -> Response:
     """The times that a job measured, as a file for Perfetto."""
-    job = _found(request)
-    path = None if job is None else _studio(request).jobs.place(job) / "trace.json"
-    if path is None or not path.is_file():
-        return _error(404, "there is no trace; measure the times first")
+    found = _kept(request, "trace.json", "there is no trace; measure the times first")
     headers = {"content-disposition": 'attachment; filename="anneal-trace.json"'}
-    text = _studio(request).uploads.named(path.read_bytes())
+    text = _studio(request).uploads.named(found)
     return Response(text, media_type="application/json", headers=headers)
 
 
@@ -475,13 +450,16 @@ async def _run(request: Request) -> Response:
 
 
 async def _picture(request: Request) -> Response:
-    found = _studio(request).runs.picture(request.path_params["id"])
+    found = _studio(request).runs.file(request.path_params["id"], "picture.png")
     return _error(404, "there is no picture") if found is None else Response(found, media_type="image/png")
 
 
 async def _run_kernel(request: Request) -> Response:
-    found = _studio(request).runs.kernel(request.path_params["id"], request.path_params["name"])
-    return _error(404, "there is no such kernel") if found is None else _json({"wgsl": found}, request)
+    run, name = request.path_params["id"], request.path_params["name"]
+    found = _studio(request).runs.file(run, f"kernels/{name}.wgsl") if NAME.fullmatch(name) else None
+    if found is None:
+        return _error(404, "there is no such kernel")
+    return _json({"wgsl": found.decode("utf-8", "replace")}, request)
 
 
 async def _again(request: Request) -> Response:
@@ -492,11 +470,7 @@ async def _again(request: Request) -> Response:
     if not isinstance(options, dict):
         return _error(404, "there is no such run, or it does not say its options")
     wanted = {k: options.get(k) for k in ("model", "steps", "batch", "seed", "lr")}
-    try:
-        if (await _body(request)).get("weights"):
-            wanted["weights"] = request.path_params["id"]
-        asked = {"kind": "train", "device": options.get("device") or "auto", **wanted}
-        made = command(asked, studio.uploads, studio.jobs.weights)
-    except Wrong as error:
-        return _error(400, str(error))
-    return _queued(request, made)
+    if (await _body(request)).get("weights"):
+        wanted["weights"] = request.path_params["id"]
+    asked = {"kind": "train", "device": options.get("device") or "auto", **wanted}
+    return _queued(request, command(asked, studio.uploads, studio.jobs.weights))

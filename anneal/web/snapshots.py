@@ -23,8 +23,6 @@ from starlette.types import ASGIApp, Message
 from anneal import __version__
 from anneal.errors import DataError, UserError
 
-__all__ = ["snapshot"]
-
 STATIC = Path(__file__).resolve().parent / "static"
 KERNELS = 60  # whose texts are kept, those about the selected one first
 LINES = 300  # of the user's, each with the lines about it

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from anneal.web.guard import Guard
     from anneal.web.server import Studio
 
-__all__ = ["Options", "save", "serve"]
-
 PORT = 3001
 MARK = "x-anneal-studio"  # a header of every answer
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")

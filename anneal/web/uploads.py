@@ -15,8 +15,6 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["KINDS", "Refused", "Upload", "Uploads", "plain"]
-
 KINDS = ("onnx", "safetensors", "gguf", "npy", "npz", "zip", "py")
 LARGEST = 4 << 30  # bytes of one file
 ALL = 16 << 30  # and of all of them

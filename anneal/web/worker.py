@@ -15,8 +15,6 @@ from typing import Any
 
 from filelock import FileLock
 
-__all__ = ["main"]
-
 
 class Log(io.FileIO):
     """The log's file; the first write that fails gives up the reserve, and is tried again."""

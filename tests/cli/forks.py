@@ -92,9 +92,20 @@ def serve() -> None:
     """Run the commands that stdin orders, a line of JSON each, and tell their exit codes on stdout."""
     import importlib
 
-    for room in ("_app", "_train", "_kernels", "_check", "_onnx", "_gpt2", "_run", "_record", "_doctor", "_dashboard"):
+    from anneal.cli.commands import COMMANDS
+
+    for room in ("_app", "_dashboard", *[f"commands.{name}" for name in COMMANDS]):
         importlib.import_module(f"anneal.cli.{room}")
-    for module in ("anneal.nn", "anneal.onnx", "anneal.inspect", "rich.console", "rich.syntax", "rich.table", "wgpu"):
+    for module in (
+        "anneal.nn",
+        "anneal.onnx",
+        "anneal.inspect",
+        "rich.console",
+        "rich.syntax",
+        "rich.table",
+        "wgpu",
+        "anneal.assets",
+    ):
         importlib.import_module(module)
     for line in sys.stdin:
         order = json.loads(line)

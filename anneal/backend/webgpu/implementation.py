@@ -40,7 +40,8 @@ class Implementation:
     def adapters(self) -> list[Any]:
         """The adapters of Vulkan, Metal and DX12. OpenGL is left out: probing it is slow, and it lacks what we need."""
         if cache.enabled():
-            # NVIDIA's driver keeps the pipelines it made on disk, for root only if it is told to
+            # NVIDIA's driver keeps the pipelines it made on disk, for root only if it is told to; drivers read the
+            # environment themselves, so it is written here and below
             os.environ.setdefault("__GL_SHADER_DISK_CACHE", "1")
         with _runtime_dir():
             self._prepare()

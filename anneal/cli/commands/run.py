@@ -36,7 +36,7 @@ from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._output import Flow, data, harmless, json_line, json_report, message, readable, show
 from anneal.cli._reporters import picture_kept
 from anneal.errors import SettingError, UserError
-from anneal.training import SPEAKING, downloads, load_example, load_module, png, suggest
+from anneal.training import SPEAKING, load_example, load_module, suggest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,44 +134,6 @@ def llama2c(story: Story) -> int:
         data("")
         message(f"{len(tokens)} tokens, {rate:,.0f} tokens/s")
     return STOPPED if stopped else 0
-
-
-@app.command("resnet9")
-def resnet9(
-    weights: Annotated[
-        Path | None,
-        file("Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=openable),
-    ] = None,
-    count: Annotated[int, number("Number of test pictures to classify.", most=10_000)] = 256,
-    seed: Annotated[int, seed("shapes, and of weights if none are given")] = 1,
-    picture: Annotated[Path | None, file("Write the pictures to this file.", "FILE.png")] = None,
-    device: DeviceFlag = None,
-    adapter: AdapterFlag = None,
-    download: Download = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Classify test pictures of CIFAR-10, or generated shapes without it."""
-    from anneal.backend import get_device
-
-    if picture is not None:
-        check_writable(picture)
-    with on_device(device, adapter):
-        example = load_module("resnet9")
-        if weights is not None:
-            example.trained(weights)  # before anything that takes long
-        may = may_download(example, download)
-        name = get_device(settings.current().device).name
-        with settings.override(device=name), downloads(may):
-            text, pixels = example.run(weights, count, seed)
-    if picture is not None:
-        write_file(picture, png(pixels))
-    if as_json:
-        json_report({"device": name, "text": text, "picture": str(picture) if picture else None})
-        return
-    data(text)
-    show(pixels)
-    message(picture_kept(picture))
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,3 +306,42 @@ def _keep(options: Options, recorded: Recording | None) -> None:
     if options.record is not None and recorded is not None:
         recorded.look()
         recorded.save(options.record)
+
+
+@app.command("resnet9")
+def resnet9(
+    weights: Annotated[
+        Path | None,
+        file("Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=openable),
+    ] = None,
+    count: Annotated[int, number("Number of test pictures to classify.", most=10_000)] = 256,
+    seed: Annotated[int, seed("shapes, and of weights if none are given")] = 1,
+    picture: Annotated[Path | None, file("Write the pictures to this file.", "FILE.png")] = None,
+    device: DeviceFlag = None,
+    adapter: AdapterFlag = None,
+    download: Download = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Classify test pictures of CIFAR-10, or generated shapes without it."""
+    from anneal.backend import get_device
+    from anneal.training import downloads, png
+
+    if picture is not None:
+        check_writable(picture)
+    with on_device(device, adapter):
+        example = load_module("resnet9")
+        if weights is not None:
+            example.trained(weights)  # before anything that takes long
+        may = may_download(example, download)
+        name = get_device(settings.current().device).name
+        with settings.override(device=name), downloads(may):
+            text, pixels = example.run(weights, count, seed)
+    if picture is not None:
+        write_file(picture, png(pixels))
+    if as_json:
+        json_report({"device": name, "text": text, "picture": str(picture) if picture else None})
+        return
+    data(text)
+    show(pixels)
+    message(picture_kept(picture))

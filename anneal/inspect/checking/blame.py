@@ -26,8 +26,6 @@ from anneal.schedule import BUILDING, Call, CostModel, kernel_graph, members_of,
 from anneal.schedule import run_passes as scheduled
 from anneal.uop import ALU, MOVEMENT, Op, UOp, arena, toposort
 
-__all__ = ["Built", "again", "kernel_blame", "suspects"]
-
 _TIMES = 16  # that a rule is looked at while a graph is made
 _SECONDS = 20  # that rules are looked at
 _SIDES = 1 << 16  # elements of one side of a rule

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from anneal.backend import MEANINGS, numpy_dtype, of_numpy
 from anneal.uop import ALU, REAL, DType, Op, covering, dtypes
 
-__all__ = ["EXACT", "MOST_TERMS", "Array", "Bounded", "apply", "cast", "exactly", "rounded", "terms", "unit"]
-
 Array = NDArray[Any]
 EXACT: Array = np.zeros(())  # the error of what has none
 _INF = np.array(np.inf)

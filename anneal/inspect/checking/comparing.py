@@ -9,8 +9,6 @@ import numpy as np
 from anneal.inspect.checking.bounds import Array, Bounded
 from anneal.uop import DType
 
-__all__ = ["Compared", "beside", "shown", "ulps"]
-
 
 class Compared(NamedTuple):
     """The counts of a comparison: values judged, values without a bound, values that differ, and the worst one, by its

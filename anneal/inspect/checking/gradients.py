@@ -25,8 +25,6 @@ from anneal.runtime import here, realize
 from anneal.tensor import Tensor, vjp
 from anneal.uop import Op, UOp, toposort
 
-__all__ = ["check_gradients"]
-
 _MOST = 1 << 28  # elements in all arrays of one evaluation
 _STEP = 1e-5
 _NODE = 1 << 18  # elements of a node whose own derivative is checked

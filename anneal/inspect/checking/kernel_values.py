@@ -20,8 +20,6 @@ from anneal.schedule import dead_side
 from anneal.uop import ALU, Op, UOp, reduce_identity, toposort
 from anneal.uop.sizes import evaluator
 
-__all__ = ["KernelValues", "Stored", "chosen"]
-
 _LANES = 1 << 16  # elements of an array at once
 _MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
 

@@ -29,8 +29,6 @@ from anneal.runtime import Execution, Launch, new_outputs, seen
 from anneal.schedule import Call, Origin, Plan
 from anneal.uop import DType, Op, UOp
 
-__all__ = ["Finding", "Limits", "Run", "check_launch"]
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

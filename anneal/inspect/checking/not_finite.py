@@ -20,8 +20,6 @@ from anneal.uop import ALU, Op, UOp, toposort
 if TYPE_CHECKING:
     from anneal.inspect.checking.launches import Run
 
-__all__ = ["look"]
-
 _GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
 _MOST = 6  # elements in memory that are named
 

@@ -19,8 +19,6 @@ from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.rewrite import value_of
 from anneal.uop import ALU, Op, UOp
 
-__all__ = ["PointValues"]
-
 _LANES = 1 << 18  # elements of an array at once
 _ROW = 1 << 22  # terms of one element
 _PASSED = frozenset((Op.CONTIGUOUS, Op.DETACH))

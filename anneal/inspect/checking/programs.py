@@ -15,8 +15,6 @@ from anneal.schedule import BUILDING, PASSES, CostModel, Origin, Plan, Schedule,
 from anneal.uop import SYMBOLIC, Op, UOp, arena, const, toposort
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound
 
-__all__ = ["Program", "Written", "program_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Written:

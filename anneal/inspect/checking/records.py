@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from anneal.inspect.names import Line
 
-__all__ = ["CheckedKernel", "Difference", "GradientCheck", "NotFinite", "Report", "Suspect"]
-
 
 @dataclass(frozen=True, slots=True)
 class Suspect:

@@ -11,8 +11,6 @@ from anneal.backend import numpy_dtype
 from anneal.inspect.checking.bounds import EXACT, MOST_TERMS, Array, Bounded, rounded, terms, unit
 from anneal.uop import DType, Op, dtypes, reduce_identity
 
-__all__ = ["Part", "argsort", "contracted", "part_of", "reduced"]
-
 
 class Part(NamedTuple):
     """The facts that a reduction needs about its terms, or about some of them.

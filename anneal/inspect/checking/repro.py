@@ -24,8 +24,6 @@ from anneal.inspect.checking.launches import Finding
 from anneal.schedule import Call, Kernel
 from anneal.uop import DType, Op, UOp, decode_graph, dtypes, encode_graph, toposort
 
-__all__ = ["Replayed", "replayed", "repro_of"]
-
 _FORMAT = "anneal check 1"
 _MOST = 1 << 32  # bytes that a file may unpack to
 

@@ -19,8 +19,6 @@ from anneal.inspect.checking.reductions import Part, argsort, contracted, joined
 from anneal.rewrite import value_of
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
-__all__ = ["TensorValues", "TooLarge", "base", "needed"]
-
 _SAME = frozenset((Op.RESHAPE, Op.CONTIGUOUS, Op.DETACH, Op.CALL))
 _VIEWS = frozenset((Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.CONST))
 

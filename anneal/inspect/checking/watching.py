@@ -21,8 +21,6 @@ from anneal.runtime import Handle, Launch, here, realize, watched
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 
-__all__ = ["Checking", "check", "under_check"]
-
 
 class Checking:
     """A check under way: the `report` so far, and the findings that can be shown again.
