@@ -438,9 +438,13 @@ def test_every_number_of_every_flag(
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").touch()  # llama2c's model: one that is not there is refused first
-    for part in ("_graph.graph", "_kernels.kernels", "_run.resnet9", "_gpt2.places"):
-        __import__(f"anneal.cli.{part.split('.')[0]}")
-        monkeypatch.setattr(f"anneal.cli.{part}", nothing)
+    for part in (
+        "anneal.inspect.traced_model",
+        "anneal.cli.commands.run.may_download",
+        "anneal.cli.commands.gpt2.places",
+    ):
+        __import__(part.rpartition(".")[0])
+        monkeypatch.setattr(part, nothing)
     monkeypatch.setattr("anneal.backend.get_device", nothing)
     refused = 0
     for value in VALUES:
