@@ -78,7 +78,8 @@ def test_the_environment_is_read_here_and_other_programs_variables_are_said() ->
         text = path.read_text(encoding="utf-8")
         if path != Path(settings.__file__):
             assert "getenv" not in text, path
-            found = re.findall(r'environ(?:\.\w+\(|\[)"(\w+)"', text) + re.findall(r'"(\w+)" in os\.environ', text)
+            found = re.findall(r'(?:(?:settings|environment)\.variable\(|environ(?:\.\w+\(|\[))"(\w+)"', text)
+            found += re.findall(r'"(\w+)" in os\.environ', text)
             used |= {name: used.get(name, set()) | {str(path)} for name in found}
     assert {"NO_COLOR", "COLUMNS"} <= set(used)
     assert not [name for name in used if name.startswith("ANNEAL_")]
