@@ -54,11 +54,6 @@ def kernels(
     """Print the fused kernels of a model as a table: cost, phase, what they compute. --wgsl prints one, --time runs
     them.
     """
-    from anneal.backend import planned_cost_model
-    from anneal.inspect import kernel_calls, kernel_text, of_line, traced_model
-    from anneal.schedule import graph as sink_of
-    from anneal.schedule import origins, plan_for
-
     check_traceable(model, step)
     where = None if line is None else _where(line)
     if lines and kernel is None:
@@ -72,7 +67,29 @@ def kernels(
         with settings.override(**changes):
             _time(model, step, batch, settings.current().device, trace, as_json)
         return
-    traced, planned = traced_model(model, batch), str(changes.get("device", "auto"))
+    _show(model, step, batch, str(changes.get("device", "auto")), kernel, whole, lines, where, as_json)
+
+
+def _show(
+    model: str,
+    step: bool,
+    batch: int | None,
+    planned: str,
+    kernel: str | None,
+    whole: bool,
+    lines: bool,
+    where: tuple[str, int] | None,
+    as_json: bool,
+) -> None:
+    """Print a table of the kernels that come from the user's line `where`, or all of them; the one called `kernel`, or
+    all if `whole`, in full; with `lines` each of its lines with where it comes from.
+    """
+    from anneal.backend import planned_cost_model
+    from anneal.inspect import kernel_calls, kernel_text, of_line, traced_model
+    from anneal.schedule import graph as sink_of
+    from anneal.schedule import origins, plan_for
+
+    traced = traced_model(model, batch)
     told = {"model": model, "step": step, "device": planned}
     sink, cost_model = sink_of(traced.of(step)), planned_cost_model(planned)
     plan, _, _ = plan_for(sink, cost_model)
