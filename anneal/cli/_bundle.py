@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 FOLDER = Path("runs")
 
 
-class Several:
+class Several(Reporter):
     """Tells several reporters."""
 
     def __init__(self, reporters: Sequence[Reporter]) -> None:

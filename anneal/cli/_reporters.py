@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from anneal.cli._output import data, harmless, json_line, message, show
 
@@ -98,18 +98,21 @@ def picture_kept(path: Path | None) -> str:
     return f"picture {path}" if path is not None else "picture shown only; --picture FILE.png keeps it"
 
 
-class Reporter(Protocol):
-    """Told of the start, of every step, and of the end. `measures`: it shows learning rate, gradients' norm, memory and
-    the slowest kernels, so they are to be measured.
+class Reporter:
+    """Told of the start, of every step, and of the end, and says nothing of them. `measures`: it shows learning rate,
+    gradients' norm, memory and the slowest kernels, so they are to be measured.
     """
 
-    measures: bool
+    measures: bool = False
 
-    def start(self, start: Start) -> None: ...
+    def start(self, start: Start) -> None:
+        """The facts are known."""
 
-    def step(self, progress: Progress) -> None: ...
+    def step(self, progress: Progress) -> None:
+        """A step is done."""
 
-    def saved(self, progress: Progress, folder: Path) -> None: ...
+    def saved(self, progress: Progress, folder: Path) -> None:
+        """A checkpoint is in the folder."""
 
     def timed(self, progress: Progress) -> None:
         """`progress.slowest` and `progress.measured` are of more steps now."""
@@ -120,16 +123,15 @@ class Reporter(Protocol):
     def ended(self, progress: Progress) -> None:
         """The steps are done; what the model has to show is being made."""
 
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None: ...
+    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
+        """All is done."""
 
     def close(self) -> None:
         """Give the terminal back; called at the end, and when an error ends the run."""
 
 
-class JsonLines:
+class JsonLines(Reporter):
     """One JSON object per event, on stdout."""
-
-    measures = False
 
     def line(self, **fields: Any) -> None:
         """Write one event."""
@@ -164,9 +166,6 @@ class JsonLines:
             picture=str(picture.path) if picture and picture.path else None,
         )
 
-    def ended(self, progress: Progress) -> None:
-        """Nothing to say."""
-
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         self.line(
             event="done", steps=progress.count, final_loss=progress.final_loss, final_loss_steps=progress.final_steps,
@@ -176,12 +175,9 @@ class JsonLines:
             picture=str(picture.path) if picture and picture.path else None, stopped=stopped,
         )  # fmt: skip
 
-    def close(self) -> None:
-        """Nothing to give back."""
-
 
 @dataclass(slots=True)
-class PlainLines:
+class PlainLines(Reporter):
     """A line every `every` steps, on stdout, or none if that is 0; what the run is about goes to stderr."""
 
     every: int
@@ -199,27 +195,15 @@ class PlainLines:
         if self.every and (len(progress.losses) == 1 or count % self.every == 0 or count == total):
             data(f"step {count:0{len(str(total))}d}  loss {progress.losses[-1]:.4f}  {progress.times[-1]:.1f} ms")
 
-    def saved(self, progress: Progress, folder: Path) -> None:
-        """Nothing to say: the start names the folder."""
-
-    def timed(self, progress: Progress) -> None:
-        """Nothing to say: `anneal kernels --time` has it."""
-
     def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
         data(f"sample after step {progress.count}:")
         data(harmless(sample))
         if picture is not None:
             show(picture.pixels)
 
-    def ended(self, progress: Progress) -> None:
-        """Nothing to say."""
-
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         if self._start:
             _footer(self._start, progress, sample, picture, stopped)
-
-    def close(self) -> None:
-        """Nothing to give back."""
 
 
 def header(start: Start) -> list[str]:

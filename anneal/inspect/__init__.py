@@ -9,21 +9,28 @@ from anneal.doors import opened_later
 from anneal.inspect.derivations import FiredRule
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
 from anneal.inspect.fired import Firing, firings
-from anneal.inspect.graphs import Node, StepGraph, nodes, step_graph
-from anneal.inspect.kept import KeptPlan, KeptRecording
+from anneal.inspect.graphs import Node, StepGraph, nodes, random_input, step_graph, traced_model
 from anneal.inspect.kernels import Buffer, KernelCall, Refusal, kernel_calls, of_line, refusals, wgsl_for
 from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
 from anneal.inspect.looking import Looked, plain
-from anneal.inspect.memory import LaunchFacts, Life, MemoryPlan, launch_facts, memory_plan
-from anneal.inspect.models import random_input, traced_model
+from anneal.inspect.memory import LaunchFacts, Life, MemoryPlan, chrome_trace, launch_facts, memory_plan
 from anneal.inspect.names import Line, label_of, placed
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
-from anneal.inspect.recordings import RecordedPlan, Recording, recording
-from anneal.inspect.rules import KINDS, Example, OpRules, example_of, op_rules, tensor_methods
+from anneal.inspect.recordings import KeptPlan, KeptRecording, RecordedPlan, Recording, recording
+from anneal.inspect.rules import (
+    KINDS,
+    Batching,
+    Example,
+    OpRules,
+    Worked,
+    batching,
+    example_of,
+    op_rules,
+    tensor_methods,
+    worked,
+)
 from anneal.inspect.structure import GraphNode, PassGraph, PassNode, graph_nodes, kernel_pass_graphs, pass_graphs
 from anneal.inspect.tensor_files import TensorEntry, TensorFile, TensorStatistics, statistics_of, tensor_file
-from anneal.inspect.traces import chrome_trace
-from anneal.inspect.worked import Batching, Worked, batching, worked
 from anneal.uop import ALL
 
 if TYPE_CHECKING:

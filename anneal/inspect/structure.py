@@ -9,9 +9,8 @@ from typing import Any
 from anneal import codegen, schedule
 from anneal.codegen import Target
 from anneal.errors import UserError
-from anneal.inspect.derivations import FiredRule
+from anneal.inspect.derivations import FiredRule, made_by
 from anneal.inspect.lines import launch
-from anneal.inspect.made import made_by
 from anneal.inspect.names import Line
 from anneal.inspect.pipelines import PassInfo, passes
 from anneal.rewrite import Event

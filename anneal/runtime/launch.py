@@ -25,7 +25,22 @@ _SMALL = 1 << 16  # bytes of results in use that are copied, so that the others'
 _PART = 16  # or this part of all
 
 
-class Execution:
+class Holding:
+    """A holder of device memory, which `close` gives back: at the latest when nobody uses the holder, unless the
+    process ends.
+    """
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            self.close()
+
+
+class Execution(Holding):
     """A launch bound to buffers: `run()` executes it, any number of times.
 
     With `again` one that was bound to the same buffers before is found again, as the device keeps it. What is computed
@@ -124,10 +139,6 @@ class Execution:
         temporaries, self.temporaries = self.temporaries, []
         if temporaries:
             self.device.free_all(temporaries)
-
-    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not ending():
-            self.close()
 
 
 def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
@@ -278,7 +289,7 @@ class Round:
             self.leaves[i] = buffer_leaf(fresh, self.leaves[i].shape)
 
 
-class Scratch:
+class Scratch(Holding):
     """The memory for a launch's temporaries, one for all rounds.
 
     The device knows of it, and has it freed when it needs memory.
@@ -321,9 +332,7 @@ class Scratch:
         if buffers:
             self._device.free_all(buffers)
 
-    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not ending():
-            self.forget()
+    close = forget
 
 
 def _flat(u: UOp) -> UOp:

@@ -7,7 +7,6 @@ buffers: turns are the same calls each time, so many of them are bound, and subm
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -23,7 +22,7 @@ from anneal.rewrite import applied
 from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host
 from anneal.runtime.context import here
-from anneal.runtime.launch import compiled, new_outputs
+from anneal.runtime.launch import Holding, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
 from anneal.uop import Function, Op, Recent, UOp, alu, const, dtypes
@@ -150,7 +149,7 @@ def _placeholder(u: UOp, device: AnyDevice) -> tuple[UOp, Storage]:
     return buffer_leaf(storage, u.shape), storage
 
 
-class _Bound:
+class _Bound(Holding):
     """A call that is planned and compiled, and then bound to buffers; memory of its own is given back with `close`.
 
     Planning takes BUILDING, which nobody asks for who has the device's lock; so it comes first, inner calls' too.
@@ -221,10 +220,6 @@ class _Bound:
         own, self.own = self.own, []
         if own:
             self.device.free_all(own)
-
-    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not ending():
-            self.close()
 
     def _prepare(self) -> None:
         raise NotImplementedError

@@ -12,7 +12,7 @@ import pytest
 import anneal as an
 from anneal import nn
 from anneal.inspect import graph_nodes, plain
-from anneal.inspect.models import traced_model
+from anneal.inspect.graphs import traced_model
 from anneal.schedule import graph
 from anneal.uop import UOp
 
