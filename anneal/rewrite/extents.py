@@ -8,7 +8,7 @@ An expression is a polynomial over ranges and variables. A range of extent n goe
 from __future__ import annotations
 
 from anneal.uop import Op, UOp, alu, const, dtypes
-from anneal.uop.sizes import Poly, is_symbolic, least, poly, poly_node, poly_quotient, size
+from anneal.uop.sizes import Poly, is_symbolic, least, plus, poly, poly_node, poly_quotient, size
 
 _BOOL = dtypes.bool_
 
@@ -44,13 +44,13 @@ def _split(x: UOp, y: UOp) -> tuple[Poly, Poly, bool] | None:
         return None
     whole, rest = found
     low, high = _extreme(rest, False), _extreme(rest, True)
-    inside = low is not None and high is not None and _at_least(low, 0) and _at_least(_minus(poly(y), high), 1)
+    inside = low is not None and high is not None and _at_least(low, 0) and _at_least(plus(poly(y), high, -1), 1)
     return whole, rest, inside
 
 
 def ordered_by_sizes(x: UOp, y: UOp) -> UOp | None:
     """`x < y` where that is the same for all ranges and variables."""
-    difference = _minus(poly(x), poly(y))
+    difference = plus(poly(x), poly(y), -1)
     if not any(a.op is Op.VARIABLE for m in difference for a in m):
         return None
     high = _extreme(difference, True)
@@ -58,13 +58,6 @@ def ordered_by_sizes(x: UOp, y: UOp) -> UOp | None:
         return const(_BOOL, True)
     low = _extreme(difference, False)
     return const(_BOOL, False) if low is not None and _at_least(low, 0) else None
-
-
-def _minus(a: Poly, b: Poly) -> Poly:
-    out = dict(a)
-    for m, k in b.items():
-        out[m] = out.get(m, 0) - k
-    return {m: k for m, k in out.items() if k}
 
 
 def _at_least(p: Poly, bound: int) -> bool:

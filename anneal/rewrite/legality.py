@@ -24,7 +24,7 @@ def _plain(u: UOp) -> str:
     """The row of an op that is not elementwise."""
     arity = u.op.arity
     if arity is not None and len(u.src) != arity:
-        return f"takes {('no source', 'one source')[arity]}"
+        return f"takes {('no source', 'one source', 'two sources', 'three sources')[arity]}"
     return "keeps its source's dtype" if u.op.takes and u.dtype is not u.src[0].dtype else ""
 
 
@@ -61,8 +61,9 @@ def _reduce_axis(u: UOp) -> str:
     return _plain(u)
 
 
-def _gather(u: UOp) -> str:
-    return "" if len(u.src) == 2 and u.src[1].dtype is dtypes.int32 else "takes values and int32 indices"
+def _indexed(what: str, *places: int) -> Test:
+    """The test of an op whose sources at some places are int32."""
+    return lambda u: "" if not _plain(u) and all(u.src[n].dtype is dtypes.int32 for n in places) else f"takes {what}"
 
 
 def _update(u: UOp) -> str:
@@ -71,15 +72,6 @@ def _update(u: UOp) -> str:
     starts = u.src[2:]
     fits = len(starts) == u.arg.count(None) and all(s.dtype is dtypes.int32 and not s.shape for s in starts)
     return "" if fits else "takes a single int32 for every begin that its arg leaves open"
-
-
-def _scatter(u: UOp) -> str:
-    return "" if len(u.src) == 2 and u.src[0].dtype is dtypes.int32 else "takes int32 rows and values"
-
-
-def _segments(u: UOp) -> str:
-    fits = len(u.src) == 3 and u.src[1].dtype is dtypes.int32 and u.src[2].dtype is dtypes.int32
-    return "" if fits else "takes values, an int32 order and int32 starts"
 
 
 def _range(u: UOp) -> str:
@@ -133,9 +125,9 @@ _COMPUTED = {**FLOATS, **INTEGERS}
 _TESTS: dict[Op, Test] = {
     **dict.fromkeys(ALU, _alu),
     Op.REDUCE_AXIS: _reduce_axis,
-    Op.GATHER: _gather,
-    Op.SCATTER_ADD: _scatter,
-    Op.SEGMENT_SUM: _segments,
+    Op.GATHER: _indexed("values and int32 indices", 1),
+    Op.SCATTER_ADD: _indexed("int32 rows and values", 0),
+    Op.SEGMENT_SUM: _indexed("values, an int32 order and int32 starts", 1, 2),
     Op.UPDATE: _update,
     Op.HOST_CALL: _host,
     Op.RANGE: _range,

@@ -72,7 +72,8 @@ def _times(a: Poly, b: Poly) -> Poly:
     return {m: k for m, k in out.items() if k}
 
 
-def _plus(a: Poly, b: Poly, factor: int = 1) -> Poly:
+def plus(a: Poly, b: Poly, factor: int = 1) -> Poly:
+    """a + factor * b."""
     out = dict(a)
     for m, k in b.items():
         out[m] = out.get(m, 0) + factor * k
@@ -99,7 +100,7 @@ def poly(u: Size) -> Poly:
             made = _division(n, poly_node(a), poly_node(_known(n.src[1]))) if symbolic else {(n,): 1}
         else:
             b = _known(n.src[1])
-            made = _times(a, b) if op is Op.MUL else _plus(a, b, 1 if op is Op.ADD else -1)
+            made = _times(a, b) if op is Op.MUL else plus(a, b, 1 if op is Op.ADD else -1)
         _POLY[n] = made
     return _known(u)
 
@@ -153,7 +154,7 @@ def poly_quotient(a: Poly, d: Poly) -> tuple[Poly, Poly] | None:
         else:
             return q, rest
         q[left] = q.get(left, 0) + c // k
-        rest = _plus(rest, _times({left: c // k}, d), -1)
+        rest = plus(rest, _times({left: c // k}, d), -1)
     return None
 
 
@@ -352,7 +353,7 @@ def range_of(n: Size) -> tuple[int, int]:
             if len(m) == 1 and m[0].op is Op.IDIV and m[0].src[1].op is Op.CONST and (k := int(m[0].src[1].arg)) > 0:
                 # k * n = c * (a - r) + k * rest, with r from 0 to k - 1
                 rest = {other: v for other, v in poly(n).items() if other != m}
-                whole = size(poly_node(_plus(_plus({}, rest, k), poly(m[0].src[0]), c)))
+                whole = size(poly_node(plus(plus({}, rest, k), poly(m[0].src[0]), c)))
                 begin, end = range_of(whole)
                 spare = c * (k - 1)
                 low = max(low, -((max(spare, 0) - begin) // k))

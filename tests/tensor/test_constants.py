@@ -6,6 +6,7 @@ signs of zeros included. What webgpu makes of constants is in tests/backend/webg
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from anneal.backend import numpy_dtype
+from anneal.backend.cpu.reference import evaluate
 from anneal.runtime import here, realize
 from anneal.tensor import Tensor
 from anneal.uop import ALU, DType, Op, UOp, alu, const, dtypes
@@ -120,6 +122,17 @@ def test_ops(op: Op, dtype: DType) -> None:
     whole, others = ways(op, dtype)
     wrong = [f"{way}: {d}" for way, folded in others for d in differences(op, dtype, whole, folded)]
     assert not wrong, f"{dtype.name}\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize(("op", "dtype"), thinned(CASES, test=11, ci=3))
+def test_what_folds_is_the_meaning_of_the_op(op: Op, dtype: DType) -> None:
+    """Numbers fold to what the op's row says of arrays in NumPy, which the reference interpreter computes."""
+    rows = list(itertools.product(values_of(dtype), repeat=op.arity or 0))
+    [meant] = evaluate([alu(op, tuple(Tensor(filled(dtype, column)).uop for column in zip(*rows, strict=True)))])
+    folded = [alu(op, tuple(const(dtype, v) for v in row)) for row in rows]
+    found = filled(folded[0].dtype, [u.arg if u.is_const else v for u, v in zip(folded, meant, strict=True)])
+    apart = np.flatnonzero(bits(found) != bits(meant))
+    assert not [f"{op.name}{rows[i]}: {found[i]}, meant {meant[i]}" for i in apart]
 
 
 @pytest.mark.parametrize("source", DTYPES, ids=lambda d: d.name)
