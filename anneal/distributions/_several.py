@@ -67,15 +67,35 @@ class Dirichlet(
         return a * (total - a) / (total**2 * (total + 1.0))
 
 
+class _Vectors(Distribution, support=c.real_vector, mean=lambda d: d.loc, mode=lambda d: d.loc):
+    """Normal vectors about `loc`."""
+
+    has_rsample = True
+    loc: Tensor
+
+    def _half_log_det(self) -> Any:
+        """Half the logarithm of the covariance's determinant."""
+        raise NotImplementedError(f"{type(self).__name__} defines no _half_log_det()")
+
+    def _distance(self, z: Tensor) -> Any:
+        """The square of z's length by the covariance."""
+        raise NotImplementedError(f"{type(self).__name__} defines no _distance()")
+
+    def _log(self, x: Tensor) -> Any:
+        n = self.loc.shape[-1]
+        return -0.5 * (n * math.log(2 * math.pi) + self._distance(x - self.loc)) - self._half_log_det()
+
+    def entropy(self) -> Tensor:
+        found: Tensor = self._half_log_det() + 0.5 * self.loc.shape[-1] * (1 + math.log(2 * math.pi))
+        return found
+
+
 class MultivariateNormal(
-    Distribution,
+    _Vectors,
     loc=c.real_vector,
     covariance_matrix=c.positive_definite,
     precision_matrix=c.positive_definite,
     scale_tril=c.lower_cholesky,
-    support=c.real_vector,
-    mean=lambda d: d.loc,
-    mode=lambda d: d.loc,
     variance=lambda d: (d.scale_tril**2).sum(-1),
 ):
     """Normal vectors about `loc`; `validate_args` as of `Distribution`.
@@ -91,8 +111,6 @@ class MultivariateNormal(
     0.15919999778270721
     """
 
-    has_rsample = True
-    loc: Tensor
     scale_tril: Tensor
 
     def __init__(
@@ -125,28 +143,20 @@ class MultivariateNormal(
     def _draw(self, shape: Shape) -> Tensor:
         return self.loc + (self.scale_tril @ self._normal(shape).unsqueeze(-1)).squeeze(-1)
 
-    def _half_log_det(self) -> Tensor:
+    def _half_log_det(self) -> Any:
         return self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
 
-    def _log(self, x: Tensor) -> Any:
-        n, z = self.loc.shape[-1], x - self.loc
+    def _distance(self, z: Tensor) -> Any:
+        n = self.loc.shape[-1]
         lower = self.scale_tril.expand(*z.shape[:-1], n, n)
-        distance = (solve_triangular(lower, z.unsqueeze(-1), upper=False) ** 2).sum((-2, -1))
-        return -0.5 * (n * math.log(2 * math.pi) + distance) - self._half_log_det()
-
-    def entropy(self) -> Tensor:
-        found: Tensor = self._half_log_det() + 0.5 * self.loc.shape[-1] * (1 + math.log(2 * math.pi))
-        return found
+        return (solve_triangular(lower, z.unsqueeze(-1), upper=False) ** 2).sum((-2, -1))
 
 
 class LowRankMultivariateNormal(
-    Distribution,
+    _Vectors,
     loc=c.real_vector,
     cov_factor=c.independent(c.real, 2),
     cov_diag=c.independent(c.positive, 1),
-    support=c.real_vector,
-    mean=lambda d: d.loc,
-    mode=lambda d: d.loc,
     variance=lambda d: (d.cov_factor**2).sum(-1) + d.cov_diag,
 ):
     """Normal vectors about `loc` with the covariance F @ F.T plus a diagonal; `validate_args` as of `Distribution`.
@@ -159,8 +169,6 @@ class LowRankMultivariateNormal(
     [2.0, 1.0]
     """
 
-    has_rsample = True
-    loc: Tensor
     cov_factor: Tensor
     cov_diag: Tensor
 
@@ -200,17 +208,11 @@ class LowRankMultivariateNormal(
     def _half_log_det(self) -> Any:
         return self._small.diagonal(0, -2, -1).log().sum(-1) + 0.5 * self.cov_diag.log().sum(-1)
 
-    def _log(self, x: Tensor) -> Any:
-        n, z = self.loc.shape[-1], x - self.loc
+    def _distance(self, z: Tensor) -> Any:
         k = self._small.shape[-1]
         common = (z.unsqueeze(-2) @ self._scaled).mT
         lower = self._small.expand(*z.shape[:-1], k, k)
-        distance = (z**2 / self.cov_diag).sum(-1) - (solve_triangular(lower, common, upper=False) ** 2).sum((-2, -1))
-        return -0.5 * (n * math.log(2 * math.pi) + distance) - self._half_log_det()
-
-    def entropy(self) -> Tensor:
-        found: Tensor = self._half_log_det() + 0.5 * self.loc.shape[-1] * (1.0 + math.log(2 * math.pi))
-        return found
+        return (z**2 / self.cov_diag).sum(-1) - (solve_triangular(lower, common, upper=False) ** 2).sum((-2, -1))
 
 
 class Independent(

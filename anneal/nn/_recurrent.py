@@ -23,9 +23,54 @@ from anneal.transforms import scan
 _LOOPED = 256  # steps that are a loop on the device; fewer are one graph
 
 
-class _Recurrent(Resettable):
+class _Gated(Resettable):
     gates: ClassVar[int]
+    hidden_size: int
 
+    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
+        """The next state (the output first) from a step's projected input (batch, gates * hidden) and the state."""
+        raise NotImplementedError(f"{type(self).__name__} defines no _cell()")
+
+
+class _Elman(_Gated):
+    gates = 1
+    nonlinearity: str
+
+    def _take(self, nonlinearity: str) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ShapeError(f'{type(self).__name__}: nonlinearity is "tanh" or "relu", not {nonlinearity!r}')
+        self.nonlinearity = nonlinearity
+
+    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
+        h = given + F.linear(state[0], w, b)
+        return [h.tanh() if self.nonlinearity == "tanh" else h.relu()]
+
+
+class _Unit(_Gated):
+    gates = 3
+
+    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
+        h, n = state[0], self.hidden_size
+        mine = F.linear(h, w, b)
+        r = (given[:, :n] + mine[:, :n]).sigmoid()
+        z = (given[:, n : 2 * n] + mine[:, n : 2 * n]).sigmoid()
+        new = (given[:, 2 * n :] + r * mine[:, 2 * n :]).tanh()
+        return [new + z * (h - new)]
+
+
+class _LongShort(_Gated):
+    gates = 4
+
+    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
+        h, c = state
+        n = self.hidden_size
+        both = given + F.linear(h, w, b)
+        i, f, g, o = [both[:, k * n : (k + 1) * n] for k in range(4)]
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return [o.sigmoid() * c.tanh(), c]
+
+
+class _Recurrent(_Gated):
     @checked
     def __init__(
         self,
@@ -62,10 +107,6 @@ class _Recurrent(Resettable):
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: 1 + self.bidirectional]
-
-    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
-        """The next state (the output first) from a step's projected input (batch, gates * hidden) and the state."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _cell()")
 
     def _run(self, x: Any, initial: list[Tensor] | None, states: int) -> tuple[Any, list[Tensor]]:
         """Outputs, and the last of each of `states` kinds of state: what forward gives, but for the layout of
@@ -174,7 +215,7 @@ class _OfOneState(_Recurrent):
         return output, last[0]
 
 
-class RNN(_OfOneState):
+class RNN(_Elman, _OfOneState):
     """Elman's network, `h = tanh(W_ih x + b_ih + W_hh h + b_hh)`: (time, batch, in) to the outputs and the last states.
 
     Args:
@@ -185,8 +226,6 @@ class RNN(_OfOneState):
     >>> output.shape, last.shape
     ((5, 2, 4), (1, 2, 4))
     """
-
-    gates = 1
 
     @checked
     def __init__(
@@ -202,19 +241,13 @@ class RNN(_OfOneState):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        if nonlinearity not in ("tanh", "relu"):
-            raise ShapeError(f'RNN: nonlinearity is "tanh" or "relu", not {nonlinearity!r}')
-        self.nonlinearity = nonlinearity
+        self._take(nonlinearity)
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype
         )
 
-    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
-        h = given + F.linear(state[0], w, b)
-        return [h.tanh() if self.nonlinearity == "tanh" else h.relu()]
 
-
-class GRU(_OfOneState):
+class GRU(_Unit, _OfOneState):
     """The gated recurrent unit: a reset gate r, an update gate z, `h = (1 - z)*tanh(in + r*hidden) + z*h`.
 
     Arguments and results as for `RNN`.
@@ -224,18 +257,8 @@ class GRU(_OfOneState):
     ((2, 5, 4), (2, 2, 4))
     """
 
-    gates = 3
 
-    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
-        h, n = state[0], self.hidden_size
-        mine = F.linear(h, w, b)
-        r = (given[:, :n] + mine[:, :n]).sigmoid()
-        z = (given[:, n : 2 * n] + mine[:, n : 2 * n]).sigmoid()
-        new = (given[:, 2 * n :] + r * mine[:, 2 * n :]).tanh()
-        return [new + z * (h - new)]
-
-
-class LSTM(_Recurrent):
+class LSTM(_LongShort, _Recurrent):
     """Long short-term memory: gates i, f, g, o; `c = f*c + i*g`, `h = o*tanh(c)`; the state is the pair (h, c).
 
     Arguments as for `RNN`; gives the outputs and the pair of the last states.
@@ -244,16 +267,6 @@ class LSTM(_Recurrent):
     >>> output.shape, h.shape, c.shape
     ((5, 2, 4), (1, 2, 4), (1, 2, 4))
     """
-
-    gates = 4
-
-    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
-        h, c = state
-        n = self.hidden_size
-        both = given + F.linear(h, w, b)
-        i, f, g, o = [both[:, k * n : (k + 1) * n] for k in range(4)]
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        return [o.sigmoid() * c.tanh(), c]
 
     @overload
     def forward(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]: ...
@@ -267,9 +280,7 @@ class LSTM(_Recurrent):
         return output, (h, c)
 
 
-class _Cell(Resettable):
-    gates: ClassVar[int]
-
+class _Cell(_Gated):
     @checked
     def __init__(
         self,
@@ -308,12 +319,20 @@ class _Cell(Resettable):
             out.append(s)
         return single, x, out
 
-    def _parts(self, x: Tensor) -> list[Tensor]:
-        n = self.hidden_size
-        return [x[:, k * n : (k + 1) * n] for k in range(self.gates)]
+    def _next(self, x: Tensor, *states: Tensor | None) -> list[Tensor]:
+        """The next state."""
+        single, x, given = self._rows(x, *states)
+        new = self._cell(F.linear(x, self.weight_ih, self.bias_ih), self.weight_hh, self.bias_hh, given)
+        return [s.squeeze(0) for s in new] if single else new
 
 
-class RNNCell(_Cell):
+class _CellOfOneState(_Cell):
+    @checked
+    def forward(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
+        return self._next(x, hx)[0]
+
+
+class RNNCell(_Elman, _CellOfOneState):
     """Elman's step, `tanh(W_ih x + b_ih + W_hh h + b_hh)`: (batch, in) and a state (batch, hidden) to the next state.
 
     `nonlinearity` is "tanh" or "relu". Without a state it is zeros; without a batch both have one axis.
@@ -321,8 +340,6 @@ class RNNCell(_Cell):
     >>> RNNCell(3, 4)(Tensor.ones(2, 3)).shape
     (2, 4)
     """
-
-    gates = 1
 
     @checked
     def __init__(
@@ -334,40 +351,19 @@ class RNNCell(_Cell):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        if nonlinearity not in ("tanh", "relu"):
-            raise ShapeError(f'RNNCell: nonlinearity is "tanh" or "relu", not {nonlinearity!r}')
-        self.nonlinearity = nonlinearity
+        self._take(nonlinearity)
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
-    @checked
-    def forward(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
-        single, x, (h,) = self._rows(x, hx)
-        both = F.linear(x, self.weight_ih, self.bias_ih) + F.linear(h, self.weight_hh, self.bias_hh)
-        out = both.tanh() if self.nonlinearity == "tanh" else both.relu()
-        return out.squeeze(0) if single else out
 
-
-class GRUCell(_Cell):
+class GRUCell(_Unit, _CellOfOneState):
     """A step of the gated recurrent unit; arguments and results as for `RNNCell`.
 
     >>> GRUCell(3, 4)(Tensor.ones(2, 3)).shape
     (2, 4)
     """
 
-    gates = 3
 
-    @checked
-    def forward(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
-        single, x, (h,) = self._rows(x, hx)
-        given = self._parts(F.linear(x, self.weight_ih, self.bias_ih))
-        mine = self._parts(F.linear(h, self.weight_hh, self.bias_hh))
-        r, z = (given[0] + mine[0]).sigmoid(), (given[1] + mine[1]).sigmoid()
-        new = (given[2] + r * mine[2]).tanh()
-        out = new + z * (h - new)
-        return out.squeeze(0) if single else out
-
-
-class LSTMCell(_Cell):
+class LSTMCell(_LongShort, _Cell):
     """A step of long short-term memory: (batch, in) and the pair of states (h, c) to the next pair.
 
     >>> h, c = LSTMCell(3, 4)(Tensor.ones(2, 3))
@@ -375,12 +371,7 @@ class LSTMCell(_Cell):
     ((2, 4), (2, 4))
     """
 
-    gates = 4
-
     @checked
     def forward(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        single, x, (h, c) = self._rows(x, *(hx if hx is not None else (None, None)))
-        i, f, g, o = self._parts(F.linear(x, self.weight_ih, self.bias_ih) + F.linear(h, self.weight_hh, self.bias_hh))
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * c.tanh()
-        return (h.squeeze(0), c.squeeze(0)) if single else (h, c)
+        h, c = self._next(x, *(hx if hx is not None else (None, None)))
+        return h, c
