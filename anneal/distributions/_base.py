@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from anneal.distributions.constraints import Constraint
 from anneal.errors import GradientError, MissingMethodError, SettingError, ShapeError
@@ -109,7 +109,7 @@ class Distribution:
         """A value as a tensor of floats, a number on the parameters' device."""
         if not self._given:  # it is made of others
             return value if isinstance(value, Tensor) else Tensor(value)
-        first: Tensor = getattr(self, self._given[0])
+        first = self._first()
         x = value if isinstance(value, Tensor) else Tensor(value, device=first.device, dtype=first.dtype)
         return x if x.dtype.is_float else x.cast(first.dtype)
 
@@ -153,12 +153,16 @@ class Distribution:
         given = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         return (*given, *self._batch_shape, *self._event_shape)
 
+    def _first(self) -> Any:
+        """The first parameter."""
+        return getattr(self, self._given[0])
+
     def _uniform(self, shape: Shape) -> Tensor:
-        t: Tensor = getattr(self, self._given[0])
+        t = self._first()
         return Tensor.rand(*shape, dtype=t.dtype, device=t.device)
 
     def _normal(self, shape: Shape) -> Tensor:
-        t: Tensor = getattr(self, self._given[0])
+        t = self._first()
         return Tensor.randn(*shape, dtype=t.dtype, device=t.device)
 
     def _exponential(self, shape: Shape) -> Tensor:
@@ -166,12 +170,11 @@ class Distribution:
 
     # -- what subclasses give, and what follows from it -------------------------------------------------------------
 
-    def _missing(self, name: str) -> Any:
+    def _missing(self, name: str) -> NoReturn:
         raise MissingMethodError(f"{type(self).__name__} has no {name}()")
 
     def _draw(self, shape: Shape) -> Tensor:
-        found: Tensor = self._missing("sample")
-        return found
+        self._missing("sample")
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draws of shape `sample_shape` + batch + event, through which no gradient flows."""
@@ -195,8 +198,7 @@ class Distribution:
     _flows: ClassVar[bool] = True  # gradients flow through what `_draw` gives
 
     def _log(self, x: Tensor) -> Tensor:
-        found: Tensor = self._missing("log_prob")
-        return found
+        self._missing("log_prob")
 
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the probability, or of the density, of `value`. Raises SettingError for one outside the
@@ -205,8 +207,7 @@ class Distribution:
         return self._log(self._check_value(value))
 
     def _cdf(self, x: Tensor) -> Tensor:
-        found: Tensor = self._missing("cdf")
-        return found
+        self._missing("cdf")
 
     def cdf(self, value: Any) -> Tensor:
         """The probability of a draw that is at most `value`."""
@@ -217,13 +218,11 @@ class Distribution:
         return self._icdf(self._tensor(value))
 
     def _icdf(self, p: Tensor) -> Tensor:
-        found: Tensor = self._missing("icdf")
-        return found
+        self._missing("icdf")
 
     def entropy(self) -> Tensor:
         """The mean of -log_prob."""
-        found: Tensor = self._missing("entropy")
-        return found
+        self._missing("entropy")
 
     def perplexity(self) -> Tensor:
         """The exponential of the entropy."""
@@ -232,20 +231,17 @@ class Distribution:
     @property
     def mean(self) -> Tensor:
         """The mean of draws."""
-        found: Tensor = self._missing("mean")
-        return found
+        self._missing("mean")
 
     @property
     def mode(self) -> Tensor:
         """The likeliest value."""
-        found: Tensor = self._missing("mode")
-        return found
+        self._missing("mode")
 
     @property
     def variance(self) -> Tensor:
         """The variance of draws."""
-        found: Tensor = self._missing("variance")
-        return found
+        self._missing("variance")
 
     @property
     def stddev(self) -> Tensor:
@@ -254,8 +250,7 @@ class Distribution:
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """The values of the support, along a new first axis; with `expand` for the whole batch."""
-        found: Tensor = self._missing("enumerate_support")
-        return found
+        self._missing("enumerate_support")
 
     def _row(self, values: Tensor, expand: bool) -> Tensor:
         row = values.reshape(-1, *[1] * len(self._batch_shape))

@@ -274,7 +274,7 @@ class Categorical(
             self.probs = self.probs / self.probs.sum(-1, keepdim=True)
         else:
             self.logits = self.logits - self.logits.logsumexp(-1, keepdim=True)
-        self._count = getattr(self, self._given[0]).shape[-1]
+        self._count = self._first().shape[-1]
         self.support = c.integer_interval(0, self._count - 1)
 
     def _to_logits(self, probs: Tensor) -> Tensor:
@@ -286,7 +286,7 @@ class Categorical(
     @property
     def param_shape(self) -> Shape:
         """The shape of the probabilities."""
-        shape: Shape = getattr(self, self._given[0]).shape
+        shape: Shape = self._first().shape
         return shape
 
     def _draw(self, shape: Shape) -> Tensor:
@@ -395,10 +395,8 @@ class Multinomial(
         return n * super().entropy() - math.lgamma(n + 1) + spread
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        found: Tensor = self._missing("enumerate_support")
-        return found
+        self._missing("enumerate_support")
 
     @property
     def mode(self) -> Tensor:
-        found: Tensor = self._missing("mode")
-        return found
+        self._missing("mode")

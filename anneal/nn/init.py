@@ -193,8 +193,7 @@ def _given(tensor: Tensor, values: np.ndarray[Any, Any]) -> Tensor:
 def _fans(name: str, tensor: Tensor) -> tuple[int, int]:
     if tensor.ndim < 2:
         raise ShapeError(f"{name}: a weight has two axes or more, not shape {tensor.shape}")
-    field = math.prod(tensor.shape[2:])
-    return tensor.shape[1] * field, tensor.shape[0] * field
+    return fan(tensor.shape)
 
 
 @checked
