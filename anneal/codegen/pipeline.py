@@ -6,7 +6,7 @@ one more field filled or a new graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from anneal.codegen.apply import apply_opts
@@ -46,16 +46,13 @@ class Lowering:
     source: str | None = None
 
 
+def _on_sink(change: Callable[[UOp], UOp]) -> Callable[[Lowering], Lowering]:
+    """A pass that makes a new graph of the last one, and nothing else."""
+    return lambda s: replace(s, sink=change(s.sink))
+
+
 def _legalise(s: Lowering) -> Lowering:
     return replace(s, sink=legalise(s.sink, s.target, DIALECTS[s.target.dialect].text_of))
-
-
-def _coalesce(s: Lowering) -> Lowering:
-    return replace(s, sink=coalesce(s.sink))
-
-
-def _merge_rows(s: Lowering) -> Lowering:
-    return replace(s, sink=merge_rows(s.sink))
 
 
 def _choose(s: Lowering) -> Lowering:
@@ -72,21 +69,9 @@ def _apply(s: Lowering) -> Lowering:
     return replace(s, sink=apply_opts(s.sink, s.opts or ()))
 
 
-def _skip(s: Lowering) -> Lowering:
-    return replace(s, sink=skip_unused(s.sink))
-
-
 def _map(s: Lowering) -> Lowering:
     sink, launch = to_hardware(s.sink)
     return replace(s, sink=sink, launch=launch)
-
-
-def _write_out(s: Lowering) -> Lowering:
-    return replace(s, sink=write_out(s.sink))
-
-
-def _vectors(s: Lowering) -> Lowering:
-    return replace(s, sink=to_vectors(s.sink))
 
 
 def _linearise(s: Lowering) -> Lowering:
@@ -161,14 +146,14 @@ PASSES: Pipeline[Lowering] = Pipeline(
         ),
         Pass(
             name="coalesce-loops",
-            run=_coalesce,
+            run=_on_sink(coalesce),
             view=_graph,
             stage="legal",
             reason="neighbouring ranges become one wherever every index uses them as one",
         ),
         Pass(
             name="merge-rows",
-            run=_merge_rows,
+            run=_on_sink(merge_rows),
             view=_graph,
             stage="legal",
             reason="one range for a row of several axes, so that its reductions can be fused into the loop over it",
@@ -188,7 +173,7 @@ PASSES: Pipeline[Lowering] = Pipeline(
         ),
         Pass(
             name="skip-unused",
-            run=_skip,
+            run=_on_sink(skip_unused),
             view=_graph,
             stage="linear",
             reason="removes loads, iterations and stores that a whole workgroup would discard",
@@ -202,14 +187,14 @@ PASSES: Pipeline[Lowering] = Pipeline(
         ),
         Pass(
             name="write-out",
-            run=_write_out,
+            run=_on_sink(write_out),
             view=_graph,
             stage="linear",
             reason="a copy of each node for each value of its registers and unrolled iterations",
         ),
         Pass(
             name="vectorise",
-            run=_vectors,
+            run=_on_sink(to_vectors),
             view=_graph,
             stage="linear",
             reason="aligned accesses along a vector range become accesses to whole vectors",

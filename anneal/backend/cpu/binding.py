@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,19 +20,34 @@ from anneal.backend.cpu.streams import Unseen, WorkItem
 _PIECE = 8 << 20
 
 
-@dataclass(slots=True)
-class _Operands:
-    """Arrays of a product, and which axes are its batch, m, n and k."""
+class _Axes(NamedTuple):
+    """Which axes of a product's arrays are its batch, rows, columns and the sum's."""
 
-    product: Product
-    a: Array
-    b: Array
-    c: Array
     batch: list[int]
     m: list[int]
     n: list[int]
     k: list[int]
-    ready: tuple[bool, bool]  # whether BLAS can read them as they are
+
+    def readable(self, x: Array, rows: list[int]) -> bool:
+        """True if BLAS can read an operand in place: k is one axis, and so is a worthwhile part of its rows."""
+        inner = _together(rows, x, x)[1]
+        part = math.prod(x.shape[i] for i in inner)
+        if part < math.prod(x.shape[i] for i in rows) and part < 32:
+            return False
+        outer = rows[: len(rows) - len(inner)]
+        grouped = regrouped(x, [*[[i] for i in (*self.batch, *outer)], inner, self.k])
+        return grouped is not None and _matrix(*grouped, x.itemsize)
+
+
+@dataclass(slots=True)
+class _Operands:
+    """Arrays of a product, its axes, and whether BLAS can read the factors as they are."""
+
+    a: Array
+    b: Array
+    c: Array
+    axes: _Axes
+    ready: tuple[bool, bool]
 
 
 class Scratch(Protocol):
@@ -254,37 +269,36 @@ class Binder:
             item.touch(source, False)
 
     # -- products
-    def _axes(self, p: Product) -> tuple[list[int], list[int], list[int], list[int]]:
+    def _axes(self, p: Product) -> _Axes:
         at = {s: i for i, s in enumerate(self.plan.order)}
-        batch, m, n, k = ([at[s] for s in g] for g in (p.batch, p.m, p.n, p.k))
-        return batch, m, n, k
+        return _Axes(*[[at[s] for s in g] for g in (p.batch, p.m, p.n, p.k)])
 
     def _in_pieces(self, p: Product) -> bool:
         """Compute a product at once whose operands have to be copied and are large; False for any other."""
         a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
         if max(a.nbytes, b.nbytes) <= _PIECE:
             return False
-        batch, m, n, k = self._axes(p)
-        copy_a, copy_b = not _readable(a, batch, m, k), not _readable(b, batch, n, k)
-        if max(a.nbytes * copy_a, b.nbytes * copy_b) <= _PIECE:
+        axes = self._axes(p)
+        copied = [x.nbytes for x, rows in ((a, axes.m), (b, axes.n)) if not axes.readable(x, rows)]
+        if max(copied, default=0) <= _PIECE:
             return False
         self.item = self._alone()
         for x, written in ((a, False), (b, False), (c, True)):
             self.item.touch(x, written)
-        self._multiply(a, b, c, batch, m, n, k)
+        self._multiply(a, b, c, axes)
         return True
 
     def _operands(self, p: Product, cut: int) -> _Operands:
         """The product's arrays. What every block reads is copied once where BLAS cannot read it."""
         a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
-        batch, m, n, k = self._axes(p)
-        if not p.a.mask & cut and not _readable(a, batch, m, k):
+        axes = self._axes(p)
+        if not p.a.mask & cut and not axes.readable(a, axes.m):
             self.item.touch(a, False)
-            a = self._copied(0, a, batch, m, k)
-        if not p.b.mask & cut and not _readable(b, batch, n, k):
+            a = self._copied(0, a, axes.batch, axes.m, axes.k)
+        if not p.b.mask & cut and not axes.readable(b, axes.n):
             self.item.touch(b, False)
-            b = self._copied(1, b, batch, k, n)
-        return _Operands(p, a, b, c, batch, m, n, k, (not p.a.mask & cut, not p.b.mask & cut))
+            b = self._copied(1, b, axes.batch, axes.k, axes.n)
+        return _Operands(a, b, c, axes, (not p.a.mask & cut, not p.b.mask & cut))
 
     def _product_block(self, p: _Operands, block: dict[int, tuple[int, int]]) -> None:
         a, b, c = p.a, p.b, p.c
@@ -293,14 +307,12 @@ class Binder:
                 a, b, c = (_piece(x, axis, *block[s]) for x in (a, b, c))
         for x, written in ((a, False), (b, False), (c, True)):
             self.item.touch(x, written)
-        self._single(a, b, c, p.batch, p.m, p.n, p.k, p.ready if not block else (False, False))
+        self._single(a, b, c, p.axes, p.ready if not block else (False, False))
 
-    def _multiply(
-        self, a: Array, b: Array, c: Array, batch: list[int], m: list[int], n: list[int], k: list[int]
-    ) -> None:
-        copy_a = not _readable(a, batch, m, k)
-        copy_b = not _readable(b, batch, n, k)
-        copied = max(a.nbytes * copy_a, b.nbytes * copy_b)
+    def _multiply(self, a: Array, b: Array, c: Array, axes: _Axes) -> None:
+        batch, m, n, k = axes
+        copy_a = not axes.readable(a, m)
+        copied = max(a.nbytes * copy_a, b.nbytes * (not axes.readable(b, n)))
         if copied > _PIECE:
             axis = batch[0] if batch else (m[0] if a.nbytes * copy_a == copied else n[0])
             if not batch and c.shape[axis] * _PIECE < copied:
@@ -312,55 +324,44 @@ class Binder:
                 for lo in range(0, length, width):
                     sa, sb, sc = (_piece(x, axis, lo, lo + width) for x in (a, b, c))
                     if axis in k and lo:
-                        part = (
-                            self.device.workspace(3 * self.worker + 2, c.nbytes)[: c.nbytes]
-                            .view(c.dtype)
-                            .reshape(c.shape)
-                        )
-                        self._single(sa, sb, part, batch, m, n, k)
+                        part = self._beside(c)
+                        self._single(sa, sb, part, axes)
                         self.item.steps.append((np.add, (c, part, c)))
                     else:
-                        self._single(sa, sb, sc, batch, m, n, k)
+                        self._single(sa, sb, sc, axes)
                 return
-        self._single(a, b, c, batch, m, n, k)
+        self._single(a, b, c, axes)
 
-    def _single(
-        self,
-        a: Array,
-        b: Array,
-        c: Array,
-        batch: list[int],
-        m: list[int],
-        n: list[int],
-        k: list[int],
-        ready: tuple[bool, bool] = (False, False),
-    ) -> None:
+    def _beside(self, c: Array) -> Array:
+        """Memory of its own for a product that cannot be written in place."""
+        memory: Array = self.device.workspace(3 * self.worker + 2, c.nbytes)[: c.nbytes]
+        return memory.view(c.dtype).reshape(c.shape)
+
+    def _single(self, a: Array, b: Array, c: Array, axes: _Axes, ready: tuple[bool, bool] = (False, False)) -> None:
         """One product; `ready` are operands that BLAS is known to read."""
-        if not ready[0] and not _readable(a, batch, m, k):
+        batch, m, n, k = axes
+        if not ready[0] and not axes.readable(a, m):
             a = self._copied(0, a, batch, m, k)
-        if not ready[1] and not _readable(b, batch, n, k):
+        if not ready[1] and not axes.readable(b, n):
             b = self._copied(1, b, batch, k, n)
-        target = c
-        outer_m, inner_m = _together(m, a, c)
-        outer_n, inner_n = _together(n, b, c)
-        groups = [[i] for i in (*batch, *outer_m, *outer_n)]
-        a3 = regroup(a, [*groups, inner_m, k])
-        b3 = regroup(b, [*groups, k, inner_n])
-        c3 = regroup(c, [*groups, inner_m, inner_n])
-        assert a3 is not None
-        assert b3 is not None
-        if c3 is None or not _matrix(c3.shape, c3.strides, c3.itemsize):
-            target = self.device.workspace(3 * self.worker + 2, c.nbytes)[: c.nbytes].view(c.dtype).reshape(c.shape)
+
+        def matrices(target: Array) -> list[Array | None]:
             outer_m, inner_m = _together(m, a, target)
             outer_n, inner_n = _together(n, b, target)
             groups = [[i] for i in (*batch, *outer_m, *outer_n)]
-            a3 = regroup(a, [*groups, inner_m, k])
-            b3 = regroup(b, [*groups, k, inner_n])
-            c3 = regroup(target, [*groups, inner_m, inner_n])
-            assert a3 is not None
-            assert b3 is not None
-            assert c3 is not None
-        a3, b3, c3 = _compact(a3, b3, c3)
+            last = ((a, inner_m, k), (b, k, inner_n), (target, inner_m, inner_n))
+            return [regroup(x, [*groups, rows, columns]) for x, rows, columns in last]
+
+        target = c
+        a3, b3, c3 = matrices(c)
+        if c3 is None or not _matrix(c3.shape, c3.strides, c3.itemsize):
+            target = self._beside(c)
+            a3, b3, c3 = matrices(target)
+        assert a3 is not None
+        assert b3 is not None
+        assert c3 is not None
+        while c3.ndim > 2 and c3.shape[0] == 1:
+            a3, b3, c3 = a3[0], b3[0], c3[0]
         # np.dot lets other workers run beside a matrix-vector product, which np.matmul does not
         alone = c3.ndim == 2 and c3.shape[1] == 1 and a3.flags.forc and c3.flags.c_contiguous
         self.item.steps.append((np.dot if alone else np.matmul, (a3, b3, c3)))
@@ -404,18 +405,6 @@ def _matrix(shape: Sequence[int], strides: Sequence[int], unit: int) -> bool:
     return (t == unit and s >= unit * cols and s % unit == 0) or (s == unit and t >= unit * rows and t % unit == 0)
 
 
-def _readable(x: Array, batch: list[int], rows: list[int], k: list[int]) -> bool:
-    """An operand that BLAS can read in place: k is one axis, and so is a worthwhile part of the rows."""
-    inner = _together(rows, x, x)[1]
-    whole = math.prod(x.shape[i] for i in rows)
-    part = math.prod(x.shape[i] for i in inner)
-    if part < whole and part < 32:
-        return False
-    outer = rows[: len(rows) - len(inner)]
-    grouped = regrouped(x, [*[[i] for i in (*batch, *outer)], inner, k])
-    return grouped is not None and _matrix(*grouped, x.itemsize)
-
-
 def _together(axes: list[int], x: Array, y: Array) -> tuple[list[int], list[int]]:
     """Split `axes` into leading ones that must stay apart, and trailing ones that are one axis in both arrays."""
     cut = len(axes) - 1
@@ -425,10 +414,3 @@ def _together(axes: list[int], x: Array, y: Array) -> tuple[list[int], list[int]
             break
         cut -= 1
     return axes[:cut], axes[cut:]
-
-
-def _compact(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
-    """Drop leading axes of length 1 and merge leading axes that all three arrays walk as one."""
-    while c.ndim > 2 and c.shape[0] == 1:
-        a, b, c = a[0], b[0], c[0]
-    return a, b, c

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.calls import fitting
+from anneal.backend.cpu.calls import FOLD, fitting
 from anneal.backend.cpu.index import Dims, NeedsSplit, NotLinear, linear
 from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
 from anneal.errors import CompilerError
 from anneal.uop import FITS, Op, UOp, toposort
 
 _EAGER = EagerEmitter()
-_REDUCE = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
 
 
 def is_dynamic(sink: UOp) -> bool:
@@ -184,7 +184,7 @@ def _rows(u: UOp, env: dict[UOp, Array]) -> tuple[UOp, int, int] | None:
 
 
 def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
-    f = _REDUCE[u.arg]
+    f: Any = FOLD[u.arg]
     body, ranges = u.src[0], u.src[1:]
     out = numpy_dtype(u.dtype)
     empty = {Op.ADD: 0, Op.MUL: 1, Op.MAX: u.dtype.min, Op.MIN: u.dtype.max}[u.arg]

@@ -22,7 +22,7 @@ from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.streams import Streams, WorkItem, compose, run_timed, shares, spans
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
-from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread
+from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread, run_all
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.schedule import name_of
@@ -102,7 +102,7 @@ class _PartialBound(_Bound):
             spans = self.program.spans(self.buffers, self.memory)
             for item in itertools.chain.from_iterable(found):
                 item.spans = spans
-                item.steps = [(_run_all, (item.steps,))]
+                item.steps = [(run_all, (item.steps,))]
         return found
 
     def _made(self, worker: int) -> list[list[WorkItem]]:
@@ -131,11 +131,6 @@ class _PartialBound(_Bound):
             return
         for item, new in zip(itertools.chain(*waves), itertools.chain(*made), strict=True):
             item.steps[0][1][0][:] = new.steps
-
-
-def _run_all(steps: list[Step]) -> None:
-    for f, args in steps:
-        f(*args)
 
 
 def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> CpuProgram:
@@ -240,8 +235,7 @@ class CpuBatch(Batch[Array]):
             # most batches run once: composing them would cost more than it brings
             self._again = True
             for b in self._bound:
-                for f, args in b.steps:
-                    f(*args)
+                run_all(b.steps)
 
     def _composed(self) -> Streams:
         worth = sum(item.cost for b in self._bound for wave in b.waves for item in wave)

@@ -50,7 +50,7 @@ class _Thread:
                 if self.last:
                     return
                 try:
-                    _run(self.steps)
+                    run_all(self.steps)
                 except BaseException as e:
                     self.errors.append(e)
                     _open(self.locks)
@@ -59,7 +59,7 @@ class _Thread:
                 self.done.release()
 
 
-def _run(steps: list[Step]) -> None:
+def run_all(steps: list[Step]) -> None:
     for f, args in steps:
         f(*args)
 
@@ -87,8 +87,7 @@ class Workers:
             thread.steps, thread.locks, thread.errors, thread.busy = steps, locks, errors, True
             thread.go.release()
         try:
-            for f, args in streams[0]:
-                f(*args)
+            run_all(streams[0])
             for thread in busy:
                 thread.done.acquire()
         except BaseException as e:
