@@ -7,6 +7,7 @@ gives one device.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -125,13 +126,13 @@ class DawnQueue(DirectQueue):
             info.mode = lib.WGPUCallbackMode_WaitAnyOnly
             info.callback = _ffi.c_callback(f"WGPU{name}Callback")  # it finds nothing under no name, and returns
         self._mark: Any = None  # the end of work that the host has not waited for
-        self._awaited: Any = None  # and of that which an unfinished `wait_for` waits for
 
     def _errors(self, call: str) -> _Errors:
         return self._guard
 
     def _end(self) -> Any:
-        """The end of everything that was submitted, as a future."""
+        """The end of everything that was asked for so far, as a future."""
+        self.flush()
         with self._guard:
             return self._lib.wgpuQueueOnSubmittedWorkDone(self._queue, self._done[0])
 
@@ -150,23 +151,10 @@ class DawnQueue(DirectQueue):
         return False
 
     def wait(self) -> None:
-        if self._copies is not None or self._written:
-            self.submit()
         self._wait_until(self._end())
 
-    def wait_for(self, seconds: float) -> bool:
-        if self._copies is not None or self._written:
-            self.submit()
-        late, self._awaited = self._awaited, None
-        for future in [late] if late is not None else []:
-            if not self._wait_until(future, int(seconds * 1e9)):
-                self._awaited = future
-                return False
-        future = self._end()
-        if self._wait_until(future, int(seconds * 1e9)):
-            return True
-        self._awaited = future
-        return False
+    def _came(self, end: Any, until: float) -> bool:
+        return self._wait_until(end, max(1, int((until - time.perf_counter()) * 1e9)))
 
     def _keep_pace(self) -> None:
         mark, self._mark = self._mark, self._end()

@@ -131,50 +131,40 @@ class NativeQueue(DirectQueue):
         self._on_map.mode = lib.WGPUCallbackMode_AllowProcessEvents
         self._on_map.callback = _ON_MAP
         self._on_map.userdata1 = self._status
-        self._awaited: Any = None  # what an unfinished `wait_for` waits for
 
     def _errors(self, call: str) -> _errors:
         return _errors(call)
 
     def wait(self) -> None:
-        if self._copies is not None or self._written:
-            self.submit()
+        self.flush()
         self._alive()
         with _errors("wait"):
             _POLL(self._device, True, ffi.NULL)
 
-    def wait_for(self, seconds: float) -> bool:
-        end = time.perf_counter() + seconds
-        late = self._awaited is not None  # of an earlier wait, which did not see the end: then what came since
-        return self._passed(end) and (not late or self._passed(end))
+    def _end(self) -> Any:
+        """A word that is copied after everything else: poll does not tell if the queue is empty."""
+        word = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
+        staging = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
+        status, on_map = ffi.new("int *"), ffi.new("WGPUBufferMapCallbackInfo *", self._on_map[0])
+        on_map.userdata1 = status
+        self.copy(word, staging, 4)
+        self.submit()
+        with _errors("wait"):
+            _CALLS.map(staging._internal, wgpu.MapMode.READ, 0, 4, on_map[0])
+        return status, staging, word, on_map
 
-    def _passed(self, end: float) -> bool:
-        """True if a word that is copied after everything else arrives in time; poll does not tell if the queue is
-        empty.
-        """
-        if self._awaited is None:
-            word = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
-            staging = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
-            status, on_map = ffi.new("int *"), ffi.new("WGPUBufferMapCallbackInfo *", self._on_map[0])
-            on_map.userdata1 = status
-            self.copy(word, staging, 4)
-            self.submit()
-            with _errors("wait"):
-                _CALLS.map(staging._internal, wgpu.MapMode.READ, 0, 4, on_map[0])
-            self._awaited = (status, staging, word, on_map)
-        status = self._awaited[0]
+    def _came(self, end: Any, until: float) -> bool:
+        status = end[0]
         self._alive()
         with _errors("wait"):
             _POLL(self._device, False, ffi.NULL)
-            while status[0] == 0 and time.perf_counter() < end:
+            while status[0] == 0 and time.perf_counter() < until:
                 time.sleep(2e-5)
                 _POLL(self._device, False, ffi.NULL)
-        if status[0] == 0:
-            return False
-        self._awaited = None
-        if status[0] != _CALLS.mapped:
+        if status[0] not in (0, _CALLS.mapped):
+            self._awaited = None
             raise wgpu.GPUError("the device was lost while a kernel ran")
-        return True
+        return bool(status[0])
 
     def _alive(self) -> None:
         """Raise if the device was lost: the library ends the process if it is given work then."""

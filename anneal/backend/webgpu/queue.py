@@ -7,6 +7,7 @@ is one submission. `native.NativeQueue` does the same with fewer detours.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -144,6 +145,11 @@ class Queue:
         self._spare.give(_PIECE, _PIECE, staging)
         return out
 
+    def flush(self) -> None:
+        """Submit what waits for a submission, if anything does."""
+        if self._copies is not None or self._written:
+            self.submit()
+
     def wait(self) -> None:
         """Wait until everything asked for so far has been done."""
         # Reading a word back: wgpu-py's own wait is broken in some versions.
@@ -225,10 +231,36 @@ class DirectQueue(Queue):
         super().__init__(gpu)
         self._c = calls
         self._device, self._queue = gpu._internal, gpu.queue._internal
+        self._awaited: Any = None  # what an unfinished `wait_for` waits for
+
+    # -- what is each library's own way
 
     def _errors(self, call: str) -> AbstractContextManager[None]:
         """Raise what goes wrong in the C calls of the block as the package does, with one check for all of them."""
         raise NotImplementedError
+
+    def _end(self) -> Any:
+        """The end of everything that was asked for so far, to be waited for."""
+        raise NotImplementedError
+
+    def _came(self, end: Any, until: float) -> bool:
+        """Wait for an end until a time of `time.perf_counter`; True if it came."""
+        raise NotImplementedError
+
+    # -- what both do
+
+    def wait_for(self, seconds: float) -> bool:
+        until = time.perf_counter() + seconds
+        late = self._awaited is not None  # of an earlier wait, which did not see the end: then what came since
+        return self._passed(until) and (not late or self._passed(until))
+
+    def _passed(self, until: float) -> bool:
+        if self._awaited is None:
+            self._awaited = self._end()
+        if not self._came(self._awaited, until):
+            return False
+        self._awaited = None
+        return True
 
     def handles(self, dispatches: Iterable[Dispatch]) -> list[Dispatch]:
         return [(p._internal, g._internal, x, y, z) for p, g, x, y, z in dispatches]
