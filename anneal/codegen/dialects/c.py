@@ -119,7 +119,7 @@ def _type_of(dtype: DType, lanes: int = 1) -> str:
     return _TYPES[dtype] if lanes == 1 else f"{_TYPES[dtype]}x{lanes}"
 
 
-def _text_of(op: Op, dtype: DType) -> str | None:
+def _text_of(op: Op, dtype: DType, lanes: int = 1) -> str | None:
     if dtype.is_float and op in _MATH:
         second = ", {1}" if op is Op.POW else ""
         return f"{_MATH[op]}{'f' if dtype.bits == 32 else ''}({{0}}{second})"
@@ -142,6 +142,9 @@ def _literal(dtype: DType, value: Any) -> str:
 
 
 class _Writer(Writer):
+    def numbered(self, lanes: int) -> str:
+        return f"((i32x{lanes}){{{', '.join(map(str, range(lanes)))}}})"
+
     def lane(self, o: Operand, k: int) -> str:
         """One lane of an operand; a scalar has it in all of them."""
         if isinstance(o, UOp) and o.op is Op.RANGE:

@@ -45,14 +45,14 @@ class Dialect:
     `lines` is the text of each kind of line, with names in braces: "let" and "var" declare {name}, of {type}, as
     {value}; "for" counts {name} up to {end}; "number" declares an iteration that is written out; "guard" leaves a
     thread whose {test} fails; "fma" adds {a} * {b} {into} a variable; "barrier" waits for other threads.
-    `text_of` gives the text of an op on values of a dtype, `type_of` that of a dtype with so many lanes, `literal` that
-    of a constant; `choose` the opts of a kernel; `writer` what prints a program, and `module` the text around programs:
-    head, bindings, workgroup memory, functions.
+    `text_of` gives the text of an op on values of a dtype with so many lanes (1), `type_of` that of the dtype, `literal`
+    that of a constant; `choose` the opts of a kernel; `writer` what prints a program, and `module` the text around
+    programs: head, bindings, workgroup memory, functions.
     """
 
     name: str
     lines: Mapping[str, str]
-    text_of: Callable[[Op, DType], str | None]
+    text_of: Callable[..., str | None]
     type_of: Callable[[DType, int], str]
     literal: Callable[[DType, Any], str]
     choose: Callable[[UOp, Target], tuple[Opt, ...]]
@@ -188,6 +188,7 @@ class Writer:
         self.counters: dict[str, int] = {}
         self.open: list[tuple[UOp, str, int]] = []  # loops: the range, its variable, its first line
         self.inline = self._used_once()
+        self.is_typed = "{type}" in dialect.lines["let"]
         self.widths = {s.number: program.width(s.node) for s in program.stmts if s.node is not None}
         # While someone listens: by the number of a statement that got no line of its own, those that its text says.
         self.inlined: dict[int, tuple[Stmt, ...]] | None = None if _WRITTEN.found is None else {}
@@ -227,6 +228,8 @@ class Writer:
             return f"tile{o.arg[0]}"
         if o.op is Op.VARIABLE:
             return variable_name(o.arg[0])
+        if o.op is Op.RANGE:
+            return self.numbered(int(o.src[0].arg))
         return self.dialect.literal(o.dtype, o.arg)
 
     def hidden(self, o: Operand) -> str:
@@ -355,7 +358,8 @@ class Writer:
         # Not "i": one of them would be called i32.
         prefix = "x" if u.op is Op.LOAD else "c" if u.dtype.kind == "bool" else "n" if u.dtype.kind == "int" else "v"
         self.text[s.number] = name = self.name(prefix)
-        self.put(s.depth, "let", name=name, type=self.type(u), value=bare(text))
+        kind = self.type(u) if self.is_typed else ""
+        self.put(s.depth, "let", name=name, type=kind, value=bare(text))
 
     def is_offset(self, s: Stmt, u: UOp) -> bool:
         """A name plus a constant: nothing to compute where an address is made of it."""
@@ -370,7 +374,7 @@ class Writer:
 
     def template(self, op: Op, dtype: DType, u: UOp) -> str:
         """The text of `op` on values of `dtype`, for a result like `u`."""
-        found = self.dialect.text_of(op, dtype)
+        found = self.dialect.text_of(op, dtype, self.program.width(u))
         if found is None:
             raise CompilerError(f"no {self.dialect.name} for {op.name} of {dtype.name}", stage="render", node=u)
         return found
@@ -383,6 +387,10 @@ class Writer:
         return template.format(*args)
 
     # -- a dialect's own
+
+    def numbered(self, lanes: int) -> str:
+        """A vector of the numbers of its lanes."""
+        raise NotImplementedError
 
     def alu(self, s: Stmt, u: UOp) -> str:
         """The value of an op, as text."""

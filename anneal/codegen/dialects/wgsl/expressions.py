@@ -234,8 +234,14 @@ def component(array: str, index: str, wide: int, lane: str | None = None) -> str
     return f"{array}[{index}].{COMPONENTS[int(digit)]}" if digit.isdigit() else f"{array}[{index}][{lane}]"
 
 
+def text_of(op: Op, dtype: DType, lanes: int = 1) -> str | None:
+    """The text of `op` on values of `dtype`; for vectors our own functions have a name of their own."""
+    text = template_of(op, dtype)
+    return text if lanes == 1 or text is None else on_lanes(text, lanes)
+
+
 def template_of(op: Op, dtype: DType) -> str | None:
-    """The text of `op` on values of `dtype`."""
+    """The text of `op` on scalars of `dtype`."""
     found = _SPECIFIC.get((op, dtype.kind)) or _ANY.get(op)
     if dtype.bits < 64 or found is None:
         return found

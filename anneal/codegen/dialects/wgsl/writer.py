@@ -16,7 +16,6 @@ from anneal.codegen.dialects.wgsl.expressions import (
     component,
     element_type,
     literal,
-    on_lanes,
     packing,
     put_part,
     stored_type,
@@ -28,7 +27,7 @@ from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.ranges import extent, factors, is_fragment, is_product
 from anneal.codegen.target import Target
-from anneal.uop import DType, Op, UOp, dtypes
+from anneal.uop import Op, UOp, dtypes
 
 _READ_AT_ONCE = 8  # partial results that one thread combines between two barriers
 _MIXED = frozenset((Op.ADD, Op.SUB, Op.MUL))  # WGSL takes a vector and a scalar
@@ -60,11 +59,8 @@ class WgslWriter(Writer):
         super().__init__(dialect, program, target)
         self.gathered: dict[tuple[Operand, ...], list[str]] = {}  # (memory, index) -> the vectors that lanes read
 
-    def operand(self, o: Operand) -> str:
-        if isinstance(o, UOp) and o.op is Op.RANGE:
-            n = int(o.src[0].arg)
-            return f"vec{n}<i32>({', '.join(f'{i}i' for i in range(n))})"
-        return super().operand(o)
+    def numbered(self, lanes: int) -> str:
+        return f"vec{lanes}<i32>({', '.join(f'{i}i' for i in range(lanes))})"
 
     def hidden(self, o: Operand, bits: str = "zero_bits") -> str:
         """The operand, with a constant that invites shortcuts so written that no compiler sees it."""
@@ -339,9 +335,6 @@ class WgslWriter(Writer):
         if special is not None:
             return special
         return self.applied(u, args)
-
-    def template(self, op: Op, dtype: DType, u: UOp) -> str:
-        return on_lanes(super().template(op, dtype, u), self.program.width(u))
 
     def stored(self, memory: UOp) -> str:
         packed = PACKED.get(memory.dtype) if memory.op is Op.PARAM else None
