@@ -45,9 +45,9 @@ class Dialect:
     `lines` is the text of each kind of line, with names in braces: "let" and "var" declare {name}, of {type}, as
     {value}; "for" counts {name} up to {end}; "number" declares an iteration that is written out; "guard" leaves a
     thread whose {test} fails; "fma" adds {a} * {b} {into} a variable; "barrier" waits for other threads.
-    `text_of` gives the text of an op on values of a dtype with so many lanes (1), `type_of` that of the dtype, `literal`
-    that of a constant; `choose` the opts of a kernel; `writer` what prints a program, and `module` the text around
-    programs: head, bindings, workgroup memory, functions.
+    `text_of` gives the text of an op on values of a dtype with so many lanes, 1 if none are said, `type_of` that of the
+    dtype, `literal` that of a constant; `choose` the opts of a kernel; `writer` what prints a program, and `module` the
+    text around programs: head, bindings, workgroup memory, functions.
     """
 
     name: str
