@@ -13,8 +13,9 @@ import numpy as np
 
 from anneal.errors import AnnealError, OutOfMemoryError
 from anneal.onnx.bounds import exact, roomy
-from anneal.onnx.execute import Memo, NeedsHostError, Run
+from anneal.onnx.execute import Run
 from anneal.onnx.graph import Graph
+from anneal.onnx.notes import Memo, NeedsHostError
 from anneal.onnx.sizes import Sizes
 from anneal.onnx.types import Map, fits_device
 from anneal.onnx.values import leaves

@@ -22,15 +22,12 @@ import numpy as np
 
 from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMemoryError
 from anneal.onnx.graph import Graph, Node
-from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Pieces
+from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Pieces, Scope, work_of
 from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
-from anneal.onnx.scope import Scope
-from anneal.onnx.sized import sized
-from anneal.onnx.sizes import Sizes, tensor_of
+from anneal.onnx.sizes import Sizes, sized, tensor_of
 from anneal.onnx.types import Map, array_code, array_dtype, device_array
 from anneal.onnx.values import Items, brief, dtype_name, fit_device, is_small, leaves, size_of, type_of
-from anneal.onnx.work import work_of
 from anneal.progress import told
 from anneal.runtime import here
 from anneal.tensor import Tensor, realize

@@ -17,11 +17,11 @@ from anneal import progress
 from anneal.backend import get_device
 from anneal.errors import AnnealError, DTypeError, OnnxError
 from anneal.onnx.bounds import Bounds, SizeUse, inside_another
-from anneal.onnx.demand import deciding
+from anneal.onnx.captured import UnsizedError, signature
 from anneal.onnx.execute import HostStep, Memo, Run
 from anneal.onnx.files import parsed, reader_of
-from anneal.onnx.graph import Program, ValueInfo
-from anneal.onnx.plan import Plan, UnsizedError, signature
+from anneal.onnx.graph import Program, ValueInfo, deciding
+from anneal.onnx.plan import Plan
 from anneal.onnx.reading import program_of
 from anneal.onnx.report import Description, describe, gaps_of, told
 from anneal.onnx.types import Map, device_array, fits_device, uploaded

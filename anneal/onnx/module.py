@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal.nn import Module
+from anneal.onnx.captured import signature
 from anneal.onnx.graph import Graph
-from anneal.onnx.plan import Plan, signature
+from anneal.onnx.plan import Plan
 from anneal.onnx.report import nodes_of
 from anneal.onnx.types import device_array
 

@@ -1,18 +1,20 @@
-"""The notes of runs: fixed values, host calls, and captures."""
+"""The notes of runs: the values of a graph by name, fixed values, host calls, and what a node costs."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anneal.onnx.graph import Graph
-from anneal.onnx.values import leaves
+from anneal.onnx.values import Items, leaves
 from anneal.tensor import Tensor
+from anneal.uop import Op, UOp
+from anneal.uop.sizes import most
 
 if TYPE_CHECKING:
-    from anneal.onnx.execute import Run, Scope
-
-__all__ = ["HostStep", "Memo", "NeedsHostError", "Pieces"]
+    from anneal.onnx.execute import Run
 
 
 class NeedsHostError(Exception):
@@ -54,10 +56,64 @@ class Memo:
 
 
 class Pieces(Protocol):
-    """The runs of a graph whose nodes do not all work on the device alone: see `anneal.onnx.segments`."""
+    """The runs of a graph whose nodes do not all work on the device alone: see `anneal.onnx.plan`."""
 
     def run(self, run: Run, scope: Scope) -> bool:
         """Run the nodes of a graph in pieces; False, if that cannot be, and nothing ran."""
 
     def note(self, graph: Graph, number: int, needs_host: bool) -> None:
         """Note of a node that has run whether it needed the host."""
+
+
+class Scope:
+    """The values of one graph while it runs, inside those of the graph around it."""
+
+    __slots__ = ("at", "graph", "key", "outer", "values")
+
+    def __init__(self, graph: Graph, key: tuple[Any, ...], outer: Scope | None) -> None:
+        self.graph = graph
+        self.key = key
+        self.outer = outer
+        self.values: dict[str, Any] = {}
+        self.at = 0  # the place of the node that runs, among those of `graph`
+
+    def waiting(self) -> list[Tensor]:
+        """Tensors that a later node reads, here or around: its reader computes them."""
+        out: list[Tensor] = []
+        scope: Scope | None = self
+        while scope is not None:
+            last = scope.graph.last_uses
+            read = [v for name, v in scope.values.items() if last.get(name, -1) >= scope.at]
+            for value in read:
+                out += [
+                    v for v in (value.fresh if isinstance(value, Items) else leaves(value)) if isinstance(v, Tensor)
+                ]
+                if isinstance(value, Items):
+                    value.fresh = []
+            scope = scope.outer
+        return out
+
+    def find(self, name: str) -> Any:
+        """The value of this name, here or in a graph around. Raises KeyError if there is none."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise KeyError(name)
+
+
+def work_of(results: Iterable[UOp], inputs: Iterable[UOp]) -> int:
+    """The elements that the sums and extremes between `inputs` and `results` go through: for a product of matrices
+    (n, k) and (k, m) n * m * k, for a convolution the elements of its result times those of its window. A symbolic size
+    counts as the largest that it may be.
+    """
+    total, seen, todo = 0, set(inputs), list(results)
+    while todo:
+        u = todo.pop()
+        if u not in seen:
+            seen.add(u)
+            todo.extend(u.src)
+            if u.op is Op.REDUCE_AXIS:
+                total += math.prod([most(n) for n in u.src[0].shape])
+    return total

@@ -133,10 +133,10 @@ class _Several(Implementation):
 
 @cache
 def _load() -> None:
-    """Import every file of `ops/`, which registers what stands there."""
+    """Import every file below `ops/`, which registers what stands there."""
     folder = importlib.import_module("anneal.onnx.ops")
-    for found in pkgutil.iter_modules(folder.__path__):
-        importlib.import_module(f"anneal.onnx.ops.{found.name}")
+    for found in pkgutil.walk_packages(folder.__path__, "anneal.onnx.ops."):
+        importlib.import_module(found.name)
 
 
 def find(name: str, domain: str, version: int) -> Implementation | None:

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anneal.onnx.demand import deciding
-from anneal.onnx.graph import Graph, Node, Program, ValueInfo
+from anneal.onnx.graph import Graph, Node, Program, ValueInfo, deciding
 from anneal.onnx.registry import table
 from anneal.onnx.schemas import made_types, schema_of, wrong_types
 from anneal.onnx.types import element_name

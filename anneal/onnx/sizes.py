@@ -2,23 +2,25 @@
 
 A `Sizes` is an array of whole numbers, of which some follow from Variables. An operator that moves numbers moves nodes
 as well; one that computes has a row in `ARITHMETIC`; a comparison holds for all values of the Variables, or it is an
-error. What no row is for is computed on the device, from the numbers that a run has.
-"""
+error. What no row is for is computed on the device, from the numbers that a run has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anneal.errors import ShapeError
+from anneal.onnx.registry import Implementation
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Size, range_of, size, size_text
 
-__all__ = ["ARITHMETIC", "MOVING", "Sizes", "broadcast", "host_value", "objects", "tensor_of"]
+if TYPE_CHECKING:
+    from anneal.onnx.execute import Call
+
 
 Array = np.ndarray[Any, Any]
 
@@ -178,3 +180,23 @@ MOVING = frozenset(
     ("Concat", "Expand", "Flatten", "Gather", "Identity", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Split")
     + ("Squeeze", "Transpose", "Unsqueeze", "Where")
 )
+
+
+def sized(call: Call, of: Implementation, given: list[Any], wanted: list[bool], attributes: dict[str, Any]) -> Any:
+    """The results of the operator where symbolic sizes are among its inputs: on the host if it moves or computes
+    such, else on the device, from the numbers of this run.
+    """
+    data = [v for v, w in zip(given, wanted) if not w and v is not None]
+    name, on_host = call.op if not call.node.domain else "", not any(isinstance(v, (Tensor, list)) for v in data)
+    if on_host and any(isinstance(v, Sizes) for v in data):
+        dtype = next(v.dtype for v in data if isinstance(v, Sizes))
+        if name in ARITHMETIC:
+            function, truth = ARITHMETIC[name]
+            return host_value(function(*[objects(v) for v in data]), np.bool_ if truth else dtype)
+        if name in MOVING and (name in ("Concat", "Where") or not any(isinstance(v, Sizes) for v in given[1:])):
+            moved = (of.on_host or of.function)(call, *[objects(v) for v in given], **attributes)
+            return tuple([host_value(r, dtype) for r in (moved if isinstance(moved, tuple) else (moved,))])
+    if of.raw and (of.takes_sizes or not any(isinstance(v, Sizes) for v in data)):
+        return of.function(call, *given, **attributes)
+    given = [v if w else call.tensor(v) for v, w in zip(given, wanted)]
+    return of.function(call, *given, **attributes)

@@ -22,8 +22,6 @@ from anneal.tensor import Tensor, dtypes
 from anneal.uop import UOp
 from anneal.uop.sizes import divided_size
 
-__all__: list[str] = []
-
 # -- Resize -----------------------------------------------------------------------------------------------------------
 
 

@@ -19,8 +19,6 @@ from anneal.tensor import Tensor, dtypes
 from anneal.uop import UOp
 from anneal.uop.sizes import least
 
-__all__: list[str] = []
-
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 

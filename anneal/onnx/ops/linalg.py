@@ -11,8 +11,6 @@ from anneal.onnx.ops._values import Value, is_float
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, host_call
 
-__all__: list[str] = []
-
 
 @op("MatMul")
 def matmul(node: Call, a: Tensor, b: Tensor) -> Tensor:

@@ -10,12 +10,10 @@ import numpy as np
 import anneal.tensor.functional as F
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Value, axis_of, single
-from anneal.onnx.ops.casting import array_dtype_of
+from anneal.onnx.ops.elementwise import array_dtype_of
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor
 from anneal.tensor.random import rand
-
-__all__: list[str] = []
 
 # -- batches ----------------------------------------------------------------------------------------------------------
 

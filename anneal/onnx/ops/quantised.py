@@ -14,7 +14,7 @@ import numpy as np
 
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, Value, axis_of, is_float
-from anneal.onnx.ops.casting import array_dtype_of, converted
+from anneal.onnx.ops.elementwise import array_dtype_of, converted
 from anneal.onnx.ops.windows import Window, convolved, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype, fits_device

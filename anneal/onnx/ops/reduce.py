@@ -17,8 +17,6 @@ from anneal.onnx.ops._values import Array, axis_of, counted, ints, iota, is_floa
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor
 
-__all__: list[str] = []
-
 Axes = tuple[int, ...]
 
 # -- reductions -------------------------------------------------------------------------------------------------------

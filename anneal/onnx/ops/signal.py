@@ -13,8 +13,6 @@ from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype
 from anneal.tensor import Tensor, host_call
 
-__all__: list[str] = []
-
 LONGEST = 8192  # elements of a transform; its matrix has the square of that
 
 # -- transforms -------------------------------------------------------------------------------------------------------

@@ -1,15 +1,75 @@
-"""ai.onnx.preview.training: one step of an optimiser for several tensors at once."""
+"""Training: losses of classes, random numbers, and one step of an optimiser for several tensors at once.
+
+The optimisers are ai.onnx.preview.training's. Random numbers are anneal's, not those of another runtime; with a seed
+each run draws the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from anneal.onnx.execute import Call
+from anneal.onnx.ops._values import Value, counted
 from anneal.onnx.registry import op
-from anneal.tensor import Tensor
+from anneal.onnx.types import array_dtype
+from anneal.tensor import Generator, Tensor, dtypes
+from anneal.tensor.random import multinomial, rand, randn
 
-__all__: list[str] = []
+
+def _negative_log_likelihood(
+    node: Call, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, reduction: str
+) -> Tensor:
+    """Minus the log-probability (axis 1) of each target, weighted by class; a mean is over the weights."""
+    if reduction not in ("none", "sum", "mean"):
+        raise node.fail(f"reduction is none, sum or mean, not {reduction!r}")
+    target = target.cast(dtypes.int32)
+    ignored = None if ignore_index is None else target == ignore_index
+    places = target if ignored is None else ignored.where(0, target)
+    loss = -x.gather(1, places.unsqueeze(1)).squeeze(1)
+    counts = Tensor.ones(*target.shape, dtype=x.dtype, device=x.device) if weight is None else weight.rows(places)
+    if ignored is not None:
+        counts = ignored.where(counts.zeros_like(), counts)
+    if weight is not None or ignored is not None:
+        loss = loss * counts
+    if reduction == "none":
+        return loss
+    total = loss.sum()
+    if reduction == "sum":
+        return total
+    return total / counts.sum() if weight is not None or ignored is not None else loss.mean()
+
+
+@op("NegativeLogLikelihoodLoss")
+def negative_log_likelihood_loss(
+    node: Call,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str,
+) -> Tensor:
+    """Minus the log-probability of each target class; the same in every version."""
+    return _negative_log_likelihood(node, x, target, weight, ignore_index, reduction)
+
+
+@op("SoftmaxCrossEntropyLoss")
+def softmax_cross_entropy_loss(
+    node: Call,
+    scores: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str,
+) -> Any:
+    """The loss of softmax over axis 1, and the log-probabilities if they are wanted."""
+    x = scores.log_softmax(1)
+    loss = _negative_log_likelihood(node, x, target, weight, ignore_index, reduction)
+    return (loss, x) if node.wants(1) else loss
+
 
 PREVIEW = "ai.onnx.preview.training"
 
@@ -79,3 +139,71 @@ def adam(
         return (x - rate * v / (h.sqrt() + epsilon)) * (1 - norm_coefficient_post), v, h
 
     return _each(node, tensors, 4, step)
+
+
+def _generator(seed: float | None) -> Generator | None:
+    """A stream that begins at the bits of the seed, or None for the default one."""
+    return None if seed is None else Generator(struct.unpack("<I", struct.pack("<f", seed))[0])
+
+
+def _named(node: Call, code: int | None, like: Value | None = None) -> str:
+    if code is None:
+        return "float32" if like is None else like.dtype.name
+    dtype = array_dtype(code)
+    if dtype is None:
+        raise node.fail(f"there is no element type {code}")
+    return str(dtype.name)
+
+
+def _normal(node: Call, shape: Sequence[int], name: str, mean: float, scale: float, seed: float | None) -> Tensor:
+    return (randn(*shape, device=node.device, generator=_generator(seed)) * scale + mean).cast(name)
+
+
+def _uniform(node: Call, shape: Sequence[int], name: str, low: float, high: float, seed: float | None) -> Tensor:
+    return (rand(*shape, device=node.device, generator=_generator(seed)) * (high - low) + low).cast(name)
+
+
+@op("RandomNormal", pure=False)
+def random_normal(
+    node: Call, *, dtype: int | None = None, mean: float, scale: float, seed: float | None = None, shape: Sequence[int]
+) -> Tensor:
+    """Normal numbers of a shape."""
+    return _normal(node, shape, _named(node, dtype), mean, scale, seed)
+
+
+@op("RandomNormalLike", raw=True, pure=False)
+def random_normal_like(
+    node: Call, x: Value, *, dtype: int | None = None, mean: float, scale: float, seed: float | None = None
+) -> Tensor:
+    """Normal numbers of the shape of another value."""
+    return _normal(node, x.shape, _named(node, dtype, x), mean, scale, seed)
+
+
+@op("RandomUniform", pure=False)
+def random_uniform(
+    node: Call, *, dtype: int | None = None, high: float, low: float, seed: float | None = None, shape: Sequence[int]
+) -> Tensor:
+    """Uniform numbers of a shape."""
+    return _uniform(node, shape, _named(node, dtype), low, high, seed)
+
+
+@op("RandomUniformLike", raw=True, pure=False)
+def random_uniform_like(
+    node: Call, x: Value, *, dtype: int | None = None, high: float, low: float, seed: float | None = None
+) -> Tensor:
+    """Uniform numbers of the shape of another value."""
+    return _uniform(node, x.shape, _named(node, dtype, x), low, high, seed)
+
+
+@op("Bernoulli", pure=False)
+def bernoulli(node: Call, p: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Tensor:
+    """1 with the probability that each element is, else 0."""
+    drawn: Any = rand(*p.shape, device=p.device, generator=_generator(seed)) < p
+    return drawn.cast(_named(node, dtype, p))  # type: ignore[no-any-return]
+
+
+@op("Multinomial", pure=False)
+def draws(node: Call, x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Tensor:
+    """Classes drawn from rows of unnormalised log-probabilities."""
+    found = multinomial(x.float().softmax(-1), sample_size, True, generator=_generator(seed))
+    return found.cast(dtypes.int32) if dtype == 6 else counted(found)

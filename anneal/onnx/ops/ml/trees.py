@@ -12,11 +12,9 @@ import numpy as np
 
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, is_float
-from anneal.onnx.ops.ml import labelled, transformed
+from anneal.onnx.ops.ml.features import labelled, transformed
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
-
-__all__: list[str] = []
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 

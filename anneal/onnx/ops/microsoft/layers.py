@@ -1,6 +1,4 @@
-"""com.microsoft: layers that onnxruntime's optimiser and the exporters for it fuse. There is no schema of these
-operators here, so the defaults of attributes stand in the functions.
-"""
+"""com.microsoft: layers that onnxruntime's optimiser and the exporters for it fuse."""
 
 from __future__ import annotations
 
@@ -8,22 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 import anneal.tensor.functional as F
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, Value, axis_of, single
 from anneal.onnx.ops.indexing import gather_nd
+from anneal.onnx.ops.microsoft import MICROSOFT
 from anneal.onnx.ops.movement import pad, range_, trilu
 from anneal.onnx.ops.normalisation import layer_normalization, rms_normalization
 from anneal.onnx.ops.recurrent import ACTIVATIONS
 from anneal.onnx.ops.windows import convolved, kernel_of, max_pool, window_of
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
-
-__all__ = ["MICROSOFT", "unpacked"]
-
-MICROSOFT = "com.microsoft"
 
 # -- activations ------------------------------------------------------------------------------------------------------
 
@@ -157,63 +150,6 @@ def fused_conv(
     w = window_of(node, x.shape[2:], kernel_of(node, weight, kernel_shape), strides, dilations, pads, auto_pad)
     y = convolved(node, x, weight, bias, w, group)
     return _activated(node, y if z is None else y + z, activation, activation_params or ())
-
-
-@op("MatMulNBits", domain=MICROSOFT, values=("b", "scales", "zero_points", "g_idx"))
-def matmul_nbits(
-    node: Call,
-    a: Tensor,
-    b: Array,
-    scales: Array,
-    zero_points: Array | None = None,
-    g_idx: Array | None = None,
-    bias: Tensor | None = None,
-    *,
-    K: int,
-    N: int,
-    accuracy_level: int = 0,
-    bits: int = 4,
-    block_size: int,
-    weight_prepacked: int = 0,
-) -> Tensor:
-    """A times a matrix of N columns whose K elements have 2, 4 or 8 bits, and a scale for each block of them.
-
-    The matrix is unpacked on the host, once. `accuracy_level` would allow less precision; it is not used.
-    """
-    if bits not in (2, 4, 8) or weight_prepacked:
-        raise node.fail(f"{bits} bits with weight_prepacked={weight_prepacked}; 2, 4 and 8, not packed again, are read")
-    node.room(N, K)
-
-    def weight() -> Array:
-        rows = _dequantised_blocks(b, scales, zero_points, g_idx, N, K, bits, block_size)
-        return np.ascontiguousarray(rows.T).astype(a.dtype.name)
-
-    out = a.matmul(node.constant(weight, (b, scales, zero_points, g_idx)))
-    return out if bias is None else out + bias
-
-
-def _dequantised_blocks(
-    b: Array, scales: Array, zero_points: Array | None, g_idx: Array | None, N: int, K: int, bits: int, block_size: int
-) -> Array:
-    """(N, K) float32 numbers from packed ones, with a scale and a zero point for each block of a row."""
-    blocks = -(-K // block_size)
-    steps = unpacked(b, bits).reshape(N, blocks * block_size)[:, :K].astype(np.float32)
-    if zero_points is None:
-        zeros = np.full((N, blocks), 1 << (bits - 1), np.float32)
-    elif zero_points.dtype == np.uint8 and scales.dtype != np.uint8:
-        zeros = unpacked(zero_points.reshape(N, -1), bits)[:, :blocks].astype(np.float32)
-    else:
-        zeros = zero_points.reshape(N, blocks).astype(np.float32)
-    group = np.arange(K) // block_size if g_idx is None else g_idx[:K]
-    each = scales.reshape(N, blocks).astype(np.float32)
-    return np.asarray((steps - zeros[:, group]) * each[:, group])
-
-
-def unpacked(x: Array, bits: int) -> Array:
-    """Bytes as the numbers in them, the first in the lowest bits."""
-    per = 8 // bits
-    parts = [(x >> (bits * i)) & ((1 << bits) - 1) for i in range(per)]
-    return np.stack(parts, -1).reshape(*x.shape[:-1], x.shape[-1] * per)
 
 
 # -- norms ------------------------------------------------------------------------------------------------------------

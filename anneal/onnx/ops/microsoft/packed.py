@@ -1,5 +1,7 @@
-"""com.microsoft: mixtures of experts. Every expert computes every row, and the rows of those that a router did not
-choose count nothing: shapes stay fixed, and there is no host in between.
+"""com.microsoft: weights of few bits, which are unpacked on the host, once, and mixtures of experts.
+
+Every expert computes every row, and the rows of those that a router did not choose count nothing: shapes stay fixed,
+and there is no host in between.
 """
 
 from __future__ import annotations
@@ -10,12 +12,161 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import Array
-from anneal.onnx.ops.contrib import MICROSOFT, unpacked
+from anneal.onnx.ops._values import Array, axis_of
+from anneal.onnx.ops.microsoft import MICROSOFT
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 
-__all__: list[str] = []
+
+@op("MatMulNBits", domain=MICROSOFT, values=("b", "scales", "zero_points", "g_idx"))
+def matmul_nbits(
+    node: Call,
+    a: Tensor,
+    b: Array,
+    scales: Array,
+    zero_points: Array | None = None,
+    g_idx: Array | None = None,
+    bias: Tensor | None = None,
+    *,
+    K: int,
+    N: int,
+    accuracy_level: int = 0,
+    bits: int = 4,
+    block_size: int,
+    weight_prepacked: int = 0,
+) -> Tensor:
+    """A times a matrix of N columns whose K elements have 2, 4 or 8 bits, and a scale for each block of them.
+
+    The matrix is unpacked on the host, once. `accuracy_level` would allow less precision; it is not used.
+    """
+    if bits not in (2, 4, 8) or weight_prepacked:
+        raise node.fail(f"{bits} bits with weight_prepacked={weight_prepacked}; 2, 4 and 8, not packed again, are read")
+    node.room(N, K)
+
+    def weight() -> Array:
+        rows = _dequantised_blocks(b, scales, zero_points, g_idx, N, K, bits, block_size)
+        return np.ascontiguousarray(rows.T).astype(a.dtype.name)
+
+    out = a.matmul(node.constant(weight, (b, scales, zero_points, g_idx)))
+    return out if bias is None else out + bias
+
+
+def _dequantised_blocks(
+    b: Array, scales: Array, zero_points: Array | None, g_idx: Array | None, N: int, K: int, bits: int, block_size: int
+) -> Array:
+    """(N, K) float32 numbers from packed ones, with a scale and a zero point for each block of a row."""
+    blocks = -(-K // block_size)
+    steps = unpacked(b, bits).reshape(N, blocks * block_size)[:, :K].astype(np.float32)
+    if zero_points is None:
+        zeros = np.full((N, blocks), 1 << (bits - 1), np.float32)
+    elif zero_points.dtype == np.uint8 and scales.dtype != np.uint8:
+        zeros = unpacked(zero_points.reshape(N, -1), bits)[:, :blocks].astype(np.float32)
+    else:
+        zeros = zero_points.reshape(N, blocks).astype(np.float32)
+    group = np.arange(K) // block_size if g_idx is None else g_idx[:K]
+    each = scales.reshape(N, blocks).astype(np.float32)
+    return np.asarray((steps - zeros[:, group]) * each[:, group])
+
+
+def unpacked(x: Array, bits: int) -> Array:
+    """Bytes as the numbers in them, the first in the lowest bits."""
+    per = 8 // bits
+    parts = [(x >> (bits * i)) & ((1 << bits) - 1) for i in range(per)]
+    return np.stack(parts, -1).reshape(*x.shape[:-1], x.shape[-1] * per)
+
+
+@op("GatherBlockQuantized", domain=MICROSOFT, values=("data", "scales", "zero_points"))
+def gather_block_quantized(
+    node: Call,
+    data: Array,
+    index: Tensor,
+    scales: Array,
+    zero_points: Array | None = None,
+    *,
+    bits: int = 4,
+    block_size: int = 128,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+) -> Tensor:
+    """Gather of a table of 2 to 8 bits with a scale for each block of an axis; unpacked once, on the host."""
+    if data.dtype.name.startswith("float") or block_size < 1:
+        raise node.fail(f"a table of {data.dtype.name} with blocks of {block_size}; integers in blocks are read")
+    packed = data.dtype == np.uint8
+    axis, along = axis_of(node, gather_axis, data.ndim), axis_of(node, quantize_axis, data.ndim)
+
+    def table() -> Array:
+        steps = (unpacked(data, bits) if packed else data).astype(np.float32)
+        blocks = np.minimum(np.arange(steps.shape[along]) // block_size, scales.shape[along] - 1)
+        zeros = np.float32(1 << (bits - 1) if packed else 0)
+        if zero_points is not None:
+            known = (unpacked(zero_points, bits) if packed else zero_points).astype(np.float32)
+            zeros = np.take(known, blocks, along)
+        each = np.take(scales.astype(np.float32), blocks, along)
+        return np.asarray(((steps - zeros) * each).astype(scales.dtype))
+
+    rows = node.constant(table, (data, scales, zero_points))
+    count = rows.shape[axis]
+    place = index.cast(dtypes.int32)
+    place = (place < 0).where(place + count, place)
+    found = rows.index_select(axis, place.reshape(-1))
+    return found.reshape(*rows.shape[:axis], *index.shape, *rows.shape[axis + 1 :])
+
+
+_NF4 = (
+    -1.0,
+    -0.6961928009986877,
+    -0.5250730514526367,
+    -0.39491748809814453,
+    -0.28444138169288635,
+    -0.18477343022823334,
+    -0.09105003625154495,
+    0.0,
+    0.07958029955625534,
+    0.16093020141124725,
+    0.24611230194568634,
+    0.33791524171829224,
+    0.44070982933044434,
+    0.5626170039176941,
+    0.7229568362236023,
+    1.0,
+)
+
+
+_HALF = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
+
+
+_FP4 = (*_HALF, *[-v for v in _HALF])
+
+
+@op("MatMulBnb4", domain=MICROSOFT, values=("b", "absmax"))
+def matmul_bnb4(
+    node: Call,
+    a: Tensor,
+    b: Array,
+    absmax: Array,
+    *,
+    K: int,
+    N: int,
+    block_size: int,
+    quant_type: int,
+    training_mode: int = 0,
+    transB: int = 1,
+) -> Tensor:
+    """A times a matrix of the 16 numbers of bitsandbytes' FP4 or NF4 (Dettmers et al., "QLoRA", 2023), each block of
+    them with its largest size; unpacked once, on the host.
+    """
+    if quant_type not in (0, 1) or block_size < 1:
+        raise node.fail(f"quant_type {quant_type} in blocks of {block_size}; 0 (FP4) and 1 (NF4) are read")
+    node.room(N, K)
+
+    def weight() -> Array:
+        steps = np.stack([b.reshape(-1) >> 4, b.reshape(-1) & 15], -1).reshape(-1)[: N * K]
+        numbers = np.array(_NF4 if quant_type else _FP4, np.float32)[steps]
+        each = np.repeat(absmax.reshape(-1).astype(np.float32), block_size)[: N * K]
+        rows = (numbers * each).reshape(N, K)
+        return np.ascontiguousarray(rows.T if transB else rows).astype(a.dtype.name)
+
+    return a.matmul(node.constant(weight, (b, absmax)))
 
 
 def _routed(node: Call, router: Tensor, k: int, normalise: int) -> Tensor:

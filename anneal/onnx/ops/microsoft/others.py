@@ -1,23 +1,24 @@
-"""com.microsoft: operators of older exporters, diffusion models and quantised weights."""
+"""com.microsoft: operators of older exporters and diffusion models, and words of texts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import regex
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, Value, axis_of, ints
-from anneal.onnx.ops.contrib import MICROSOFT, fused_conv, group_norm, unpacked
 from anneal.onnx.ops.images import grid_sample, sampled
+from anneal.onnx.ops.microsoft import MICROSOFT
+from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
 from anneal.onnx.ops.quantised import exact_matmul
+from anneal.onnx.ops.sequences import PATIENCE
 from anneal.onnx.ops.windows import conv_transpose
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
-
-__all__: list[str] = []
 
 # -- images -----------------------------------------------------------------------------------------------------------
 
@@ -202,96 +203,7 @@ def ngram_repeat_block(node: Call, ids: Value, scores: Value, *, ngram_size: int
     return out
 
 
-@op("GatherBlockQuantized", domain=MICROSOFT, values=("data", "scales", "zero_points"))
-def gather_block_quantized(
-    node: Call,
-    data: Array,
-    index: Tensor,
-    scales: Array,
-    zero_points: Array | None = None,
-    *,
-    bits: int = 4,
-    block_size: int = 128,
-    gather_axis: int = 0,
-    quantize_axis: int = 1,
-) -> Tensor:
-    """Gather of a table of 2 to 8 bits with a scale for each block of an axis; unpacked once, on the host."""
-    if data.dtype.name.startswith("float") or block_size < 1:
-        raise node.fail(f"a table of {data.dtype.name} with blocks of {block_size}; integers in blocks are read")
-    packed = data.dtype == np.uint8
-    axis, along = axis_of(node, gather_axis, data.ndim), axis_of(node, quantize_axis, data.ndim)
-
-    def table() -> Array:
-        steps = (unpacked(data, bits) if packed else data).astype(np.float32)
-        blocks = np.minimum(np.arange(steps.shape[along]) // block_size, scales.shape[along] - 1)
-        zeros = np.float32(1 << (bits - 1) if packed else 0)
-        if zero_points is not None:
-            known = (unpacked(zero_points, bits) if packed else zero_points).astype(np.float32)
-            zeros = np.take(known, blocks, along)
-        each = np.take(scales.astype(np.float32), blocks, along)
-        return np.asarray(((steps - zeros) * each).astype(scales.dtype))
-
-    rows = node.constant(table, (data, scales, zero_points))
-    count = rows.shape[axis]
-    place = index.cast(dtypes.int32)
-    place = (place < 0).where(place + count, place)
-    found = rows.index_select(axis, place.reshape(-1))
-    return found.reshape(*rows.shape[:axis], *index.shape, *rows.shape[axis + 1 :])
-
-
 # -- products ---------------------------------------------------------------------------------------------------------
-
-_NF4 = (
-    -1.0,
-    -0.6961928009986877,
-    -0.5250730514526367,
-    -0.39491748809814453,
-    -0.28444138169288635,
-    -0.18477343022823334,
-    -0.09105003625154495,
-    0.0,
-    0.07958029955625534,
-    0.16093020141124725,
-    0.24611230194568634,
-    0.33791524171829224,
-    0.44070982933044434,
-    0.5626170039176941,
-    0.7229568362236023,
-    1.0,
-)
-_HALF = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
-_FP4 = (*_HALF, *[-v for v in _HALF])
-
-
-@op("MatMulBnb4", domain=MICROSOFT, values=("b", "absmax"))
-def matmul_bnb4(
-    node: Call,
-    a: Tensor,
-    b: Array,
-    absmax: Array,
-    *,
-    K: int,
-    N: int,
-    block_size: int,
-    quant_type: int,
-    training_mode: int = 0,
-    transB: int = 1,
-) -> Tensor:
-    """A times a matrix of the 16 numbers of bitsandbytes' FP4 or NF4 (Dettmers et al., "QLoRA", 2023), each block of
-    them with its largest size; unpacked once, on the host.
-    """
-    if quant_type not in (0, 1) or block_size < 1:
-        raise node.fail(f"quant_type {quant_type} in blocks of {block_size}; 0 (FP4) and 1 (NF4) are read")
-    node.room(N, K)
-
-    def weight() -> Array:
-        steps = np.stack([b.reshape(-1) >> 4, b.reshape(-1) & 15], -1).reshape(-1)[: N * K]
-        numbers = np.array(_NF4 if quant_type else _FP4, np.float32)[steps]
-        each = np.repeat(absmax.reshape(-1).astype(np.float32), block_size)[: N * K]
-        rows = (numbers * each).reshape(N, K)
-        return np.ascontiguousarray(rows.T if transB else rows).astype(a.dtype.name)
-
-    return a.matmul(node.constant(weight, (b, absmax)))
 
 
 @op("MatMulInteger16", domain=MICROSOFT)
@@ -413,3 +325,86 @@ def relative_position_bias(
     place = base + np.where(apart < exact, apart, np.minimum(far, buckets - 1))
     found = table.rows(node.constant(place.astype(np.int32)))
     return found.permute(2, 0, 1).unsqueeze(0)
+
+
+@op("Tokenizer", domain=MICROSOFT, raw=True)
+def tokenizer(
+    node: Call,
+    x: Value,
+    *,
+    mark: int,
+    mincharnum: int,
+    pad_value: str,
+    separators: Sequence[str] | None = None,
+    tokenexp: str | None = None,
+) -> Array:
+    """The words of each text, filled up to one length: what a pattern matches, what stands between separators (which
+    are patterns), or, for the separator "", the single characters. `mark` puts two marks around them.
+    """
+    if not isinstance(x, np.ndarray) or x.dtype.kind not in "OUS":
+        raise node.fail("takes text")
+    if (tokenexp is None) == (separators is None):
+        raise node.fail("has separators or tokenexp, one of them")
+    try:
+        rows = [list(_words(t, separators, tokenexp, mincharnum)) for t in x.reshape(-1)]
+    except regex.error as e:
+        raise node.fail(f"its pattern is not valid: {e}") from e
+    except TimeoutError:
+        raise node.fail(f"its pattern takes more than {PATIENCE:g} s for a text", "simplify it") from None
+    if mark:
+        rows = [["\x02", *row, "\x03"] for row in rows]
+    longest = max([len(row) for row in rows], default=0)
+    node.room(len(rows), longest)
+    out = np.full((len(rows), longest), pad_value, object)
+    for line, row in zip(out, rows, strict=True):
+        line[: len(row)] = row
+    return out.reshape(*x.shape, longest)
+
+
+def _words(text: str, separators: Sequence[str] | None, pattern: str | None, least: int) -> Iterator[str]:
+    if pattern is not None:
+        found = [m.group() for m in regex.finditer(pattern, text, timeout=PATIENCE)]
+    elif list(separators or ()) == [""]:
+        found = list(text)
+    else:
+        found = [text]
+        for separator in separators or ():
+            found = [part for t in found for part in _parts(t, separator)]
+    return (word for word in found if word and len(word) >= least)
+
+
+def _parts(text: str, separator: str) -> Iterator[str]:
+    begin = 0
+    for m in regex.finditer(separator, text, timeout=PATIENCE):
+        yield text[begin : m.start()]
+        begin = m.end()
+    yield text[begin:]
+
+
+@op("MurmurHash3", domain=MICROSOFT, raw=True)
+def murmur_hash(node: Call, x: Value, *, positive: int = 1, seed: int = 0) -> Array:
+    """MurmurHash3 of 32 bits of each element: of a text's UTF-8, of a number's bytes."""
+    array = node.host(x, "its bytes are hashed on the host")
+    texts = array.dtype.kind in "OUS"
+    data = [str(v).encode() if texts else v.tobytes() for v in array.reshape(-1)]
+    found = np.array([_murmur(d, seed % 2**32) for d in data], np.uint32).reshape(array.shape)
+    return found if positive else found.view(np.int32)
+
+
+def _murmur(data: bytes, h: int) -> int:
+    """Austin Appleby's MurmurHash3_x86_32."""
+    mask, whole = 2**32 - 1, len(data) // 4 * 4
+
+    def mixed(k: int) -> int:
+        k = k * 0xCC9E2D51 & mask
+        return (k << 15 | k >> 17) * 0x1B873593 & mask
+
+    for i in range(0, whole, 4):
+        h ^= mixed(int.from_bytes(data[i : i + 4], "little"))
+        h = (h << 13 | h >> 19) * 5 + 0xE6546B64 & mask
+    if whole < len(data):
+        h ^= mixed(int.from_bytes(data[whole:], "little"))
+    h ^= len(data)
+    h = (h ^ h >> 16) * 0x85EBCA6B & mask
+    h = (h ^ h >> 13) * 0xC2B2AE35 & mask
+    return h ^ h >> 16

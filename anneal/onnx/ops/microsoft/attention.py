@@ -1,4 +1,4 @@
-"""com.microsoft: attention with caches and rotary positions. The defaults of attributes stand in the functions."""
+"""com.microsoft: attention with caches and rotary positions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, iota, single
 from anneal.onnx.ops.attention import attend, heads_of, rotated, scored, together
-from anneal.onnx.ops.contrib import MICROSOFT
 from anneal.onnx.ops.indexing import tensor_scatter
+from anneal.onnx.ops.microsoft import MICROSOFT
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
-
-__all__ = ["joint_attention"]
 
 
 def joint_attention(

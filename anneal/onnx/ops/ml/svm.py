@@ -10,11 +10,10 @@ import numpy as np
 
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array
-from anneal.onnx.ops.ml import ML, labelled, transformed
+from anneal.onnx.ops.ml import ML
+from anneal.onnx.ops.ml.features import labelled, transformed
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
-
-__all__: list[str] = []
 
 _TURNS = 100  # of the iteration that makes one distribution of those of pairs
 

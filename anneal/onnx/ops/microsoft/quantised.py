@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Value, axis_of
 from anneal.onnx.ops.attention import heads_of
-from anneal.onnx.ops.contrib import MICROSOFT, embed_layer_normalization
-from anneal.onnx.ops.contrib_attention import joint_attention
+from anneal.onnx.ops.microsoft import MICROSOFT
+from anneal.onnx.ops.microsoft.attention import joint_attention
+from anneal.onnx.ops.microsoft.layers import embed_layer_normalization
 from anneal.onnx.ops.quantised import (
     dequantised,
     dequantize_linear,
@@ -27,8 +28,6 @@ from anneal.onnx.ops.recurrent import Cell, activations_of, directions_of, lstm_
 from anneal.onnx.ops.windows import average_pool
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor
-
-__all__: list[str] = []
 
 op("QuantizeLinear", domain=MICROSOFT, raw=True)(quantize_linear.function)
 op("DequantizeLinear", domain=MICROSOFT, raw=True)(dequantize_linear.function)

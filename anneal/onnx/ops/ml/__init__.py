@@ -1,0 +1,3 @@
+"""ai.onnx.ml: features, encoders, linear models, support vector machines, trees."""
+
+ML = "ai.onnx.ml"
