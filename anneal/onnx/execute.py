@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from inspect import Parameter
 from typing import Any
 
 import numpy as np
@@ -541,7 +540,14 @@ class Call:
         if fault := wrong_types(self.node, dtypes, self.device != "cpu"):
             raise self.fail(fault)
         own = self.node.attributes
-        attributes = {k: own.get(k, None if d is Parameter.empty else d) for k, d in of.attributes.items()}
+        attributes = {k: own.get(k, d) for k, d in of.attributes.items()}
+        if of.was:
+            values += [None] * (len(of.inputs) - len(of.was) - len(values))
+            moved = [attributes.pop(name) for name in of.was]
+            values += [None if v is None else np.asarray(v) for v in moved]
+        if of.record is not None:
+            name, kind = of.record
+            attributes[name] = kind(*[attributes.pop(f) for f in kind._fields])  # type: ignore[attr-defined]
         before, here.wraps = here.wraps, True
         try:
             return self._given(of, values, attributes)

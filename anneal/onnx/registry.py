@@ -28,8 +28,8 @@ import importlib
 import inspect
 import pkgutil
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -53,7 +53,9 @@ class Implementation:
     asks: bool  # takes tensors for `values`, too, and reads them itself
     inputs: tuple[str, ...]  # names of the positional parameters after the node; the last may take all that follow
     variadic: bool
-    attributes: dict[str, Any]  # those that are read, with the parameter's own default, or `inspect.Parameter.empty`
+    attributes: dict[str, Any]  # those that are read, with the parameter's own default, or None
+    record: tuple[str, type] | None  # the parameter that gets several attributes as one value, and its type
+    was: tuple[str, ...] = ()  # attributes of this version that are the last inputs of a later one
 
     def host(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Register `function` for inputs that are all NumPy arrays: a decorator."""
@@ -80,6 +82,7 @@ def op(
     pure: bool = True,
     sizes: bool = False,
     asks: bool = False,
+    was: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Implementation]:
     """Register a function for the operators `names`, from version `since` of `domain` on: a decorator.
 
@@ -91,6 +94,9 @@ def op(
         pure: equal inputs give equal results; not so what draws random numbers.
         sizes: it is raw, and takes `Sizes` as well.
         asks: it takes tensors for `values` as well.
+        was: its last inputs, which were attributes before `since`, by their names then: one function serves both.
+
+    A keyword whose default is a NamedTuple stands for several attributes: they are its fields.
 
     Raises ValueError for a name registered twice, and for a name in `values` that is no parameter.
     """
@@ -98,24 +104,42 @@ def op(
     def register(function: Callable[..., Any]) -> Implementation:
         parameters = list(inspect.signature(function).parameters.values())[1:]
         inputs = tuple([p.name for p in parameters if p.kind is not p.KEYWORD_ONLY])
-        attributes = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        attributes: dict[str, Any] = {}
+        record = None
+        for p in parameters:
+            if p.kind is not p.KEYWORD_ONLY:
+                continue
+            if hasattr(p.default, "_fields"):
+                record = p.name, type(p.default)
+                attributes.update(p.default._asdict())
+            else:
+                attributes[p.name] = None if p.default is p.empty else p.default
         if unknown := set(values) - set(inputs):
             raise ValueError(
                 f"{names[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
             )
         variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         of_host = function if host else None
-        how = (frozenset(values), raw, by_shape, pure, sizes, asks, inputs, variadic, attributes)
+        how = (frozenset(values), raw, by_shape, pure, sizes, asks, inputs, variadic, attributes, record)
         made = [Implementation(n, domain, since, function, of_host, *how) for n in names]
+        if was:
+            more = {**attributes, **dict.fromkeys(was.values())}
+            made += [replace(one, since=1, attributes=more, was=tuple(was.values())) for one in made]
         for one in made:
             known = _TABLE.setdefault((domain, one.name), [])
-            if any(k.since == since for k in known):
-                raise ValueError(f"{one.name} of {domain or 'ai.onnx'} is registered twice for version {since}")
+            if any(k.since == one.since for k in known):
+                raise ValueError(f"{one.name} of {domain or 'ai.onnx'} is registered twice for version {one.since}")
             known.append(one)
             known.sort(key=lambda k: k.since)
         return made[0] if len(made) == 1 else _Several(made)
 
     return register
+
+
+def rows(functions: Mapping[str, Callable[..., Any]], **how: Any) -> None:
+    """Register a table of functions by the names of operators; `how` as for `op`."""
+    for name, function in functions.items():
+        op(name, **how)(function)
 
 
 class _Several(Implementation):

@@ -14,7 +14,7 @@ import numpy as np
 
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, Value, counted, is_float, operand, single
-from anneal.onnx.registry import op
+from anneal.onnx.registry import op, rows
 from anneal.onnx.sizes import Sizes
 from anneal.onnx.types import array_dtype, element_name, fits_device
 from anneal.tensor import Tensor
@@ -68,41 +68,24 @@ def _unary(name: str, on_device: Callable[[Tensor], Tensor], on_host: Callable[[
 for _name, _functions in UNARY.items():
     _unary(_name, *_functions)
 
+# with attributes: on a device
+PARAMETRIC: dict[str, Callable[..., Tensor]] = {
+    "Celu": lambda node, x, *, alpha: x.celu(alpha),
+    "Elu": lambda node, x, *, alpha: x.elu(alpha),
+    "Gelu": lambda node, x, *, approximate="none": x.gelu(approximate),
+    "HardSigmoid": lambda node, x, *, alpha, beta: (x * alpha + beta).clamp(0.0, 1.0),
+    "LeakyRelu": lambda node, x, *, alpha: x.leaky_relu(alpha),
+    # version 1 has fewer digits in its defaults
+    "Selu": lambda node, x, *, alpha, gamma: (x > 0).where(x, x.minimum(0).expm1() * alpha) * gamma,
+    "ThresholdedRelu": lambda node, x, *, alpha: (x > alpha).where(x, x.zeros_like()),
+    "Mean": lambda node, *xs: reduce(Tensor.add, xs) / len(xs),
+}
+rows(PARAMETRIC)
 
-@op("Celu")
-def celu(node: Call, x: Tensor, *, alpha: float) -> Tensor:
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
-    return x.celu(alpha)
-
-
-@op("Elu")
-def elu(node: Call, x: Tensor, *, alpha: float) -> Tensor:
-    """alpha * (exp(x) - 1) below 0."""
-    return x.elu(alpha)
-
-
-@op("Gelu")
-def gelu(node: Call, x: Tensor, *, approximate: str = "none") -> Tensor:
-    """x times the normal distribution function, by erf or by tanh."""
-    return x.gelu(approximate)
-
-
-@op("HardSigmoid")
-def hard_sigmoid(node: Call, x: Tensor, *, alpha: float, beta: float) -> Tensor:
-    """alpha * x + beta, clipped to [0, 1]."""
-    return (x * alpha + beta).clamp(0.0, 1.0)
-
-
-@op("LeakyRelu")
-def leaky_relu(node: Call, x: Tensor, *, alpha: float) -> Tensor:
-    """alpha * x below 0."""
-    return x.leaky_relu(alpha)
-
-
-@op("Selu")
-def selu(node: Call, x: Tensor, *, alpha: float, gamma: float) -> Tensor:
-    """gamma * x above 0, gamma * alpha * (exp(x) - 1) below. Version 1 has fewer digits in its defaults."""
-    return (x > 0).where(x, x.minimum(0).expm1() * alpha) * gamma
+# floats with fmod=0 since version 28
+op("Mod")(lambda node, a, b, *, fmod: a.fmod(b) if fmod else a.remainder(b)).host(
+    lambda node, a, b, *, fmod: np.fmod(a, b) if fmod else np.mod(a, b)
+)
 
 
 @op("Shrink")
@@ -110,12 +93,6 @@ def shrink(node: Call, x: Tensor, *, bias: float, lambd: float) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, 0 between; integers are computed as floats."""
     wide = x if is_float(x) else x.float()
     return (wide < -lambd).where(wide + bias, (wide > lambd).where(wide - bias, 0.0)).cast(x.dtype)
-
-
-@op("ThresholdedRelu")
-def thresholded_relu(node: Call, x: Tensor, *, alpha: float) -> Tensor:
-    """x above alpha, 0 elsewhere."""
-    return (x > alpha).where(x, x.zeros_like())
 
 
 @op("Swish")
@@ -141,15 +118,9 @@ def isinf(node: Call, x: Tensor, *, detect_negative: int, detect_positive: int) 
     return x.isposinf() if detect_positive else Tensor.zeros(*x.shape, dtype="bool", device=x.device)
 
 
-@op("Clip")
-def clip_old(node: Call, x: Tensor, *, min: float | None = None, max: float | None = None) -> Tensor:
-    """x moved into [min, max], which are attributes before version 11."""
-    return x if min is None and max is None else x.clamp(min, max)
-
-
-@op("Clip", since=11, raw=True)
+@op("Clip", since=11, raw=True, was={"low": "min", "high": "max"})
 def clip(node: Call, x: Any, low: Any = None, high: Any = None) -> Any:
-    """x moved into [low, high]; where low is above high, everything is high. Integers since version 12."""
+    """x moved into [low, high]; where low is above high, everything is high. Both are attributes before version 11."""
     if all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):
         out = x if low is None else np.maximum(x, low)
         return out if high is None else np.minimum(out, high)
@@ -268,17 +239,6 @@ def power(node: Call, a: Value, b: Value) -> Value:
     return x.pow(operand(node, b)).cast(x.dtype)
 
 
-@op("Mod")
-def mod(node: Call, a: Tensor, b: Tensor, *, fmod: int) -> Tensor:
-    """The remainder with the sign of b, or with fmod=1 that of a. Floats with fmod=0 since version 28."""
-    return a.fmod(b) if fmod else a.remainder(b)
-
-
-@mod.host
-def _mod_on_host(node: Call, a: Array, b: Array, *, fmod: int) -> Any:
-    return np.fmod(a, b) if fmod else np.mod(a, b)
-
-
 @op("BitShift")
 def bit_shift(node: Call, x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     """Bits moved to the LEFT or RIGHT by y; signed integers, which keep their sign, since version 28."""
@@ -313,12 +273,6 @@ def _variadic(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host:
 
 for _name, _both in VARIADIC.items():
     _variadic(_name, *_both)
-
-
-@op("Mean")
-def mean(node: Call, *xs: Tensor) -> Tensor:
-    """The mean of the inputs, which broadcast since version 8."""
-    return reduce(Tensor.add, xs) / len(xs)
 
 
 @op("Where", raw=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, axis_of, ints, iota, is_float
-from anneal.onnx.ops.windows import kernel_of, window_of
+from anneal.onnx.ops.windows import WINDOWS, Windows, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 from anneal.uop import UOp
@@ -503,17 +503,14 @@ def deform_conv(
     bias: Tensor | None = None,
     mask: Tensor | None = None,
     *,
-    dilations: Sequence[int] | None = None,
     group: int,
-    kernel_shape: Sequence[int] | None = None,
     offset_group: int,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """A convolution whose windows read each place of the kernel at an offset of its own, between elements."""
     if x.ndim != 4:
         raise node.fail(f"a deformable convolution over {x.ndim - 2} axes; two are computed")
-    w = window_of(node, x.shape[2:], kernel_of(node, weight, kernel_shape), strides, dilations, pads, None)
+    w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
     (kh, kw), (oh, ow), n = w.kernel, w.out, x.shape[0]
     each = x.shape[1] // offset_group
     moved = offset.reshape(n * offset_group, kh * kw, 2, oh, ow)

@@ -52,13 +52,7 @@ def _reshaped(node: Call, x: Value, given: Sequence[int], allowzero: int) -> Val
     return x.reshape(tuple(target))
 
 
-@op("Reshape", host=True)
-def reshape_old(node: Call, x: Value, *, shape: Sequence[int] = ()) -> Value:
-    """Another shape, an attribute before version 5: 0 keeps a size, -1 is worked out."""
-    return _reshaped(node, x, shape, 0)
-
-
-@op("Reshape", since=5, values=("shape",), host=True)
+@op("Reshape", since=5, values=("shape",), host=True, was={"shape": "shape"})
 def reshape(node: Call, x: Value, shape: Array, *, allowzero: int = 0) -> Value:
     """Another shape: 0 keeps a size (with allowzero=1, since version 14, it is 0), -1 is worked out."""
     return _reshaped(node, x, ints(shape), allowzero)
@@ -82,15 +76,9 @@ def _squeezed(node: Call, x: Value, axes: Sequence[int] | None) -> Value:
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in gone]))
 
 
-@op("Squeeze", host=True)
-def squeeze_old(node: Call, x: Value, *, axes: Sequence[int] | None = None) -> Value:
-    """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
-    return _squeezed(node, x, axes)
-
-
-@op("Squeeze", since=13, values=("axes",), host=True)
+@op("Squeeze", since=13, values=("axes",), host=True, was={"axes": "axes"})
 def squeeze(node: Call, x: Value, axes: Array | None = None) -> Value:
-    """Without the axes, all of size 1 if none is named."""
+    """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
     return _squeezed(node, x, None if axes is None else ints(axes))
 
 
@@ -103,15 +91,9 @@ def _unsqueezed(node: Call, x: Value, axes: Sequence[int]) -> Value:
     return x.reshape(tuple([1 if i in new else next(rest) for i in range(ndim)]))
 
 
-@op("Unsqueeze", host=True)
-def unsqueeze_old(node: Call, x: Value, *, axes: Sequence[int]) -> Value:
-    """New axes of size 1, at positions of the result; an attribute before version 13."""
-    return _unsqueezed(node, x, axes)
-
-
-@op("Unsqueeze", since=13, values=("axes",), host=True)
+@op("Unsqueeze", since=13, values=("axes",), host=True, was={"axes": "axes"})
 def unsqueeze(node: Call, x: Value, axes: Array) -> Value:
-    """New axes of size 1, at positions of the result."""
+    """New axes of size 1, at positions of the result; `axes` is an attribute before version 13."""
     return _unsqueezed(node, x, ints(axes))
 
 
@@ -217,17 +199,15 @@ def _stepped(x: Any, axis: int, first: Any, last: Any, step: int) -> Any:
     return rows.reshape(*rows.shape[:axis], count, step, *rows.shape[axis + 1 :])[(*lead, slice(None), 0)]
 
 
-@op("Slice", host=True)
-def slice_old(
-    node: Call, x: Value, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
-) -> Value:
-    """Elements from start to end along axes, all of them if none is named; attributes before version 10."""
-    return _sliced(node, x, starts, ends, axes, [1] * len(starts))
-
-
-@op("Slice", since=10, values=("starts", "ends", "axes", "steps"), host=True)
+@op(
+    "Slice",
+    since=10,
+    values=("starts", "ends", "axes", "steps"),
+    host=True,
+    was={"starts": "starts", "ends": "ends", "axes": "axes", "steps": "steps"},
+)
 def slice_(node: Call, x: Value, starts: Array, ends: Array, axes: Array | None = None, steps: Any = None) -> Value:
-    """Elements from start to end along axes, by steps that may be negative."""
+    """Elements from start to end along axes, by steps that may be negative; attributes before version 10."""
     begins = ints(starts)
     by = [1] * len(begins) if steps is None else ints(steps)
     return _sliced(node, x, begins, ints(ends), None if axes is None else ints(axes), by)

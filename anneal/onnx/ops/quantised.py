@@ -7,7 +7,7 @@ float64, which holds every such sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, Value, axis_of, is_float
 from anneal.onnx.ops.elementwise import array_dtype_of, converted
-from anneal.onnx.ops.windows import Window, convolved, kernel_of, window_of
+from anneal.onnx.ops.windows import WINDOWS, Window, Windows, convolved, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype, fits_device
 from anneal.tensor import Tensor, dtypes
@@ -253,15 +253,11 @@ def conv_integer(
     x_zero_point: Tensor | None = None,
     w_zero_point: Tensor | None = None,
     *,
-    auto_pad: str,
-    dilations: Sequence[int] | None = None,
     group: int,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """The convolution of 8-bit integers less their zero points, as int32; the border is the zero point."""
-    w = window_of(node, x.shape[2:], kernel_of(node, weight, kernel_shape), strides, dilations, pads, auto_pad)
+    w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
     return _exact_conv(node, integers(x, x_zero_point), integers(weight, _of_outputs(weight, w_zero_point)), w, group)
 
 
@@ -285,17 +281,13 @@ def qlinear_conv(
     y_zero_point: Tensor,
     bias: Tensor | None = None,
     *,
-    auto_pad: str = "NOTSET",
     channels_last: int = 0,
-    dilations: Sequence[int] | None = None,
     group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """The convolution of quantised tensors, quantised; the weight's scale may be one for each output channel."""
     x = x.moveaxis(-1, 1) if channels_last else x
-    w = window_of(node, x.shape[2:], kernel_of(node, weight, kernel_shape), strides, dilations, pads, auto_pad)
+    w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
     zero = _of_outputs(weight, w_zero_point)
     total = _exact_conv(node, integers(x, x_zero_point.reshape(())), integers(weight, zero), w, group)
     if bias is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from anneal.transforms import scan
 
 _TRAINED = 256  # steps that are a loop on the device where gradients flow, as in anneal.nn
 _UNROLLED = 64  # steps that are one graph at most where the batch is a Variable, which no loop takes
-
-__all__ = ["ACTIVATIONS", "Cell", "activations_of", "directions_of", "lstm_step", "run_layer"]
 
 Function = Callable[[Tensor], Tensor]
 States = tuple[Tensor, ...]
@@ -44,27 +42,37 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Tensor], float | None, float | None]]
 }
 
 
-def activations_of(
-    node: Call,
-    names: Sequence[str] | None,
-    default: Sequence[str],
-    alphas: Sequence[float] | None,
-    betas: Sequence[float] | None,
-    clip: float | None,
-    directions: int,
-) -> list[list[Function]]:
+class Layer(NamedTuple):
+    """The attributes of recurrent layers."""
+
+    activation_alpha: Sequence[float] | None = None
+    activation_beta: Sequence[float] | None = None
+    activations: Sequence[str] | None = None
+    clip: float | None = None
+    direction: str = "forward"
+    hidden_size: int | None = None
+    input_forget: int = 0
+    layout: int = 0
+    linear_before_reset: int = 0
+    output_sequence: int = 0
+
+
+LAYER = Layer()
+
+
+def activations_of(node: Call, how: Layer, default: Sequence[str], directions: int) -> list[list[Function]]:
     """The functions of each direction; alphas and betas go to those that have one, in order."""
-    wanted = list(names or list(default) * directions)
+    wanted = list(how.activations or list(default) * directions)
     if len(wanted) < len(default) * directions:
         raise node.fail(f"{len(wanted)} activations; {len(default) * directions} are wanted")
-    alpha, beta = iter(alphas or ()), iter(betas or ())
+    alpha, beta = iter(how.activation_alpha or ()), iter(how.activation_beta or ())
     made = []
     for name in wanted[: len(default) * directions]:
         if name.lower() not in ACTIVATIONS:
             raise node.fail(f"activation {name!r} is none of {', '.join(ACTIVATIONS)}")
         function, a, b = ACTIVATIONS[name.lower()]
         arguments = [next(values, d) for values, d in ((alpha, a), (beta, b)) if d is not None]
-        made.append(_clipped(function, arguments, clip))
+        made.append(_clipped(function, arguments, how.clip))
     return [made[i * len(default) : (i + 1) * len(default)] for i in range(directions)]
 
 
@@ -166,11 +174,10 @@ def run_layer(
     step: Step,
     functions: list[list[Function]],
     lengths: Value | None,
-    direction: str,
-    layout: int,
+    how: Layer,
 ) -> tuple[Tensor, ...]:
     """A layer in all its directions: Y (time, directions, batch, hidden), then each last state."""
-    if layout:
+    if how.layout:
         x = x.transpose(0, 1)
     hidden, batch = cells[0].state.shape[0], x.shape[1]
     if isinstance(lengths, np.ndarray):
@@ -179,26 +186,26 @@ def run_layer(
     ys, lasts = [], []
     for d, cell in enumerate(cells):
         zero = Tensor.zeros(batch, hidden, dtype=x.dtype, device=x.device)
-        first = tuple([zero if s is None else s[:, d] if layout else s[d] for s in initial])
-        backward = direction == "reverse" or d == 1
+        first = tuple([zero if s is None else s[:, d] if how.layout else s[d] for s in initial])
+        backward = how.direction == "reverse" or d == 1
         y, last = _direction(node, x, cell, first, step, functions[d], size, backward)
         ys.append(y)
         lasts.append(last)
     whole = Tensor.stack(ys, dim=1)
     ends = [Tensor.stack([last[i] for last in lasts]) for i in range(len(initial))]
-    if layout:
+    if how.layout:
         return whole.permute(2, 0, 1, 3), *[e.transpose(0, 1) for e in ends]
     return whole, *ends
 
 
-def directions_of(node: Call, direction: str, hidden_size: int | None, r: Value) -> int:
+def directions_of(node: Call, how: Layer, r: Value) -> int:
     """The number of directions; an error for a hidden_size that is not the weights'."""
-    if hidden_size is not None and hidden_size != r.shape[-1]:
-        raise node.fail(f"hidden_size is {hidden_size}, but the weights R have {r.shape[-1]}")
+    if how.hidden_size is not None and how.hidden_size != r.shape[-1]:
+        raise node.fail(f"hidden_size is {how.hidden_size}, but the weights R have {r.shape[-1]}")
     # The default of GRU in version 1 is "foward".
-    if direction not in ("forward", "foward", "reverse", "bidirectional"):
-        raise node.fail(f"direction is forward, reverse or bidirectional, not {direction!r}")
-    return 2 if direction == "bidirectional" else 1
+    if how.direction not in ("forward", "foward", "reverse", "bidirectional"):
+        raise node.fail(f"direction is forward, reverse or bidirectional, not {how.direction!r}")
+    return 2 if how.direction == "bidirectional" else 1
 
 
 def _cells(
@@ -239,21 +246,14 @@ def rnn(
     sequence_lens: Value | None = None,
     initial_h: Value | None = None,
     *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str,
-    hidden_size: int | None = None,
-    layout: int = 0,
-    output_sequence: int = 0,
+    how: Layer = LAYER,
 ) -> Any:
     """h = f(x W + h R + b), in one direction or both."""
-    count = directions_of(node, direction, hidden_size, r)
-    functions = activations_of(node, activations, ["Tanh"], activation_alpha, activation_beta, clip, count)
+    count = directions_of(node, how, r)
+    functions = activations_of(node, how, ["Tanh"], count)
     cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count)
     states = [node.tensor(initial_h)]
-    return run_layer(node, node.tensor(x), cells, states, _rnn_step, functions, sequence_lens, direction, layout)
+    return run_layer(node, node.tensor(x), cells, states, _rnn_step, functions, sequence_lens, how)
 
 
 # -- GRU --------------------------------------------------------------------------------------------------------------
@@ -291,23 +291,15 @@ def gru(
     sequence_lens: Value | None = None,
     initial_h: Value | None = None,
     *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str,
-    hidden_size: int | None = None,
-    layout: int = 0,
-    linear_before_reset: int = 0,
-    output_sequence: int = 0,
+    how: Layer = LAYER,
 ) -> Any:
     """The gated recurrent unit; linear_before_reset since version 3."""
-    count = directions_of(node, direction, hidden_size, r)
-    functions = activations_of(node, activations, ["Sigmoid", "Tanh"], activation_alpha, activation_beta, clip, count)
-    cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count, joined=not linear_before_reset)
-    step = _gru_step_reset_after if linear_before_reset else _gru_step
+    count = directions_of(node, how, r)
+    functions = activations_of(node, how, ["Sigmoid", "Tanh"], count)
+    cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count, joined=not how.linear_before_reset)
+    step = _gru_step_reset_after if how.linear_before_reset else _gru_step
     states = [node.tensor(initial_h)]
-    return run_layer(node, node.tensor(x), cells, states, step, functions, sequence_lens, direction, layout)
+    return run_layer(node, node.tensor(x), cells, states, step, functions, sequence_lens, how)
 
 
 # -- LSTM -------------------------------------------------------------------------------------------------------------
@@ -344,21 +336,13 @@ def lstm(
     initial_c: Value | None = None,
     p: Value | None = None,
     *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str,
-    hidden_size: int | None = None,
-    input_forget: int = 0,
-    layout: int = 0,
-    output_sequence: int = 0,
+    how: Layer = LAYER,
 ) -> Any:
     """Long short-term memory, with peepholes (p) and coupled gates (input_forget=1) if asked."""
-    count = directions_of(node, direction, hidden_size, r)
+    count = directions_of(node, how, r)
     default = ["Sigmoid", "Tanh", "Tanh"]
-    functions = activations_of(node, activations, default, activation_alpha, activation_beta, clip, count)
+    functions = activations_of(node, how, default, count)
     cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count, node.tensor(p))
-    step = _coupled_step if input_forget else lstm_step
+    step = _coupled_step if how.input_forget else lstm_step
     states = [node.tensor(initial_h), node.tensor(initial_c)]
-    return run_layer(node, node.tensor(x), cells, states, step, functions, sequence_lens, direction, layout)
+    return run_layer(node, node.tensor(x), cells, states, step, functions, sequence_lens, how)

@@ -7,7 +7,7 @@ The axes are an attribute before version 18 (ReduceSum: 13), and an input since;
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,42 +81,29 @@ ON_HOST: dict[str, Callable[[Array, Axes, bool], Any]] = {
 }
 
 
-def _axes(node: Call, ndim: int, given: Sequence[int] | None, noop: int) -> Axes:
-    if not given:
+def _axes(node: Call, ndim: int, given: Array | None, noop: int) -> Axes:
+    if given is None or not given.size:
         return () if noop else tuple(range(ndim))
-    return tuple(sorted({axis_of(node, a, ndim) for a in given}))
+    return tuple(sorted({axis_of(node, a, ndim) for a in ints(given)}))
 
 
 def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> None:
     """Register a reduction whose axes are an attribute at first, and an input later."""
 
-    def before(node: Call, x: Tensor, *, axes: Sequence[int] | None = None, keepdims: int) -> Tensor:
-        return function(x, _axes(node, x.ndim, axes, 0), bool(keepdims))
+    @op(name, since=13 if name == "ReduceSum" else 18, values=("axes",), was={"axes": "axes"})
+    def reduced(
+        node: Call, x: Tensor, axes: Array | None = None, *, keepdims: int, noop_with_empty_axes: int = 0
+    ) -> Tensor:
+        return function(x, _axes(node, x.ndim, axes, noop_with_empty_axes), bool(keepdims))
 
-    def now(node: Call, x: Tensor, axes: Array | None = None, *, keepdims: int, noop_with_empty_axes: int) -> Tensor:
-        given = None if axes is None else ints(axes)
-        return function(x, _axes(node, x.ndim, given, noop_with_empty_axes), bool(keepdims))
+    if name in ON_HOST:
 
-    first = op(name)(before)
-    second = op(name, since=13 if name == "ReduceSum" else 18, values=("axes",))(now)
-    if name not in ON_HOST:
-        return
-    on_host = ON_HOST[name]
-
-    @first.host
-    def before_on_host(node: Call, x: Array, *, axes: Sequence[int] | None = None, keepdims: int) -> Any:
-        return _reduced_on_host(node, x, _axes(node, x.ndim, axes, 0), bool(keepdims))
-
-    @second.host
-    def now_on_host(node: Call, x: Array, axes: Any = None, *, keepdims: int, noop_with_empty_axes: int) -> Any:
-        given = None if axes is None else ints(axes)
-        return _reduced_on_host(node, x, _axes(node, x.ndim, given, noop_with_empty_axes), bool(keepdims))
-
-    def _reduced_on_host(node: Call, x: Array, axes: Axes, keep: bool) -> Any:
-        if "Max" in name or "Min" in name:
-            if any(not x.shape[a] for a in axes):
-                return function(node.tensor(x), axes, keep)
-        return on_host(x, axes, keep) if axes else x
+        @reduced.host
+        def _(node: Call, x: Array, axes: Any = None, *, keepdims: int, noop_with_empty_axes: int = 0) -> Any:
+            over = _axes(node, x.ndim, axes, noop_with_empty_axes)
+            if name in ("ReduceMax", "ReduceMin") and any(not x.shape[a] for a in over):
+                return function(node.tensor(x), over, bool(keepdims))
+            return ON_HOST[name](x, over, bool(keepdims)) if over else x
 
 
 for _name, _function in REDUCTIONS.items():
@@ -126,49 +113,32 @@ for _name, _function in REDUCTIONS.items():
 # -- positions --------------------------------------------------------------------------------------------------------
 
 
-def _position(node: Call, x: Tensor, axis: int, keepdims: int, last: int, largest: bool) -> Tensor:
+@op("ArgMax", "ArgMin")
+def position(node: Call, x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
+    """The position of the largest, or the smallest, along an axis: the first, or since version 12 the last if asked."""
     axis = axis_of(node, axis, x.ndim)
-    seen = x.flip(axis) if last else x
-    found = (seen.argmax if largest else seen.argmin)(axis, bool(keepdims))
-    return counted(x.shape[axis] - 1 - found if last else found)
+    seen = x.flip(axis) if select_last_index else x
+    found = (seen.argmax if node.op == "ArgMax" else seen.argmin)(axis, bool(keepdims))
+    return counted(x.shape[axis] - 1 - found if select_last_index else found)
 
 
-@op("ArgMax")
-def argmax(node: Call, x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
-    """The position of the largest along an axis, the first of several, or since version 12 the last if asked."""
-    return _position(node, x, axis, keepdims, select_last_index, True)
-
-
-@op("ArgMin")
-def argmin(node: Call, x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
-    """The position of the smallest along an axis, the first of several, or since version 12 the last if asked."""
-    return _position(node, x, axis, keepdims, select_last_index, False)
-
-
-def _top(node: Call, x: Tensor, k: int, axis: int, largest: int) -> tuple[Tensor, Tensor]:
-    axis = axis_of(node, axis, x.ndim)
-    if not 0 <= k <= x.shape[axis]:
-        raise node.fail(f"k is {k}, of {x.shape[axis]} elements along axis {axis}")
-    values, places = x.topk(k, axis, bool(largest))
-    return values, counted(places)
-
-
-@op("TopK")
-def topk_old(node: Call, x: Tensor, *, axis: int, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest in order, with their positions; k is an attribute in version 1."""
-    return _top(node, x, k, axis, 1)
-
-
-@op("TopK", since=10, values=("k",))
+@op("TopK", since=10, values=("k",), was={"k": "k"})
 def topk(node: Call, x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
     """The k largest, or since version 11 the smallest, in order (also where none is asked for), and their positions."""
-    return _top(node, x, int(single(k)), axis, largest)
+    count, axis = int(single(k)), axis_of(node, axis, x.ndim)
+    if not 0 <= count <= x.shape[axis]:
+        raise node.fail(f"k is {count}, of {x.shape[axis]} elements along axis {axis}")
+    values, places = x.topk(count, axis, bool(largest))
+    return values, counted(places)
 
 
 # -- running sums -----------------------------------------------------------------------------------------------------
 
 
-def _running(node: Call, x: Tensor, axis: Array, exclusive: int, reverse: int, product: bool) -> Tensor:
+@op("CumSum", "CumProd", values=("axis",))
+def running(node: Call, x: Tensor, axis: Array, *, exclusive: int, reverse: int) -> Tensor:
+    """The sum, or the product, of the elements up to each, itself included or not, from either end."""
+    product = node.op == "CumProd"
     along = axis_of(node, int(single(axis)), x.ndim)
     if not x.shape[along]:
         return x
@@ -178,18 +148,6 @@ def _running(node: Call, x: Tensor, axis: Array, exclusive: int, reverse: int, p
         out = out.pad(sides, value=1 if product else 0).cast(x.dtype)
     out = out.cumprod(along, dtype=x.dtype) if product else out.cumsum(along, dtype=x.dtype)
     return out.flip(along) if reverse else out
-
-
-@op("CumSum", values=("axis",))
-def cumsum(node: Call, x: Tensor, axis: Array, *, exclusive: int, reverse: int) -> Tensor:
-    """The sum of the elements up to each, itself included or not, from either end."""
-    return _running(node, x, axis, exclusive, reverse, False)
-
-
-@op("CumProd", values=("axis",))
-def cumprod(node: Call, x: Tensor, axis: Array, *, exclusive: int, reverse: int) -> Tensor:
-    """The product of the elements up to each, itself included or not, from either end."""
-    return _running(node, x, axis, exclusive, reverse, True)
 
 
 # -- softmax ----------------------------------------------------------------------------------------------------------

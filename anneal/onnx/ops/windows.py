@@ -10,17 +10,15 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, counted, ints, iota
-from anneal.onnx.registry import op
+from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, dtypes
-
-__all__ = ["Window", "convolved", "kernel_of", "window_of"]
 
 Pairs = tuple[tuple[int, int], ...]
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -47,25 +45,36 @@ class Window:
         return tuple([(b, e - n - b) for (b, _), e, n in zip(self.pads, ends, sizes, strict=True)])
 
 
-def window_of(
-    node: Call,
-    sizes: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    auto_pad: str | None,
-    ceil_mode: int = 0,
-) -> Window:
+class Windows(NamedTuple):
+    """The attributes that say where windows lie."""
+
+    auto_pad: str | None = "NOTSET"
+    ceil_mode: int = 0
+    dilations: Sequence[int] | None = None
+    kernel_shape: Sequence[int] | None = None
+    pads: Sequence[int] | None = None
+    strides: Sequence[int] | None = None
+
+    def steps(self, axes: int) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
+        """Strides, dilations and pads, as given or as they are if they are not."""
+        each = (1,) * axes
+        return tuple(self.strides or each), tuple(self.dilations or each), list(self.pads or [0] * (2 * axes))
+
+
+WINDOWS = Windows()
+
+
+def window_of(node: Call, sizes: Sequence[int], how: Windows, kernel: Sequence[int] | None = None) -> Window:
     """The windows over axes of these sizes; an error that names the node where they do not fit."""
-    axes = len(sizes)
-    strides, dilations = tuple(strides or [1] * axes), tuple(dilations or [1] * axes)
-    pads = list(pads or [0] * (2 * axes))
+    axes, kernel = len(sizes), how.kernel_shape if kernel is None else kernel
+    if kernel is None:
+        raise node.fail("kernel_shape is missing")
+    strides, dilations, pads = how.steps(axes)
     if not len(kernel) == len(strides) == len(dilations) == axes or len(pads) != 2 * axes:
         raise node.fail(f"kernel_shape, strides, dilations and pads do not all fit the {axes} axes of windows")
     if min((*kernel, *strides, *dilations), default=1) < 1:
         raise node.fail("kernel_shape, strides and dilations are positive")
-    auto = auto_pad or "NOTSET"
+    auto = how.auto_pad or "NOTSET"
     if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.fail(f"auto_pad is NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {auto!r}")
     pairs, out = [], []
@@ -79,9 +88,9 @@ def window_of(
         else:
             pair = (0, 0) if auto == "VALID" else (pads[i], pads[axes + i])
             room = n + sum(pair) - span
-            count = ((room + s - 1) // s if ceil_mode else room // s) + 1
+            count = ((room + s - 1) // s if how.ceil_mode else room // s) + 1
             # A window that hangs over the end does not start in the padding.
-            if ceil_mode and (count - 1) * s >= n + pair[0]:
+            if how.ceil_mode and (count - 1) * s >= n + pair[0]:
                 count -= 1
         if count < 1:
             raise node.fail(f"a kernel of {tuple(kernel)} does not fit the axes {tuple(sizes)} with pads {pads}")
@@ -125,11 +134,11 @@ def convolved(node: Call, x: Tensor, weight: Tensor, bias: Tensor | None, w: Win
     return _CONV[axes](x, weight, bias, list(w.strides), side, list(w.dilations), groups)
 
 
-def kernel_of(node: Call, weight: Tensor, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
+def kernel_of(node: Call, weight: Tensor, how: Windows) -> tuple[int, ...]:
     """The sizes of the kernel; the attribute, if given, must agree."""
     kernel = tuple(weight.shape[2:])
-    if kernel_shape and tuple(kernel_shape) != kernel:
-        raise node.fail(f"kernel_shape {tuple(kernel_shape)} is not that of the weight {tuple(weight.shape)}")
+    if how.kernel_shape and tuple(how.kernel_shape) != kernel:
+        raise node.fail(f"kernel_shape {tuple(how.kernel_shape)} is not that of the weight {tuple(weight.shape)}")
     return kernel
 
 
@@ -140,15 +149,11 @@ def conv(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    auto_pad: str,
-    dilations: Sequence[int] | None = None,
     group: int,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """The convolution over one to three axes; the same in every version."""
-    w = window_of(node, x.shape[2:], kernel_of(node, weight, kernel_shape), strides, dilations, pads, auto_pad)
+    w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
     return convolved(node, x, weight, bias, w, group)
 
 
@@ -159,22 +164,17 @@ def conv_transpose(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    auto_pad: str,
-    dilations: Sequence[int] | None = None,
     group: int,
-    kernel_shape: Sequence[int] | None = None,
     output_padding: Sequence[int] | None = None,
     output_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """The gradient of Conv by its input, as an operator of its own; `output_shape`, if given, decides the padding."""
-    axes, kernel = x.ndim - 2, kernel_of(node, weight, kernel_shape)
+    axes, kernel, auto_pad = x.ndim - 2, kernel_of(node, weight, how), how.auto_pad or "NOTSET"
     if axes not in _TRANSPOSED:
         raise node.fail(f"a transposed convolution over {axes} axes; one to three are computed")
-    steps, spread = list(strides or [1] * axes), list(dilations or [1] * axes)
+    steps, spread, given = how.steps(axes)
     extra = list(output_padding or [0] * axes)
-    given = list(pads or [0] * (2 * axes))
     cut = []
     for i, n in enumerate(x.shape[2:]):
         full = steps[i] * (n - 1) + extra[i] + spread[i] * (kernel[i] - 1) + 1
@@ -187,7 +187,7 @@ def conv_transpose(
         cut.append((less, total - less) if auto_pad == "SAME_UPPER" else (total - less, less))
         if wanted > full:
             extra[i] += wanted - full
-    whole = _TRANSPOSED[axes](x, weight, None, steps, 0, 0, group, spread)
+    whole = _TRANSPOSED[axes](x, weight, None, list(steps), 0, 0, group, list(spread))
     out = _bordered(whole, tuple([(-b, more - e) for (b, e), more in zip(cut, extra, strict=True)]))
     return out if bias is None else out + bias.reshape(1, -1, *[1] * axes)
 
@@ -219,14 +219,12 @@ def col2im(
     image_shape: Array,
     block_shape: Array,
     *,
-    dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """Columns put back where windows took them, overlapping ones added: a sum over the places of the kernel."""
     image, kernel = ints(image_shape), ints(block_shape)
     axes, n = len(image), x.shape[0]
-    w = window_of(node, image, kernel, strides, dilations, pads, None)
+    w = window_of(node, image, how, kernel)
     channels = x.shape[1] // math.prod(kernel)
     columns = x.reshape(n, channels, *kernel, *w.out)
     total: Tensor | None = None
@@ -268,17 +266,12 @@ def max_pool(
     node: Call,
     x: Tensor,
     *,
-    auto_pad: str,
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
     storage_order: int = 0,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Any:
     """The largest of each window, and since version 8 its place in the flat input; ceil_mode, dilations since 10."""
     axes = x.ndim - 2
-    w = window_of(node, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    w = window_of(node, x.shape[2:], how)
     if not node.wants(1):
         if axes in _MAX_POOL:
             padded = _bordered(x, w.reach(x.shape[2:]), _lowest(x))
@@ -324,19 +317,14 @@ def average_pool(
     node: Call,
     x: Tensor,
     *,
-    auto_pad: str,
-    ceil_mode: int = 0,
     count_include_pad: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """The mean of each window; count_include_pad since version 7, ceil_mode since 10, dilations since 19."""
-    w = window_of(node, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    w = window_of(node, x.shape[2:], how)
     total = _window_sum(x, w)
     whole = math.prod(w.kernel)
-    if not ceil_mode and (count_include_pad or all(p == (0, 0) for p in w.pads)):
+    if not how.ceil_mode and (count_include_pad or all(p == (0, 0) for p in w.pads)):
         return total * (1.0 / whole)
     node.room(*x.shape[:2], *w.out)
     counts = _counts(w, x.shape[2:], count_include_pad)
@@ -353,18 +341,11 @@ def lp_pool(
     node: Call,
     x: Tensor,
     *,
-    auto_pad: str,
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int] | None = None,
     p: float,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """The p-norm of each window; p is an integer since version 2, ceil_mode and dilations since 18."""
-    if kernel_shape is None:
-        raise node.fail("kernel_shape is missing")
-    w = window_of(node, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    w = window_of(node, x.shape[2:], how)
     return _root(_window_sum(_power(x, p), w), p)
 
 
@@ -380,22 +361,13 @@ def _places(x: Tensor) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
-@op("GlobalAveragePool")
-def global_average_pool(node: Call, x: Tensor) -> Tensor:
-    """The mean of each channel."""
-    return x.mean(_places(x), keepdim=True)
-
-
-@op("GlobalMaxPool")
-def global_max_pool(node: Call, x: Tensor) -> Tensor:
-    """The largest of each channel."""
-    return x.amax(_places(x), keepdim=True)
-
-
-@op("GlobalLpPool")
-def global_lp_pool(node: Call, x: Tensor, *, p: float) -> Tensor:
-    """The p-norm of each channel; p is an integer since version 2."""
-    return _root(_power(x, p).sum(_places(x), keepdim=True), p)
+rows(
+    {
+        "GlobalAveragePool": lambda node, x: x.mean(_places(x), keepdim=True),
+        "GlobalMaxPool": lambda node, x: x.amax(_places(x), keepdim=True),
+        "GlobalLpPool": lambda node, x, *, p: _root(_power(x, p).sum(_places(x), keepdim=True), p),
+    }
+)
 
 
 @op("MaxUnpool", values=("output_shape",))
@@ -405,16 +377,15 @@ def max_unpool(
     index: Tensor,
     output_shape: Array | None = None,
     *,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """MaxPool's results at the places that its indices name, zeros elsewhere."""
-    axes = len(kernel_shape)
-    side, steps = list(pads or [0] * (2 * axes)), list(strides or [1] * axes)
+    kernel = how.kernel_shape or ()
+    axes = len(kernel)
+    steps, _, side = how.steps(axes)
     inferred = [
         (n - 1) * s - side[i] - side[axes + i] + k
-        for i, (n, s, k) in enumerate(zip(x.shape[2:], steps, kernel_shape, strict=True))
+        for i, (n, s, k) in enumerate(zip(x.shape[2:], steps, kernel, strict=True))
     ]
     shape = (*x.shape[:2], *inferred)
     flat = Tensor.zeros(math.prod(shape), dtype=x.dtype, device=x.device)

@@ -3,46 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import Array, Value, axis_of, single
+from anneal.onnx.ops._values import axis_of, single
 from anneal.onnx.ops.indexing import gather_nd
 from anneal.onnx.ops.microsoft import MICROSOFT
 from anneal.onnx.ops.movement import pad, range_, trilu
 from anneal.onnx.ops.normalisation import layer_normalization, rms_normalization
+from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.recurrent import ACTIVATIONS
-from anneal.onnx.ops.windows import convolved, kernel_of, max_pool, window_of
-from anneal.onnx.registry import op
+from anneal.onnx.ops.windows import WINDOWS, Windows, convolved, kernel_of, max_pool, window_of
+from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, dtypes
 
 # -- activations ------------------------------------------------------------------------------------------------------
 
-
-@op("Gelu", domain=MICROSOFT)
-def gelu(node: Call, x: Tensor) -> Tensor:
-    """x times the normal distribution function."""
-    return x.gelu()
-
-
-@op("BiasGelu", domain=MICROSOFT)
-def bias_gelu(node: Call, x: Tensor, bias: Tensor) -> Tensor:
-    """gelu of a sum."""
-    return (x + bias).gelu()
-
-
-@op("FastGelu", domain=MICROSOFT)
-def fast_gelu(node: Call, x: Tensor, bias: Tensor | None = None) -> Tensor:
-    """gelu by tanh, of a sum if there is a bias."""
-    return (x if bias is None else x + bias).gelu("tanh")
+POINTWISE: dict[str, Callable[..., Tensor]] = {
+    "Gelu": lambda node, x: x.gelu(),
+    "BiasGelu": lambda node, x, bias: (x + bias).gelu(),
+    "FastGelu": lambda node, x, bias=None: (x if bias is None else x + bias).gelu("tanh"),
+    "QuickGelu": lambda node, x, *, alpha=1.702: x * (x * alpha).sigmoid(),
+    "BiasAdd": lambda node, x, bias, skip: x + bias + skip,
+    "ScaledSiLU": lambda node, x, scale=None, *, alpha=1.0: (x * alpha if scale is None else x * scale).silu(),
+    "GemmFastGelu": lambda node, x, weight, bias=None: _sum(x.matmul(weight), bias).gelu("tanh"),
+    "MatMulInteger16": lambda node, a, b: exact_matmul(a.cast(dtypes.int32), b.cast(dtypes.int32)),
+    # the padding and the scale concern gradients alone
+    "TorchEmbedding": lambda node, weight, index, padding=None, scale=None: weight.rows(index.cast(dtypes.int32)),
+}
+rows(POINTWISE, domain=MICROSOFT)
 
 
-@op("QuickGelu", domain=MICROSOFT)
-def quick_gelu(node: Call, x: Tensor, *, alpha: float = 1.702) -> Tensor:
-    """x * sigmoid(alpha * x)."""
-    return x * (x * alpha).sigmoid()
+def _sum(x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else x + bias
 
 
 @op("BiasSplitGelu", domain=MICROSOFT)
@@ -51,12 +46,6 @@ def bias_split_gelu(node: Call, x: Tensor, bias: Tensor) -> Tensor:
     x = x + bias
     half = x.shape[-1] // 2
     return x[..., :half] * x[..., half:].gelu()
-
-
-@op("BiasAdd", domain=MICROSOFT)
-def bias_add(node: Call, x: Tensor, bias: Tensor, skip: Tensor) -> Tensor:
-    """x + bias + skip."""
-    return x + bias + skip
 
 
 @op("BiasSoftmax", domain=MICROSOFT)
@@ -139,15 +128,11 @@ def fused_conv(
     *,
     activation: str = "",
     activation_params: Sequence[float] | None = None,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
     group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """An activation of a convolution, to which another value may be added first."""
-    w = window_of(node, x.shape[2:], kernel_of(node, weight, kernel_shape), strides, dilations, pads, auto_pad)
+    w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
     y = convolved(node, x, weight, bias, w, group)
     return _activated(node, y if z is None else y + z, activation, activation_params or ())
 
@@ -187,15 +172,12 @@ def _with_statistics(node: Call, y: Tensor, total: Tensor) -> Any:
     return (y, None, None, total)[: node.outputs]
 
 
-@op("SimplifiedLayerNormalization")
-def simplified_layer_normalization(
-    node: Call, x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Tensor:
-    """onnxruntime's name in ai.onnx for RMSNormalization."""
-    y: Tensor = rms_normalization.function(node, x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)
-    return y
-
-
+# onnxruntime's name in ai.onnx for RMSNormalization
+op("SimplifiedLayerNormalization")(
+    lambda node, x, scale, *, axis=-1, epsilon=1e-5, stash_type=1: rms_normalization.function(
+        node, x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type
+    )
+)
 op("LayerNormalization", domain=MICROSOFT)(
     lambda node, x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_type=1: layer_normalization.function(
         node, x, scale, bias, axis=axis, epsilon=epsilon, stash_type=stash_type
@@ -257,12 +239,6 @@ def embed_layer_normalization(
 # -- others under a name of their own ---------------------------------------------------------------------------------
 
 
-@op("ExpandDims", domain=MICROSOFT, values=("axis",))
-def expand_dims(node: Call, x: Tensor, axis: Array) -> Tensor:
-    """A new axis of size 1."""
-    return x.unsqueeze(int(single(axis)))
-
-
 @op("CDist", domain=MICROSOFT)
 def cdist(node: Call, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
     """The distances, or their squares, of all pairs of rows."""
@@ -290,38 +266,19 @@ def nhwc_max_pool(
     node: Call,
     x: Tensor,
     *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """MaxPool of images whose channels are the last axis."""
-    y: Tensor = max_pool.function(
-        node,
-        x.movedim(-1, 1),
-        auto_pad=auto_pad,
-        ceil_mode=ceil_mode,
-        dilations=dilations,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    y: Tensor = max_pool.function(node, x.movedim(-1, 1), how=how)
     return y.movedim(1, -1)
 
 
-@op("Pad", domain=MICROSOFT, raw=True)
-def pad_as_ai_onnx(node: Call, x: Value, pads: Value, value: Any = None, *, mode: str = "constant") -> Any:
-    """ai.onnx's Pad."""
-    return pad.function(node, x, pads, value, mode=mode)
-
-
-@op("Trilu", domain=MICROSOFT, values=("k",))
-def trilu_as_ai_onnx(node: Call, x: Tensor, k: Array | None = None, *, upper: int = 1) -> Any:
-    """ai.onnx's Trilu."""
-    return trilu.function(node, x, k, upper=upper)
-
-
+op("ExpandDims", domain=MICROSOFT, values=("axis",))(lambda node, x, axis: x.unsqueeze(int(single(axis))))
 op("GatherND", domain=MICROSOFT)(gather_nd.function)
+op("Pad", domain=MICROSOFT, raw=True)(
+    lambda node, x, pads, value=None, *, mode="constant": pad.function(node, x, pads, value, mode=mode)
+)
+op("Trilu", domain=MICROSOFT, values=("k",))(
+    lambda node, x, k=None, *, upper=1: trilu.function(node, x, k, upper=upper)
+)
 op("Range", domain=MICROSOFT, values=("start", "limit", "delta"))(range_.function)

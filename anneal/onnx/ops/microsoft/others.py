@@ -14,9 +14,8 @@ from anneal.onnx.ops._values import Array, Value, axis_of, ints
 from anneal.onnx.ops.images import grid_sample, sampled
 from anneal.onnx.ops.microsoft import MICROSOFT
 from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
-from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.sequences import PATIENCE
-from anneal.onnx.ops.windows import conv_transpose
+from anneal.onnx.ops.windows import WINDOWS, Windows, conv_transpose
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 
@@ -33,12 +32,8 @@ def nhwc_conv(
     *,
     activation: str = "",
     activation_params: Sequence[float] | None = None,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
     group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """FusedConv of images and kernels whose channels are the last axis."""
     y: Tensor = fused_conv.function(
@@ -49,12 +44,8 @@ def nhwc_conv(
         None if z is None else z.movedim(-1, 1),
         activation=activation,
         activation_params=activation_params,
-        auto_pad=auto_pad,
-        dilations=dilations,
         group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
+        how=how,
     )
     return y.movedim(1, -1)
 
@@ -67,12 +58,9 @@ def conv_transpose_with_dynamic_pads(
     pads: Array | None = None,
     bias: Tensor | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
     group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
     output_padding: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """ConvTranspose whose pads are an input."""
     y: Tensor = conv_transpose.function(
@@ -80,29 +68,18 @@ def conv_transpose_with_dynamic_pads(
         x,
         weight,
         bias,
-        auto_pad=auto_pad,
-        dilations=dilations,
         group=group,
-        kernel_shape=kernel_shape,
         output_padding=output_padding,
-        pads=None if pads is None else ints(pads),
-        strides=strides,
+        how=how._replace(pads=None if pads is None else ints(pads)),
     )
     return y
 
 
-@op("GridSample", domain=MICROSOFT)
-def grid_sample_as_ai_onnx(
-    node: Call,
-    x: Tensor,
-    grid: Tensor,
-    *,
-    align_corners: int = 0,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
-) -> Any:
-    """ai.onnx's GridSample."""
-    return grid_sample.function(node, x, grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode)
+op("GridSample", domain=MICROSOFT)(
+    lambda node, x, grid, *, align_corners=0, mode="bilinear", padding_mode="zeros": grid_sample.function(
+        node, x, grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode
+    )
+)
 
 
 @op("CropAndResize", domain=MICROSOFT, values=("crop_size",))
@@ -173,14 +150,6 @@ def unfold_tensor(node: Call, x: Tensor, *, dim: int = -1, size: int, step: int 
     return x.unfold(axis_of(node, dim, x.ndim), size, step)
 
 
-@op("TorchEmbedding", domain=MICROSOFT)
-def torch_embedding(
-    node: Call, weight: Tensor, index: Tensor, padding_idx: Tensor | None = None, scale: Tensor | None = None
-) -> Tensor:
-    """Rows of a table; the padding and the scale concern gradients alone."""
-    return weight.rows(index.cast(dtypes.int32))
-
-
 @op("Unique", domain=MICROSOFT, raw=True)
 def unique_in_order(node: Call, x: Value) -> tuple[Array, ...]:
     """The different elements in the order in which they come, where each stands among them, and how many there are."""
@@ -204,19 +173,6 @@ def ngram_repeat_block(node: Call, ids: Value, scores: Value, *, ngram_size: int
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
-
-
-@op("MatMulInteger16", domain=MICROSOFT)
-def matmul_integer16(node: Call, a: Tensor, b: Tensor) -> Tensor:
-    """The product of matrices of 16-bit integers, summed as int32."""
-    return exact_matmul(a.cast(dtypes.int32), b.cast(dtypes.int32))
-
-
-@op("GemmFastGelu", domain=MICROSOFT)
-def gemm_fast_gelu(node: Call, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """gelu by tanh of a product, to which a bias is added."""
-    y = x.matmul(weight)
-    return (y if bias is None else y + bias).gelu("tanh")
 
 
 @op("ComplexMul", "ComplexMulConj", domain=MICROSOFT)
@@ -273,12 +229,6 @@ def bias_dropout(
         raise node.fail("its mask is not computed", "export the model for inference")
     y = x + bias
     return y if residual is None else y + residual
-
-
-@op("ScaledSiLU", domain=MICROSOFT)
-def scaled_silu(node: Call, x: Tensor, scale: Tensor | None = None, *, alpha: float = 1.0) -> Tensor:
-    """silu of scaled values."""
-    return (x * alpha if scale is None else x * scale).silu()
 
 
 @op("GatedRMSNorm", domain=MICROSOFT)

@@ -7,7 +7,7 @@ and there is no host in between.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -169,6 +169,22 @@ def matmul_bnb4(
     return a.matmul(node.constant(weight, (b, absmax)))
 
 
+class Mixture(NamedTuple):
+    """The attributes of mixtures of experts."""
+
+    activation_alpha: float = 1.0
+    activation_beta: float = 0.0
+    activation_type: str = "relu"
+    k: int = 1
+    normalize_routing_weights: int = 0
+    swiglu_fusion: int = 0
+    swiglu_limit: float | None = None
+    use_sparse_mixer: int = 0
+
+
+MIXTURE = Mixture()
+
+
 def _routed(node: Call, router: Tensor, k: int, normalise: int) -> Tensor:
     """(rows, experts): the weight of each expert, 0 but for the k with the largest scores."""
     scores = router.float()
@@ -183,11 +199,11 @@ def _routed(node: Call, router: Tensor, k: int, normalise: int) -> Tensor:
     return out
 
 
-def _gated(node: Call, h: Tensor, other: Tensor | None, a: dict[str, Any]) -> Tensor:
+def _gated(node: Call, h: Tensor, other: Tensor | None, how: Mixture) -> Tensor:
     """The activation of the first product; of swiglu with the gate beside it, or in every second column."""
-    kind = a["activation_type"]
+    kind = how.activation_type
     if kind == "swiglu":
-        fusion = a["swiglu_fusion"]
+        fusion = how.swiglu_fusion
         if fusion == 1:
             gate, line = h[..., 0::2], h[..., 1::2]
         elif fusion == 2:
@@ -197,10 +213,10 @@ def _gated(node: Call, h: Tensor, other: Tensor | None, a: dict[str, Any]) -> Te
             gate, line = h, other
         else:
             raise node.fail("swiglu_fusion=0 without weights of fc3")
-        if a["swiglu_limit"] is not None:
-            limit = a["swiglu_limit"]
+        if how.swiglu_limit is not None:
+            limit = how.swiglu_limit
             gate, line = gate.clamp(None, limit), line.clamp(-limit, limit)
-        out: Tensor = gate * (gate * a["activation_alpha"]).sigmoid() * (line + a["activation_beta"])
+        out: Tensor = gate * (gate * how.activation_alpha).sigmoid() * (line + how.activation_beta)
         return out
     functions: dict[str, Callable[[], Tensor]] = {
         "relu": h.relu,
@@ -215,10 +231,10 @@ def _gated(node: Call, h: Tensor, other: Tensor | None, a: dict[str, Any]) -> Te
 
 
 def _mixed(
-    node: Call, x: Tensor, router: Tensor, layers: list[tuple[Tensor, Tensor | None] | None], a: dict[str, Any]
+    node: Call, x: Tensor, router: Tensor, layers: list[tuple[Tensor, Tensor | None] | None], how: Mixture
 ) -> Tensor:
     """The experts' results, weighted; a layer is (experts, out, in) weights and (experts, out) biases."""
-    if a["use_sparse_mixer"]:
+    if how.use_sparse_mixer:
         raise node.fail("use_sparse_mixer=1 is not computed")
     rows = x.reshape(1, -1, x.shape[-1])
 
@@ -230,9 +246,9 @@ def _mixed(
 
     first = through(rows, layers[0])
     assert first is not None
-    y = through(_gated(node, first, through(rows, layers[2]), a), layers[1])
+    y = through(_gated(node, first, through(rows, layers[2]), how), layers[1])
     assert y is not None
-    weights = _routed(node, router, a["k"], a["normalize_routing_weights"])
+    weights = _routed(node, router, how.k, how.normalize_routing_weights)
     return (y * weights.T.unsqueeze(-1).cast(y.dtype)).sum(0).reshape(*x.shape)
 
 
@@ -248,29 +264,12 @@ def moe(
     w3: Tensor | None = None,
     b3: Tensor | None = None,
     *,
-    activation_alpha: float = 1.0,
-    activation_beta: float = 0.0,
-    activation_type: str = "relu",
-    k: int = 1,
-    normalize_routing_weights: int = 0,
-    swiglu_fusion: int = 0,
-    swiglu_limit: float | None = None,
-    use_sparse_mixer: int = 0,
+    how: Mixture = MIXTURE,
 ) -> Tensor:
     """The results of the k experts with the largest scores for each row, weighted by softmax over all scores, or over
     those of the k.
     """
-    a = {
-        "activation_alpha": activation_alpha,
-        "activation_beta": activation_beta,
-        "activation_type": activation_type,
-        "k": k,
-        "normalize_routing_weights": normalize_routing_weights,
-        "swiglu_fusion": swiglu_fusion,
-        "swiglu_limit": swiglu_limit,
-        "use_sparse_mixer": use_sparse_mixer,
-    }
-    return _mixed(node, x, router, [(w1, b1), (w2, b2), None if w3 is None else (w3, b3)], a)
+    return _mixed(node, x, router, [(w1, b1), (w2, b2), None if w3 is None else (w3, b3)], how)
 
 
 _PACKED = ("w1", "s1", "w2", "s2", "w3", "s3", "z1", "z2", "z3")
@@ -295,19 +294,12 @@ def qmoe(
     z3: Array | None = None,
     router_weights: Tensor | None = None,
     *,
-    activation_alpha: float = 1.0,
-    activation_beta: float = 0.0,
-    activation_type: str = "relu",
     accuracy_level: int = 0,
     block_size: int = 0,
     expert_weight_bits: int = 4,
-    k: int = 1,
-    normalize_routing_weights: int = 0,
     quant_type: str = "int",
-    swiglu_fusion: int = 0,
-    swiglu_limit: float | None = None,
-    use_sparse_mixer: int = 0,
     weights_prepacked: int = -1,
+    how: Mixture = MIXTURE,
 ) -> Tensor:
     """MoE with weights of 4 or 8 bits, a scale for each row or for each block of it; unpacked once, on the host.
 
@@ -326,17 +318,7 @@ def qmoe(
             lambda w=w, s=s, z=z: _weights(w, s, z, expert_weight_bits, block_size).astype(x.dtype.name), (w, s, z)
         )
         layers.append((made, b))
-    a = {
-        "activation_alpha": activation_alpha,
-        "activation_beta": activation_beta,
-        "activation_type": activation_type,
-        "k": k,
-        "normalize_routing_weights": normalize_routing_weights,
-        "swiglu_fusion": swiglu_fusion,
-        "swiglu_limit": swiglu_limit,
-        "use_sparse_mixer": use_sparse_mixer,
-    }
-    return _mixed(node, x, router, layers, a)
+    return _mixed(node, x, router, layers, how)
 
 
 def _weights(packed: Array, scales: Array, zeros: Array | None, bits: int, block: int) -> Array:

@@ -24,8 +24,8 @@ from anneal.onnx.ops.quantised import (
     quantize_linear,
     requantised,
 )
-from anneal.onnx.ops.recurrent import Cell, activations_of, directions_of, lstm_step, run_layer
-from anneal.onnx.ops.windows import average_pool
+from anneal.onnx.ops.recurrent import LAYER, Cell, Layer, activations_of, directions_of, lstm_step, run_layer
+from anneal.onnx.ops.windows import WINDOWS, Windows, average_pool
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor
 
@@ -172,27 +172,14 @@ def qlinear_average_pool(
     y_scale: Tensor,
     y_zero: Tensor | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
     channels_last: int = 0,
     count_include_pad: int = 0,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    how: Windows = WINDOWS,
 ) -> Tensor:
     """The mean of each window of quantised images."""
     data = _read(x, x_scale, x_zero)
     data = data.movedim(-1, 1) if channels_last else data
-    y: Tensor = average_pool.function(
-        node,
-        data,
-        auto_pad=auto_pad,
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    y: Tensor = average_pool.function(node, data, count_include_pad=count_include_pad, how=how)
     return _written(y.movedim(1, -1) if channels_last else y, y_scale, y_zero, x)
 
 
@@ -383,23 +370,17 @@ def dynamic_quantize_lstm(
     r_scale: Value | None = None,
     r_zero: Value | None = None,
     *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    input_forget: int = 0,
+    how: Layer = LAYER,
 ) -> Any:
     """LSTM with quantised weights (directions, in, 4 * hidden); inputs and states are quantised as they come."""
     if w_scale is None or r_scale is None:
         raise node.fail("the scales of W and R are missing")
-    if input_forget:
+    if how.input_forget:
         raise node.fail("input_forget=1 is not computed")
     weights, states, biases = node.tensor(w), node.tensor(r), node.tensor(b)
-    count = directions_of(node, direction, hidden_size, states[..., : states.shape[-1] // 4])
+    count = directions_of(node, how, states[..., : states.shape[-1] // 4])
     default = ["Sigmoid", "Tanh", "Tanh"]
-    functions = activations_of(node, activations, default, activation_alpha, activation_beta, clip, count)
+    functions = activations_of(node, how, default, count)
     scales = [node.tensor(s).reshape(count, -1) for s in (w_scale, r_scale)]
     zeros = [None if z is None else node.tensor(z).reshape(count, -1) for z in (w_zero, r_zero)]
     peeps = node.tensor(p)
@@ -414,4 +395,4 @@ def dynamic_quantize_lstm(
         each = [_columns(s[d]) for s in scales]
         cells.append(QuantisedCell(from_inputs, from_state, bias, None, peephole, *each))
     initial = [node.tensor(initial_h), node.tensor(initial_c)]
-    return run_layer(node, node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, direction, 0)
+    return run_layer(node, node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, how)

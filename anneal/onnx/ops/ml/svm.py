@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,10 +18,25 @@ from anneal.tensor import Tensor, dtypes
 _TURNS = 100  # of the iteration that makes one distribution of those of pairs
 
 
-def _kernel(node: Call, x: Tensor, vectors: Array, kind: str, parameters: Sequence[float]) -> Tensor:
-    """(rows, vectors): what the kernel makes of each pair."""
+class Machine(NamedTuple):
+    """The attributes of both."""
+
+    coefficients: Sequence[float] | None = None
+    kernel_params: Sequence[float] | None = None
+    kernel_type: str = "LINEAR"
+    post_transform: str = "NONE"
+    rho: Sequence[float] | None = None
+    support_vectors: Sequence[float] | None = None
+
+
+MACHINE = Machine()
+
+
+def _kernel(node: Call, x: Tensor, count: int, how: Machine) -> Tensor:
+    """(rows, vectors): what the kernel makes of each pair of a row and one of `count` support vectors."""
+    vectors, kind = _matrix(node, how.support_vectors, count, "support_vectors"), how.kernel_type
     known = node.constant(np.ascontiguousarray(vectors.T))
-    gamma, coef0, degree = [*parameters, *[0.0] * 3][:3]
+    gamma, coef0, degree = [*(how.kernel_params or ()), *[0.0] * 3][:3]
     products = x @ known
     if kind == "LINEAR":
         return products
@@ -48,14 +63,9 @@ def svm_regressor(
     node: Call,
     x: Tensor,
     *,
-    coefficients: Sequence[float] | None = None,
-    kernel_params: Sequence[float] | None = None,
-    kernel_type: str,
     n_supports: int,
     one_class: int,
-    post_transform: str,
-    rho: Sequence[float] | None = None,
-    support_vectors: Sequence[float] | None = None,
+    how: Machine = MACHINE,
 ) -> Tensor:
     """Kernels with the support vectors times coefficients, plus rho; of one class whether that is above 0: 1 or -1.
 
@@ -63,10 +73,9 @@ def svm_regressor(
     """
     x = _rows(x)
     if n_supports > 0:
-        vectors = _matrix(node, support_vectors, n_supports, "support_vectors")
-        x = _kernel(node, x, vectors, kernel_type, kernel_params or ())
-    weights = node.constant(np.ascontiguousarray(_matrix(node, coefficients, 1, "coefficients").T))
-    score = x @ weights + float(rho[0] if rho else 0.0)
+        x = _kernel(node, x, n_supports, how)
+    weights = node.constant(np.ascontiguousarray(_matrix(node, how.coefficients, 1, "coefficients").T))
+    score = x @ weights + float(how.rho[0] if how.rho else 0.0)
     if not one_class:
         return score
     inside: Any = score > 0
@@ -84,47 +93,39 @@ def svm_classifier(
     *,
     classlabels_ints: Sequence[int] | None = None,
     classlabels_strings: Sequence[str] | None = None,
-    coefficients: Sequence[float] | None = None,
-    kernel_params: Sequence[float] | None = None,
-    kernel_type: str,
-    post_transform: str,
     prob_a: Sequence[float] | None = None,
     prob_b: Sequence[float] | None = None,
-    rho: Sequence[float] | None = None,
-    support_vectors: Sequence[float] | None = None,
     vectors_per_class: Sequence[int] | None = None,
+    how: Machine = MACHINE,
 ) -> Any:
     """The class that wins most of the decisions between two, and their scores, or the classes' probabilities.
 
     Without support vectors each class has a linear score.
     """
     x, count = _rows(x), len(classlabels_strings or classlabels_ints or ())
-    shift = np.array(rho or [0.0], np.float32)
+    shift = np.array(how.rho or [0.0], np.float32)
     if not vectors_per_class:
-        scores = x @ node.constant(np.ascontiguousarray(_matrix(node, coefficients, count, "coefficients").T))
+        scores = x @ node.constant(np.ascontiguousarray(_matrix(node, how.coefficients, count, "coefficients").T))
         scores = scores + float(shift[0])
         chosen = scores.argmax(-1)
     else:
-        scores = _decisions(
-            node, x, count, vectors_per_class, coefficients, support_vectors, kernel_type, kernel_params
-        )
-        scores = scores + node.constant(shift)
+        scores = _decisions(node, x, count, vectors_per_class, how) + node.constant(shift)
         chosen = _votes(node, scores, count).argmax(-1)
         if prob_a:
             pairs = node.host(scores, "its probabilities are iterated")
             found = _probabilities(pairs, count, np.array(prob_a), np.array(prob_b))
             scores = node.tensor(found.astype(np.float32))
     if not prob_a and not vectors_per_class and count == 2 and len(shift) == 1:
-        chosen = _of_two(scores, min(coefficients or (0.0,)) >= 0)
+        chosen = _of_two(scores, min(how.coefficients or (0.0,)) >= 0)
     labels = labelled(node, chosen, classlabels_ints, classlabels_strings)
     if scores.shape[1] > 1:
-        return labels, transformed(node, scores, post_transform)
+        return labels, transformed(node, scores, how.post_transform)
     # One decision between two classes: a score for each.
-    if count == 2 and post_transform in ("NONE", "LOGISTIC"):
-        return labels, transformed(node, Tensor.cat([-scores, scores], dim=1), post_transform)
-    if count == 2 and post_transform != "PROBIT":
+    if count == 2 and how.post_transform in ("NONE", "LOGISTIC"):
+        return labels, transformed(node, Tensor.cat([-scores, scores], dim=1), how.post_transform)
+    if count == 2 and how.post_transform != "PROBIT":
         return labels, Tensor.cat([1 - scores, scores], dim=1)
-    return labels, scores if post_transform != "PROBIT" else transformed(node, scores, post_transform)
+    return labels, scores if how.post_transform != "PROBIT" else transformed(node, scores, how.post_transform)
 
 
 def _of_two(scores: Tensor, positive: bool) -> Tensor:
@@ -137,21 +138,12 @@ def _of_two(scores: Tensor, positive: bool) -> Tensor:
     return chosen
 
 
-def _decisions(
-    node: Call,
-    x: Tensor,
-    count: int,
-    sizes: Sequence[int],
-    coefficients: Sequence[float] | None,
-    vectors: Sequence[float] | None,
-    kind: str,
-    parameters: Sequence[float] | None,
-) -> Tensor:
+def _decisions(node: Call, x: Tensor, count: int, sizes: Sequence[int], how: Machine) -> Tensor:
     """(rows, pairs of classes): the decision between the two of each pair, without its shift."""
     total = sum(sizes)
     if len(sizes) != count or min(sizes) < 0:
         raise node.fail(f"vectors_per_class has {len(sizes)} numbers for {count} classes, {list(sizes)}")
-    weights = _matrix(node, coefficients, count - 1, "coefficients")
+    weights = _matrix(node, how.coefficients, count - 1, "coefficients")
     if weights.shape[1] != total:
         raise node.fail(f"coefficients has {weights.size} numbers for {total} vectors and {count} classes")
     owner = np.repeat(np.arange(count), sizes)
@@ -161,8 +153,7 @@ def _decisions(
     for n, (i, j) in enumerate(pairs):
         table[owner == i, n] = weights[j - 1, owner == i]
         table[owner == j, n] = weights[i, owner == j]
-    seen = _kernel(node, x, _matrix(node, vectors, total, "support_vectors"), kind, parameters or ())
-    return seen @ node.constant(table)
+    return _kernel(node, x, total, how) @ node.constant(table)
 
 
 def _votes(node: Call, scores: Tensor, count: int) -> Tensor:

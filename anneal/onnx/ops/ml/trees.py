@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -202,6 +202,27 @@ def _forest(node: Call, width: int, a: dict[str, Any], ids: Sequence[int], kind:
     return Forest(np.array(a["nodes_featureids"]), splits, modes, yes, no, missing, {}, roots, depth, weights)
 
 
+class Trees(NamedTuple):
+    """The attributes of both older operators, which `_forest` reads."""
+
+    base_values: Any = None
+    base_values_as_tensor: Any = None
+    nodes_falsenodeids: Any = None
+    nodes_featureids: Any = None
+    nodes_hitrates: Any = None
+    nodes_hitrates_as_tensor: Any = None
+    nodes_missing_value_tracks_true: Any = None
+    nodes_modes: Any = None
+    nodes_nodeids: Any = None
+    nodes_treeids: Any = None
+    nodes_truenodeids: Any = None
+    nodes_values: Any = None
+    nodes_values_as_tensor: Any = None
+
+
+TREES = Trees()
+
+
 def _either(a: dict[str, Any], name: str) -> Any:
     """A list of floats, or since version 3 a tensor of doubles in its place."""
     tensor = a.get(f"{name}_as_tensor")
@@ -214,26 +235,14 @@ def tree_ensemble_regressor(
     x: Tensor,
     *,
     aggregate_function: str,
-    base_values: Any = None,
-    base_values_as_tensor: Any = None,
     n_targets: int | None = None,
-    nodes_falsenodeids: Any = None,
-    nodes_featureids: Any = None,
-    nodes_hitrates: Any = None,
-    nodes_hitrates_as_tensor: Any = None,
-    nodes_missing_value_tracks_true: Any = None,
-    nodes_modes: Any = None,
-    nodes_nodeids: Any = None,
-    nodes_treeids: Any = None,
-    nodes_truenodeids: Any = None,
-    nodes_values: Any = None,
-    nodes_values_as_tensor: Any = None,
     post_transform: str,
     target_ids: Any = None,
     target_nodeids: Any = None,
     target_treeids: Any = None,
     target_weights: Any = None,
     target_weights_as_tensor: Any = None,
+    trees: Trees = TREES,
 ) -> Tensor:
     """The leaves that each row reaches, put together for each target; tensors of doubles since version 3."""
     x = x if is_float(x) else x.float()
@@ -249,8 +258,6 @@ def tree_ensemble_classifier(
     node: Call,
     x: Tensor,
     *,
-    base_values: Any = None,
-    base_values_as_tensor: Any = None,
     class_ids: Any = None,
     class_nodeids: Any = None,
     class_treeids: Any = None,
@@ -258,18 +265,8 @@ def tree_ensemble_classifier(
     class_weights_as_tensor: Any = None,
     classlabels_int64s: Any = None,
     classlabels_strings: Any = None,
-    nodes_falsenodeids: Any = None,
-    nodes_featureids: Any = None,
-    nodes_hitrates: Any = None,
-    nodes_hitrates_as_tensor: Any = None,
-    nodes_missing_value_tracks_true: Any = None,
-    nodes_modes: Any = None,
-    nodes_nodeids: Any = None,
-    nodes_treeids: Any = None,
-    nodes_truenodeids: Any = None,
-    nodes_values: Any = None,
-    nodes_values_as_tensor: Any = None,
     post_transform: str,
+    trees: Trees = TREES,
 ) -> Any:
     """The class with the most votes of the trees, and the scores."""
     x = x if is_float(x) else x.float()
