@@ -6,10 +6,10 @@ package is imported when a model is loaded or written.
 
 from anneal.errors import OnnxError
 from anneal.onnx.compare import Checked, Difference, check
-from anneal.onnx.execute import HostStep
 from anneal.onnx.graph import ValueInfo
 from anneal.onnx.model import Model, load
 from anneal.onnx.module import OnnxModule
+from anneal.onnx.notes import HostStep
 from anneal.onnx.report import Description, Gap, Use
 from anneal.onnx.session import InferenceSession
 from anneal.onnx.writing import Exported, export

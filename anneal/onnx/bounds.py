@@ -16,8 +16,6 @@ from anneal.tensor import Tensor, Variable, realize
 from anneal.uop import UOp
 from anneal.uop.sizes import most, product
 
-__all__ = ["Bounds", "SizeUse", "exact", "inside_another", "roomy"]
-
 _FORM = 'shapes={"batch": (1, 64)}, {"batch": 8}, or {"input": {0: (1, 64)}} for a size without a name'
 
 

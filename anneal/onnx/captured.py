@@ -26,7 +26,6 @@ from anneal.uop.sizes import evaluator, mapped, product, symbolic_arg, unbound, 
 if TYPE_CHECKING:
     from anneal.onnx.model import Model
 
-__all__ = ["Captured", "UnsizedError", "is_given", "own", "signature", "split"]
 
 _SMALL = 16  # whole numbers that an input has whose values are part of what a plan is for: a shape, pads, a count
 

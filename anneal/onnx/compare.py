@@ -18,8 +18,6 @@ from anneal.onnx.plan import Plan
 from anneal.progress import told
 from anneal.tensor import Tensor, realize
 
-__all__ = ["Checked", "Difference", "check"]
-
 
 @dataclass(frozen=True)
 class Difference:

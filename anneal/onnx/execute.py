@@ -33,8 +33,6 @@ from anneal.tensor import Tensor, realize
 from anneal.uop import arena
 from anneal.uop.sizes import most
 
-__all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Pieces", "Run", "Scope"]
-
 _AXES = 64  # NumPy's
 _SEQUENCES = frozenset(["SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"])  # which make no tensors
 _HELD = 4  # how often all that one value may have may be held on the host, or given as outputs

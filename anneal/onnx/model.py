@@ -18,9 +18,10 @@ from anneal.backend import get_device
 from anneal.errors import AnnealError, DTypeError, OnnxError
 from anneal.onnx.bounds import Bounds, SizeUse, inside_another
 from anneal.onnx.captured import UnsizedError, signature
-from anneal.onnx.execute import HostStep, Memo, Run
+from anneal.onnx.execute import Run
 from anneal.onnx.files import parsed, reader_of
 from anneal.onnx.graph import Program, ValueInfo, deciding
+from anneal.onnx.notes import HostStep, Memo
 from anneal.onnx.plan import Plan
 from anneal.onnx.reading import program_of
 from anneal.onnx.report import Description, describe, gaps_of, told
@@ -30,7 +31,6 @@ from anneal.tensor import Tensor, default_device
 if TYPE_CHECKING:
     from anneal.onnx.module import OnnxModule
 
-__all__ = ["Model", "load"]
 
 _BUDGET = 50_000  # nodes that one run may execute, besides those of the main graph
 _ELEMENTS, _EACH = 1 << 26, 256  # that one value may have, and for each number of the file and the inputs

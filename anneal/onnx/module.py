@@ -16,7 +16,6 @@ from anneal.onnx.types import device_array
 if TYPE_CHECKING:
     from anneal.onnx.model import Model
 
-__all__ = ["OnnxModule"]
 
 _TRAINED = ("float16", "bfloat16", "float32", "float64")
 _PLANS = 16  # signatures that what is fixed is kept for

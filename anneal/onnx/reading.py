@@ -18,8 +18,6 @@ from anneal.onnx.registry import find
 from anneal.onnx.schemas import body_of, defaults_of, fault_of, same, schema_of, text_of
 from anneal.onnx.types import element_bits, element_name
 
-__all__ = ["program_of"]
-
 _NESTING = 32  # graphs inside graphs, functions that call functions
 _DENSE = 1 << 26  # elements of a sparse tensor, whose shape its file does not justify
 

@@ -33,8 +33,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-__all__ = ["Implementation", "find", "op", "table"]
-
 
 @dataclass(eq=False)
 class Implementation:

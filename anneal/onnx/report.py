@@ -11,8 +11,6 @@ from anneal.onnx.registry import table
 from anneal.onnx.schemas import made_types, schema_of, wrong_types
 from anneal.onnx.types import element_name
 
-__all__ = ["Description", "Gap", "Use", "describe", "gaps_of", "nodes_of", "told"]
-
 # Attributes that change nothing that is computed, or say again what the weights' shapes say; random numbers are ours
 # whatever the seed.
 _SILENT = frozenset(("doc_string", "consumed_inputs", "layer_name", "hidden_size", "kernel_shape", "seed"))

@@ -8,8 +8,6 @@ from typing import Any
 
 from anneal.onnx.graph import Function, Graph, Node
 
-__all__ = ["body_of", "defaults_of", "fault_of", "made_types", "same", "schema_of", "text_of", "wrong_types"]
-
 
 @lru_cache(4096)
 def schema_of(name: str, domain: str, version: int) -> Any:

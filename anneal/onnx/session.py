@@ -12,8 +12,6 @@ from anneal.onnx.graph import ValueInfo
 from anneal.onnx.model import load
 from anneal.tensor import Tensor
 
-__all__ = ["InferenceSession"]
-
 _TYPES = {"float32": "float", "float64": "double"}
 
 

@@ -14,18 +14,6 @@ from anneal.ops import wrap_array
 from anneal.runtime import storage_of
 from anneal.tensor import Tensor, dtypes
 
-__all__ = [
-    "PACKED_BITS",
-    "Map",
-    "array_code",
-    "array_dtype",
-    "device_array",
-    "element_bits",
-    "element_name",
-    "fits_device",
-    "uploaded",
-]
-
 # TensorProto.DataType -> the name of NumPy's or ml_dtypes' type.
 _NAMES = {
     1: "float32",

@@ -14,8 +14,6 @@ from anneal.tensor import Tensor
 from anneal.uop import UOp
 from anneal.uop.sizes import most as largest
 
-__all__ = ["Items", "brief", "dtype_name", "fit_device", "is_small", "leaves", "size_of", "type_of"]
-
 _ON_HOST = 1 << 24  # elements that a result on the host may have, where the device can compute it
 
 

@@ -33,8 +33,6 @@ from anneal.onnx.types import array_code
 from anneal.uop import Op, UOp, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
-__all__ = ["Exported", "export"]
-
 _OPSETS = (17, 23)  # from the first with LayerNormalization to the newest that this writes
 _OPSET = 20
 _APART = 1 << 30  # bytes of weights from which they have a file of their own

@@ -13,8 +13,6 @@ from anneal.onnx.sizes import Sizes
 from anneal.onnx.types import fits_device
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["Array", "Value", "axis_of", "counted", "ints", "iota", "is_float", "operand", "single"]
-
 Array = np.ndarray[Any, Any]
 Value = Tensor | Array
 

@@ -13,8 +13,6 @@ from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["attend", "heads_of", "rotated", "scored", "together"]
-
 # -- heads ------------------------------------------------------------------------------------------------------------
 
 

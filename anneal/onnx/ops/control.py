@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from anneal import transforms
-from anneal.onnx.execute import Call, NeedsHostError
+from anneal.onnx.execute import Call
 from anneal.onnx.graph import Graph
+from anneal.onnx.notes import NeedsHostError
 from anneal.onnx.registry import op
 from anneal.onnx.values import size_of
 from anneal.tensor import Tensor, vjp

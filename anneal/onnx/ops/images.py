@@ -10,7 +10,7 @@ import io
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -126,21 +126,27 @@ def _interpolated(node: Call, x: Tensor, axis: int, places: Array, weights: Arra
     return total
 
 
+class Resizing(NamedTuple):
+    """The attributes of Resize: antialias, axes, keep_aspect_ratio_policy since 18, half_pixel_symmetric since 19."""
+
+    antialias: int = 0
+    axes: Sequence[int] | None = None
+    coordinate_transformation_mode: str = "asymmetric"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: int = 0
+    extrapolation_value: float = 0.0
+    keep_aspect_ratio_policy: str = "stretch"
+    mode: str = "nearest"
+    nearest_mode: str = "floor"
+
+
+RESIZING = Resizing()
+
+
 def _resized(
-    node: Call,
-    x: Tensor,
-    scales: Sequence[float],
-    sizes: Sequence[int],
-    roi: Sequence[float] | None,
-    *,
-    antialias: int = 0,
-    coordinates: str,
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    mode: str,
-    nearest_mode: str,
+    node: Call, x: Tensor, scales: Sequence[float], sizes: Sequence[int], roi: Sequence[float] | None, how: Resizing
 ) -> Tensor:
+    mode, nearest_mode, coordinates = how.mode, how.nearest_mode, how.coordinate_transformation_mode
     if mode not in ("nearest", "linear", "cubic"):
         raise node.fail(f"mode is nearest, linear or cubic, not {mode!r}")
     node.room(*sizes)
@@ -161,14 +167,14 @@ def _resized(
         if mode == "nearest":
             y = _picked(node, y, axis, np.clip(_nearest(node, origin, nearest_mode), 0, n - 1))
         else:
-            places, weights = _taps(mode, origin, n, scale, cubic_coeff_a, antialias, exclude_outside)
+            places, weights = _taps(mode, origin, n, scale, how.cubic_coeff_a, how.antialias, how.exclude_outside)
             y = _interpolated(node, y, axis, places, weights)
         beyond = (origin < 0) | (origin > n - 1)
         if coordinates == "tf_crop_and_resize" and beyond.any():
             here = node.constant(beyond).reshape(*_along(x, axis))
             outside = here if outside is None else outside | here
     if outside is not None:
-        y = outside.where(extrapolation_value, y)
+        y = outside.where(how.extrapolation_value, y)
     return y.cast(x.dtype)
 
 
@@ -254,7 +260,7 @@ op("Resize", since=10, values=("scales",))(upsample.function)
 
 def _upsampled(node: Call, x: Tensor, scales: Array, mode: str) -> Tensor:
     by, to = _targets(node, x, scales, None, None, "stretch")
-    return _resized(node, x, by, to, None, coordinates="asymmetric", mode=mode, nearest_mode="floor")
+    return _resized(node, x, by, to, None, RESIZING._replace(mode=mode))
 
 
 @op("Resize", since=11, values=("roi", "scales", "sizes"))
@@ -265,38 +271,18 @@ def resize(
     scales: Array | None = None,
     sizes: Array | None = None,
     *,
-    antialias: int = 0,
-    axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str,
-    cubic_coeff_a: float,
-    exclude_outside: int,
-    extrapolation_value: float,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str,
-    nearest_mode: str,
+    how: Resizing = RESIZING,
 ) -> Tensor:
-    """Axes in other sizes; antialias, axes and keep_aspect_ratio_policy since 18, half_pixel_symmetric since 19."""
-    by, to = _targets(node, x, scales, sizes, axes, keep_aspect_ratio_policy)
+    """Axes in other sizes."""
+    axes = how.axes
+    by, to = _targets(node, x, scales, sizes, axes, how.keep_aspect_ratio_policy)
     part: list[float] | None = None
-    if roi is not None and roi.size and coordinate_transformation_mode == "tf_crop_and_resize":
+    if roi is not None and roi.size and how.coordinate_transformation_mode == "tf_crop_and_resize":
         part = [0.0] * x.ndim + [1.0] * x.ndim
         which = list(range(x.ndim)) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
         for i, a in enumerate(which):
             part[a], part[x.ndim + a] = float(roi[i]), float(roi[len(which) + i])
-    return _resized(
-        node,
-        x,
-        by,
-        to,
-        part,
-        antialias=antialias,
-        coordinates=coordinate_transformation_mode,
-        cubic_coeff_a=cubic_coeff_a,
-        exclude_outside=exclude_outside,
-        extrapolation_value=extrapolation_value,
-        mode=mode,
-        nearest_mode=nearest_mode,
-    )
+    return _resized(node, x, by, to, part, how)
 
 
 # -- reading at places ------------------------------------------------------------------------------------------------

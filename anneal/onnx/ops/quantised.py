@@ -20,8 +20,6 @@ from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype, fits_device
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["dequantised", "exact_matmul", "exactly", "integers", "quantised", "wide"]
-
 RANGES = {
     "uint16": (0, 65535),
     "int16": (-32768, 32767),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, iota, single
@@ -14,6 +14,18 @@ from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 
 
+class Heads(NamedTuple):
+    """The attributes of attention with masks."""
+
+    mask_filter_value: float = -10000.0
+    num_heads: int = 1
+    scale: float = 0.0
+    unidirectional: int = 0
+
+
+HEADS = Heads()
+
+
 def joint_attention(
     node: Call,
     q: Tensor,
@@ -22,11 +34,9 @@ def joint_attention(
     mask: Tensor | None,
     bias: Tensor | None,
     past: tuple[Tensor, Tensor] | None,
-    scale: float,
-    causal: int,
-    filtered: float,
+    how: Heads,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention of heads after a cache; what a mask hides gets `filtered` added to its score, not minus infinity."""
+    """Attention of heads after a cache; what a mask hides gets `mask_filter_value` added, not minus infinity."""
     before = 0
     if past is not None:
         before = past[0].shape[2]
@@ -34,13 +44,13 @@ def joint_attention(
     total, length = k.shape[2], q.shape[2]
     if mask is not None:
         hidden = _hidden(node, mask, q, total)
-        added = hidden.where(filtered, Tensor.zeros(1, dtype=q.dtype, device=q.device))
+        added = hidden.where(how.mask_filter_value, Tensor.zeros(1, dtype=q.dtype, device=q.device))
         bias = added if bias is None else bias + added
     allowed = None
-    if causal and (before or bias is not None):
+    if how.unidirectional and (before or bias is not None):
         allowed = iota(q, total, 3, 4) <= iota(q, length, 2, 4) + before
-    plain = bool(causal) and allowed is None
-    y = attend(q, k, v, allowed, bias, scale or None, causal=plain, guarded=False)
+    plain = bool(how.unidirectional) and allowed is None
+    y = attend(q, k, v, allowed, bias, how.scale or None, causal=plain, guarded=False)
     return together(y), k, v
 
 
@@ -76,18 +86,15 @@ def attention(
     past: Tensor | None = None,
     attention_bias: Tensor | None = None,
     *,
-    mask_filter_value: float = -10000.0,
-    num_heads: int,
     qkv_hidden_sizes: Sequence[int] | None = None,
-    scale: float = 0.0,
-    unidirectional: int = 0,
+    how: Heads = HEADS,
 ) -> Any:
     """Self-attention with its projection: the weights of queries, keys and values side by side."""
     joined = x.matmul(weights) if bias is None else x.matmul(weights) + bias
     widths = list(qkv_hidden_sizes or [weights.shape[1] // 3] * 3)
-    q, k, v = [heads_of(p, num_heads) for p in joined.split(widths, dim=2)]
+    q, k, v = [heads_of(p, how.num_heads) for p in joined.split(widths, dim=2)]
     kept = None if past is None else (past[0], past[1])
-    y, k, v = joint_attention(node, q, k, v, mask, attention_bias, kept, scale, unidirectional, mask_filter_value)
+    y, k, v = joint_attention(node, q, k, v, mask, attention_bias, kept, how)
     return (y, Tensor.stack([k, v])) if node.wants(1) else y
 
 
@@ -103,19 +110,16 @@ def multi_head_attention(
     past_key: Tensor | None = None,
     past_value: Tensor | None = None,
     *,
-    mask_filter_value: float = -10000.0,
-    num_heads: int,
-    scale: float = 0.0,
-    unidirectional: int = 0,
+    how: Heads = HEADS,
 ) -> Any:
     """Attention of projected queries, keys and values, in one value of five axes or apart."""
     if query.ndim == 5:
         q, k, v = [query[:, :, :, i].transpose(1, 2) for i in range(3)]
     elif key is not None and key.ndim == 5:
-        q, k, v = heads_of(query, num_heads), key[:, :, :, 0].transpose(1, 2), key[:, :, :, 1].transpose(1, 2)
+        q, k, v = heads_of(query, how.num_heads), key[:, :, :, 0].transpose(1, 2), key[:, :, :, 1].transpose(1, 2)
     elif key is not None and value is not None:
-        q = heads_of(query, num_heads)
-        k, v = [x if x.ndim == 4 else heads_of(x, num_heads) for x in (key, value)]
+        q = heads_of(query, how.num_heads)
+        k, v = [x if x.ndim == 4 else heads_of(x, how.num_heads) for x in (key, value)]
     else:
         raise node.fail("the keys or the values are missing")
     if bias is not None:
@@ -123,7 +127,7 @@ def multi_head_attention(
         rows = [bias[:width], bias[width : 2 * width], bias[2 * width :]]
         q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows, strict=True)]
     past = None if past_key is None or past_value is None else (past_key, past_value)
-    y, k, v = joint_attention(node, q, k, v, mask, attention_bias, past, scale, unidirectional, mask_filter_value)
+    y, k, v = joint_attention(node, q, k, v, mask, attention_bias, past, how)
     return (y, k, v)[: node.outputs]
 
 

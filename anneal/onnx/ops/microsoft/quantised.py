@@ -12,7 +12,7 @@ from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Value, axis_of
 from anneal.onnx.ops.attention import heads_of
 from anneal.onnx.ops.microsoft import MICROSOFT
-from anneal.onnx.ops.microsoft.attention import joint_attention
+from anneal.onnx.ops.microsoft.attention import HEADS, Heads, joint_attention
 from anneal.onnx.ops.microsoft.layers import embed_layer_normalization
 from anneal.onnx.ops.quantised import (
     dequantised,
@@ -276,19 +276,16 @@ def qattention(
     weight_zero: Tensor | None = None,
     past: Tensor | None = None,
     *,
-    mask_filter_value: float = -10000.0,
-    num_heads: int,
-    scale: float = 0.0,
-    unidirectional: int = 0,
+    how: Heads = HEADS,
 ) -> Any:
     """Self-attention whose projection is a product of quantised matrices."""
     columns = None if weight_zero is None else _columns(weight_zero)
     total = exact_matmul(integers(x, _scalar(x_zero)), integers(weight, columns))
     joined = total.float() * (x_scale.reshape(()) * _columns(weight_scale)) + bias
     width = weight.shape[1] // 3
-    q, k, v = [heads_of(p, num_heads) for p in joined.split([width] * 3, dim=2)]
+    q, k, v = [heads_of(p, how.num_heads) for p in joined.split([width] * 3, dim=2)]
     kept = None if past is None else (past[0], past[1])
-    y, k, v = joint_attention(node, q, k, v, mask, None, kept, scale, unidirectional, mask_filter_value)
+    y, k, v = joint_attention(node, q, k, v, mask, None, kept, how)
     return (y, Tensor.stack([k, v])) if node.wants(1) else y
 
 
