@@ -102,16 +102,7 @@ def op(
     def register(function: Callable[..., Any]) -> Implementation:
         parameters = list(inspect.signature(function).parameters.values())[1:]
         inputs = tuple([p.name for p in parameters if p.kind is not p.KEYWORD_ONLY])
-        attributes: dict[str, Any] = {}
-        record = None
-        for p in parameters:
-            if p.kind is not p.KEYWORD_ONLY:
-                continue
-            if hasattr(p.default, "_fields"):
-                record = p.name, type(p.default)
-                attributes.update(p.default._asdict())
-            else:
-                attributes[p.name] = None if p.default is p.empty else p.default
+        attributes, record = _attributes(parameters)
         if unknown := set(values) - set(inputs):
             raise ValueError(
                 f"{names[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
@@ -132,6 +123,21 @@ def op(
         return made[0] if len(made) == 1 else _Several(made)
 
     return register
+
+
+def _attributes(parameters: list[inspect.Parameter]) -> tuple[dict[str, Any], tuple[str, type] | None]:
+    """The attributes that keywords stand for, with their defaults, and the keyword that stands for several."""
+    attributes: dict[str, Any] = {}
+    record = None
+    for p in parameters:
+        if p.kind is not p.KEYWORD_ONLY:
+            continue
+        if hasattr(p.default, "_fields"):
+            record = p.name, type(p.default)
+            attributes.update(p.default._asdict())
+        else:
+            attributes[p.name] = None if p.default is p.empty else p.default
+    return attributes, record
 
 
 def rows(functions: Mapping[str, Callable[..., Any]], **how: Any) -> None:

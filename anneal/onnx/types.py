@@ -48,6 +48,7 @@ _NAMES = {
 PACKED_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}  # of elements of which several are in a byte
 _CODES = {name: code for code, name in _NAMES.items()} | {"object": 8}
 _ON_DEVICE = frozenset(getattr(dtypes, n).name for n in vars(dtypes) if not n.startswith("_"))
+_PLAIN = frozenset(np.dtype(n) for n in _ON_DEVICE & {"bool", *np.sctypeDict})  # known without asking for a name
 _NARROWED = {"int64": ("int32", -(1 << 31), (1 << 31) - 1), "uint64": ("uint32", 0, (1 << 32) - 1)}
 
 
@@ -103,7 +104,7 @@ def array_code(name: str) -> int:
 
 def fits_device(dtype: np.dtype[Any]) -> bool:
     """True if a Tensor can hold elements of this dtype."""
-    return dtype.name in _ON_DEVICE
+    return dtype in _PLAIN or dtype.name in _ON_DEVICE
 
 
 def device_array(array: Any, device: str, float64: str = "float32", *, constant: bool = False) -> Tensor:
