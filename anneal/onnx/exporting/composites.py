@@ -158,7 +158,7 @@ def _unpadded(x: UOp, sides: Pairs) -> tuple[UOp, Pairs]:
 def _convolution(u: UOp, given: Nodes, arguments: tuple[Any, ...], opset: int) -> Recipe | None:
     sides, strides, dilations, groups = arguments
     x, sides = _unpadded(given[0], sides)
-    if any(p.dtype is not dtypes.float32 for p in given) or not _plain(x.shape[2:], *sides) or 0 in u.shape:
+    if any(p.dtype is not dtypes.float32 or 0 in p.shape for p in (u, *given)) or not _plain(x.shape[2:], *sides):
         return None  # runtimes have no other
     more = {"group": groups} if groups != 1 else {}
     return _one("Conv", (x, *given[1:]), u.dtype, u.shape, **_attributes(strides, dilations, sides), **more)
