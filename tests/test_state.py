@@ -73,7 +73,6 @@ STATE = {
     "anneal.runtime.launch._scratches": CACHE,
     "anneal.runtime.turns._plans": CACHE,
     "anneal.schedule.inplace._merged": CACHE,
-    "anneal.onnx.exporting.trace._NUMBERS": UNIQUE,
     "anneal.schedule.passes.range_propagation._kernels": CACHE,
     "anneal.runtime.late._calls": CACHE,
     "anneal.runtime.late._classes": TABLE,

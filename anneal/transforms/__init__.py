@@ -26,10 +26,10 @@ from anneal.transforms.hooks import (
     retains_grad,
 )
 from anneal.transforms.jacobians import hessian, jacfwd, jacrev
-from anneal.transforms.leaves import leaf_nodes
 from anneal.transforms.loops import cond, fori_loop, scan, while_loop
 from anneal.transforms.pullback import gradient
 from anneal.transforms.reverse import grad, value_and_grad, vjp
+from anneal.transforms.trace import Trace, leaf_nodes, stand_in
 from anneal.transforms.tree import paths_of, tree_leaves, tree_map
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ __all__ = [
     "Function",
     "FunctionCtx",
     "RemovableHandle",
+    "Trace",
     "attached",
     "backward",
     "captured_backward",
@@ -68,6 +69,7 @@ __all__ = [
     "retain_grad",
     "retains_grad",
     "scan",
+    "stand_in",
     "take_results",
     "tree_leaves",
     "tree_map",

@@ -14,33 +14,6 @@ from anneal.ops.nodes import Pairs, expand, flip, pad, permute, reciprocal, redu
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, most, product
 
-__all__ = [
-    "around",
-    "expanded",
-    "first",
-    "first_of",
-    "flipped",
-    "gathered",
-    "max_left",
-    "max_right",
-    "nothing",
-    "others_product",
-    "padded",
-    "part",
-    "permuted",
-    "placed",
-    "power_base",
-    "power_exponent",
-    "reduced",
-    "reshaped",
-    "scattered",
-    "shrunk",
-    "side",
-    "standardized",
-    "widest",
-]
-
-
 _PLACES = 16  # of a small window
 
 
@@ -337,3 +310,23 @@ def standardized(g: UOp, y: UOp, r: UOp, axes: tuple[int, ...]) -> UOp:
     mean = reduce_axis(g, Op.ADD, axes) * share
     along = reduce_axis(g * y, Op.ADD, axes) * share
     return (g - expand(mean, y.shape) - y * expand(along, y.shape)) * expand(r, y.shape)
+
+
+# -- tangents that need thought: rules of `forward.upat` --------------------------------------------------------------
+
+
+def at_first(g: UOp, x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
+    """The tangent of the first of the largest along `axes`."""
+    place, chosen = first_of(x, y, axes)
+    hit = alu(Op.EQ, (place, expand(chosen, x.shape)))
+    return reshape(reduce_axis(alu(Op.WHERE, (hit, g, g.const_like(0))), Op.ADD, axes), y.shape)
+
+
+def reduced_tangent(g: UOp, x: UOp, y: UOp) -> UOp:
+    """Max and min: the mean of `g` over the ties. Product: each factor's tangent times the product of the others."""
+    op, axes = y.arg
+    if op is Op.MUL:
+        return reduce_axis(g * others_product(x, axes), Op.ADD, axes)
+    hit = alu(Op.EQ, (x, expand(y, x.shape)))
+    ties = reduce_axis(hit.cast(g.dtype), Op.ADD, axes)
+    return reduce_axis(alu(Op.WHERE, (hit, g, g.const_like(0))), Op.ADD, axes) / ties

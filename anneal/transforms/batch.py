@@ -9,13 +9,11 @@ from typing import Any, Literal
 from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
 from anneal.transforms.batching import repeated, rewritten
-from anneal.transforms.signatures import Function, P, R
+from anneal.transforms.reverse import Function, P, R
 from anneal.transforms.trace import Trace, as_tensor, flagged, results_of
 from anneal.transforms.tree import broadcast_prefix, flatten, paths_of, rebuild
 from anneal.uop import UOp
 from anneal.uop.sizes import Size
-
-__all__ = ["vmap"]
 
 
 def vmap(

@@ -20,8 +20,6 @@ from anneal.transforms.trace import stand_in
 from anneal.uop import ALL, ALU, Op, UOp, alu, arena, by_rule, const, covering, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 
-__all__ = ["BATCHING", "batch", "drawn", "repeated", "rewritten"]
-
 Sources = Sequence[UOp]
 Flags = Sequence[bool]
 Rule = Callable[[UOp, Sources, Flags, Size], UOp]

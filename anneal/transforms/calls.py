@@ -15,8 +15,6 @@ from anneal.ops.nodes import spread
 from anneal.runtime import DeviceCall, HostFunction, here
 from anneal.uop import Op, UOp, const, dtypes, of_rule
 
-__all__ = ["Calls", "Derivative", "derivative_of", "differentiated", "number_of", "outputs_of"]
-
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
 # (inputs, results, saved, cotangents of results) -> those of inputs

@@ -14,8 +14,6 @@ from anneal.transforms.tree import flatten, like, rebuild
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["custom_jvp", "custom_vjp"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -23,8 +23,6 @@ from anneal.uop import Op, UOp, arena
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["HOLE", "PullTensors", "PushTensors", "attached", "emptied", "filled", "wants_gradient"]
-
 Tensors = Sequence["Tensor"]
 # (inputs, results, saved, cotangents of results, None for zero) -> a cotangent of each input, None for zero
 PullTensors = Callable[[Tensors, Tensors, Tensors, Sequence[Any]], Sequence[Any]]

@@ -13,13 +13,10 @@ from anneal.transforms.calls import Derivative, derivative_of, outputs_of
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.transforms.pullback import FLAT, STOPS, Path, paths, pull_back
-from anneal.transforms.reverse import matching, split
-from anneal.transforms.signatures import Aux, R, Ts
+from anneal.transforms.reverse import Aux, R, Ts, matching, split
 from anneal.transforms.trace import Trace, as_tensor, results_of, stand_in
 from anneal.transforms.tree import flatten, like, paths_of, rebuild
 from anneal.uop import ALU, Op, UOp, alu, arena, const, toposort
-
-__all__ = ["jvp", "push_forward"]
 
 
 def push_forward(path: Path, roots: list[UOp], tangents: dict[UOp, UOp]) -> None:

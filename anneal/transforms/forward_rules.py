@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, UOp
-from anneal.transforms.adjoints import around, placed
-from anneal.transforms.tangents import at_first, reduced
+from anneal.transforms.adjoints import around, at_first, placed, reduced_tangent
 
 _RESHAPE = Op.RESHAPE
 _PERMUTE = Op.PERMUTE
@@ -92,8 +91,8 @@ def _forward_reduce_axis(y: Any, g: Any, place: int) -> Any:
         return (UOp(_REDUCE_AXIS, g.dtype, (g,), (_ADD, y.arg[1])),)
     if len(y.src) == 1:
         s0, = y.src
-        # reduce_axis(x) -> reduced(g, x, y)
-        return (reduced(g, s0, y),)
+        # reduce_axis(x) -> reduced_tangent(g, x, y)
+        return (reduced_tangent(g, s0, y),)
     return None
 
 

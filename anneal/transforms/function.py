@@ -14,8 +14,6 @@ from anneal.transforms.tree import flatten
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["Function", "FunctionCtx", "once_differentiable"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

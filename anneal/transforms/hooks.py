@@ -22,17 +22,6 @@ from anneal.uop import Op, UOp, arena
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = [
-    "RemovableHandle",
-    "after_accumulation",
-    "hooked",
-    "register_hook",
-    "register_post_accumulate_grad_hook",
-    "releasing",
-    "retain_grad",
-    "retains_grad",
-]
-
 _NUMBERS = itertools.count()
 _Hook = Callable[["Tensor"], Any]
 

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, overload
 from anneal.errors import GradientError
 from anneal.transforms.batch import vmap
 from anneal.transforms.forward import jvp
-from anneal.transforms.reverse import Numbers, numbers_of, vjp
-from anneal.transforms.signatures import A, Aux, Function, P
+from anneal.transforms.reverse import A, Aux, Function, Numbers, P, numbers_of, vjp
 from anneal.transforms.trace import as_tensor, results_of
 from anneal.transforms.tree import flatten, paths_of, rebuild
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
-
-__all__ = ["hessian", "jacfwd", "jacrev"]
 
 
 def _units(like: list[Tensor]) -> list[Tensor]:

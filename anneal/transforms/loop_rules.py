@@ -19,8 +19,6 @@ from anneal.transforms.pullback import paths, pull_back
 from anneal.transforms.trace import stand_in
 from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes, toposort
 
-__all__ = ["CHOICE", "LOOP", "WHILE", "rows_for_reverse"]
-
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
 

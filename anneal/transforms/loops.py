@@ -23,8 +23,6 @@ from anneal.uop import Op, UOp, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["cond", "fori_loop", "scan", "while_loop"]
-
 Tensors = Sequence["Tensor"]
 # (what stands for a turn's number, for what is carried, for slices) -> what is carried on, and rows
 Turn = Callable[["Tensor", list["Tensor"], list["Tensor"]], tuple[Any, list["Tensor"]]]

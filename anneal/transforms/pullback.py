@@ -19,8 +19,6 @@ from anneal.transforms.gradient_rules import GRADIENT
 from anneal.uop import ALU, MOVEMENT, REAL, Arena, Op, UOp, alu, arena, const, covering, promote
 from anneal.uop.sizes import product
 
-__all__ = ["FLAT", "STOPS", "Path", "backward_phase", "gradient", "paths", "pull_back"]
-
 # Ops through which a cotangent wider than the node passes unrounded: they move values.
 _CARRIES = MOVEMENT | {Op.BUFFER, Op.CAST, Op.CONTIGUOUS, Op.GATHER}
 # Float in, float out, and flat almost everywhere: their slope is zero rather than missing.

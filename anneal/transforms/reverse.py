@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, TypeVarTuple, overload
 
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
 from anneal.ops import is_tensor
 from anneal.ops.nodes import spread
 from anneal.transforms.pullback import Path, backward_phase, paths, pull_back
-from anneal.transforms.signatures import A, Aux, B, C, Function, P, R, Ts
 from anneal.transforms.trace import Trace, as_tensor, results_of
 from anneal.transforms.tree import like, paths_of, rebuild
 from anneal.uop import UOp, const
@@ -17,7 +16,23 @@ from anneal.uop import UOp, const
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["grad", "value_and_grad", "vjp"]
+# For type checkers alone. A function with annotations keeps its parameters and its result. What a lambda takes stays
+# open, and no checker complains: an argument to differentiate is therefore bound by Any, not by Tensor.
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A", bound=Any)  # the trees that are differentiated: the first argument, the second, the third
+B = TypeVar("B", bound=Any)
+C = TypeVar("C", bound=Any)
+Aux = TypeVar("Aux")
+Ts = TypeVarTuple("Ts")
+_R_co = TypeVar("_R_co", covariant=True)
+
+
+class Function(Protocol[P, _R_co]):
+    """A function of parameters `P`. (mypy refuses calls of a `Callable` that was made of a lambda as untyped.)"""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> _R_co: ...
+
 
 Numbers = int | Sequence[int]
 

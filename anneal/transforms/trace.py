@@ -19,7 +19,6 @@ from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.ops import grad_enabled, is_tensor, made
 from anneal.ops.nodes import reshape
 from anneal.runtime import here, sources_of
-from anneal.transforms.leaves import leaf_nodes, leaves
 from anneal.transforms.pullback import Path
 from anneal.transforms.tree import flatten, paths_of, rebuild
 from anneal.uop import DType, Op, UOp, arena, toposort
@@ -27,9 +26,21 @@ from anneal.uop import DType, Op, UOp, arena, toposort
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["Trace", "as_tensor", "flagged", "results_of", "stand_in"]
-
 _NUMBERS = itertools.count()
+
+
+def leaves() -> list[Tensor]:
+    """The live tensors on which requires_grad was set."""
+    return here.context.tensors.live_leaves()  # type: ignore[return-value]
+
+
+def leaf_nodes(tensor: Tensor) -> tuple[UOp, ...]:
+    """The nodes that stand for a leaf in graphs built so far: its present one and, if it was realised since, that.
+
+    Args:
+        tensor: a tensor that is a leaf.
+    """
+    return (tensor.uop,) if tensor._alias is None else (tensor.uop, tensor._alias)
 
 
 def as_tensor(name: str, where: str, value: Any) -> Tensor:
@@ -49,9 +60,9 @@ def results_of(name: str, tree: Any, whose: str = "the function's result") -> li
     return [as_tensor(name, where, v) for where, v in zip(paths_of(tree, whose), flatten(tree), strict=True)]
 
 
-def stand_in(dtype: DType, shape: tuple[Any, ...]) -> UOp:
-    """A node without values, unlike all others: of one of many examples."""
-    return UOp(Op.PARAM, dtype, (), (-1, shape), tag=("example", next(_NUMBERS)))
+def stand_in(dtype: DType, shape: tuple[Any, ...], what: str = "example") -> UOp:
+    """A node without values, unlike all others: of one of many examples, or what a file takes as input."""
+    return UOp(Op.PARAM, dtype, (), (-1, shape), tag=(what, next(_NUMBERS)))
 
 
 class Trace:
@@ -182,18 +193,25 @@ class Trace:
         """
         self.made()
         # what stands for an argument may be changed in place: the caller's tensor is another
-        mine = {id(t) for t in (*results, *[r() for r in self._tracers])}
-        escaped = [r for r in self._assigned if (t := r()) is not None and id(t) not in mine and t.uop in self._above]
+        mine = [*results, *[t for r in self._tracers if (t := r()) is not None]]
+        for t in self.assigned(mine, lambda t: t.uop in self._above):
+            raise TransformError(
+                f"{self.name}: the function assigned a value of one example, or turn, to a tensor of shape "
+                f"{t.shape} that outlives the call and holds one value for all of them; return the value instead"
+            )
         self._assigned.clear()
-        if escaped:
+
+    def assigned(self, mine: Sequence[Tensor], counts: Callable[[Tensor], bool] = lambda _: True) -> list[Tensor]:
+        """The tensors that the function assigned and that others see, which `mine` are not."""
+        known = {id(t) for t in mine}
+
+        def found() -> list[Tensor]:
+            live = {id(t): t for r in self._assigned if (t := r()) is not None and id(t) not in known}
+            return [t for t in live.values() if counts(t)]
+
+        if found():
             gc.collect()  # a tensor of the function's own may wait in a cycle
-        for r in escaped:
-            t = r()
-            if t is not None:
-                raise TransformError(
-                    f"{self.name}: the function assigned a value of one example, or turn, to a tensor of shape "
-                    f"{t.shape} that outlives the call and holds one value for all of them; return the value instead"
-                )
+        return found()
 
 
 def flagged(tensors: list[Tensor]) -> list[Tensor]:

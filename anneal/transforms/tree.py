@@ -8,8 +8,6 @@ from typing import Any
 
 from anneal.errors import TransformError
 
-__all__ = ["broadcast_prefix", "flatten", "like", "paths_of", "rebuild", "tree_leaves", "tree_map"]
-
 
 def _parts(tree: Any) -> list[tuple[str, Any]] | None:
     """The subtrees of a node with how each is written after it (`['w']`, `[0]`, `.x`); None for a leaf."""

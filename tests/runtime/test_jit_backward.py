@@ -19,7 +19,7 @@ from anneal import nn, optim
 from anneal.errors import GradientError
 from anneal.runtime import Jit, Meter, here, metered, watched
 from anneal.tensor import Tensor, jit, no_grad
-from anneal.transforms.residuals import residuals
+from anneal.transforms.captured import residuals
 from anneal.uop import Op, UOp, dtypes
 
 Wrap = Callable[[Any], Any]

@@ -12,8 +12,6 @@ from anneal.onnx.exporting.elementwise import cast
 from anneal.onnx.exporting.values import Value, Writer
 from anneal.uop import UOp, dtypes
 
-__all__ = ["has_bits", "same_bits"]
-
 _F32, _F64, _I64 = dtypes.float32, dtypes.float64, dtypes.int64
 _ONE = float(1 << 23)  # the significand's first bit
 _SIGN = 1 << 31

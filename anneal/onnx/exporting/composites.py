@@ -18,8 +18,6 @@ from anneal.schedule import pieces_of
 from anneal.uop import DType, Op, UOp, dtypes, normalise_const
 from anneal.uop.sizes import product
 
-__all__ = ["composite"]
-
 _FLOATS = (dtypes.float32, dtypes.float64)  # those that are no narrower than what is computed in
 _ONES = 4096  # the most ones that a norm without a weight is given as one
 

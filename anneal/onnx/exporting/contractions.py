@@ -15,8 +15,6 @@ from anneal.ops.nodes import permute, reshape
 from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import product
 
-__all__ = ["contraction", "factors"]
-
 
 def factors(u: UOp) -> tuple[UOp, UOp] | None:
     """The two values, repeated or not, whose products a sum adds up; None if it is no such sum."""

@@ -11,8 +11,6 @@ import numpy as np
 from anneal.onnx.exporting.values import Value, Writer, broadcast, carrier
 from anneal.uop import ALU, COMPARE, DType, Op, UOp, covering, dtypes
 
-__all__ = ["FORMS", "cast", "elementwise", "without_form"]
-
 _BOOL = dtypes.bool_
 _ALIKE = (
     Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.SQRT, Op.FLOOR, Op.CEIL, Op.ROUND, Op.SIGN, Op.ABS, Op.NEG, Op.ADD,

@@ -15,8 +15,6 @@ from anneal.tensor import Tensor
 from anneal.uop import ALU, DType, Op, UOp, toposort
 from anneal.uop.sizes import symbolic_arg
 
-__all__ = ["Constant", "Constants", "carried"]
-
 MOST = 1 << 20  # bytes of a value that takes the place of the nodes that compute it
 _VARIES = frozenset((Op.PARAM, Op.BIND, Op.VARIABLE, Op.HOST_CALL))
 _VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS, Op.DETACH))

@@ -26,8 +26,6 @@ from anneal.rewrite import value_of
 from anneal.tensor import Tensor
 from anneal.uop import ALU, DType, Op, UOp, arena
 
-__all__ = ["Leaf", "Lowering", "Missing"]
-
 _FORMS: dict[Op, Callable[[Writer, UOp, list[Value]], Value]] = {
     Op.RESHAPE: reshaped,
     Op.PERMUTE: permuted,

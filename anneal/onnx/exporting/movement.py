@@ -8,8 +8,6 @@ from anneal.onnx.exporting.values import Shape, Value, Writer, carrier
 from anneal.shape import matched_axes
 from anneal.uop import UOp, dtypes
 
-__all__ = ["expanded", "flipped", "iota", "padded", "permuted", "reshaped", "shrunk", "sized"]
-
 _LAST = (1 << 63) - 1  # an end beyond every axis
 
 

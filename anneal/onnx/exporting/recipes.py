@@ -8,8 +8,6 @@ from typing import NamedTuple
 from anneal.onnx.exporting.values import Value, Writer
 from anneal.uop import UOp
 
-__all__ = ["Recipe"]
-
 
 class Recipe(NamedTuple):
     """The nodes that a value is computed from, and the function that writes it from theirs."""

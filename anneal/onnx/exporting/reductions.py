@@ -11,8 +11,6 @@ from anneal.rewrite import substitute
 from anneal.uop import MOVEMENT, DType, Op, UOp, dtypes, reduce_identity
 from anneal.uop.sizes import product
 
-__all__ = ["argsorted", "gathered", "plain_index", "reduced", "reduced_by", "scattered", "updated"]
-
 _BOOL, _INT32, _INT64 = dtypes.bool_, dtypes.int32, dtypes.int64
 _REDUCTIONS = {Op.ADD: "ReduceSum", Op.MUL: "ReduceProd", Op.MAX: "ReduceMax", Op.MIN: "ReduceMin"}
 

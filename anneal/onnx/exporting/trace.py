@@ -7,10 +7,7 @@ A stand-in is a node without values. Sizes that vary are Variables, bound to the
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
-import itertools
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,13 +17,10 @@ from anneal.errors import OnnxError, UserError
 from anneal.nn import Module
 from anneal.runtime import Jit, here, realize
 from anneal.tensor import Tensor, Variable, tree_leaves, tree_map
-from anneal.transforms import paths_of
-from anneal.uop import DType, Op, UOp, arena, dtypes
+from anneal.transforms import Trace, paths_of, stand_in
+from anneal.uop import DType, Op, UOp, dtypes
 from anneal.uop.sizes import size_text
 
-__all__ = ["Input", "Traced", "told", "traced"]
-
-_NUMBERS = itertools.count()
 _MOST = 1 << 15  # of a size that is named without bounds
 
 
@@ -73,24 +67,18 @@ def traced(
     given = {nodes[t.uop]: t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
     device = next((t.device for t in (*originals, *weights.values())), "cpu")
     before = {name: t.uop for name, t in weights.items()}
-    mark = arena().watermark()
-    assigned: list[weakref.ref[Tensor]] = []
-    here.assigned.append(assigned)
-    here.depth += 1  # jit functions inside are looked into
+    trace = Trace("export")
     here.unrolls = here.names = True
     try:
-        out = inner(*args, **kwargs)
-        leaves = _results(out)
-        _check_unchanged(assigned, leaves, weights, given)
+        leaves = _results(trace.run(inner, args, kwargs, grad=False))
+        _check_unchanged(trace, leaves, weights, given)
     finally:
-        here.depth -= 1
         here.unrolls = here.names = False
-        here.assigned.pop()
         for name, t in weights.items():
             t.uop = before[name]
             if t._views is not None:
                 t._outdate_views()
-    return Traced(_name_of(inner), device, inputs, [t.uop for t in leaves], weights, frozenset(arena().since(mark)))
+    return Traced(_name_of(inner), device, inputs, [t.uop for t in leaves], weights, frozenset(trace.made()))
 
 
 def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -196,8 +184,9 @@ def _stand_ins(
             continue
         t = leaves[i] if isinstance(leaves[i], Tensor) else Tensor(leaves[i])
         shape = _sized(name, t.shape, dynamic.get(name, {}), variables, values)
-        node = UOp(Op.PARAM, t.dtype, (), (-1, shape), tag=("input", next(_NUMBERS)))
-        node = UOp(Op.CONTIGUOUS, t.dtype, (node,))  # as values in memory are: no op makes it that
+        node = UOp(
+            Op.CONTIGUOUS, t.dtype, (stand_in(t.dtype, shape, "input"),)
+        )  # as values in memory are: no op makes it that
         inputs.append(Input(name, node, t.dtype, shape))
         originals.append(t)
         new[i] = Tensor._from_uop(node, t.device)
@@ -272,20 +261,11 @@ def _results(out: Any) -> list[Tensor]:
     return leaves
 
 
-def _check_unchanged(
-    assigned: list[weakref.ref[Tensor]], results: list[Tensor], weights: dict[str, Tensor], given: dict[str, Tensor]
-) -> None:
+def _check_unchanged(trace: Trace, results: list[Tensor], weights: dict[str, Tensor], given: dict[str, Tensor]) -> None:
     """Raise OnnxError if the function assigned to tensors that others see afterwards."""
     names = {id(t): f"its argument {n}" for n, t in given.items()} | {id(t): n for n, t in weights.items()}
-    mine = {id(t) for t in results} - set(names)
-
-    def changed() -> list[str]:
-        live = {id(t): t for r in assigned if (t := r()) is not None and id(t) not in mine}
-        return [names.get(n, f"a tensor of shape {t.shape} that it reaches") for n, t in live.items()]
-
-    if changed():
-        gc.collect()  # a tensor of the function's own may wait in a cycle
-    if found := changed():
+    changed = trace.assigned([t for t in results if id(t) not in names])
+    if found := [names.get(id(t), f"a tensor of shape {t.shape} that it reaches") for t in changed]:
         raise OnnxError(
             f"export: the function changes {', '.join(found)}, and a file keeps nothing from one run to the next; "
             "switch a module to .eval(), write x = x + y for x += y, or take the old value as an argument and return "

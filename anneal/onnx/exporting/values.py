@@ -16,8 +16,6 @@ from anneal.onnx.types import array_code, array_dtype
 from anneal.uop import DType, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import size
 
-__all__ = ["Shape", "Value", "Writer", "broadcast", "carrier", "code_of"]
-
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
 _CARRIERS: dict[DType, DType] = {
