@@ -61,7 +61,11 @@ def results_of(name: str, tree: Any, whose: str = "the function's result") -> li
 
 
 def stand_in(dtype: DType, shape: tuple[Any, ...], what: str = "example") -> UOp:
-    """A node without values, unlike all others: of one of many examples, or what a file takes as input."""
+    """A node without values, unlike all others: of one of many examples, or what a file takes as input.
+
+    Args:
+        dtype: its dtype. shape: its shape.
+    """
     return UOp(Op.PARAM, dtype, (), (-1, shape), tag=(what, next(_NUMBERS)))
 
 
@@ -82,7 +86,11 @@ class Trace:
     # -- the call -------------------------------------------------------------------------------------------------
 
     def variables(self, argument: Any, where: str) -> Any:
-        """`argument` with its float leaves replaced by stand-ins of the same values, which require gradients."""
+        """`argument` with its float leaves replaced by stand-ins of the same values, which require gradients.
+
+        Args:
+            argument: a tree. where: its name in messages.
+        """
         return rebuild(
             argument,
             iter([self._variable(v, p) for p, v in zip(paths_of(argument, where), flatten(argument), strict=True)]),
@@ -102,7 +110,11 @@ class Trace:
         self, original: Tensor, shape: tuple[int, ...], dtype: DType | None = None, wants: bool | None = None
     ) -> Tensor:
         """A stand-in without values: one of many that `original` holds. `dtype`, and whether it `wants` a gradient,
-        are its, unless they are given."""
+        are its, unless they are given.
+
+        Args:
+            original: the tensor. shape: that of one.
+        """
         wants = original.requires_grad if wants is None else wants
         return self._add(original, stand_in(dtype or original.uop.dtype, shape), wants)
 
@@ -190,6 +202,9 @@ class Trace:
     def check_escapes(self, results: Sequence[Tensor]) -> None:
         """Raise TransformError if the function assigned what stands for one example, or turn, to a tensor that outlives
         the call.
+
+        Args:
+            results: the tensors that it gave.
         """
         self.made()
         # what stands for an argument may be changed in place: the caller's tensor is another
@@ -202,7 +217,11 @@ class Trace:
         self._assigned.clear()
 
     def assigned(self, mine: Sequence[Tensor], counts: Callable[[Tensor], bool] = lambda _: True) -> list[Tensor]:
-        """The tensors that the function assigned and that others see, which `mine` are not."""
+        """The tensors that the function assigned and that others see, which `mine` are not.
+
+        Args:
+            mine: results, and stand-ins. counts: which of them count.
+        """
         known = {id(t) for t in mine}
 
         def found() -> list[Tensor]:
