@@ -22,8 +22,7 @@ BATCHES = 8  # different ones, which take turns
 
 @dataclass(frozen=True)
 class Library:
-    """What the models are written in: torch's, or anneal's parts of the same names; `prepare` is called with each
-    model."""
+    """A library's parts by torch's names, torch's own or anneal's; `prepare` is called with each model."""
 
     name: str
     nn: Any

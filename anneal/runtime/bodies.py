@@ -23,7 +23,7 @@ Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
 Pair = tuple[UOp, UOp]  # what stands for a value in a body, and the node that is passed for it
 
-# What stays in a body when what it moves comes from outside.
+# Ops that stay in a body though their source is computed before the loop: they move values, and cost nothing.
 _STAYS = MOVEMENT | {Op.CAST, Op.DETACH}
 _VALUES = frozenset((Op.HOST_CALL, Op.CONTIGUOUS))
 _CONSTANTS = frozenset((Op.CONST, Op.IOTA))

@@ -22,7 +22,7 @@ from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes, toposort
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
 
-# What takes longer to compute again than to read.
+# Ops whose results the reverse reads from memory: computing them again would take longer.
 _KEPT = frozenset((Op.REDUCE_AXIS, Op.HOST_CALL, Op.ARGSORT, Op.SCATTER_ADD, Op.SEGMENT_SUM))
 
 

@@ -224,7 +224,7 @@ def test_nothing_is_written_where_a_command_runs(
     places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """What is written is what a flag names."""
+    """The command writes the files that its flag names, and no other."""
     here, out = tmp_path / "here", tmp_path / "out"
     here.mkdir()
     out.mkdir()

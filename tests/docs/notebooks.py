@@ -58,7 +58,7 @@ def _outputs(source: str, where: str, number: int, names: dict[str, object]) -> 
 
 
 def same(found: list[list[dict[str, Any]]], wanted: list[list[dict[str, Any]]]) -> bool:
-    """Whether outputs are the same, where a curve may pass `NEAR` pixels beside: sums are added in many orders."""
+    """True if outputs are the same; a curve may pass `NEAR` pixels beside: sums are added in many orders."""
     (rest, points), (other, others) = _curves(found), _curves(wanted)
     if rest != other or [len(p) for p in points] != [len(p) for p in others]:
         return False
