@@ -28,7 +28,7 @@ _ALU: dict[Op, Callable[..., Array]] = {
 
 
 def played(program: LinearProgram, inputs: dict[int, Array]) -> dict[int, Array]:
-    """The contents of the memory that the program writes, after it ran; `inputs` are the contents of the others by slot."""
+    """The contents of the memory that the program writes, after it ran; `inputs` are those of the others by slot."""
     memory = {}
     for p in program.params:
         given = inputs.get(p.slot, np.full(p.node.arg[1], np.nan))
