@@ -125,34 +125,37 @@ softshrink softsign tanh tanhshrink threshold=threshold threshold_=threshold tri
     "anneal.ops": {
         "": """
 made nodes operators""",
+        "data": """
+DTypeLike HELD array_of as_dtype called_on_host check_device_dtype wrap_array""",
         "glossary": """
 explain_class""",
-        "host": """
-called_on_host""",
         "inplace": """
-add_ changed clamp_ copy_ div_ fill_ fill_diagonal_ flagged in_place lerp_ mul_ need_changeable sub_ zero_""",
+add_ bernoulli_ cauchy_ changed clamp_ copy_ div_ exponential_ fill_ fill_diagonal_ flagged geometric_ in_place
+lerp_ log_normal_ mul_ need_changeable normal_ random_ sub_ uniform_ zero_""",
         "normalisation": """
 batch_norm group_norm instance_norm layer_norm local_response_norm normalize rms_norm take_running_updates""",
         "pairs": """
 MinMax ValuesIndices""",
+        "pooling": """
+adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
+adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d im2col lp_pool1d lp_pool2d max_pool1d max_pool2d max_pool3d
+per_axis""",
         "precision": """
 in_single""",
         "random": """
 Generator bernoulli categorical default_generator host_generator host_normal host_uniform manual_seed multinomial
 normal rand rand_like randint randn randn_like random_bits randperm uniform""",
-        "resize": """
-MODES interpolate pixel_shuffle pixel_unshuffle""",
+        "images": """
+MODES affine_grid channel_shuffle fold grid_sample interpolate pixel_shuffle pixel_unshuffle""",
         "statistics": """
-Histogram corrcoef cov cumulative_trapezoid dist gradient histc histogram kthvalue matrix_power mode msort
-nanquantile pdist renorm trapezoid vander""",
-        "windows": """
-im2col per_axis""",
+Histogram cdist corrcoef cosine_similarity cov cumulative_trapezoid dist gradient histc histogram kthvalue
+matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid vander""",
+        "anneal.backend": """
+Array""",
         "arguments": """
 Integer alias checked deferred function several""",
         "axes": """
 Shape axes_of axis_of broadcast_shapes int_args one_of""",
-        "data": """
-Array DTypeLike HELD array_of as_dtype check_device_dtype wrap_array""",
         "facts": """
 bound_int is_bool is_tensor need_tensor said whole""",
         "grad_mode": """
@@ -164,9 +167,6 @@ silu softplus softshrink softsign tanhshrink threshold""",
 acos acosh asin asinh atan atan2 atanh cos cosh deg2rad hypot rad2deg sin sinc sinh tan tanh""",
         "attention": """
 scaled_dot_product_attention""",
-        "bessel": """
-bessel_j0 bessel_j1 bessel_y0 bessel_y1 i0 i0e i1 i1e modified_bessel_k0 modified_bessel_k1
-scaled_modified_bessel_k0 scaled_modified_bessel_k1 spherical_bessel_j0""",
         "conjugates": """
 adjoint angle conj sgn""",
         "convolution": """
@@ -176,8 +176,6 @@ arange bartlett_window blackman_window empty empty_like eye from_numpy full full
 kaiser_window linspace logspace meshgrid ones ones_like tri tril_indices triu_indices zeros zeros_like""",
         "diagonals": """
 diag diag_embed diagonal fliplr flipud rot90 tril triu""",
-        "distances": """
-cdist cosine_similarity pairwise_distance""",
         "dynamic": """
 argwhere masked_select nonzero nonzero_static unique unique_consecutive""",
         "elementwise": """
@@ -193,13 +191,10 @@ fmin frexp gcd is_contiguous isreal lcm ldexp logaddexp2 matrix_transpose ndimen
 new_empty_strided new_full new_ones new_tensor new_zeros nextafter permute_dims positive rsub split_with_sizes
 stride type_as unstack""",
         "gamma": """
-digamma lgamma""",
-        "images": """
-affine_grid channel_shuffle fold grid_sample""",
+bessel_j0 bessel_j1 bessel_y0 bessel_y1 digamma entr erfcx i0 i0e i1 i1e lgamma log_ndtr modified_bessel_k0
+modified_bessel_k1 ndtr ndtri scaled_modified_bessel_k0 scaled_modified_bessel_k1 spherical_bessel_j0 xlog1py""",
         "indexing": """
 gather index_add index_select masked_fill one_hot rows scatter scatter_add take take_along_dim where""",
-        "inplace_random": """
-bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_""",
         "joining": """
 atleast_1d atleast_2d atleast_3d block_diag cartesian_prod cat chunk column_stack combinations diagflat dsplit
 dstack hsplit hstack select select_scatter slice_scatter split stack sum_to_size tensor_split unbind unfold vsplit
@@ -219,14 +214,12 @@ multilabel_soft_margin_loss nll_loss poisson_nll_loss smooth_l1_loss soft_margin
 broadcast_tensors broadcast_to expand expand_as flatten flip movedim narrow pad permute ravel repeat
 repeat_interleave reshape reshape_as roll shrink squeeze t tile transpose unflatten unsqueeze view""",
         "placing": """
-bucketize index_copy index_fill index_put masked_scatter scatter_reduce take_along_axis""",
+as_strided as_strided_scatter bucketize diagonal_scatter index_copy index_fill index_put index_reduce masked_scatter
+put scatter_reduce take_along_axis unravel_index""",
         "polynomials": """
 chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w hermite_polynomial_h
-hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p shifted_chebyshev_polynomial_t
-shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w""",
-        "pooling": """
-adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
-adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d lp_pool1d lp_pool2d max_pool1d max_pool2d max_pool3d""",
+hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p mvlgamma polygamma shifted_chebyshev_polynomial_t
+shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w zeta""",
         "reduce": """
 all any count_nonzero log_softmax logsumexp mean nanmean nanstd nansum nanvar norm prod softmax softmin std std_mean
 sum var var_mean""",
@@ -236,14 +229,8 @@ abs ceil floor frac isfinite isinf isnan isneginf isposinf nan_to_num neg round 
 cummax cummin cumprod cumsum diff logcumsumexp""",
         "sorting": """
 argsort bincount median nanmedian quantile searchsorted sort topk""",
-        "strided": """
-as_strided as_strided_scatter diagonal_scatter index_reduce put unravel_index""",
         "subscripts": """
 update_slice""",
-        "tails": """
-entr erfcx log_ndtr ndtr ndtri xlog1py""",
-        "zetas": """
-mvlgamma polygamma zeta""",
         "anneal.ops": """
 abs_=abs absolute=abs absolute_=absolute acos_=acos acosh_=acosh addbmm_=addbmm addcdiv_=addcdiv addcmul_=addcmul
 addmm_=addmm addmv_=addmv addr_=addr alias_copy=positive arccos=acos arccos_=arccos arccosh=acosh arccosh_=arccosh

@@ -19,38 +19,6 @@ from anneal.ops import randint as _randint
 from anneal.ops import trunc as _trunc
 from anneal.tensor import Tensor, io, no_grad
 
-__all__ = [
-    "as_tensor",
-    "asarray",
-    "broadcast_shapes",
-    "clone",
-    "constant_pad_nd",
-    "detach",
-    "empty_permuted",
-    "empty_strided",
-    "fake_quantize_per_channel_affine",
-    "fake_quantize_per_tensor_affine",
-    "fix",
-    "from_dlpack",
-    "ger",
-    "grid_sampler_2d",
-    "grid_sampler_3d",
-    "is_floating_point",
-    "is_grad_enabled",
-    "load",
-    "native_group_norm",
-    "native_layer_norm",
-    "norm",
-    "normal",
-    "numel",
-    "randint",
-    "randint_like",
-    "save",
-    "scalar_tensor",
-    "tensor",
-]
-
-
 # -- tensors ----------------------------------------------------------------------------------------------------------
 
 

@@ -171,10 +171,10 @@ def help_of_ops() -> dict[str, list[str]]:
         if isinstance(node, ast.If):
             for line in node.orelse:
                 if isinstance(line, ast.ImportFrom) and line.module:
-                    out[line.module] = [a.name for a in line.names]
+                    out.setdefault(line.module, []).extend(a.name for a in line.names)
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "HELP":
             for file, names in ast.literal_eval(node.value).items():
-                out[f"anneal.ops.{file}".rstrip(".")] = names.split()
+                out.setdefault(f"anneal.ops.{file}".rstrip("."), []).extend(names.split())
     return out
 
 

@@ -15,24 +15,25 @@ from anneal.names import TURNED
 
 HELP = {  # modules, and what stands in the families' files beside their functions
     "": "made nodes operators",
+    "data": "called_on_host",
     "glossary": "explain_class",
-    "host": "called_on_host",
     "inplace": "changed flagged in_place need_changeable",
     "normalisation": "take_running_updates",
     "pairs": "MinMax ValuesIndices",
+    "pooling": "per_axis",
     "precision": "in_single",
     "random": "Generator default_generator host_generator host_normal host_uniform",
-    "resize": "MODES",
+    "images": "MODES",
     "statistics": "Histogram",
-    "windows": "per_axis",
 }
 
 if TYPE_CHECKING:
     from anneal.names import *
 else:
+    from anneal.backend import Array
     from anneal.ops.arguments import Integer, alias, checked, deferred, function, several
     from anneal.ops.axes import Shape, axes_of, axis_of, broadcast_shapes, int_args, one_of
-    from anneal.ops.data import HELD, Array, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
+    from anneal.ops.data import HELD, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
     from anneal.ops.facts import bound_int, is_bool, is_tensor, need_tensor, said, whole
     from anneal.ops.grad_mode import grad_enabled, no_grad
 

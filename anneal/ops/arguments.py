@@ -313,10 +313,7 @@ def function(op: Any = None, **declared: Any) -> Any:
 
 # Files of ops whose calls change something, or do not follow from their arguments.
 _AT_ONCE = frozenset(
-    [
-        f"anneal.ops.{name}"
-        for name in ("creation", "dynamic", "grad_mode", "host", "inplace", "inplace_random", "random")
-    ]
+    [f"anneal.ops.{name}" for name in ("creation", "data", "dynamic", "grad_mode", "inplace", "random")]
 )
 _DRAW_FIRST = frozenset(("dropout", "gumbel_softmax"))  # what they compute with the draws are ops of their own
 _METHODS = frozenset(

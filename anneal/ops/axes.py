@@ -10,8 +10,6 @@ from anneal.ops.facts import said, whole
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, size
 
-__all__ = ["Shape", "axes_of", "axis_of", "broadcast_shapes", "int_args", "need_axes", "one_of"]
-
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
 

@@ -18,8 +18,6 @@ from anneal.ops.nodes import broadcast, inverse
 from anneal.runtime import Handle, here, is_realized, tensor_class
 from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes
 
-__all__ = ["Recipe", "link_part", "link_views"]
-
 Layout = tuple[tuple[int, ...], int]  # the strides of a view, and the place of its first element
 Shape = tuple[Any, ...]
 # an op of MOVEMENT, DETACH, BITCAST or CONTIGUOUS, and its argument; or the name of another, and its arguments

@@ -14,7 +14,7 @@ from anneal.ops.arguments import function, same_device
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, common_dtype, expand, flip, named, pad, permute, reduce_axis, reshape, shrink
 from anneal.ops.overflow import whole_product
-from anneal.ops.windows import AXES, KERNEL, Ints, Pairs, Sizes, per_axis, windows_of, woven
+from anneal.ops.pooling import AXES, KERNEL, Ints, Pairs, Sizes, per_axis, windows_of, woven
 from anneal.uop import Op, UOp
 
 if TYPE_CHECKING:

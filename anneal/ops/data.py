@@ -1,23 +1,24 @@
-"""Data in: dtypes by any of their names, and numbers, lists and arrays as nodes."""
+"""Data in: dtypes by any of their names; numbers, lists, arrays and calls of the host as nodes."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.facts import is_tensor, said
 from anneal.ops.nodes import reshape
-from anneal.runtime import host_storage
+from anneal.runtime import HostFunction, here, host_storage
 from anneal.uop import DType, Op, UOp, by_name, const, dtypes
+from anneal.uop.sizes import most
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-__all__ = ["HELD", "Array", "DTypeLike", "array_of", "as_dtype", "check_device_dtype", "wrap_array"]
+    from anneal.tensor import Tensor
 
 DTypeLike: TypeAlias = "DType | str | npt.DTypeLike | type"
 
@@ -162,3 +163,19 @@ def wrap_array(array: Array, device: str, *, constant: bool = False) -> UOp:
         return const(dtype, array.item())
     storage = host_storage(array.reshape(-1), dtype, device, constant=constant)
     return reshape(UOp(Op.BUFFER, dtype, (), storage), array.shape)
+
+
+def called_on_host(name: str, called: HostFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The results of a call; `name` is for messages. Raises ShapeError, DTypeError or DeviceError for wrong inputs."""
+    first = inputs[0]
+    for x in inputs:
+        if x.device != first.device:
+            first._mixed(name, x)
+    for shape, dtype in called.results:
+        check_device_dtype(first.device, dtype)
+        if any(most(n) < 1 for n in shape):
+            raise ShapeError(f"{name}: a result has sizes of at least 1, or a Variable's, not {shape}")
+    if any(most(n) < 1 for x in inputs for n in x.shape):
+        raise ShapeError(f"{name}: takes tensors whose sizes are at least 1; pad an empty one, and pass the length")
+    here.context.tensors.host_calls = True
+    return tuple([first._new(u, *inputs) for u in called.nodes(tuple([x.uop for x in inputs]))])

@@ -15,8 +15,6 @@ from anneal.uop.sizes import Count, is_symbolic
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["bound_int", "is_bool", "is_tensor", "need_tensor", "said", "whole"]
-
 _LIMIT = 1 << 31  # index arithmetic has 32 bits
 
 

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable, Mapping
 from types import CodeType
 
-__all__ = ["arguments_of", "explain_class", "explained"]
-
 MEANINGS: Mapping[str, str] = {
     "a": "a tensor, or a number.",
     "accumulate": "whether values are added to the existing elements; otherwise they replace them.",
@@ -315,13 +313,10 @@ _SAME = "Gives a tensor of x's shape."
 _MEET = "Gives a tensor of the shape that the arguments broadcast to."
 _REDUCED = "Gives x's shape without the reduced axes, () if all are reduced."
 RESULTS: Mapping[str, str] = {
-    **{
-        f"anneal.ops.{name}": _SAME
-        for name in ("activations", "functions", "angles", "rounding", "gamma", "running", "bessel", "tails")
-    },
+    **{f"anneal.ops.{name}": _SAME for name in ("activations", "functions", "angles", "rounding", "gamma", "running")},
     **{f"anneal.ops.{name}": _MEET for name in ("elementwise", "logic")},
     **{f"anneal.ops.{name}": _REDUCED for name in ("reduce", "extremes")},
-    **{f"anneal.ops.{name}": "Gives x itself, in its shape." for name in ("inplace", "inplace_random")},
+    **{f"anneal.ops.{name}": "Gives x itself, in its shape." for name in ("inplace",)},
     "anneal.ops.losses": 'Gives a tensor of shape () for reduction "mean" and "sum", and one loss each for "none".',
     "anneal.ops.normalisation": _SAME,
 }

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 from anneal.runtime import here
 
-__all__ = ["grad_enabled", "no_grad"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

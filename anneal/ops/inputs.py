@@ -22,8 +22,6 @@ from anneal.uop import DType, Op, alu, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["along", "compares", "computes", "drops", "places", "scales"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 Again = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # the op, with other arguments
 _EXACT = 1 << 53  # integers below are floats

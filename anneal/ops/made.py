@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from anneal.tensor import Tensor
     from anneal.uop import UOp
 
-__all__ = ["fresh", "register", "result", "tensor"]
-
 _class: list[type[Tensor]] = []
 
 

@@ -18,8 +18,6 @@ from anneal.runtime import here
 from anneal.uop import FITS, WRAPS, DType, Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Size, most
 
-__all__ = ["check_growth", "kept", "largest_of", "power", "refused", "whole", "whole_product"]
-
 _INT32, _INT64 = dtypes.int32, dtypes.int64
 
 

@@ -19,8 +19,6 @@ from anneal.uop import DType, dtypes
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__: list[str] = ["pad_from_inside", "pad_pairs", "whole_fill"]
-
 
 def whole_fill(dtype: DType, value: Number) -> Number:
     """A number in the dtype of the bools or integers that it stands beside, without its fraction."""

@@ -14,8 +14,6 @@ from anneal.uop import by_rule
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["MinMax", "ValuesIndices"]
-
 
 class ValuesIndices(NamedTuple):
     """The values of an axis and their indices, int32, as `max(dim=...)`, `sort`, `topk` and others return them.

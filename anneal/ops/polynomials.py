@@ -1,7 +1,8 @@
-"""Orthogonal polynomials of a degree, by their recurrences: each is made of the two before it."""
+"""Orthogonal polynomials of a degree, by their recurrences, and Hurwitz's zeta function with polygamma and mvlgamma."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,10 @@ import numpy as np
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose, real_node
-from anneal.ops.facts import is_bool, is_tensor, said
+from anneal.ops.facts import is_bool, is_tensor, said, whole
+from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.indexing import values_now
+from anneal.ops.precision import in_single
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -210,3 +213,117 @@ def shifted_chebyshev_polynomial_w(x: Any, n: Any) -> Tensor:
     Tensor([-1., 41.], dtype=float32)
     """
     return _shifted("shifted_chebyshev_polynomial_w", x, n, chebyshev_polynomial_w)
+
+
+_TERMS = 30  # that are added before Euler's and Maclaurin's formula gives the rest
+_LOWEST = -20.0
+_NEAR = 10  # as many for what is above 0
+# Bernoulli's numbers over factorials, of the second and every second one after it.
+_BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
+
+
+def _rest(s: Any, w: Tensor) -> Tensor:
+    """The sum of (w + k)**-s over all k from 0 on, for large w."""
+    power = w ** (-s)
+    total = power * 0.5 + power * w / (s - 1.0)
+    rising, term = s, power / w
+    for i, b in enumerate(_BERNOULLI):
+        total = total + rising * term * b
+        rising = rising * (s + (2.0 * i + 1.0)) * (s + (2.0 * i + 2.0))
+        term = term / (w * w)
+    out: Tensor = total
+    return out
+
+
+@function(special=True)
+@in_single()
+def zeta(x: Any, q: Any) -> Tensor:
+    """Hurwitz's zeta function, the sum of (q + k)**-x over k = 0, 1, ...
+
+    It is inf for x = 1, nan below; inf for q = 0, -1, ... For other q < 0, x is whole and q above -20, or it is nan.
+    One of both may be a number.
+
+    >>> from anneal.tensor import Tensor
+    >>> zeta(Tensor([2.0]), 1.0).round(4)
+    Tensor([1.6449], dtype=float32)
+    """
+    one = x if is_tensor(x) else q
+    if not is_tensor(one):
+        raise DTypeError(f"zeta: x is a tensor, not {said(x)}")
+    a, b = (one._lift("zeta", t) for t in (x, q))
+    a, b = a._new(real_node(a)), b._new(real_node(b))
+    fine = (a > 1.0) & ((b > 0.0) | ((b > _LOWEST) & a.floor().eq(a) & b.floor().ne(b)))
+    s, w = choose(fine, a, 2.0), choose(fine, b, 1.0)
+    total: Any = 0.0
+    for k in range(_TERMS):
+        total = (w + float(k)) ** (-s) + total
+    value = total + _rest(s, w + float(_TERMS))
+    endless = a.eq(1.0) | ((a > 1.0) & (b <= 0.0) & b.floor().eq(b))
+    return choose(endless, math.inf, choose(fine, value, math.nan))
+
+
+@function(special=True, method=True)
+def polygamma(n: Any, x: Any) -> Tensor:
+    """The n-th derivative of `digamma`, for an int n from 0 on: `polygamma(n, x)` and `x.polygamma(n)`.
+
+    Raises ShapeError for an n below 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0]).polygamma(1).round(4)
+    Tensor([1.6449], dtype=float32)
+    """
+    if is_tensor(n):
+        n, x = x, n
+    if not is_tensor(x):
+        raise DTypeError(f"polygamma: x is a tensor, not {said(x)}")
+    order = whole("polygamma", "n", n)
+    if not 0 <= order <= 30:
+        raise ShapeError(f"polygamma: n is 0 to 30, not {order}")
+    if order == 0:
+        return x.digamma()
+    return by_slope(x, lambda x: (_derivative(x, order), _derivative(x, order + 1)))
+
+
+def _derivative(x: Tensor, n: int) -> Tensor:
+    """polygamma: of what is above 0 a zeta function, below by the reflection, whose cotangent is derived n times."""
+    below = x < 0.0
+    y = choose(below, 1.0 - x, x)
+    total: Any = 0.0
+    for k in range(_NEAR):
+        total = (y + float(k)) ** (-(n + 1.0)) + total
+    sign = 1.0 if n % 2 else -1.0
+    value = (total + _rest(n + 1.0, y + float(_NEAR))) * (sign * math.factorial(n))
+    r = x - x.round()
+    inside = below & r.ne(0.0)
+    turn = 1.0 / (choose(inside, r, 0.25) * math.pi).tan()
+    mirrored = -sign * value - polynomial(turn, _cotangent(n)) * math.pi ** (n + 1)
+    return choose(below, choose(inside, mirrored, math.inf if n % 2 else math.nan), value)
+
+
+def _cotangent(n: int) -> tuple[float, ...]:
+    """The n-th derivative of the cotangent as a polynomial in it, the highest power first."""
+    now = [0.0, 1.0]  # the lowest first
+    for _ in range(n):
+        slope = [i * c for i, c in enumerate(now)][1:]
+        now = [-(a + b) for a, b in zip([*slope, 0.0, 0.0], [0.0, 0.0, *slope], strict=True)]
+    return tuple(now[::-1])
+
+
+@function(special="multigammaln")
+@in_single()
+def mvlgamma(x: Tensor, p: int) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension p: a sum of `lgamma(x - j / 2)` for j below p,
+    of x's shape.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2.0]).mvlgamma(2).round(4)
+    Tensor([0.4516], dtype=float32)
+    """
+    if not 1 <= p <= 1024:
+        raise ShapeError(f"mvlgamma: p is 1 or more, not {p}")
+    x = x._new(real_node(x))
+    total: Any = 0.25 * p * (p - 1) * math.log(math.pi)
+    for j in range(p):
+        total = (x - 0.5 * j).lgamma() + total
+    out: Tensor = total
+    return out

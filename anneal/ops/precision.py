@@ -10,8 +10,6 @@ from anneal.ops.facts import is_tensor
 from anneal.runtime import Handle
 from anneal.uop import dtypes, promote
 
-__all__ = ["in_single"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 _FLOAT32 = dtypes.float32
 

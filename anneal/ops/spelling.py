@@ -11,8 +11,6 @@ from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops.facts import is_tensor, need_tensor, said
 from anneal.runtime import here, tensor_class
 
-__all__ = ["into", "lifted", "spelled", "unknown"]
-
 # torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`).
 _SPELLINGS = {
     "axis": ("dim", "dims"),

@@ -10,8 +10,6 @@ from anneal.uop import Op, UOp
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
-__all__ = ["AccumulateGrad", "GradFn", "grad_fn"]
-
 # Our functions -> torch's, where that is not their own name.
 _NAMES = {
     "cross_entropy": "NllLoss", "divide": "Div", "truediv": "Div", "true_divide": "Div", "rtruediv": "Div",

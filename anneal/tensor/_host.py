@@ -12,8 +12,6 @@ from anneal.tensor._tensor import Tensor
 from anneal.uop import DType, UOp
 from anneal.uop.sizes import sizes
 
-__all__ = ["host_call"]
-
 Tensors = Sequence[Tensor]
 Gradient = Callable[[Tensors, Tensors, Tensors], Any]  # (inputs, results, cotangents) -> cotangents of the inputs
 

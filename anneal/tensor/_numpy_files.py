@@ -20,8 +20,6 @@ import numpy as np
 from anneal import files
 from anneal.errors import DataError
 
-__all__ = ["read_npy", "read_npz", "write_npz"]
-
 Array = np.ndarray[Any, Any]
 
 MAX_HEADER = 10_000  # bytes; NumPy's limit too

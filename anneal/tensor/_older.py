@@ -13,8 +13,6 @@ from anneal.uop import DType, Op, UOp, dtypes
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
-__all__ = ["OLDER", "Whole"]
-
 # torch's names of tensors of a dtype, as `x.type()` gives them and `x.type("torch.LongTensor")` takes them
 OLDER: dict[str, DType] = {
     "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Float": dtypes.float32, "Double": dtypes.float64,

@@ -17,8 +17,6 @@ from anneal.uop import UOp
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["html", "set_printoptions", "text"]
-
 _LARGE_GRAPH = 2000  # nodes: a layer or two
 
 

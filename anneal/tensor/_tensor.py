@@ -67,8 +67,6 @@ if TYPE_CHECKING:
 else:
     Methods = Handle
 
-__all__ = ["Tensor"]
-
 METHODS = {  # functions of other rooms than ops that are methods
     "anneal.tensor._older": "data_ptr detach_ get_device is_nonzero is_same_size is_signed set_ type",
     "anneal.transforms": "backward register_hook register_post_accumulate_grad_hook retain_grad",

@@ -38,7 +38,10 @@ NO_METHODS = {
     "functions of several tensors": {"broadcast_tensors", "meshgrid"},
     "functions of anneal.tensor.random": {"categorical"},
     "functions of anneal.special": {
-        n for file in ("bessel", "tails") for f in DECLARED[file] for n in f.names if n not in ("i0", "i0_", "xlog1py")
+        n
+        for f in DECLARED["gamma"]
+        for n in (f.names if f.said.get("method") is False else f.words("function_alias"))
+        if n != "xlog1py"
     },
     "functions of torch alone": {
         *(n for n in dir(ops) if n.endswith("_copy") and n not in ("index_copy", "narrow_copy")),

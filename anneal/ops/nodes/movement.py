@@ -12,23 +12,6 @@ from typing import Any
 from anneal.uop import SYMBOLIC, Op, UOp, dtypes
 from anneal.uop.sizes import Size, sizes, symbolic_arg, widest
 
-__all__ = [
-    "Pairs",
-    "every",
-    "expand",
-    "flip",
-    "from_memory",
-    "iota",
-    "pad",
-    "permute",
-    "reduce_axis",
-    "reduce_node",
-    "reshape",
-    "shrink",
-    "spread",
-    "to_memory",
-]
-
 Pairs = tuple[tuple[Any, Any], ...]
 Shape = tuple[Any, ...]
 

@@ -10,8 +10,6 @@ from anneal.ops.nodes.movement import pad, permute, reshape, shrink
 from anneal.ops.nodes.values import broadcast
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
-__all__ = ["Pick", "elementwise_where", "inverse", "lay_back", "lay_out", "meet", "put_rows", "take_rows", "wrapped"]
-
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_
 Pick = tuple[UOp, bool]  # an integer tensor of an index, and whether it was checked and wrapped already

@@ -10,8 +10,6 @@ from anneal.errors import PositionError
 from anneal.uop import DType, Op, UOp, alu, const
 from anneal.uop.sizes import Size, product, range_of, variable
 
-__all__ = ["Variable", "check_inside", "reciprocal"]
-
 
 def Variable(name: str, min: int, max: int) -> UOp:
     """An integer called `name`, from `min` to `max`, that each run chooses: a size, or a position, of compiled programs

@@ -14,8 +14,6 @@ from anneal.ops.nodes.rows import take_rows
 from anneal.ops.nodes.values import broadcast
 from anneal.uop import Op, UOp, alu, const, dtypes
 
-__all__ = ["COUNTED", "first_by_blocks", "keys", "sorted_places"]
-
 _INT32 = dtypes.int32
 COUNTED = 256  # up to here the rank of an element in its row is counted
 

@@ -9,18 +9,6 @@ from anneal.ops.nodes.movement import expand, reshape
 from anneal.runtime import here
 from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_rule, const, dtypes, promote
 
-__all__ = [
-    "Number",
-    "broadcast",
-    "check_fits",
-    "common_dtype",
-    "elementwise",
-    "repeated",
-    "share",
-    "weak_const",
-    "weak_dtype",
-]
-
 Number = bool | int | float
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
