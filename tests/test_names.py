@@ -64,3 +64,74 @@ def test_a_prompt_is_offered_what_users_call() -> None:
     }
     assert not inner & offered
     assert not [name for name in offered if not hasattr(an, name)]
+
+
+# -- a public function is named where it stands, and in one more file at most -----------------------------------------
+
+# Rooms whose files say which functions there are; ops/nodes has functions of nodes, which share some names.
+NAMING = ("*.py", "ops/*.py", "tensor/*.py", "nn/*.py", "nn/modules/*.py", "linalg/*.py", "fft/*.py", "array_api/*.py")
+# Names that three files or more write by hand: a list that may only shrink.
+NAMED_OFTEN = """
+abs add amax amin any argmax argmin as_strided bilinear bitwise_and bitwise_left_shift bitwise_or
+bitwise_right_shift bitwise_xor broadcast_to cross diagonal divide dropout expand_dims flatten floor_divide
+full isin linear logaddexp manual_seed matmul matrix_norm matrix_power matrix_transpose max mean median
+meshgrid min mode mul multiply norm normal outer pad permute_dims positive pow prod randint real remainder
+reshape round sign softmin squeeze std stride sub subtract sum take tanh tensordot threshold trace unfold
+uniform unstack vander var vecdot view zeros
+"""
+
+
+def named(text: str) -> set[str]:
+    """Names that a file defines at its top or in a class, or has in a list, a table or a text of words."""
+    tree, out = ast.parse(text), set[str]()
+    for node in [n for top in tree.body for n in ([top, *top.body] if isinstance(top, ast.ClassDef) else [top])]:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            out.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                out |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+    for node in ast.walk(tree):
+        listed = node.elts if isinstance(node, (ast.List, ast.Tuple, ast.Set)) else getattr(node, "keys", [])
+        words = [e.value for e in listed if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.fullmatch(r"[\w\s]+_[\w\s]*", node.value)
+        ):
+            words = node.value.split()
+        out |= set(words) if len(words) > 2 else set()
+    return out
+
+
+def test_a_name_is_found_where_it_is_written() -> None:
+    assert named('def exp(): ...\nclass C:\n    log = exp\nX = ("a", "b", "c")') == {
+        "exp",
+        "C",
+        "log",
+        "X",
+        "a",
+        "b",
+        "c",
+    }
+    assert named('"""exp_ is a word of prose, with a comma."""\nf("exp")\nx = "exp_ log sin"') == {
+        "x",
+        "exp_",
+        "log",
+        "sin",
+    }
+
+
+def test_a_public_function_is_written_in_two_files_at_most() -> None:
+    from tools.names import declared
+
+    public = {name for folder in ("ops", "nn") for f in declared(ROOT / "anneal" / folder) for name in f.names}
+    files: dict[str, int] = {}
+    for path in sorted({p for pattern in NAMING for p in (ROOT / "anneal").glob(pattern)}):
+        if path.name != "names.py" and not path.name.endswith("_rules.py"):
+            for name in named(path.read_text(encoding="utf-8")) & public:
+                files[name] = files.get(name, 0) + 1
+    often = {name for name, count in files.items() if count > 2}
+    assert often - set(NAMED_OFTEN.split()) == set(), (
+        "declare a name where it stands, by @function, and write it nowhere else"
+    )
+    assert set(NAMED_OFTEN.split()) - often == set(), "these are written in two files now: take them off the list"
