@@ -153,7 +153,7 @@ matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid van
         "anneal.backend": """
 Array""",
         "arguments": """
-Integer alias checked deferred function several""",
+Integer alias checked deferred function several viewing""",
         "axes": """
 Shape axes_of axis_of broadcast_shapes int_args one_of""",
         "facts": """

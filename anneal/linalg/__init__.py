@@ -14,16 +14,10 @@ from anneal.linalg._norms import cond, matrix_norm, matrix_rank, norm, vector_no
 from anneal.linalg._products import (
     cross,
     diagonal,
-    matmul,
     matrix_exp,
     matrix_power,
-    matrix_transpose,
     multi_dot,
-    outer,
-    tensordot,
-    trace,
     vander,
-    vecdot,
 )
 from anneal.linalg._solving import (
     LstSq,
@@ -42,6 +36,7 @@ from anneal.linalg._solving import (
 )
 from anneal.linalg._spectra import SVD, Eigh, eigh, eigvalsh, svd, svdvals
 from anneal.linalg._triangles import QR, cholesky, cholesky_ex, householder_product, qr
+from anneal.ops import matmul, matrix_transpose, outer, tensordot, trace, vecdot
 
 __all__ = [
     "LU",

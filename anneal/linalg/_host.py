@@ -13,8 +13,6 @@ from anneal.errors import DTypeError, LinAlgError, ShapeError
 from anneal.ops import broadcast_shapes, checked
 from anneal.tensor import Tensor, dtypes, host_call
 
-__all__ = ["Array", "called", "float_op", "leading", "matrices", "on_device", "one_batch", "squares"]
-
 Array = npt.NDArray[Any]
 Gradient = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Any]
 F = TypeVar("F", bound=Callable[..., Any])

@@ -12,8 +12,6 @@ from anneal.linalg._host import Array, called, float_op, leading, matrices, on_d
 from anneal.linalg._solving import solve_triangular
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["LU", "LUFactor", "LUFactorEx", "lu", "lu_factor", "lu_factor_ex", "lu_solve", "lu_unpack"]
-
 
 class LU(NamedTuple):
     """The result of `lu`: the matrix is P L U."""

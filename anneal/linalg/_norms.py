@@ -13,8 +13,6 @@ from anneal.linalg._spectra import eigvalsh, svdvals
 from anneal.ops import axis_of
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "singular_tolerance", "vector_norm"]
-
 
 def _cast(x: Tensor, dtype: Any) -> Tensor:
     return x if dtype is None else x.cast(dtype)

@@ -11,23 +11,8 @@ from anneal.errors import ShapeError
 from anneal.linalg._host import Array, called, float_op, on_device, squares
 from anneal.linalg._solving import inv
 from anneal.ops import cross as _cross
-from anneal.ops import matmul, matrix_transpose, need_tensor, outer, tensordot, trace, vecdot
+from anneal.ops import need_tensor
 from anneal.tensor import Tensor
-
-__all__ = [
-    "cross",
-    "diagonal",
-    "matmul",
-    "matrix_exp",
-    "matrix_power",
-    "matrix_transpose",
-    "multi_dot",
-    "outer",
-    "tensordot",
-    "trace",
-    "vander",
-    "vecdot",
-]
 
 
 @on_device

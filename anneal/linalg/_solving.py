@@ -14,22 +14,6 @@ from anneal.linalg._norms import singular_tolerance
 from anneal.linalg._spectra import eigvalsh, svd, svdvals
 from anneal.tensor import Tensor, dtypes
 
-__all__ = [
-    "LstSq",
-    "SLogDet",
-    "det",
-    "inv",
-    "inv_ex",
-    "lstsq",
-    "pinv",
-    "slogdet",
-    "solve",
-    "solve_ex",
-    "solve_triangular",
-    "tensorinv",
-    "tensorsolve",
-]
-
 SINGULAR = "is singular: it has no inverse"
 
 

@@ -11,8 +11,6 @@ from anneal.errors import ShapeError
 from anneal.linalg._host import called, float_op, matrices, squares
 from anneal.tensor import Tensor
 
-__all__ = ["SVD", "Eigh", "eigh", "eigvalsh", "svd", "svdvals"]
-
 FAULT = "has no such decomposition: LAPACK's iteration did not converge; look for nan and inf"
 
 

@@ -12,8 +12,6 @@ from anneal.linalg._host import Array, called, float_op, matrices, squares
 from anneal.linalg._solving import solve_triangular
 from anneal.tensor import Tensor
 
-__all__ = ["QR", "cholesky", "cholesky_ex", "householder_product", "qr"]
-
 
 class QR(NamedTuple):
     """The result of `qr`: `Q` with orthonormal columns and the upper triangle `R`, whose product is the matrix."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from anneal.names import *
 else:
     from anneal.backend import Array
-    from anneal.ops.arguments import Integer, alias, checked, deferred, function, several
+    from anneal.ops.arguments import Integer, alias, checked, deferred, function, several, viewing
     from anneal.ops.axes import Shape, axes_of, axis_of, broadcast_shapes, int_args, one_of
     from anneal.ops.data import HELD, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
     from anneal.ops.facts import bound_int, is_bool, is_tensor, need_tensor, said, whole

@@ -266,7 +266,7 @@ def checked(function: F, name: str = "") -> F:
             shorten(error)
             raise
         except (AttributeError, TypeError) as error:
-            if "out" in options and "out" not in order and title not in _VIEWS and title[-1] != "_":
+            if "out" in options and "out" not in order and not _views(function, title) and title[-1] != "_":
                 return into(called, args, options, bool(tensor))
             if options and (again := spelled(order, code, args, options)) is not None:
                 return called(*again[0], **again[1])
@@ -297,8 +297,9 @@ def function(
     functional: bool | str = False,
     special: bool | str = False,
     inplace: bool | str = False,
+    view: bool = False,
 ) -> Callable[[F], F]: ...
-def function(op: Any = None, **declared: Any) -> Any:
+def function(op: Any = None, *, view: bool = False, **declared: Any) -> Any:
     """A public function of this room, checked. Its words are read by `tools/names.py`, which writes the table of names.
 
     Args:
@@ -307,8 +308,25 @@ def function(op: Any = None, **declared: Any) -> Any:
         in_place: whether there is NAME_, which gives its tensor the result; "shape": the result's shape, too.
         functional: whether it is one of `nn.functional`, or its names there. special: the same for `anneal.special`.
         inplace: whether it takes `inplace` in `nn.functional`; "twin": whether NAME_ is there, too.
+        view: whether its results are views of its first argument, as in torch: `viewing`.
     """
-    return checked if op is None else checked(op)
+
+    def declare(op: Any) -> Any:
+        op.is_op = True
+        return checked(viewing(op) if view else op)
+
+    return declare if op is None else declare(op)
+
+
+def viewing(op: F) -> F:
+    """An op whose results are views of its first argument: a change in place of them changes that (`bases.py`)."""
+    op.is_view = True  # type: ignore[attr-defined]
+    return op
+
+
+def _views(function: Callable[..., Any], name: str) -> bool:
+    """True if a function, known by this name, gives views; torch's functions of other names copy."""
+    return getattr(function, "is_view", False) and not name.endswith("_copy")
 
 
 # Files of ops whose calls change something, or do not follow from their arguments.
@@ -316,32 +334,13 @@ _AT_ONCE = frozenset(
     [f"anneal.ops.{name}" for name in ("creation", "data", "dynamic", "grad_mode", "inplace", "random")]
 )
 _DRAW_FIRST = frozenset(("dropout", "gumbel_softmax"))  # what they compute with the draws are ops of their own
-_METHODS = frozenset(
-    (
-        "assign",
-        "bfloat16",
-        "bitcast",
-        "bool",
-        "byte",
-        "cast",
-        "char",
-        "clone",
-        "contiguous",
-        "double",
-        "float",
-        "half",
-        "int",
-        "long",
-        "short",
-    )
-)
 
 
 def _defers(function: Callable[..., Any]) -> bool:
     """True if a function's calls may be late: it is an op, and its result follows from its arguments."""
     at = function.__module__
     if at == "anneal.tensor._tensor":
-        return function.__name__ in _METHODS
+        return hasattr(function, "is_op")
     return at.startswith("anneal.ops.") and at not in _AT_ONCE and function.__name__ not in _DRAW_FIRST
 
 
@@ -349,7 +348,7 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
     """A function whose results may be late (`anneal.runtime.late`), known as the op that it is the checked form of.
     With `changes` it is an in-place op."""
     known = op or function
-    if known.__name__ in _VIEWS:
+    if _views(known, function.__name__):
         return _viewed(function, known)
     changes = changes or known.__name__ == "assign"
 
@@ -367,16 +366,6 @@ def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = 
 
     late.__wrapped__ = known  # what `alias` and `inspect` look for
     return late  # type: ignore[return-value]
-
-
-# Ops that give views in torch: a change in place of what they give changes what they were given (`bases.py`).
-_VIEW_NAMES = """
-adjoint as_strided atleast_1d atleast_2d atleast_3d bitcast broadcast_to chunk contiguous detach diagonal dsplit expand
-expand_as expand_dims flatten getitem hsplit matrix_transpose moveaxis movedim narrow permute permute_dims ravel reshape
-reshape_as select split split_with_sizes squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unfold
-unsafe_chunk unsafe_split unsqueeze unstack view view_as vsplit
-"""
-_VIEWS = frozenset(_VIEW_NAMES.split())
 
 
 def _viewed(function: F, known: Callable[..., Any]) -> F:

@@ -24,7 +24,7 @@ def conj(x: Tensor) -> Tensor:
     return x
 
 
-@function
+@function(view=True)
 def adjoint(x: Tensor) -> Tensor:
     """Another name of `mT`, the matrices transposed: numbers are real.
 

@@ -55,7 +55,7 @@ def _triangle(x: Tensor, name: str, diagonal: int, lower: bool) -> Tensor:
     return x._new(alu(Op.WHERE, (broadcast(keep, s), u, const(u.dtype, 0))))
 
 
-@function(function_alias="diagonal_copy")
+@function(function_alias="diagonal_copy", view=True)
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of two axes, as the last axis.
 

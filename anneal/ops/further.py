@@ -261,7 +261,7 @@ def astype(x: Tensor, dtype: DTypeLike) -> Tensor:
     return x.cast(dtype)
 
 
-@function
+@function(view=True)
 def expand_dims(x: Tensor, axis: int = 0) -> Tensor:
     """Another name of `unsqueeze`.
 
@@ -272,7 +272,7 @@ def expand_dims(x: Tensor, axis: int = 0) -> Tensor:
     return x.unsqueeze(axis)
 
 
-@function
+@function(view=True)
 def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Another name of `permute`.
 
@@ -283,7 +283,7 @@ def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
     return x.permute(*axes)
 
 
-@function
+@function(view=True)
 def matrix_transpose(x: Tensor) -> Tensor:
     """Another name of `mT`.
 
@@ -295,7 +295,7 @@ def matrix_transpose(x: Tensor) -> Tensor:
     return x.mT
 
 
-@function
+@function(view=True)
 def unstack(x: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
     """Another name of `unbind`.
 
@@ -386,7 +386,7 @@ def type_as(x: Tensor, other: Any) -> Tensor:
     return x.cast(need_tensor("type_as", "other", other).dtype)
 
 
-@function(function_alias="split_with_sizes_copy")
+@function(function_alias="split_with_sizes_copy", view=True)
 def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Another name of `split`, for a list of sizes.
 

@@ -96,7 +96,7 @@ def stack(tensors: Any, *others: Any, dim: int | None = None, axis: int | None =
     return join(wide, a) if len(wide) > 1 else wide[0]
 
 
-@function(alias="unsafe_split")
+@function(alias="unsafe_split", view=True)
 def split(
     x: Tensor, split_size: int | Sequence[int], dim: int | None = None, axis: int | None = None
 ) -> tuple[Tensor, ...]:
@@ -125,7 +125,7 @@ def split(
     return tuple(out)
 
 
-@function(alias="unsafe_chunk")
+@function(alias="unsafe_chunk", view=True)
 def chunk(x: Tensor, chunks: int, dim: int | None = None, axis: int | None = None) -> tuple[Tensor, ...]:
     """The tensor in at most `chunks` pieces of equal size along an axis (the last may be smaller); an axis of size 0
     gives `chunks` empty ones.
@@ -141,7 +141,7 @@ def chunk(x: Tensor, chunks: int, dim: int | None = None, axis: int | None = Non
     return x.split(max(1, -(-n // chunks)), a) if n else (x,) * chunks
 
 
-@function(function_alias="unbind_copy")
+@function(function_alias="unbind_copy", view=True)
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices at each position of an axis, without that axis.
 
@@ -155,7 +155,7 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple([t.reshape(rest) for t in x.split(1, a)]) if x.shape[a] else ()
 
 
-@function(function_alias="unfold_copy")
+@function(function_alias="unfold_copy", view=True)
 def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
     """The windows of `size` elements along an axis, `step` apart; the elements of a window are the last axis.
 
@@ -219,7 +219,7 @@ def slice_axis(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
     return x._new(nodes.shrink(x.uop, pairs))
 
 
-@function
+@function(view=True)
 @places(lambda x, dim=None, index=None, *_: along(x, dim, index))
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """The slice at `index` of an axis, which goes.
@@ -265,7 +265,7 @@ def slice_scatter(
     return _with(x, (slice(None),) * at + (slice(start, end, step),), src)
 
 
-@function
+@function(view=True)
 def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of an axis: so many of nearly equal length, or cut before each of the indices.
 
@@ -295,7 +295,7 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
     return tuple([x.narrow(at, a, max(0, b - a)) for a, b in itertools.pairwise(bounds)])
 
 
-@function
+@function(view=True)
 def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the columns (of a vector, its elements).
 
@@ -306,7 +306,7 @@ def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return x.tensor_split(indices_or_sections, 1 if x.ndim > 1 else 0)
 
 
-@function
+@function(view=True)
 def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the rows.
 
@@ -317,7 +317,7 @@ def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return x.tensor_split(indices_or_sections, 0)
 
 
-@function
+@function(view=True)
 def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the third axis.
 
@@ -421,7 +421,7 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
 def atleast_1d(tensors: Tensor) -> Tensor: ...
 @overload
 def atleast_1d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
-@function
+@function(view=True)
 def atleast_1d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     """The tensor with one axis at least; of several tensors, or a list, a tuple of them.
 
@@ -436,7 +436,7 @@ def atleast_1d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
 def atleast_2d(tensors: Tensor) -> Tensor: ...
 @overload
 def atleast_2d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
-@function
+@function(view=True)
 def atleast_2d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     """The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them.
 
@@ -451,7 +451,7 @@ def atleast_2d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
 def atleast_3d(tensors: Tensor) -> Tensor: ...
 @overload
 def atleast_3d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
-@function
+@function(view=True)
 def atleast_3d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     """The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis.
 

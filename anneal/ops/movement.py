@@ -28,7 +28,7 @@ _BOOL = dtypes.bool_
 # -- shape ------------------------------------------------------------------------------------------------------------
 
 
-@function
+@function(view=True)
 def reshape(x: Tensor, *shape: Any) -> Tensor:
     """The values in row-major order under another shape; one size may be -1, to be worked out.
 
@@ -59,7 +59,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     return x._new(nodes.reshape(x.uop, new))
 
 
-@function(function_alias="view_copy")
+@function(function_alias="view_copy", view=True)
 def view(x: Tensor, *shape: Any) -> Tensor:
     """`reshape`; or `bitcast`, given a dtype.
 
@@ -71,7 +71,7 @@ def view(x: Tensor, *shape: Any) -> Tensor:
     return x.reshape(*shape)
 
 
-@function(alias="view_as")
+@function(alias="view_as", view=True)
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     """The tensor in the shape of `other`: `reshape(other.shape)`.
 
@@ -82,7 +82,7 @@ def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     return x.reshape(other.shape)
 
 
-@function
+@function(view=True)
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The tensor with the axes from start_dim to end_dim joined to one.
 
@@ -99,7 +99,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return x.reshape((*s[:a], product(s[a : b + 1]), *s[b + 1 :]))
 
 
-@function
+@function(view=True)
 def ravel(x: Tensor) -> Tensor:
     """The tensor with all axes joined to one.
 
@@ -109,7 +109,7 @@ def ravel(x: Tensor) -> Tensor:
     return x.reshape(-1) if x.numel() else x.reshape(0)
 
 
-@function
+@function(view=True)
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """The tensor with one axis split into several, of the given sizes (one may be -1).
 
@@ -125,7 +125,7 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return x.reshape((*s[:a], *new, *s[a + 1 :]))
 
 
-@function(function_alias="squeeze_copy", in_place="shape")
+@function(function_alias="squeeze_copy", in_place="shape", view=True)
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
     """The tensor without its axes of size 1: all of them, or those given (an axis of another size stays).
 
@@ -137,7 +137,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None, axis: int | Seque
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if n != 1 or i not in axes]))
 
 
-@function(function_alias="unsqueeze_copy", in_place="shape")
+@function(function_alias="unsqueeze_copy", in_place="shape", view=True)
 def unsqueeze(x: Tensor, dim: int | None = None, axis: int | None = None) -> Tensor:
     """The tensor with a new axis of size 1 at `dim`.
 
@@ -155,7 +155,7 @@ def unsqueeze(x: Tensor, dim: int | None = None, axis: int | None = None) -> Ten
 # -- order ------------------------------------------------------------------------------------------------------------
 
 
-@function(function_alias="permute_copy")
+@function(function_alias="permute_copy", view=True)
 def permute(x: Tensor, *dims: Any) -> Tensor:
     """The tensor with its axes reordered: axis i of the result is axis dims[i].
 
@@ -172,7 +172,7 @@ def permute(x: Tensor, *dims: Any) -> Tensor:
     return x._new(nodes.permute(x.uop, axes))
 
 
-@function(alias="swapaxes swapdims", function_alias="transpose_copy", in_place="shape")
+@function(alias="swapaxes swapdims", function_alias="transpose_copy", in_place="shape", view=True)
 def transpose(x: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
     """The tensor with two axes exchanged.
 
@@ -188,7 +188,7 @@ def transpose(x: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
     return x._new(nodes.permute(x.uop, order))
 
 
-@function(function_alias="t_copy", in_place="shape")
+@function(function_alias="t_copy", in_place="shape", view=True)
 def t(x: Tensor) -> Tensor:
     """The transpose of a matrix; a vector or scalar is itself. Raises ShapeError above two axes.
 
@@ -201,7 +201,7 @@ def t(x: Tensor) -> Tensor:
     return x.transpose(0, 1) if x.ndim == 2 else x
 
 
-@function(alias="moveaxis")
+@function(alias="moveaxis", view=True)
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """The tensor with the axes `source` moved to `destination`; the others keep their order.
 
@@ -278,7 +278,7 @@ def roll(
 # -- repetition -------------------------------------------------------------------------------------------------------
 
 
-@function(function_alias="expand_copy")
+@function(function_alias="expand_copy", view=True)
 def expand(x: Tensor, *shape: Any) -> Tensor:
     """The tensor with axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size.
 
@@ -301,7 +301,7 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
     return x._new(broadcast(x.uop, full))
 
 
-@function
+@function(view=True)
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
     """The tensor expanded to the shape of `other`: `expand(other.shape)`.
 
@@ -311,7 +311,7 @@ def expand_as(x: Tensor, other: Tensor) -> Tensor:
     return x.expand(other.shape)
 
 
-@function
+@function(view=True)
 def broadcast_to(x: Tensor, *shape: Any) -> Tensor:
     """`expand`, NumPy's name for it.
 
@@ -463,7 +463,7 @@ def shrink(x: Tensor, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
     return x._new(nodes.shrink(x.uop, pairs))
 
 
-@function(alias="narrow_copy")
+@function(alias="narrow_copy", view=True)
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements of one axis from `start` on.
 

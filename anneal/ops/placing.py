@@ -248,7 +248,7 @@ def _places(x: Tensor, name: str, size: Sequence[int], stride: Sequence[int], of
     return out
 
 
-@function(function_alias="as_strided_copy")
+@function(function_alias="as_strided_copy", view=True)
 def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """The elements `storage_offset + i * stride[0] + j * stride[1] + ...` of the flat row, at (i, j, ...).
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError
 from anneal.ops import nodes
-from anneal.ops.arguments import function, several
+from anneal.ops.arguments import function, several, viewing
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.data import wrap_array
 from anneal.ops.facts import is_tensor
@@ -43,6 +43,7 @@ _INT32 = dtypes.int32
 _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or index with a NumPy mask"
 
 
+@viewing
 def getitem(x: Tensor, index: Any) -> Tensor:
     mask = _alone(index)
     if is_tensor(mask) and mask.dtype is _BOOL and not mask.shape:  # of the whole: one of it along a new axis, or none

@@ -29,8 +29,10 @@ from anneal.ops import (
     check_device_dtype,
     checked,
     deferred,
+    function,
     made,
     no_grad,
+    viewing,
     wrap_array,
 )
 from anneal.ops.nodes import Number, broadcast, check_fits, repeated, reshape, weak_const, weak_dtype
@@ -92,7 +94,7 @@ def _cast(name: str, kind: str) -> Callable[[Tensor], Tensor]:
     >>> Tensor([1]).{name}().dtype.name
     '{kind}'
     """
-    return checked(named(cast, name))
+    return function(named(cast, name))
 
 
 class Tensor(Methods):
@@ -386,6 +388,7 @@ class Tensor(Methods):
         self.requires_grad_(value)
 
     @deferred
+    @viewing
     def detach(self) -> Tensor:
         """The same values, through which no gradient flows.
 
@@ -424,7 +427,7 @@ class Tensor(Methods):
 
     # -- dtypes and devices ---------------------------------------------------------------------------------------
 
-    @checked
+    @function
     def cast(self, dtype: DTypeLike) -> Tensor:
         """The tensor converted to `dtype`. Floats truncate to ints.
 
@@ -437,7 +440,7 @@ class Tensor(Methods):
         check_device_dtype(self._device, kind)
         return self._new(self.uop.cast(kind))
 
-    @checked
+    @function(view=True)
     def bitcast(self, dtype: DTypeLike) -> Tensor:
         """The same bits read as another dtype of the same width. Raises DTypeError if the widths differ.
 
@@ -538,7 +541,7 @@ class Tensor(Methods):
                 assert storage is not None
                 storage.made_by = old
 
-    @checked
+    @function(view=True)
     def contiguous(self) -> Tensor:
         """The same values, materialised before later ops are computed.
 
@@ -561,7 +564,7 @@ class Tensor(Methods):
         self.uop = UOp(Op.CONTIGUOUS, u.dtype, (u,))
         return self.uop
 
-    @checked
+    @function
     def clone(self) -> Tensor:
         """An independent copy, through which gradients flow.
 
@@ -570,7 +573,7 @@ class Tensor(Methods):
         """
         return self._new(self.uop)
 
-    @checked
+    @function
     def assign(self, x: Any) -> Self:
         """Take the values of `x` (same shape, cast to this dtype); keeps identity, device and requires_grad.
 

@@ -33,6 +33,7 @@ INNER = {
         "deferred",
         "explain_class",
         "flagged",
+        "viewing",
         "function",
         "host_normal",
         "host_uniform",

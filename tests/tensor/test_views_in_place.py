@@ -328,3 +328,13 @@ def test_strides_of_memory_that_a_tensor_was_cut_from_are_refused(cut: Callable[
             with pytest.raises(ShapeError, match=r"is part of another: .* or on a \.clone"):
                 part.as_strided((2,), (1,), 0)
             assert part.clone().as_strided((1,), (1,)).shape == (1,)
+
+
+@pytest.mark.parametrize("name", ["permute_copy", "transpose_copy", "view_copy", "unbind_copy", "t_copy"])
+def test_functions_that_copy_give_no_views(name: str) -> None:
+    x = Tensor.ones(2, 3)
+    given = {"permute_copy": ((1, 0),), "transpose_copy": (0, 1), "view_copy": ((3, 2),)}.get(name, ())
+    for _ in range(3):
+        out: Any = getattr(anneal, name)(x, *given)
+        (out[0] if isinstance(out, tuple) else out).add_(1)
+        assert x.sum().item() == 6.0
