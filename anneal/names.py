@@ -3,6 +3,12 @@
 # fmt: off
 # package: what it imports of each file, under TYPE_CHECKING, and opens later
 OPENED = {
+    "anneal.backend": {
+        "meanings": """
+MEANINGS of_numpy""",
+        "memory": """
+Holder MemoryReport MemoryUse register""",
+    },
     "anneal.front": {
         "anneal.ops": """
 Histogram abs abs_ absolute absolute_ acos acos_ acosh acosh_ adaptive_avg_pool1d adaptive_avg_pool2d
@@ -93,6 +99,13 @@ promote_types result_type seed set_default_dtype set_float32_matmul_precision se
 set_num_interop_threads set_num_threads set_rng_state strided typename use_deterministic_algorithms xpu""",
         "anneal.transforms": """
 cond custom_jvp custom_vjp fori_loop scan while_loop""",
+    },
+    "anneal.inspect": {
+        "checking": """
+CheckedKernel Checking Difference GradientCheck Limits NotFinite Replayed Report Suspect check check_gradients
+replayed repro_of under_check""",
+        "rounding": """
+FunctionError Numerics numerics""",
     },
     "anneal.nn.functional": {
         "anneal.nn._f_attention": """
@@ -260,6 +273,66 @@ tril_=tril triu_=triu true_divide=div true_divide_=true_divide trunc_=trunc unbi
 unsafe_chunk=chunk unsafe_split=split unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as
 view_copy=view xlogy_=xlogy""",
     },
+    "anneal.rewrite": {
+        "driver": """
+Table graph_rewrite rewritten""",
+        "legalise": """
+FLOATS INTEGERS legalised""",
+        "legality": """
+STAGES check""",
+        "pipeline": """
+Hook Pass Pipeline""",
+        "symbolic": """
+forget simplify""",
+        "trace": """
+Event listening tracing""",
+        "watch": """
+Watch""",
+    },
+    "anneal.runtime": {
+        "bodies": """
+Choice DeviceCall Loop Rules While chosen extended looped repeated_while""",
+        "execution": """
+memory plan_of realize realize_new tracing upload values""",
+        "flowing": """
+Again filled""",
+        "group": """
+Exchange Group Reduction""",
+        "host": """
+HostFunction HostGradient VmapMethod found_sizes key_of""",
+        "jitted": """
+Jit Recapture compile jit""",
+        "launch": """
+Execution execute new_outputs""",
+        "meter": """
+Meter Spread Times Track metered said""",
+        "steps": """
+Collective HostCall Launch Step""",
+    },
+    "anneal.schedule": {
+        "concat": """
+pieces_of""",
+        "cost_model": """
+CostModel""",
+        "fusion": """
+Reason""",
+        "inplace": """
+donate overwrites_rows""",
+        "masks": """
+dead_side read_elements""",
+        "members": """
+members_of standalone""",
+        "memory": """
+nbytes""",
+        "passes": """
+PASSES PERMUTATION indexed kernel_graph run_passes simplify_indices""",
+        "places": """
+Origin""",
+        "plan": """
+clear_cache graph live_nodes origins parametrise plan_for refused""",
+        "records": """
+Call Cut Kernel Plan Schedule name_of""",
+    },
     "anneal.special": {
         "anneal.ops": """
 bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v
@@ -301,6 +374,22 @@ multilabel_soft_margin_loss native_channel_shuffle=channel_shuffle nll_loss norm
 pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu relu6 rms_norm scaled_dot_product_attention selu sigmoid
 silu smooth_l1_loss soft_margin_loss softmax softmin softplus softshrink softsign tanh tanhshrink threshold
 triplet_margin_loss unfold=im2col""",
+    },
+    "anneal.training": {
+        "anneal.progress": """
+told""",
+        "_data": """
+CIFAR10 Images cifar10 downloads grid half_blocks images png shades shapes""",
+        "_run": """
+Training decayed main""",
+    },
+    "anneal.transforms": {
+        "captured": """
+captured_backward""",
+    },
+    "anneal.web": {
+        "starting": """
+Options save serve""",
     },
 }
 

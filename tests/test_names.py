@@ -134,3 +134,9 @@ def test_a_public_function_is_written_in_two_files_at_most() -> None:
         "declare a name where it stands, by @function, and write it nowhere else"
     )
     assert set(NAMED_OFTEN.split()) - often == set(), "these are written in two files now: take them off the list"
+
+
+def test_the_generated_files_follow_the_declarations(capsys: pytest.CaptureFixture[str]) -> None:
+    from tools.names import main
+
+    assert main(["--check"]) == 0, capsys.readouterr().err

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from anneal.backend.meanings import MEANINGS, of_numpy
     from anneal.backend.memory import Holder, MemoryReport, MemoryUse, register
 else:
-    __getattr__ = opened_later(
-        __name__,
-        {"meanings": ("MEANINGS", "of_numpy"), "memory": ("Holder", "MemoryReport", "MemoryUse", "register")},
-    )
+    __getattr__ = opened_later(__name__)
 
 __all__ = [
     "HOST",

@@ -52,28 +52,7 @@ if TYPE_CHECKING:
     )
     from anneal.inspect.rounding import FunctionError, Numerics, numerics
 else:
-    __getattr__ = opened_later(
-        __name__,
-        {
-            "checking": (
-                "CheckedKernel",
-                "Checking",
-                "Difference",
-                "GradientCheck",
-                "Limits",
-                "NotFinite",
-                "Replayed",
-                "Report",
-                "Suspect",
-                "check",
-                "check_gradients",
-                "replayed",
-                "repro_of",
-                "under_check",
-            ),
-            "rounding": ("FunctionError", "Numerics", "numerics"),
-        },
-    )
+    __getattr__ = opened_later(__name__)
 
 __all__ = [
     "ALL",

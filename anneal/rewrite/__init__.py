@@ -21,18 +21,7 @@ if TYPE_CHECKING:
     from anneal.rewrite.watch import Watch
 else:
     # What a program that only makes tensors does without is imported when its name is asked for.
-    __getattr__ = opened_later(
-        __name__,
-        {
-            "driver": ("Table", "graph_rewrite", "rewritten"),
-            "legalise": ("FLOATS", "INTEGERS", "legalised"),
-            "legality": ("STAGES", "check"),
-            "pipeline": ("Hook", "Pass", "Pipeline"),
-            "symbolic": ("forget", "simplify"),
-            "trace": ("Event", "listening", "tracing"),
-            "watch": ("Watch",),
-        },
-    )
+    __getattr__ = opened_later(__name__)
 
 __all__ = [
     "FLOATS",

@@ -53,30 +53,7 @@ if TYPE_CHECKING:
     from anneal.runtime.meter import Meter, Spread, Times, Track, metered, said
     from anneal.runtime.steps import Collective, HostCall, Launch, Step
 else:  # what computes is imported when something is computed
-    __getattr__ = opened_later(
-        __name__,
-        {
-            "bodies": (
-                "Choice",
-                "DeviceCall",
-                "Loop",
-                "Rules",
-                "While",
-                "chosen",
-                "extended",
-                "looped",
-                "repeated_while",
-            ),
-            "execution": ("memory", "plan_of", "realize", "realize_new", "tracing", "upload", "values"),
-            "flowing": ("Again", "filled"),
-            "group": ("Exchange", "Group", "Reduction"),
-            "host": ("HostFunction", "HostGradient", "VmapMethod", "found_sizes", "key_of"),
-            "jitted": ("Jit", "Recapture", "compile", "jit"),
-            "launch": ("Execution", "execute", "new_outputs"),
-            "meter": ("Meter", "Spread", "Times", "Track", "metered", "said"),
-            "steps": ("Collective", "HostCall", "Launch", "Step"),
-        },
-    )
+    __getattr__ = opened_later(__name__)
 
 __all__ = [
     "INSIDE",

@@ -21,22 +21,7 @@ if TYPE_CHECKING:
     from anneal.schedule.plan import clear_cache, graph, live_nodes, origins, parametrise, plan_for, refused
     from anneal.schedule.records import Call, Cut, Kernel, Plan, Schedule, name_of
 else:
-    __getattr__ = opened_later(
-        __name__,
-        {
-            "concat": ("pieces_of",),
-            "cost_model": ("CostModel",),
-            "fusion": ("Reason",),
-            "inplace": ("donate", "overwrites_rows"),
-            "masks": ("dead_side", "read_elements"),
-            "members": ("members_of", "standalone"),
-            "memory": ("nbytes",),
-            "passes": ("PASSES", "PERMUTATION", "indexed", "kernel_graph", "run_passes", "simplify_indices"),
-            "places": ("Origin",),
-            "records": ("Call", "Cut", "Kernel", "Plan", "Schedule", "name_of"),
-            "plan": ("clear_cache", "graph", "live_nodes", "origins", "parametrise", "plan_for", "refused"),
-        },
-    )
+    __getattr__ = opened_later(__name__)
 
 __all__ = [
     "BUILDING",

@@ -36,27 +36,7 @@ if TYPE_CHECKING:
     )
     from anneal.training._run import Training, decayed, main
 else:
-    __getattr__ = opened_later(
-        __name__,
-        {
-            "_data": (
-                *(
-                    "CIFAR10",
-                    "Images",
-                    "cifar10",
-                    "downloads",
-                    "grid",
-                    "half_blocks",
-                    "images",
-                    "png",
-                    "shades",
-                    "shapes",
-                ),
-            ),
-            "anneal.progress": ("told",),
-            "_run": ("Training", "decayed", "main"),
-        },
-    )
+    __getattr__ = opened_later(__name__)
 
 __all__ = [
     "CIFAR10",

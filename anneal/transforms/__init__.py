@@ -35,7 +35,7 @@ from anneal.transforms.tree import paths_of, tree_leaves, tree_map
 if TYPE_CHECKING:
     from anneal.transforms.captured import captured_backward
 else:  # what computes is imported when something is computed
-    __getattr__ = opened_later(__name__, {"captured": ("captured_backward",)})
+    __getattr__ = opened_later(__name__)
 
 __all__ = [
     "BATCHING",

@@ -11,6 +11,6 @@ from anneal.doors import opened_later
 if TYPE_CHECKING:
     from anneal.web.starting import Options, save, serve
 else:
-    __getattr__ = opened_later(__name__, {"starting": ("Options", "save", "serve")})
+    __getattr__ = opened_later(__name__)
 
 __all__ = ["Options", "save", "serve"]
