@@ -1,5 +1,5 @@
-"""The class `Tensor`: its state, and what goes in and out. Its other methods are functions of `anneal/ops/`, where
-their signatures, examples and errors stand: `anneal/names.py` lists them, and type checkers see them as `Methods`.
+"""The class `Tensor`: its state, and what goes in and out. Its other methods are functions of `anneal/ops/`, by the
+names that `anneal/names.py` lists; type checkers see them as `Methods`.
 
 Gradients need no tape: `backward` walks the graph of the loss. What it must know besides is kept here. A *leaf* is a
 tensor on which `requires_grad` was set. Realising a tensor replaces its node by a BUFFER; where a gradient has to go on
