@@ -1,9 +1,8 @@
 """The class `Tensor`: its state, and what goes in and out. Its other methods are functions of `anneal/ops/`, by the
 names that `anneal/names.py` lists; type checkers see them as `Methods`.
 
-Gradients need no tape: `backward` walks the graph of the loss. What it must know besides is kept here. A *leaf* is a
-tensor on which `requires_grad` was set. Realising a tensor replaces its node by a BUFFER; where a gradient has to go on
-through it, the buffer's Storage remembers the graph it was computed from as `origin`.
+Gradients need no tape: `backward` walks the graph of the loss. A *leaf* is a tensor on which `requires_grad` was set. A
+realised node is a BUFFER, whose Storage remembers the graph it was computed from as `origin`, where gradients go on.
 """
 
 from __future__ import annotations
