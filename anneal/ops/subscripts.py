@@ -30,7 +30,7 @@ from anneal.ops.nodes import (
     put_rows,
     take_rows,
 )
-from anneal.runtime import here, is_realized
+from anneal.runtime import here, is_realized, number, varies
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
+_WRITTEN = 1 << 16  # elements of a tensor that is written whole where the place of an assigned part varies
 
 _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or index with a NumPy mask"
 
@@ -60,6 +61,8 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 def setitem(x: Tensor, index: Any, value: Any) -> None:
     need_changeable(x, "index")
     numbering = here.numbering()  # that of `value`, which is late no more below: `x` goes on with it
+    if value.__class__ in (int, float) and x.uop.dtype.is_float and here.defers and varies("value", value, x):
+        value = x._new_plain(number(value, x.uop.dtype, x.device))
     given = x._lift("index", value)
     old = x.detach() if x.is_leaf else x
     mask = _whole_mask(x, index, given)
@@ -74,6 +77,9 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     part = basic.read(old.uop)
     if not picks and given.uop is basic.read(x.uop):
         return  # `x[i] += y`: the part was changed in place, and x with it
+    if not picks and (places := _as_data(x, index)) is not None:
+        basic, picks = parsed(x, places)
+        part = basic.read(old.uop)
     dtype = x.uop.dtype
     if picks:
         rows, position, shape, front = lay_out(part, picks)
@@ -105,6 +111,32 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         new = placed if inside.op is Op.EXPAND else alu(Op.WHERE, (inside, placed, old.uop))
     _put(x, new, given)
     del numbering
+
+
+def _as_data(x: Tensor, index: Any) -> tuple[Any, ...] | None:
+    """An index of integers and slices with tensors for the places that the program gives anew in each round, so that
+    they are data and no part of the plan; None where there are none, or `x` is large: all of it is written then."""
+    items = index if isinstance(index, tuple) else (index,)
+    if not here.defers or x.size > _WRITTEN or len(items) > len(x.shape):
+        return None
+    found: list[Any] = []
+    for item, n in zip(items, x.shape, strict=False):
+        begin, count = item, None
+        if isinstance(item, slice) and item.step in (None, 1):
+            begin, end, _ = item.indices(n)
+            count = end - begin
+        if begin.__class__ is not int or (count is not None and (count <= 0 or count == n)):
+            found.append(item)
+        elif varies((len(found), count), begin, x):
+            place = number(begin % n, _INT32, x.device)
+            found.append(
+                x._new_plain(place if count is None else alu(Op.ADD, (nodes.iota(count), broadcast(place, (count,)))))
+            )
+        else:
+            found.append(item)
+    moved = [i for i, item in zip(found, items, strict=True) if i is not item]
+    alone = len(moved) == 1 and not any(isinstance(item, int) for item in items)
+    return tuple(found) if moved and (alone or all(not i.shape for i in moved)) else None
 
 
 def _alone(index: Any) -> Any:

@@ -22,7 +22,7 @@ from anneal.errors import DataError, GradientError, MissingMethodError, SettingE
 from anneal.ops import explain_class, said, take_running_updates
 from anneal.ops.nodes import reshape, shrink
 from anneal.optim._states import Saved, States, check_settings, kept_state, state_dtype
-from anneal.runtime import Numbering, composite, numbering_of, outdate_captures, realize, realize_new
+from anneal.runtime import Numbering, composite, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import regraded, take_results
 from anneal.uop import DType, Op, UOp, alu, arena, dtypes
@@ -116,7 +116,7 @@ class ParameterGroup(dict[str, Any]):
             outdate_captures(f"an optimiser's {key!r} was set")
         super().__setitem__(key, value)
         if key == "lr":
-            self.rate.assign(Tensor(np.array([value], np.float32), device=self.rate.device))
+            self.rate._assign(reshape(number(value, _F32, self.rate.device), (1,)))
 
     # a dict's other ways of setting an item, which would go past the above
 
@@ -533,13 +533,13 @@ class Optimizer:
                     value = tuple(value)
                 if name != "params" and (name in self.defaults or name == "initial_lr") and mine.get(name) != value:
                     mine[name] = value
-        order = {number: i for i, number in enumerate([n for g in groups for n in g["params"]])}
+        order = {n: i for i, n in enumerate([n for g in groups for n in g["params"]])}
         flat: dict[str, Any] = {}
-        for number, found in state["state"].items():
+        for n, found in state["state"].items():
             for name, value in found.items():
                 if value is not None:
                     array = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-                    flat |= self._from_torch(order[int(number)], name, array)
+                    flat |= self._from_torch(order[int(n)], name, array)
         return flat
 
     def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from anneal.runtime.context import (
     watched,
 )
 from anneal.runtime.handle import INSIDE, SEEN, UNSEEN, Handle
-from anneal.runtime.late import PLAIN, Varies, become_late, composite, number, tensor_class
+from anneal.runtime.late import PLAIN, Varies, become_late, composite, number, tensor_class, varies
 from anneal.runtime.late import call as call_late
 from anneal.runtime.late import register as register_late
 from anneal.runtime.nodes import (
@@ -145,5 +145,6 @@ __all__ = [
     "tracing",
     "upload",
     "values",
+    "varies",
     "watched",
 ]

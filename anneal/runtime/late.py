@@ -541,6 +541,21 @@ def _varying(n: Numbering, place: tuple[Any, ...], key: Any) -> Varies:
     return varies
 
 
+def varies(slot: Any, value: Any, x: Handle) -> bool:
+    """True if a number that the user's code gives an op of `x`, which is not remembered, is another in each round.
+
+    Args:
+        slot: which of the call's numbers it is.
+        value: the number.
+    """
+    n = numbering_of()
+    if n is None:
+        return False
+    f, _, _ = users_frame()
+    u = x._looks
+    return _varying(n, (varies, id(f.f_code), f.f_lasti, _ARENA.path, u.shape, u.dtype), None)(slot, value)
+
+
 def number(value: float, dtype: DType, device: str) -> UOp:
     """The node of memory that has one number, of shape ().
 

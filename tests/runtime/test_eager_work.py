@@ -12,11 +12,12 @@ import pytest
 
 import anneal as an
 from anneal import nn, optim
-from anneal.backend import get_device
+from anneal.backend import get_device, register_device, registry
 from anneal.runtime import cache_statistics, late, observed, turns
 from anneal.tensor import Tensor, grad, host_call, jit, vmap
 from anneal.tensor import functional as F
 from anneal.uop import Arena
+from tests.backend.toy import COST_MODEL, NAME, ToyDevice
 
 Step = Callable[[int], Any]
 BATCHES = np.random.default_rng(0).standard_normal((8, 8, 20)).astype(np.float32)
@@ -136,6 +137,16 @@ def an_observer() -> Any:
         return (Tensor.ones(3) * 2).numpy()
 
 
+def another_device() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_KNOWN", dict(registry._KNOWN))
+        register_device(NAME, ToyDevice, COST_MODEL)
+        x = Tensor(np.ones(3, np.float32), device=NAME)
+        assert (x * 2).sum().item() == 6
+        registry.OPEN.pop(NAME)
+    return x
+
+
 def a_function_of_its_own() -> Any:
     class Square(an.autograd.Function):
         @staticmethod
@@ -156,7 +167,7 @@ def a_function_of_its_own() -> Any:
     "there",
     [
         a_variable, a_host_call, a_jit_function, a_hook, a_thread, a_map, a_gradient, a_checkpoint, an_inference,
-        an_observer, a_function_of_its_own,
+        an_observer, a_function_of_its_own, another_device,
     ],
 )  # fmt: skip
 def test_what_else_is_in_the_process_adds_no_work_to_a_step(there: Callable[[], Any]) -> None:
@@ -192,13 +203,14 @@ def test_ops_of_variables_and_of_host_calls_run_as_they_stand_beside_others() ->
 # -- what changes, and what is read, in each step ---------------------------------------------------------------------
 
 
-def a_rate_of_the_optimiser() -> Step:
+def a_rate_of_the_optimiser(changes: bool = True) -> Step:
     model = nn.Linear(20, 5)
     optimiser = optim.Adam(model.parameters())
 
     def step(n: int) -> float:
         optimiser.zero_grad()
-        optimiser.param_groups[0]["lr"] = 0.1 / (n + 1)
+        if changes:
+            optimiser.param_groups[0]["lr"] = 0.1 / (n + 1)
         loss = F.cross_entropy(model(Tensor(BATCHES[n % 8])), Tensor(LABELS))
         loss.backward()
         optimiser.step()
@@ -228,7 +240,7 @@ TABLE = Tensor(np.linspace(0, 1, 64, dtype=np.float32)).realize()
         (lambda: perceptron(lambda loss, n: loss * (n + 1)), lambda: perceptron(lambda loss, n: loss * 2)),
         (lambda: perceptron(lambda loss, n: loss / (1 + n / 7)), lambda: perceptron(lambda loss, n: loss / 3)),
         (lambda: perceptron(lambda loss, n: loss * TABLE[n]), lambda: perceptron(lambda loss, n: loss * TABLE[5])),
-        (a_rate_of_the_optimiser, a_rate_of_the_optimiser),
+        (a_rate_of_the_optimiser, lambda: a_rate_of_the_optimiser(False)),
         (a_chance, lambda: perceptron(lambda loss, n: loss, nn.Dropout(0.5))),
     ],
     ids=["factor", "whole factor", "temperature", "index", "rate", "chance"],
@@ -239,7 +251,7 @@ def test_a_step_with_a_number_that_changes_is_one_without(made: Callable[[], Ste
     work = Work(step, range(6, 10))
     assert (work.plans, work.misses) == (0, fixed.misses)
     assert work.nodes <= fixed.nodes + 2 * 4
-    assert work.calls <= 1.25 * fixed.calls
+    assert work.calls <= 1.2 * fixed.calls
 
 
 def test_dropout_draws_without_making_nodes() -> None:

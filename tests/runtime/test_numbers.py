@@ -228,6 +228,21 @@ def a_batch(n: int) -> None:
     assert np.array_equal(x[n, n % 3 : n % 3 + 2].numpy(), DATA[n, n % 3 : n % 3 + 2])
 
 
+WRITTEN = Tensor(DATA * 0)
+
+
+def a_written_part(n: int) -> None:
+    wanted = WRITTEN.numpy()
+    row, value = n % 12, n + 0.5
+    WRITTEN[row] = value
+    wanted[row] = value
+    WRITTEN[n % 9 : n % 9 + 2] = Tensor(DATA[:2])
+    wanted[n % 9 : n % 9 + 2] = DATA[:2]
+    WRITTEN[-1 - row, n % 5] = WRITTEN[0, 0] * 2
+    wanted[-1 - row, n % 5] = wanted[0, 0] * 2
+    assert np.array_equal(WRITTEN.numpy(), wanted)
+
+
 def a_class(n: int) -> None:
     labels = Tensor(np.arange(12) % 5)
     assert (labels == n % 5).sum().item() == (np.arange(12) % 5 == n % 5).sum()
@@ -255,7 +270,18 @@ def a_chance_to_drop(n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "turn", [several, a_rate, a_row, a_batch, a_class, a_place_that_was_found, a_number_of_numpy, a_chance_to_drop]
+    "turn",
+    [
+        several,
+        a_rate,
+        a_row,
+        a_batch,
+        a_written_part,
+        a_class,
+        a_place_that_was_found,
+        a_number_of_numpy,
+        a_chance_to_drop,
+    ],
 )
 def test_what_varies_makes_no_plan_after_the_third_turn(turn: Callable[[int], Any]) -> None:
     assert not any(_plans(turn)[3:])
