@@ -32,7 +32,7 @@ from anneal.ops.nodes import (
 )
 from anneal.runtime import here, is_realized, number, varies
 from anneal.uop import Op, UOp, alu, const, dtypes
-from anneal.uop.sizes import most, product, range_of, size
+from anneal.uop.sizes import most, product, range_of, size, symbolic_arg
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -113,16 +113,20 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     del numbering
 
 
+def _known(place: Any) -> bool:
+    return place is None or place.__class__ is int
+
+
 def _as_data(x: Tensor, index: Any) -> tuple[Any, ...] | None:
     """An index of integers and slices with tensors for the places that the program gives anew in each round, so that
     they are data and no part of the plan; None where there are none, or `x` is large: all of it is written then."""
     items = index if isinstance(index, tuple) else (index,)
-    if not here.defers or x.size > _WRITTEN or len(items) > len(x.shape):
+    if not here.defers or symbolic_arg(x.shape) or x.size > _WRITTEN or len(items) > len(x.shape):
         return None
     found: list[Any] = []
     for item, n in zip(items, x.shape, strict=False):
         begin, count = item, None
-        if isinstance(item, slice) and item.step in (None, 1):
+        if isinstance(item, slice) and item.step is None and _known(item.start) and _known(item.stop):
             begin, end, _ = item.indices(n)
             count = end - begin
         if begin.__class__ is not int or (count is not None and (count <= 0 or count == n)):
