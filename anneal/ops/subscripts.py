@@ -113,7 +113,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     del numbering
 
 
-def _known(place: Any) -> bool:
+def _is_known(place: Any) -> bool:
     return place is None or place.__class__ is int
 
 
@@ -126,7 +126,7 @@ def _as_data(x: Tensor, index: Any) -> tuple[Any, ...] | None:
     found: list[Any] = []
     for item, n in zip(items, x.shape, strict=False):
         begin, count = item, None
-        if isinstance(item, slice) and item.step is None and _known(item.start) and _known(item.stop):
+        if isinstance(item, slice) and item.step is None and _is_known(item.start) and _is_known(item.stop):
             begin, end, _ = item.indices(n)
             count = end - begin
         if begin.__class__ is not int or (count is not None and (count <= 0 or count == n)):
