@@ -16,8 +16,6 @@ from anneal.runtime.nodes import is_realized
 from anneal.uop import SYMBOLIC, Op, UOp
 from anneal.uop.sizes import bindings_of, is_symbolic, mapped, symbolic_arg, unbound, variables_of
 
-__all__ = ["ArrayGiven", "described", "difference", "flatten", "rebuild", "with_tensors"]
-
 
 class ArrayGiven(Exception):
     """An array among the arguments, to be made a tensor."""

@@ -28,8 +28,6 @@ from anneal.schedule import BUILDING
 from anneal.uop import SYMBOLIC, DType, Op, UOp, arena, toposort
 from anneal.uop.sizes import Values, bound_sizes, mapped, note_value, symbolic_arg, variables_of, widest
 
-__all__ = ["FOUND", "around_host_calls", "call_host", "exchanges", "released"]
-
 FOUND = "found"  # the tag of the bindings that a call of the host found while a function was captured
 
 # (nodes, those of them that are lazy, device) -> the nodes as leaves: one launch

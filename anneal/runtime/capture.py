@@ -32,7 +32,6 @@ from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
 if TYPE_CHECKING:
     from anneal.runtime.meter import Meter
 
-__all__ = ["ARGUMENT", "Capture", "Recorded", "aliases_of", "refuse_frozen"]
 
 ARGUMENT = "argument"  # the tag of the bindings that a captured function is called with
 

@@ -37,9 +37,6 @@ from anneal.schedule import Plan
 from anneal.uop import Line, Op, UOp, toposort
 from anneal.uop.sizes import Values
 
-__all__ = ["launched", "memory", "plan_of", "realize", "realize_new", "realize_uops", "tracing", "upload", "values"]
-
-
 _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
 
 

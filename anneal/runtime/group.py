@@ -17,8 +17,6 @@ from anneal.backend import Array
 from anneal.errors import GroupError
 from anneal.runtime.host import HostFunction
 
-__all__ = ["Exchange", "Group", "Reduction"]
-
 Reduction = Literal["sum", "mean"]
 Arrays = Sequence[Array]
 

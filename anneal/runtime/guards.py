@@ -33,8 +33,6 @@ from anneal.runtime.handle import Handle
 from anneal.runtime.nodes import is_realized
 from anneal.uop import UOp
 
-__all__ = ["Draws", "Failure", "Guards", "brief"]
-
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _WRITES = frozenset(
     ("add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "remove", "update")
@@ -303,10 +301,13 @@ class _Elements(_Contents):
 
     def __init__(self, value: Any) -> None:
         super().__init__(value)
-        self._before = value.tobytes()
+        self._before = self._now()
+
+    def _now(self) -> Any:
+        return self._value.tobytes()
 
     def changed(self) -> bool:
-        return bool(self._value.tobytes() != self._before)
+        return bool(self._now() != self._before)
 
     def failure(self) -> Failure:
         before = np.frombuffer(self._before, self._value.dtype)
@@ -315,20 +316,16 @@ class _Elements(_Contents):
         )
 
 
-class _Length(_Contents):
+class _Length(_Elements):
     """The length of a container too large to look into."""
 
-    __slots__ = ("_before",)
+    __slots__ = ()
 
-    def __init__(self, value: Any) -> None:
-        super().__init__(value)
-        self._before = len(value)
-
-    def changed(self) -> bool:
-        return len(self._value) != self._before
+    def _now(self) -> Any:
+        return len(self._value)
 
     def failure(self) -> Failure:
-        return Failure(f"length of a {type(self._value).__name__}", str(self._before), str(len(self._value)))
+        return Failure(f"length of a {type(self._value).__name__}", str(self._before), str(self._now()))
 
 
 class _Items(_Contents):

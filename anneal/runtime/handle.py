@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from anneal.runtime.numbering import Late
 
-__all__ = ["INSIDE", "SEEN", "UNSEEN", "Handle", "View"]
 
 SEEN, UNSEEN = 1, 2  # used by calls that were noted (`uses.py`), or were not
 

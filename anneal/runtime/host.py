@@ -13,8 +13,6 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.uop import DType, Op, UOp
 from anneal.uop.sizes import evaluator, is_symbolic, size_text, symbolic_arg, variables_of
 
-__all__ = ["HostFunction", "HostGradient", "VmapMethod", "found_sizes", "key_of"]
-
 Shape = tuple[Any, ...]  # of ints and symbolic sizes
 VmapMethod = Literal["sequential", "expand_dims", "broadcast_all"] | None
 # (inputs, outputs, cotangents of the outputs) -> a cotangent for each input, or None for one that gets none

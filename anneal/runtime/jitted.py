@@ -56,8 +56,6 @@ from anneal.runtime.recording import Recording, recording
 from anneal.schedule import BUILDING, Origin, Plan
 from anneal.uop.sizes import bound_sizes
 
-__all__ = ["Jit", "Recapture", "compile", "jit"]
-
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")

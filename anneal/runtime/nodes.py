@@ -15,23 +15,6 @@ from anneal.runtime.handle import Handle
 from anneal.uop import SYMBOLIC, DType, Op, UOp, toposort, users_line
 from anneal.uop.sizes import symbolic_arg, widest
 
-__all__ = [
-    "Made",
-    "buffer_leaf",
-    "changed_constant",
-    "differing",
-    "host_storage",
-    "is_call",
-    "is_realized",
-    "note_assigned",
-    "note_become",
-    "note_constants",
-    "note_made",
-    "own",
-    "sources_of",
-    "storage_of",
-]
-
 _WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic shape in memory for the largest
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from anneal.runtime.guards import Draws
     from anneal.runtime.steps import Step
 
-__all__ = ["Recording", "capturing", "forbid_in_capture", "forbid_in_jit", "recording"]
-
 
 def capturing() -> bool:
     """True while a jit function runs its Python in this thread."""

@@ -11,8 +11,6 @@ from anneal.backend import Array
 from anneal.uop import SYMBOLIC
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound, widest
 
-__all__ = ["bound_shape", "laid_out", "needed", "seen"]
-
 
 def bound_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """The sizes of this run.

@@ -16,8 +16,6 @@ from anneal.runtime.host import HostFunction
 if TYPE_CHECKING:
     from anneal.schedule import Origin, Plan
 
-__all__ = ["Collective", "HostCall", "Launch", "Step"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:

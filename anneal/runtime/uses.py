@@ -226,26 +226,23 @@ def _stand_in(cls: type[Handle], u: UOp, wants: bool, device: str) -> Handle:
     return t
 
 
+def _mapped(x: Any, leaf: Callable[[Any], Any]) -> Any:
+    """An argument with `leaf` of what is in its tuples, lists and slices."""
+    if x.__class__ is tuple or x.__class__ is list:
+        return x.__class__([_mapped(y, leaf) for y in x])
+    if x.__class__ is slice:
+        return slice(*[_mapped(y, leaf) for y in (x.start, x.stop, x.step)])
+    return leaf(x)
+
+
 def _emptied(x: Any) -> Any:
     """An argument without its tensors."""
-    if isinstance(x, Handle):
-        return _HOLE
-    if x.__class__ is tuple or x.__class__ is list:
-        return x.__class__([_emptied(y) for y in x])
-    if x.__class__ is slice:
-        return slice(_emptied(x.start), _emptied(x.stop), _emptied(x.step))
-    return x
+    return _mapped(x, lambda y: _HOLE if isinstance(y, Handle) else y)
 
 
 def _filled(x: Any, tensors: Any) -> Any:
     """An argument that was emptied, with these tensors."""
-    if x is _HOLE:
-        return next(tensors)
-    if x.__class__ is tuple or x.__class__ is list:
-        return x.__class__([_filled(y, tensors) for y in x])
-    if x.__class__ is slice:
-        return slice(_filled(x.start, tensors), _filled(x.stop, tensors), _filled(x.step, tensors))
-    return x
+    return _mapped(x, lambda y: next(tensors) if y is _HOLE else y)
 
 
 def _flat(x: Any) -> list[Any]:
