@@ -21,7 +21,7 @@ _PIECE = 8 << 20
 
 
 class _Axes(NamedTuple):
-    """Which axes of a product's arrays are its batch, rows, columns and the sum's."""
+    """The axes of a product's arrays that are its batch, rows, columns and the sum's."""
 
     batch: list[int]
     m: list[int]
