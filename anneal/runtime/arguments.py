@@ -17,7 +17,7 @@ from anneal.uop import SYMBOLIC, Op, UOp
 from anneal.uop.sizes import bindings_of, is_symbolic, mapped, symbolic_arg, unbound, variables_of
 
 
-class ArrayGiven(Exception):
+class ArrayGiven(JitError):
     """An array among the arguments, to be made a tensor."""
 
 
@@ -56,7 +56,7 @@ def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> 
         hash(value)
     except TypeError:
         if isinstance(value, np.ndarray):
-            raise ArrayGiven from None
+            raise ArrayGiven("a jit function returns tensors, not NumPy arrays: return Tensor(array)") from None
         raise JitError(
             f"a jit function takes tensors, arrays, hashable values and nests of them, not {type(value).__name__}"
         ) from None

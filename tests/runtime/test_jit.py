@@ -157,3 +157,8 @@ def test_repr_names_what_is_captured() -> None:
     f(Tensor([1.0]))
     assert repr(f).endswith("1 capture>")
     assert repr(jit(nn.Linear(2, 3))) == "jit(Linear(in_features=2, out_features=3, bias=True))"
+
+
+def test_an_array_as_a_result_is_an_error_that_says_what_to_return() -> None:
+    with pytest.raises(JitError, match=r"returns tensors, not NumPy arrays: return Tensor\(array\)"):
+        jit(lambda x: [x * 2, np.ones(3)])(Tensor.ones(3))
