@@ -228,7 +228,7 @@ class Round:
 
     def take(self) -> bool:
         """Begin to write the memory again; False if its contents are still used."""
-        if self._writing or not self.storages:
+        if self._writing or not self.nbytes:
             return False
         more = self._users.more()
         if more is not None and self._forgot_calls(more):
@@ -251,6 +251,8 @@ class Round:
     def done(self) -> None:
         """The memory was written, and tensors show it."""
         self._writing = False
+        if not self.nbytes:  # it was forgotten meanwhile
+            self.forget()
 
     def let_go(self) -> bool:
         """Free the memory if it is unused; True if it was freed."""
@@ -260,8 +262,10 @@ class Round:
         return True
 
     def forget(self) -> None:
-        """Hold the memory no longer: it goes with its last user."""
-        self.storages, self.leaves, self._users, self.nbytes = [], [], Users([]), 0
+        """Hold the memory no longer, from the end of a round on that is being written: it goes with its last user."""
+        self.nbytes = 0
+        if not self._writing:
+            self.storages, self.leaves, self._users = [], [], Users([])
 
     def _copied(self, more: list[int]) -> bool:
         """Give those who use a little of the memory a copy of it; whether that could be done."""
@@ -404,7 +408,7 @@ class Run:
     def _next(self, device: AnyDevice) -> Round:
         """A round to be written: an unused one, or a new one."""
         rounds = self._rounds
-        rounds[:] = [r for r in rounds if r.storages]
+        rounds[:] = [r for r in rounds if r.nbytes]
         for r in rounds:
             if r.take():
                 return r

@@ -211,3 +211,16 @@ def test_a_loop_that_begins_with_a_constant_goes_on_from_memory() -> None:
             assert (x * beta[1]).sum().item() == pytest.approx(6.0 if n % 2 else 4.8, rel=1e-4)
         sizes.append(here.context.plans_made - before)
     assert sizes[1] <= sizes[0] <= 16
+
+
+def test_results_larger_than_what_a_device_keeps_are_written_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round that the device forgets while it is being written goes once it was."""
+    monkeypatch.setattr(get_device("cpu").pool, "budget", 1)
+    w = Tensor(np.ones((64, 64), np.float32), requires_grad=True)
+    optimiser = optim.SGD([w], lr=0.1)
+    for turn in range(8):
+        optimiser.zero_grad()
+        loss = (w * w).sum()
+        loss.backward()
+        optimiser.step()
+        np.testing.assert_allclose(loss.item(), 4096 * 0.64**turn, rtol=1e-5)
