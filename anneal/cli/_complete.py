@@ -11,6 +11,7 @@ from pathlib import Path
 
 from anneal import settings as environment
 from anneal.errors import DataError, UserError
+from anneal.names import METHODS, STATICS
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -53,7 +54,7 @@ def passes(incomplete: str) -> Items:
 
 def ops() -> list[str]:
     """The names of the ops of the language."""
-    return re.findall(r"^    ([A-Z]\w*): ClassVar\[", _text("uop/ops.py"), re.MULTILINE)
+    return re.findall(r"^    ([A-Z]\w*) = _\w+\(", _text("uop/ops.py"), re.MULTILINE)
 
 
 def methods() -> list[str]:
@@ -61,6 +62,8 @@ def methods() -> list[str]:
     text = _text("tensor/_tensor.py")
     properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", text))
     names = set(re.findall(r"^    def ([a-z]\w*)\(", text, re.MULTILINE))
+    elsewhere = re.findall(r'^    "anneal[\w.]+": "([^"]+)"', text, re.MULTILINE)  # methods of other rooms
+    names.update(METHODS.split(), STATICS.split(), *map(str.split, elsewhere))
     several = r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)"  # `a = b = f`, `a, b = f, g`
     for told, value in re.findall(several, text, re.MULTILINE):
         none = re.match(r"property\(|map\((?:property|MethodsLater)|True|False|\"", value)

@@ -115,10 +115,11 @@ def _has_rules(u: UOp) -> bool:
 
 
 def _meaning(op: str) -> str:
-    """The line of ops.py that says what the op is."""
+    """The comment at the op's row of ops.py, which says what the op is."""
     text = (PACKAGE / "uop" / "ops.py").read_text(encoding="utf-8")
-    found = re.search(rf"^    {op}: ClassVar\[\s*Op\s*\](?:  # (.*))?$", text, re.MULTILINE)
-    return (found[1] if found else None) or "elementwise"
+    found = re.search(rf"^    {op} = ((?:.+\n)*?)(?=    [A-Z]\w* = |\n)", text, re.MULTILINE)
+    said = re.findall(r"(?:^|\s)# (?!fmt:)(.*)", found[1]) if found else ()
+    return " ".join(said) or "elementwise"
 
 
 ROOT = Path(anneal.__file__).resolve().parent.parent

@@ -126,7 +126,9 @@ def flagged(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
     if name not in (own, f"{own}_"):
         return alias(op, name)
     change, signature = twin(op), inspect.signature(op)
+    example = "".join((op.__doc__ or "").partition(">>>")[1:])
     if name != own:
+        change.__doc__ = f"{(change.__doc__ or '').partition('>>>')[0].rstrip()}\n\n    {example}"
         return change
     most = len(signature.parameters)
 
@@ -140,7 +142,9 @@ def flagged(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
 
     last = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation="bool")
     given.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])  # type: ignore[attr-defined]
-    given.__doc__ = f"{_said(op)}\n\n    With `inplace` the tensor itself shows the result; errors as for `add_`."
+    given.__doc__ = (
+        f"{_said(op)}\n\n    With `inplace` the tensor itself shows the result; errors as for `add_`.\n\n    {example}"
+    )
     return given
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -269,8 +270,9 @@ def test_every_op_of_a_meaning_of_its_own_says_it(capsys: pytest.CaptureFixture[
     meanings = json.loads(run(capsys, "explain", "--json").out)["ops"]
     source = (Path(anneal.__file__).parent / "uop" / "ops.py").read_text(encoding="utf-8")
     for op, meaning in meanings.items():
-        after = source.split(f"    {op}: ClassVar[")[1].split("ClassVar[")[0].split("\n\n")[0]
-        said = after.split("]", 1)[1].split("\n")[0].removeprefix("  # ")
+        after = re.split(rf"^    {op} = ", source, flags=re.MULTILINE)[1]
+        row = re.split(r"^    [A-Z]\w* = |^\n", after, flags=re.MULTILINE)[0]
+        said = " ".join([line.partition("# ")[2] for line in row.splitlines() if "# " in line and "# fmt" not in line])
         assert meaning == (said or "elementwise"), op
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -152,7 +153,8 @@ def test_the_tests_that_it_adds_pass(tree: Path) -> None:
     names = [*[name for name in changed if name not in slow], "tests/tensor/test_gradient_tables.py"]
     chosen = "(gauss or GAUSS or every_op_has_a_case) and not webgpu"
     said = run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *names)
-    assert int(re.findall(r"(\d+) passed", said)[0]) > len(names)
+    run_here = [name for name in names if "gradient_tables" not in name or find_spec("torch")]
+    assert int(re.findall(r"(\d+) passed", said)[0]) > len(run_here)
 
 
 def test_it_touches_every_place_that_the_guide_names() -> None:

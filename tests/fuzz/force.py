@@ -10,11 +10,13 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 from anneal.backend import get_device
-from anneal.codegen import Opt, Target, axes_of, choose, run_passes
+from anneal.codegen import Opt, Target, axes_of, choose
+from anneal.codegen.dialects import DIALECTS
 from anneal.codegen.pipeline import lower
 from anneal.errors import CompilerError
 from anneal.uop import UOp
@@ -60,6 +62,6 @@ def forced(kind: str) -> Iterator[set[str]]:
     device: Any = get_device("webgpu")
     with (
         mock.patch.object(device, "_programs", OrderedDict()),
-        mock.patch(f"{run_passes.__module__}.choose", note),
+        mock.patch.dict(DIALECTS, wgsl=replace(DIALECTS["wgsl"], choose=note)),
     ):
         yield used
