@@ -48,8 +48,9 @@ def explained(incomplete: str) -> Items:
 
 def passes(incomplete: str) -> Items:
     """The passes of the compiler."""
-    texts = [_text("schedule/passes/pipeline.py"), _text("codegen/pipeline.py")]
-    return _beginning([(n, "") for text in texts for n in re.findall(r'\bPass\(\s*name="([a-z-]+)"', text)], incomplete)
+    text = _text("schedule/passes/pipeline.py") + _text("codegen/pipeline.py")
+    names = re.findall(r'\bPass\(\s*name="([a-z-]+)"', text)
+    return _beginning(dict.fromkeys(names, "").items(), incomplete)
 
 
 def ops() -> list[str]:
@@ -63,10 +64,10 @@ def methods() -> list[str]:
     properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", text))
     names = set(re.findall(r"^    def ([a-z]\w*)\(", text, re.MULTILINE))
     elsewhere = re.findall(r'^    "anneal[\w.]+": "([^"]+)"', text, re.MULTILINE)  # methods of other rooms
-    names.update(METHODS.split(), STATICS.split(), *map(str.split, elsewhere))
+    names.update(" ".join([METHODS, STATICS, *elsewhere]).split())
     several = r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)"  # `a = b = f`, `a, b = f, g`
     for told, value in re.findall(several, text, re.MULTILINE):
-        none = re.match(r"property\(|map\((?:property|MethodsLater)|True|False|\"", value)
+        none = re.match(r"property\(|map\(property|True|False|\"", value)
         (properties if none else names).update(re.findall(r"\w+", told))
     return sorted(names - properties)
 
