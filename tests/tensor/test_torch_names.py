@@ -269,7 +269,7 @@ WRONG: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
     ),
     "cuda": (DeviceError, "'webgpu'", lambda: an.tensor([1.0], device="cuda")),
     "a class saved": (DataError, "state_dict", lambda: an.save({"model": an.nn.ReLU()}, "nowhere")),
-    "rows": (ShapeError, "as many rows", lambda: data.TensorDataset(an.ones(2), an.ones(3))),
+    "rows": (ShapeError, "equally many rows", lambda: data.TensorDataset(an.ones(2), an.ones(3))),
     "parts": (ShapeError, "add up to 3", lambda: data.random_split([1, 2], [1, 2])),
     "orders": (SettingError, "shuffle or a sampler", lambda: data.DataLoader([1], shuffle=True, sampler=[0])),
     "a batch of what": (DataError, "collate_fn", lambda: list(data.DataLoader([object()]))),
