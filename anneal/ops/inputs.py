@@ -77,7 +77,9 @@ def places(index: Callable[..., Any]) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         def inputs(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:
-            return None if options or args[0]._looks.shape == () else _at_places(varies, args[0], index(*args))
+            if options or not isinstance(args[0], Handle) or args[0]._looks.shape == ():
+                return None
+            return _at_places(varies, args[0], index(*args))
 
         function.inputs = inputs  # type: ignore[attr-defined]
         return function
