@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from anneal.codegen.chained import chained, is_chained
 from anneal.codegen.coalesce import fuse_reduces, fusible_reduces
 from anneal.codegen.matrices import is_by_matrices, multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
@@ -120,6 +121,8 @@ def apply_opts(sink: UOp, opts: Sequence[Opt]) -> UOp:
     """
     if is_by_matrices(opts):
         return multiply(sink, opts)
+    if is_chained(opts):
+        return chained(sink, opts)
     splitting = _Splitting(sink)
     for opt in opts:
         splitting.take(opt)

@@ -41,6 +41,7 @@ KINDS = {
     "TILE": "operands of a reduce wait in workgroup memory, for `amount` iterations of its innermost loop at a time",
     "PREFETCH": "the next tiles of a TILE wait in registers while the present ones are used; 2: double buffering",
     "MATRIX": "`amount` values of a loop or reduce range are the rows, the columns or the depth of a subgroup matrix",
+    "CHAIN": "`amount` rows, columns or steps of a sum over products that are made of other products, by a workgroup",
     "FUSE_REDUCE": "reduces as long as a loop range are fused into that loop, which is then split as a reduce range is",
 }
 
@@ -130,7 +131,7 @@ _AMOUNTS = {
 }
 _FIRST = frozenset(("MERGE", "VECTORIZE", "FUSE_REDUCE"))  # before other splits of their axis
 _WHOLE = frozenset(("FLAT",))  # on no axis in particular
-_NEVER_ALONE = frozenset(("MATRIX",))  # only where the heuristic has chosen it
+_NEVER_ALONE = frozenset(("MATRIX", "CHAIN"))  # only where the heuristic has chosen it
 _MOST_REGISTERS = 128  # values that one thread keeps
 _MOST_COPIES = 1024  # copies of a reduce's body in the text
 

@@ -96,8 +96,21 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, b
     deep = [r for r in depth if part.ranges >> r.arg[0] & 1]
     own = {r: UOp(Op.RANGE, _I32, r.src, (fresh + i, "tile")) for i, r in enumerate((*wide, *deep))}
     value = Substitution(own, mask_of((*wide, *deep)))(part)
-    source = _walk(value, list(own.values()))
-    across = bool(wide) and bool(source) and source[0] in [own[r] for r in deep]
+    which = loop if loop is not None and part.ranges >> loop.arg[0] & 1 else None
+    tile, layout = tile_over(value, [own[r] for r in wide], [own[r] for r in deep], fresh + len(own), buffers, which)
+    position = layout.position((*wide, *deep))
+    if which is not None:
+        position = position + which % 2 * tile.arg[2]
+    return UOp(Op.LOAD, part.dtype, (tile, position))
+
+
+def tile_over(
+    value: UOp, wide: Sequence[UOp], deep: Sequence[UOp], fresh: int, buffers: int, loop: UOp | None = None
+) -> tuple[UOp, Layout]:
+    """The tile of a value over ranges of its own, and its layout: one of two buffers if the iterations of `loop` say
+    which. `fresh` is the number of a range that is not there yet."""
+    source = _walk(value, (*wide, *deep))
+    across = bool(wide) and bool(source) and source[0] in deep
     strides: list[int] = []
     size = 1
     for r in wide:
@@ -107,8 +120,8 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, b
     if across:
         # Written across its rows, read along them: gaps let neighbouring writers meet different memory banks.
         total = math.prod(extent(r) for r in deep)
-        four = UOp(Op.RANGE, _I32, (const(_I32, _ROWS),), (fresh + len(own), "vector"))
-        if source[0] is own[deep[0]] and extent(deep[0]) % _ROWS == 0 and _contiguous(value, source[0], four):
+        four = UOp(Op.RANGE, _I32, (const(_I32, _ROWS),), (fresh, "vector"))
+        if source[0] is deep[0] and extent(deep[0]) % _ROWS == 0 and _contiguous(value, source[0], four):
             pad = _ROWS * max(1, _BANKS // total)
         else:
             size += _ROWS
@@ -118,14 +131,10 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, b
         if i == 0:
             size += extent(r) // _ROWS * pad
     layout = Layout(tuple(strides), len(wide), pad)
-    position = layout.position((*wide, *deep))
-    which = -1
-    if loop is not None and part.ranges >> loop.arg[0] & 1:
+    if loop is not None:
         size = -(-size // _ROWS) * _ROWS
-        which = loop.arg[0]
-        position = position + loop % 2 * size
-    tile = UOp(Op.BUFFERIZE, part.dtype, (value, *own.values()), ("workgroup", layout, size, buffers > 0, which))
-    return UOp(Op.LOAD, part.dtype, (tile, position))
+    how = ("workgroup", layout, size, buffers > 0, -1 if loop is None else loop.arg[0])
+    return UOp(Op.BUFFERIZE, value.dtype, (value, *wide, *deep), how), layout
 
 
 def rows_apart(value: UOp, across: UOp, deep: UOp, gap: int, buffers: int, loop: UOp) -> tuple[UOp, Layout, UOp]:

@@ -41,6 +41,7 @@ class CostModel:
         1024  # elementwise ops that follow each other in one kernel: a long chain is cut, at equal pieces
     )
     keeps_inputs: bool = False  # no output takes the memory of an input, so that none waits for an input's readers
+    chained_bytes: int = 0  # scores of this size and more are computed again for each reader (chains.py); 0: none
     binding_bytes: int = 0  # the most that one binding shows: larger values count as several buffers; 0 is no limit
 
     @property

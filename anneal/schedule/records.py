@@ -93,6 +93,7 @@ class Schedule:
     order: list[UOp] = field(default_factory=list)  # the nodes below `sink`, sources first
     consumers: dict[UOp, list[UOp]] = field(default_factory=dict)  # of the nodes of `order`
     materialised: Materialised = field(default_factory=dict)
+    chained: frozenset[UOp] = frozenset()  # nodes inside of chains (fusion/chains.py)
     groups: list[Group] = field(default_factory=list)
     places: dict[UOp, int] = field(
         default_factory=dict

@@ -23,7 +23,8 @@ Array = npt.NDArray[Any]
 
 _ALU: dict[Op, Callable[..., Array]] = {
     Op.ADD: np.add, Op.SUB: np.subtract, Op.MUL: np.multiply, Op.IDIV: np.floor_divide, Op.MOD: np.mod,
-    Op.MAX: np.maximum, Op.MIN: np.minimum, Op.EXP: np.exp, Op.LT: np.less, Op.WHERE: np.where,
+    Op.MAX: np.maximum, Op.MIN: np.minimum, Op.EXP: np.exp, Op.LT: np.less, Op.WHERE: np.where, Op.DIV: np.divide,
+    Op.NEG: np.negative, Op.AND: np.bitwise_and, Op.SHR: np.right_shift,
 }  # fmt: skip
 
 
@@ -94,12 +95,22 @@ class _Workgroup:
             rows, columns = left.src[1].src[0].arg, right.src[2].src[0].arg
             self.values[s.number] = np.zeros((self.subgroups, rows, columns), np.float32)
         elif s.kind == "update":
-            acc, a, b = s.src
+            acc, *parts = s.src
             assert isinstance(acc, int)
-            self.values[acc] = self.value(acc) + self.value(a).astype(np.float32) @ self.value(b).astype(np.float32)
+            if is_product(u):
+                a, b = [self.value(x).astype(np.float32) for x in parts]
+                self.values[acc] = self.value(acc) + a @ b
+            else:
+                into, *found = self.alike([acc, *parts], self.program.width(u))
+                self.values[acc] = _ALU[u.arg](into, found[0] * found[1] if len(found) > 1 else found[0])
         else:
             assert s.kind == "store", s.kind
             self.store(s, u)
+
+    def alike(self, operands: Sequence[Operand], wide: int) -> list[Array]:
+        """Values side by side: those of threads have a second axis where a value beside them is a vector."""
+        found = [self.value(o) for o in operands]
+        return [a[:, None] if wide > 1 and a.ndim == 1 and len(a) != wide else a for a in found]
 
     def let(self, s: Stmt, u: UOp) -> Array:
         if u.op is Op.SPECIAL:
@@ -108,17 +119,24 @@ class _Workgroup:
             memory, at, holders = self.place(s, u)
             if memory.op is Op.SHARED:
                 self.note(memory, at, holders, self.writer, self.reader)
+            if len(s.src) > 2:
+                asked = np.broadcast_to(self.value(s.src[2]), at.shape)
+                return np.where(asked, self.memory[memory][np.where(asked, at, 0)], 0)
             return self.memory[memory][at]
-        args = [self.value(o) for o in s.src]
         if u.op is Op.CAST:
-            return args[0].astype(numpy_dtype(u.dtype))
-        wide = max(self.program.width(x) for x in u.src)
-        args = [a[:, None] if wide > 1 and a.ndim == 1 and len(a) != wide else a for a in args]
-        return _ALU[u.op](*args)
+            return self.value(s.src[0]).astype(numpy_dtype(u.dtype))
+        if u.op is Op.LANES:  # an element of a vector
+            index, lane = self.alike(s.src, self.program.width(u))
+            return index * 4 + lane
+        if u.op is Op.LANE:
+            return self.value(s.src[0])[..., u.arg]
+        return _ALU[u.op](*self.alike(s.src, max(self.program.width(x) for x in u.src)))
 
     def place(self, s: Stmt, u: UOp) -> tuple[UOp, Array, Array]:
         """The memory of an access, its indices, and by whom: numbers of threads, and above them those of subgroups."""
         memory, at, index = s.src[0], self.value(s.src[1]), u.src[1]
+        if u.op is Op.LOAD and u.arg is not None:  # a lane of a vector for each lane
+            at = at * 4 + u.arg
         assert isinstance(memory, UOp)
         if is_fragment(index):
             _, first, second, _ = index.src
@@ -148,8 +166,12 @@ class _Workgroup:
         memory, at, holders = self.place(s, u)
         if memory.op is Op.SHARED:
             self.note(memory, at, holders, self.reader, self.writer)
-        assert len(s.src) == 3
-        value = np.broadcast_to(self.value(s.src[2]), at.shape)
+        value = self.value(s.src[2])
+        value = np.broadcast_to(value[:, None] if value.ndim == 1 < at.ndim and len(value) != at.shape[1] else value, at.shape)
+        if len(s.src) > 3:
+            asked = self.value(s.src[3])
+            asked = np.broadcast_to(asked[:, None] if asked.ndim == 1 < at.ndim and len(asked) != at.shape[1] else asked, at.shape)
+            at, value = at[asked], value[asked]
         assert len(np.unique(at)) == at.size, "two threads store one element"
         self.memory[memory][at] = value.astype(numpy_dtype(memory.dtype))
         assert memory.dtype in (dtypes.float16, dtypes.float32)

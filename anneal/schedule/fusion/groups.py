@@ -32,6 +32,7 @@ class Group:
     concatenates: bool = False  # its root is stored piece by piece
     members: tuple[Group, ...] = ()  # what it is made of, if each has ranges of its own
     again: bool = False  # it computes a second time what another group has computed
+    chained: tuple[frozenset[UOp], int] | None = None  # the scores that it computes for itself, and their axis
     second: frozenset[UOp] = frozenset()  # inputs that are read as they were computed then
 
     @property

@@ -38,6 +38,7 @@ class Reason(Enum):
     LONG_CHAIN = "a kernel computes no longer chain of elementwise ops"
     SEVERAL_PLACES = "a kernel reads it at several places, and computing it at each costs more than a read"
     SHARED = "several kernels read it, and computing it in each costs more than a read"
+    CHAINED = "a reduction over scores that are computed again for each of their readers"
     FUNCTION = "all readers compute the same from a product: that is stored in its place"
 
 

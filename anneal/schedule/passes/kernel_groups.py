@@ -26,7 +26,10 @@ from anneal.schedule.fusion import (
     Joining,
     as_late_as_possible,
     by_level,
+    chained_over,
+    cone,
     group_of,
+    join_chained,
     shared_launches,
     siblings,
 )
@@ -54,8 +57,13 @@ def group_kernels(s: Schedule, cost_model: CostModel) -> list[Group]:
     for u in s.order:
         if u in materialised and u.size:
             g = owner[u] = group_of(u, materialised, cost_model)
+            if s.chained:
+                g.chained = chained_over(cone(u, materialised)[0], s.chained)
+                g.opaque = g.opaque or g.chained is not None
             groups.append(g)
     groups = by_level(groups, owner)
+    if s.chained:
+        groups = by_level(join_chained(groups, owner), owner)
     groups = by_level(Joining(groups, owner, materialised, outputs, cost_model, s.consumers).run(), owner)
     # Once more with every group as late as its readers let it be: an update for the end hinders no join.
     as_late_as_possible(groups, owner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anneal.schedule.fusion import consumers_of, materialised_nodes
+from anneal.schedule.fusion import consumers_of, find_chains, materialised_nodes
 from anneal.schedule.records import Schedule
 
 
@@ -12,4 +12,5 @@ def run(s: Schedule) -> Schedule:
     cost_model = s.cost_model.fit_to(s.order)
     consumers = consumers_of(s.order)
     materialised = materialised_nodes(s.order, s.sink.src, cost_model, consumers)
-    return replace(s, consumers=consumers, cost_model=cost_model, materialised=materialised)
+    chained = find_chains(s.order, s.sink.src, consumers, materialised, cost_model)
+    return replace(s, consumers=consumers, cost_model=cost_model, materialised=materialised, chained=chained)
