@@ -119,10 +119,10 @@ def apply_opts(sink: UOp, opts: Sequence[Opt]) -> UOp:
 
     The loops of `sink` are coalesced already. Raises CompilerError for an opt that does not fit the kernel.
     """
-    if is_by_matrices(opts):
-        return multiply(sink, opts)
     if is_chained(opts):
         return chained(sink, opts)
+    if is_by_matrices(opts):
+        return multiply(sink, opts)
     splitting = _Splitting(sink)
     for opt in opts:
         splitting.take(opt)

@@ -21,18 +21,22 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from anneal.codegen.affine import form
 from anneal.codegen.opts import Opt, axes_of, identity
-from anneal.codegen.ranges import Substitution, conjunction, extent, mask_of
-from anneal.codegen.stage import tile_over
+from anneal.codegen.ranges import SUBGROUP, Substitution, conjunction, extent, mask_of
+from anneal.codegen.stage import rows_apart, tile_over
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
 
-_I32, _F32 = dtypes.int32, dtypes.float32
+_I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _LANES = 4
+_SIDE = 16  # rows and columns of a subgroup matrix
+_GAP = 8  # elements of float16 between two rows in workgroup memory
+_LOW = -1e29  # what is less is a mask
 _FIRST = 8  # the number of the first workgroup memory that is no operand's
 
 
@@ -75,6 +79,13 @@ class Chain:
             return value, None
         a, b = value.src
         return (b, a) if a.ranges >> self.d.arg[0] & 1 else (a, b)
+
+
+def _scaled(value: UOp, inner: UOp) -> tuple[UOp, tuple[Op, UOp] | None]:
+    """A factor without what it is multiplied with or divided by, if that does not depend on the range `inner`."""
+    if value.op in (Op.MUL, Op.DIV) and not value.src[1].ranges >> inner.arg[0] & 1:
+        return value.src[0], (value.op, value.src[1])
+    return value, None
 
 
 def chain_of(stores: Sequence[UOp], order: Sequence[UOp]) -> Chain | None:
@@ -144,30 +155,40 @@ def _with_loops(
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rows of a workgroup, columns at a time, depth of a step; and threads along the rows of results, and across."""
+    """Rows of a workgroup, columns at a time, depth of a step; and threads along the rows of results, and across.
+
+    By matrices, `down` counts subgroups, and `across` is 1.
+    """
 
     rows: int
     columns: int
     depth: int
     down: int
     across: int
+    by_matrices: bool = False
 
     def opts(self, chain: Chain, axes: Sequence[UOp]) -> tuple[Opt, ...]:
         """The opts that say so."""
         r, c, *deep = (axes.index(x) for x in (chain.r, chain.c, *chain.depths))
         steps = [Opt("CHAIN", e, self.depth) for e in deep]
-        blocks = (Opt("CHAIN", r, self.rows), Opt("CHAIN", c, self.columns), *steps)
-        return (*blocks, Opt("LOCAL", r, self.down), Opt("LOCAL", c, self.across))
+        blocks = (Opt("CHAIN", r, self.rows), Opt("CHAIN", c, self.columns), *steps, Opt("LOCAL", r, self.down))
+        return (*blocks, Opt("MATRIX", r, _SIDE)) if self.by_matrices else (*blocks, Opt("LOCAL", c, self.across))
 
 
 def _split(opts: Sequence[Opt], chain: Chain, axes: Sequence[UOp]) -> Split:
     amounts = {(o.kind, o.axis): o.amount for o in opts}
     r, c, *deep = (axes.index(x) for x in (chain.r, chain.c, *chain.depths))
-    wanted = [("CHAIN", r), ("CHAIN", c), ("CHAIN", deep[0]), ("LOCAL", r), ("LOCAL", c)]
+    by_matrices = ("MATRIX", r) in amounts
+    wanted = [("CHAIN", r), ("CHAIN", c), ("CHAIN", deep[0]), ("LOCAL", r), ("MATRIX", r) if by_matrices else ("LOCAL", c)]
     steps = {amounts.get(("CHAIN", e)) for e in deep}
     if set(amounts) != {*wanted, *[("CHAIN", e) for e in deep]} or len(amounts) != len(opts) or len(steps) > 1:
         raise _refused("it takes the axes of rows, columns and depth, with a LOCAL of rows and columns")
     s = Split(*[amounts[w] for w in wanted])
+    if by_matrices:
+        s = replace(s, across=1, by_matrices=True)
+        if s.rows % (s.down * _SIDE) or s.columns % _SIDE or amounts["MATRIX", r] != _SIDE:
+            raise _refused(f"{s} does not divide into matrices")
+        return s
     if min(amounts.values()) < 1 or s.rows % (s.across * _LANES) or s.rows % s.down or s.columns % s.down:
         raise _refused(f"{s} does not divide into threads")
     if s.depth % _LANES or s.columns % s.depth:
@@ -180,14 +201,24 @@ def chained(sink: UOp, opts: Sequence[Opt]) -> UOp:
     chain = chain_of(sink.src, toposort((sink,)))
     if chain is None:
         raise _refused("the kernel is no chain of products")
-    return _Chained(sink, chain, _split(opts, chain, [a.range for a in axes_of(sink)])).kernel()
+    split = _split(opts, chain, [a.range for a in axes_of(sink)])
+    return (_Matrices if split.by_matrices else _Threads)(sink, chain, split).kernel()
 
 
 # -- the kernel -------------------------------------------------------------------------------------------------------
 
 
+class _Reach(NamedTuple):
+    """The columns that a row needs: so many before and after its own number, None for all of them. The others add
+    nothing; to a maximum, the number `least`."""
+
+    before: int | None
+    after: int | None
+    least: UOp | None
+
+
 class _Chained:
-    """A kernel while it is made, for arithmetic of float32 by threads."""
+    """A kernel while it is made."""
 
     def __init__(self, sink: UOp, chain: Chain, split: Split) -> None:
         self.sink, self.chain, self.split = sink, chain, split
@@ -198,9 +229,9 @@ class _Chained:
         inner = (chain.r, chain.c, chain.d, *chain.depths)
         others = sorted([x for x in ranges if x not in inner], key=lambda x: int(x.arg[0]))
         self.table = {x: self.range(extent(x), "workgroup") for x in others}
-        self.across, self.down = self.range(split.across, "local"), self.range(split.down, "local")
         blocks = -(-self.high // split.rows)
         block = self.range(blocks, "workgroup")
+        self.reaches = {u: _reach(chain.product(u)[0], chain, u.arg) for u in chain.reductions}
         before, after = self.live()
         # The workgroups with most columns first: the last ones to run are short.
         self.row = (const(_I32, blocks - 1) - block if after is not None else block) * split.rows
@@ -218,14 +249,24 @@ class _Chained:
     # -- which columns
 
     def live(self) -> tuple[int | None, int | None]:
-        """How far before and after a row's own number its columns lie, None for without end: others add nothing."""
-        before: int | None = None
-        after: int | None = None
-        for n, u in enumerate(self.chain.reductions):
-            low, high = _reach(self.chain.product(u)[0], self.chain, u.arg)
-            before = None if low is None or (n and before is None) else max(low, before or low)
-            after = None if high is None or (n and after is None) else max(high, after or high)
-        return before, after
+        """The columns that any of the reductions needs."""
+        reaches = [self.reaches[u] for u in self.chain.reductions]
+        before, after = ([r[n] for r in reaches] for n in (0, 1))
+        return (
+            None if None in before else max(x for x in before if x is not None),
+            None if None in after else max(x for x in after if x is not None),
+        )
+
+    def finished(self, u: UOp, value: UOp, row: UOp) -> UOp:
+        """The result of a reduction with what the columns add that were left out."""
+        reach = self.reaches[u]
+        if reach.least is None:
+            return value
+        more = alu(Op.MAX, (value, reach.least))
+        for n, condition in ((reach.after, row < self.long - 1 - (reach.after or 0)), (reach.before, const(_I32, reach.before or 0) < row)):
+            if n is not None:
+                value = alu(Op.WHERE, (condition, more, value))
+        return value
 
     def columns(self, before: int | None, after: int | None) -> tuple[UOp, int | UOp]:
         """The first block of columns that a workgroup needs, and how many it needs."""
@@ -254,6 +295,47 @@ class _Chained:
             return index, ()
         return alu(Op.MIN, (index, const(_I32, end - 1))), (index < end,)
 
+    def made(self, value: UOp, sums: Sequence[UOp], row: UOp, column: UOp, op: Op) -> UOp:
+        """`value` of the scores `sums` at a row and a column; the identity of `op` past the last column."""
+        rows, _ = self.inside(row, self.high, self.split.rows)
+        columns, inside = self.inside(column, self.long, self.split.columns)
+        table = {self.chain.r: rows, self.chain.c: columns}
+        out = self.at(value, {**table, **dict(zip(self.chain.scores, sums, strict=True))})
+        return alu(Op.WHERE, (inside[0], out, identity(op, out.dtype))) if inside else out
+
+    # -- results
+
+    def kernel(self) -> UOp:
+        stores = self.products() if self.chain.d is not None else self.statistics()
+        return UOp(Op.SINK, self.sink.dtype, tuple(stores), self.sink.arg, self.sink.tag)
+
+    def products(self) -> list[UOp]:
+        """The stores of sums of products with something else."""
+        raise NotImplementedError
+
+    def statistics(self) -> list[UOp]:
+        """The stores of reductions of what is made of the scores."""
+        raise NotImplementedError
+
+    def stored(
+        self, stores: Iterable[UOp], row: UOp, wide: UOp | None, values: dict[UOp, UOp], conditions: Sequence[UOp] = ()
+    ) -> list[UOp]:
+        """Some of the kernel's stores at a row and a place of its width, with `values` for the reductions."""
+        rows, inside = self.inside(row, self.high, self.split.rows)
+        table = {self.chain.r: rows}
+        asked = [*conditions, *inside]
+        if self.chain.d is not None and wide is not None:
+            table[self.chain.d] = wide
+        out = []
+        for u in stores:
+            made = self.at(u, {**table, **values})
+            out.append(made.replace(src=(*made.src[:3], *conjunction([*asked, *made.src[3:]]))))
+        return out
+
+
+class _Threads(_Chained):
+    """The same by arithmetic of float32, each thread for itself."""
+
     def operand(self, value: UOp, ranges: tuple[UOp, UOp], first: tuple[UOp, UOp], ends: tuple[int, int], how: tuple[int, int]) -> tuple[UOp, object]:
         """The tile of an operand over two ranges from `first` on, `how` many of each, and its layout; elements past the
         `ends` are zeros."""
@@ -268,6 +350,10 @@ class _Chained:
         tile, layout = tile_over(made, own[:1], own[1:], self.fresh, 1)
         self.fresh += 1
         return tile, layout
+
+    def __init__(self, sink: UOp, chain: Chain, split: Split) -> None:
+        super().__init__(sink, chain, split)
+        self.across, self.down = self.range(split.across, "local"), self.range(split.down, "local")
 
     def scores(self) -> list[list[list[UOp]]]:
         """The scores of a thread: for each of its columns and each four of its rows, one for each of `chain.scores`."""
@@ -299,33 +385,6 @@ class _Chained:
     def quad(self, i: int) -> UOp:
         """The rows of a thread's scores, four at a time, in its workgroup."""
         return self.across * _LANES + (i * self.split.across * _LANES + self.vector)
-
-    def made(self, value: UOp, sums: Sequence[UOp], row: UOp, column: UOp, op: Op) -> UOp:
-        """`value` of the scores `sums` at a row and a column; the identity of `op` past the last column."""
-        rows, _ = self.inside(row, self.high, self.split.rows)
-        columns, inside = self.inside(column, self.long, self.split.columns)
-        table = {self.chain.r: rows, self.chain.c: columns}
-        out = self.at(value, {**table, **dict(zip(self.chain.scores, sums, strict=True))})
-        return alu(Op.WHERE, (inside[0], out, identity(op, out.dtype))) if inside else out
-
-    # -- results
-
-    def kernel(self) -> UOp:
-        stores = self.products() if self.chain.d is not None else self.statistics()
-        return UOp(Op.SINK, self.sink.dtype, tuple(stores), self.sink.arg, self.sink.tag)
-
-    def stores(self, row: UOp, wide: UOp | None, values: Sequence[UOp], conditions: Sequence[UOp] = ()) -> list[UOp]:
-        """The kernel's stores at a row and a place of its width, with `values` for the reductions."""
-        rows, inside = self.inside(row, self.high, self.split.rows)
-        table = {self.chain.r: rows}
-        asked = [*conditions, *inside]
-        if self.chain.d is not None and wide is not None:
-            table[self.chain.d] = wide
-        out = []
-        for u in self.sink.src:
-            made = self.at(u, {**table, **dict(zip(self.chain.reductions, values, strict=True))})
-            out.append(made.replace(src=(*made.src[:3], *conjunction([*asked, *made.src[3:]]))))
-        return out
 
     def products(self) -> list[UOp]:
         """The stores of sums of products with something else."""
@@ -364,7 +423,8 @@ class _Chained:
             for n, found in enumerate(row):
                 place = self.across * _LANES + (n * wide + self.vector)
                 held, inside = self.inside(place, width, wide)
-                out += self.stores(self.row + self.down * len(results) + i, held, found, inside)
+                values = dict(zip(chain.reductions, found, strict=True))
+                out += self.stored(self.sink.src, self.row + self.down * len(results) + i, held, values, inside)
         return out
 
     def statistics(self) -> list[UOp]:
@@ -389,33 +449,243 @@ class _Chained:
             tile = UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, tuple(put)), self.vector), ("stored", False, False))
             for i, values in enumerate(found):
                 parts = [UOp(Op.LOAD, _F32, (tile, n * s.rows + self.quad(i))) for n in range(s.down)]
-                values.append(functools.reduce(lambda a, b, op=u.arg: alu(op, (a, b)), parts))  # type: ignore[misc]
+                made = functools.reduce(lambda a, b, op=u.arg: alu(op, (a, b)), parts)  # type: ignore[misc]
+                values.append(self.finished(u, made, self.row + self.quad(i)))
         first = (self.down < 1,) if s.down > 1 else ()
-        return [x for i, values in enumerate(found) for x in self.stores(self.row + self.quad(i), None, values, first)]
+        out = []
+        for i, values in enumerate(found):
+            known = dict(zip(chain.reductions, values, strict=True))
+            out += self.stored(self.sink.src, self.row + self.quad(i), None, known, first)
+        return out
 
 
-def _reach(value: UOp, chain: Chain, op: Op) -> tuple[int | None, int | None]:
+class _Matrices(_Chained):
+    """The same by subgroup matrices (`matrices.py`): float16 factors, sums in float32.
+
+    Scores go through workgroup memory, where threads make of them what is multiplied next, rounded to float16.
+    """
+
+    def __init__(self, sink: UOp, chain: Chain, split: Split) -> None:
+        super().__init__(sink, chain, split)
+        self.lane = self.range(SUBGROUP, "local")
+        self.down = self.range(split.down, "local")
+        self.row_, self.column_ = self.range(_SIDE, "row"), self.range(_SIDE, "column")
+        self.inner = self.range(_SIDE, "depth")
+        self.mine = split.rows // split.down  # rows of a subgroup
+        self.stride = split.columns + _LANES
+        self.quads = split.columns // _LANES
+        self.threads = split.down * SUBGROUP
+        self.lid = self.down * SUBGROUP + self.lane
+        self.scales: dict[int, list[tuple[Op, UOp]]] = {}  # of the scores: what their factors are multiplied with
+
+    def matrix(self, first: UOp, ranges: tuple[UOp, UOp], steps: tuple[int, int], dtype: DType) -> UOp:
+        """The index of a matrix whose first element is at `first`."""
+        return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (dtype, steps))
+
+    def factor(
+        self, value: UOp, across: UOp, deep: UOp, first: tuple[UOp, UOp], ends: tuple[int, int], blocks: tuple[int, int],
+        is_left: bool,
+    ) -> Callable[[UOp, UOp], UOp]:
+        """The matrices of a factor, by the place of their first element in its block: straight from memory where it
+        lies there as matrices may, else from workgroup memory."""
+        value = value.src[0] if value.op is Op.CAST and value.src[0].dtype is _F16 else value.cast(_F16)
+        wide = self.row_ if is_left else self.column_
+        whole = not any(end % n for end, n in zip(ends, blocks, strict=True))
+        steps = self.steps(value, across, deep) if whole else None
+        if steps is not None:
+            def direct(i: UOp, k: UOp) -> UOp:
+                index = self.at(value.src[1], {across: first[0] + i, deep: first[1] + k})
+                ranges, apart = ((wide, self.inner), steps) if is_left else ((self.inner, wide), steps[::-1])
+                return UOp(Op.LOAD, _F16, (value.src[0], self.matrix(index, ranges, apart, _F16)))
+
+            return direct
+        own = self.range(blocks[0], "tile"), self.range(blocks[1], "tile")
+        table, conditions = {}, []
+        for x, at, begin, end, n in zip((across, deep), own, first, ends, blocks, strict=True):
+            table[x], inside = self.inside(begin + at, end, n)
+            conditions += inside
+        made = self.at(value, table)
+        if conditions:
+            made = alu(Op.WHERE, (conjunction(conditions)[0], made, const(_F16, 0)))
+        tile, layout, _ = rows_apart(made, *own, _GAP, 0, const(_I32, 0))
+
+        def staged(i: UOp, k: UOp) -> UOp:
+            place = layout.position((i, k))
+            apart = (layout.strides[0], layout.strides[1])
+            ranges, apart = ((wide, self.inner), apart) if is_left else ((self.inner, wide), apart[::-1])
+            return UOp(Op.LOAD, _F16, (tile, self.matrix(place, ranges, apart, _F16)))
+
+        return staged
+
+    def steps(self, value: UOp, across: UOp, deep: UOp) -> tuple[int, int] | None:
+        """Elements between two rows, and two steps deep, of memory that matrices are read from as it lies."""
+        if value.op is not Op.LOAD or len(value.src) > 2:
+            return None
+        terms, _ = form(value.src[1])
+        bits = mask_of((across, deep))
+        found = terms.get(across, 0), terms.get(deep, 0)
+        if any(t.ranges & bits for t in terms if t not in (across, deep)) or 1 not in found or 0 in found:
+            return None
+        return found
+
+    def tile(self) -> list[UOp]:
+        """The scores of a workgroup in workgroup memory, one tile for each of `chain.scores`."""
+        s, c = self.split, self.chain
+        tiles = []
+        columns = (self.first + self.column) * s.columns
+        for n, score in enumerate(c.scores):
+            a, b = c.factors(score)
+            e = score.src[1]
+            (a, left_scale), (b, right_scale) = _scaled(a, e), _scaled(b, e)
+            self.scales[n] = [x for x in (left_scale, right_scale) if x is not None]
+            depth = -(-extent(e) // _SIDE) * _SIDE
+            zero = const(_I32, 0)
+            left = self.factor(a, c.r, e, (self.row, zero), (self.high, extent(e)), (s.rows, depth), True)
+            right = self.factor(b, c.c, e, (columns, zero), (self.long, extent(e)), (s.columns, depth), False)
+            part = self.range(depth // _SIDE, "written")
+            loops = tuple([x for x in (part,) if x.op is Op.RANGE])
+            memory = UOp(Op.SHARED, _F32, (), (next(self.memories), (s.rows * self.stride,)))
+            put = []
+            for u in range(0, self.mine, _SIDE):
+                row = self.down * self.mine + u
+                for v in range(0, s.columns, _SIDE):
+                    x, y = left(row, part * _SIDE), right(const(_I32, v), part * _SIDE)
+                    value = UOp(Op.REDUCE, _F32, (x.cast(_F32) * y.cast(_F32), *loops, self.inner), Op.ADD)
+                    index = self.matrix(row * self.stride + v, (self.row_, self.column_), (self.stride, 1), _F32)
+                    put.append(UOp(Op.STORE, _F32, (memory, index, value)))
+            ends = (self.row_, self.column_)
+            tiles.append(UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, tuple(put)), *ends), ("stored", False, False)))
+        return tiles
+
+    def sums(self, tiles: Sequence[UOp], r: UOp, c: UOp, columns: UOp) -> list[UOp]:
+        """The scores of a thread at a row and a column of its workgroup's."""
+        out = []
+        for n, t in enumerate(tiles):
+            value = UOp(Op.LOAD, _F32, (t, r * self.stride + c))
+            for op, scale in self.scales[n]:
+                rows, _ = self.inside(self.row + r, self.high, self.split.rows)
+                held, _ = self.inside(columns + c, self.long, self.split.columns)
+                value = alu(op, (value, self.at(scale, {self.chain.r: rows, self.chain.c: held})))
+            out.append(value)
+        return out
+
+    def places(self) -> list[tuple[UOp, UOp]]:
+        """Rows and columns, four at a time, of a workgroup's scores of which a thread makes something."""
+        out = []
+        for n in range(0, self.split.rows * self.quads, self.threads):
+            quad = self.lid + n
+            out.append((quad // self.quads, quad % self.quads * _LANES + self.vector))
+        return out
+
+    def products(self) -> list[UOp]:
+        chain, s = self.chain, self.split
+        assert chain.d is not None
+        width = extent(chain.d)
+        wide = -(-width // _SIDE) * _SIDE
+        tiles, columns = self.tile(), (self.first + self.column) * s.columns
+        part = self.range(s.columns // _SIDE, "written")
+        loops = tuple([y for y in (self.column, part) if y.op is Op.RANGE])
+        stride = s.columns + _GAP
+        out: list[UOp] = []
+        strips = UOp(Op.SHARED, _F32, (), (next(self.memories), (s.down * _SIDE * (_SIDE + _LANES),)))
+        for n, u in enumerate(chain.reductions):
+            f, x = chain.product(u)
+            assert x is not None
+            x, scale = _scaled(x, chain.d)
+            memory = UOp(Op.SHARED, _F16, (), (next(self.memories), (s.rows * stride,)))
+            put = []
+            for r, c in self.places():
+                sums = self.sums(tiles, r, c, columns)
+                value = self.made(f if scale is None else alu(scale[0], (f, scale[1])), sums, self.row + r, columns + c, Op.ADD).cast(_F16)
+                put.append(UOp(Op.STORE, _F16, (memory, r * stride + c, value)))
+            tile = UOp(Op.BUFFERIZE, _F16, (UOp(Op.SINK, _F16, tuple(put)), self.vector), ("stored", False, False))
+            first = (const(_I32, 0), columns)
+            right = self.factor(x, chain.d, chain.c, first, (width, self.long), (wide, s.columns), False)
+            for i in range(0, self.mine, _SIDE):
+                row = (self.down * self.mine + i) * stride + part * _SIDE
+                a = UOp(Op.LOAD, _F16, (tile, self.matrix(row, (self.row_, self.inner), (stride, 1), _F16)))
+                for v in range(0, wide, _SIDE):
+                    b = right(const(_I32, v), part * _SIDE)
+                    value = UOp(Op.REDUCE, _F32, (a.cast(_F32) * b.cast(_F32), *loops, self.inner), Op.ADD)
+                    out += self.strip(strips, n, i, v, value)
+        return out
+
+    def strip(self, memory: UOp, n: int, i: int, v: int, value: UOp) -> list[UOp]:
+        """The stores of one matrix of the sums of reduction `n`, by way of workgroup memory that all matrices share."""
+        chain = self.chain
+        assert chain.d is not None
+        stride = _SIDE + _LANES
+        mine = self.down * (_SIDE * stride)
+        index = self.matrix(mine, (self.row_, self.column_), (stride, 1), _F32)
+        put = UOp(Op.SINK, _F32, (UOp(Op.STORE, _F32, (memory, index, value)),))
+        tile = UOp(Op.BUFFERIZE, _F32, (put, self.row_, self.column_), ("matrices", n, i, v))
+        stores = [x for x in self.sink.src if chain.reductions[n] in toposort((x,))]
+        out: list[UOp] = []
+        for at in range(0, _SIDE * _SIDE // _LANES, SUBGROUP):
+            quad = self.lane + at
+            r, c = quad // (_SIDE // _LANES), quad % (_SIDE // _LANES) * _LANES + self.vector
+            held, inside = self.inside(v + c, extent(chain.d), _SIDE)
+            values = {chain.reductions[n]: UOp(Op.LOAD, _F32, (tile, mine + r * stride + c))}
+            out += self.stored(stores, self.row + self.down * self.mine + i + r, held, values, inside)
+        return out
+
+    def statistics(self) -> list[UOp]:
+        """Each thread reduces a part of the columns of a row."""
+        chain, s = self.chain, self.split
+        tiles, columns = self.tile(), (self.first + self.column) * s.columns
+        loops = tuple([x for x in (self.column,) if x.op is Op.RANGE])
+        parts = self.threads // s.rows
+        row, part = self.lid // parts, self.lid % parts
+        places = [part * (self.quads // parts) + n for n in range(self.quads // parts)]
+        values = {}
+        for u in chain.reductions:
+            combine = functools.partial(functools.reduce, lambda a, b, op=u.arg: alu(op, (a, b)))
+            terms = []
+            for quad in places:
+                c = quad * _LANES + self.vector
+                sums = self.sums(tiles, row, c, columns)
+                terms.append(self.made(u.src[0], sums, self.row + row, columns + c, u.arg))
+            mine = combine(terms)
+            mine = UOp(Op.REDUCE, _F32, (mine, *loops), u.arg) if loops else mine
+            memory = UOp(Op.SHARED, _F32, (), (next(self.memories), (self.threads * _LANES,)))
+            put = UOp(Op.STORE, _F32, (memory, self.lid * _LANES + self.vector, mine))
+            tile = UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, (put,)), self.vector), ("stored", False, False))
+            first = row * (parts * _LANES)
+            made = combine([UOp(Op.LOAD, _F32, (tile, first + n)) for n in range(parts * _LANES)])
+            values[u] = self.finished(u, made, self.row + row)
+        first = (part < 1,) if parts > 1 else ()
+        return self.stored(self.sink.src, self.row + row, None, values, first)
+
+
+def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
     """How far before and after a row's own number the columns lie for which `value` is not what `op` leaves out."""
     before: int | None = None
     after: int | None = None
+    least: UOp | None = None
     stack = [value]
     while stack:
         u = stack.pop()
-        if u.op is Op.MUL:
+        if u.op is Op.WHERE and op in (Op.ADD, Op.MAX) and u.dtype.is_float:
+            for at, when in ((1, True), (2, False)):
+                number = u.src[at]
+                if number.op is not Op.CONST or (number.arg if op is Op.ADD else number.arg > _LOW or u is not value):
+                    continue
+                for terms, constant in _ruled_out(u.src[0], when):
+                    # r - c + constant < 0 is out: columns up to r + constant are in
+                    if terms == {chain.r: 1, chain.c: -1}:
+                        after = constant if after is None else min(after, constant)
+                    elif terms == {chain.r: -1, chain.c: 1}:
+                        before = constant if before is None else min(before, constant)
+                if op is Op.MAX:
+                    least = number
+                stack.append(u.src[3 - at])
+        elif op is not Op.ADD:
+            continue
+        elif u.op is Op.MUL:
             stack += u.src
         elif u.op in (Op.CAST, Op.NEG):
             stack.append(u.src[0])
-        elif u.op is Op.WHERE and op is Op.ADD:
-            for at, when in ((1, True), (2, False)):
-                if u.src[at].op is Op.CONST and u.src[at].arg == 0:
-                    for terms, constant in _ruled_out(u.src[0], when):
-                        # r - c + constant < 0 is out: columns up to r + constant are in
-                        if terms == {chain.r: 1, chain.c: -1}:
-                            after = constant if after is None else min(after, constant)
-                        elif terms == {chain.r: -1, chain.c: 1}:
-                            before = constant if before is None else min(before, constant)
-                    stack.append(u.src[3 - at])
-    return before, after
+    return _Reach(before, after, least)
 
 
 def _ruled_out(condition: UOp, when: bool) -> list[tuple[dict[UOp, int], int]]:

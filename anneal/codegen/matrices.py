@@ -150,7 +150,11 @@ def check_matrices(opts: Sequence[Opt], target: Target) -> None:
     """Raise CompilerError if `opts` ask for matrices that the target does not have."""
     if not is_by_matrices(opts):
         return
-    if target.subgroup != SUBGROUP or _shape_of(opts) not in target.matrices:
+    if any(o.kind == "CHAIN" for o in opts):
+        shape = MatrixShape("float16", "float32", 16, 16, 16)
+    else:
+        shape = _shape_of(opts)
+    if target.subgroup != SUBGROUP or shape not in target.matrices:
         raise _refused("the target has no subgroup matrices of this shape")
 
 

@@ -13,7 +13,7 @@ anything else reads the work, an output above all, the scores are stored.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import LEAVES, Consumers, long_axes
@@ -38,7 +38,7 @@ def find_chains(
             tried |= chain.scores
             if chain.is_whole():
                 found |= chain.inside
-                for x in chain.inside:
+                for x in (*chain.inside, *chain.scaled()):
                     materialised.pop(x, None)
                 for r in chain.statistics:
                     if not _is_stored(r, materialised, consumers):
@@ -153,6 +153,18 @@ class _Chain:
                     self.inside.add(s)
                     self.stack.append(s)
                 stack += s.src
+
+    def scaled(self) -> Iterator[UOp]:
+        """Factors of the chain that are narrow values times a number for each row: computed where they are read, so
+        that what is multiplied are the narrow values, and the numbers go to the scores."""
+        for u in (*self.scores, *self.products):
+            for f in factors_of(u) or ():
+                while f.op is Op.RESHAPE:
+                    f = f.src[0]
+                if f.op in (Op.MUL, Op.DIV) and f in self.materialised and f not in self.outputs:
+                    x, y = f.src
+                    if x.op is Op.CAST and x.src[0].dtype.is_narrow and y.op is Op.EXPAND:
+                        yield f
 
     def is_small(self, u: UOp) -> bool:
         """True if `u` is made of indices and small values alone, as the mask of a dropout is."""
