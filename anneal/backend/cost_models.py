@@ -7,6 +7,8 @@ from anneal.schedule import CostModel
 # Rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again.
 CPU = CostModel(max_buffers=16, row_fusion=8192, recompute_cost=8)
 
+_CHAINED = 1 << 20  # scores of fewer bytes stay in cache, and kernels that read them are no slower
+
 
 def gpu(max_buffers: int = 128, binding_bytes: int = 0) -> CostModel:
     """The cost model of an adapter with that many storage buffers; more than 128 would only slow the compiler."""
@@ -19,6 +21,7 @@ def gpu(max_buffers: int = 128, binding_bytes: int = 0) -> CostModel:
         concurrent=True,
         sort_by_counting=16384,
         binding_bytes=binding_bytes,
+        chained_bytes=_CHAINED,
     )
 
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from anneal.codegen.affine import form
 from anneal.codegen.opts import Opt, axes_of, identity
 from anneal.codegen.ranges import SUBGROUP, Substitution, conjunction, extent, mask_of
-from anneal.codegen.stage import rows_apart, tile_over
+from anneal.codegen.stage import Layout, rows_apart, tile_over
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
 
@@ -173,6 +173,24 @@ class Split:
         steps = [Opt("CHAIN", e, self.depth) for e in deep]
         blocks = (Opt("CHAIN", r, self.rows), Opt("CHAIN", c, self.columns), *steps, Opt("LOCAL", r, self.down))
         return (*blocks, Opt("MATRIX", r, _SIDE)) if self.by_matrices else (*blocks, Opt("LOCAL", c, self.across))
+
+
+def bytes_of(chain: Chain, split: Split) -> int:
+    """Bytes of workgroup memory that a kernel takes, at most."""
+    products = len(chain.reductions)
+    width = 0 if chain.d is None else extent(chain.d)
+    if split.by_matrices:
+        depths = [-(-extent(e) // _SIDE) * _SIDE for e in chain.depths]
+        wide = max(*depths, -(-width // _SIDE) * _SIDE)
+        tiles = len(chain.scores) * split.rows * (split.columns + _LANES)
+        own = (2 * len(chain.scores) + products) * (split.columns * (wide + _GAP)) + products * split.rows * (split.columns + _GAP)
+        return 4 * tiles + 2 * own + (16 * split.down * SUBGROUP if chain.d is None else 0)
+    wide = -(-width // (split.across * _LANES)) * split.across * _LANES
+    pad = 4 * _LANES
+    steps = split.depth * (split.rows + split.columns + 2 * pad) * len(chain.scores)
+    if chain.d is None:
+        return 4 * (steps + products * split.down * split.rows)
+    return 4 * (steps + products * (split.columns * (split.rows + _LANES) + split.depth * (wide + pad)))
 
 
 def _split(opts: Sequence[Opt], chain: Chain, axes: Sequence[UOp]) -> Split:
@@ -476,46 +494,68 @@ class _Matrices(_Chained):
         self.quads = split.columns // _LANES
         self.threads = split.down * SUBGROUP
         self.lid = self.down * SUBGROUP + self.lane
+        # The scores' first tile, and later the results that are stored: at least one matrix for each subgroup.
+        size = max(split.rows * self.stride, split.down * _SIDE * (_SIDE + _LANES))
+        self.tile_memory = UOp(Op.SHARED, _F32, (), (next(self.memories), (size,)))
+        self.own: dict[tuple[int, int], UOp] = {}  # the ranges of tiles
         self.scales: dict[int, list[tuple[Op, UOp]]] = {}  # of the scores: what their factors are multiplied with
 
     def matrix(self, first: UOp, ranges: tuple[UOp, UOp], steps: tuple[int, int], dtype: DType) -> UOp:
         """The index of a matrix whose first element is at `first`."""
         return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (dtype, steps))
 
-    def factor(
-        self, value: UOp, across: UOp, deep: UOp, first: tuple[UOp, UOp], ends: tuple[int, int], blocks: tuple[int, int],
-        is_left: bool,
-    ) -> Callable[[UOp, UOp], UOp]:
-        """The matrices of a factor, by the place of their first element in its block: straight from memory where it
-        lies there as matrices may, else from workgroup memory."""
+    def left(self, value: UOp, deep: UOp, depth: int) -> Callable[[UOp, UOp], UOp]:
+        """The matrices of a factor over rows, by the place of their first element in its block: straight from memory
+        where it lies there as matrices may, else from workgroup memory."""
         value = value.src[0] if value.op is Op.CAST and value.src[0].dtype is _F16 else value.cast(_F16)
-        wide = self.row_ if is_left else self.column_
-        whole = not any(end % n for end, n in zip(ends, blocks, strict=True))
-        steps = self.steps(value, across, deep) if whole else None
+        r = self.chain.r
+        whole = self.high % self.split.rows == 0 and extent(deep) % depth == 0
+        steps = self.steps(value, r, deep) if whole else None
         if steps is not None:
+
             def direct(i: UOp, k: UOp) -> UOp:
-                index = self.at(value.src[1], {across: first[0] + i, deep: first[1] + k})
-                ranges, apart = ((wide, self.inner), steps) if is_left else ((self.inner, wide), steps[::-1])
-                return UOp(Op.LOAD, _F16, (value.src[0], self.matrix(index, ranges, apart, _F16)))
+                index = self.at(value.src[1], {r: self.row + i, deep: k})
+                return UOp(
+                    Op.LOAD, _F16, (value.src[0], self.matrix(index, (self.row_, self.inner), steps, _F16))
+                )
 
             return direct
-        own = self.range(blocks[0], "tile"), self.range(blocks[1], "tile")
+        tile, layout = self.waiting(value, (r, deep), (self.row, const(_I32, 0)), (self.split.rows, depth), 0)
+
+        def staged(i: UOp, k: UOp) -> UOp:
+            index = self.matrix(layout.position((i, k)), (self.row_, self.inner), layout.strides, _F16)
+            return UOp(Op.LOAD, _F16, (tile, index))
+
+        return staged
+
+    def right(self, value: UOp, wide: UOp, width: int, deep: bool) -> Callable[[UOp, UOp], UOp]:
+        """The matrices of a factor over columns, by the places along the columns and along `wide`: `deep` if sums go
+        over the columns."""
+        value = value.src[0] if value.op is Op.CAST and value.src[0].dtype is _F16 else value.cast(_F16)
+        first = ((self.first + self.column) * self.split.columns, const(_I32, 0))
+        tile, layout = self.waiting(value, (self.chain.c, wide), first, (self.split.columns, width), 1)
+        over, under = layout.strides
+        ranges, steps = ((self.inner, self.column_), (over, under) if deep else (under, over))
+
+        def staged(c: UOp, w: UOp) -> UOp:
+            return UOp(Op.LOAD, _F16, (tile, self.matrix(layout.position((c, w)), ranges, steps, _F16)))
+
+        return staged
+
+    def waiting(
+        self, value: UOp, ranges: tuple[UOp, UOp], first: tuple[UOp, UOp], blocks: tuple[int, int], buffers: int
+    ) -> tuple[UOp, Layout]:
+        """The tile of a factor, as it lies in its own memory: one for all that read the same."""
+        own = [self.own.setdefault((n, count), self.range(count, "tile")) for n, count in enumerate(blocks)]
         table, conditions = {}, []
-        for x, at, begin, end, n in zip((across, deep), own, first, ends, blocks, strict=True):
-            table[x], inside = self.inside(begin + at, end, n)
+        for x, at, begin, n in zip(ranges, own, first, blocks, strict=True):
+            table[x], inside = self.inside(begin + at, extent(x), n)
             conditions += inside
         made = self.at(value, table)
         if conditions:
             made = alu(Op.WHERE, (conjunction(conditions)[0], made, const(_F16, 0)))
-        tile, layout, _ = rows_apart(made, *own, _GAP, 0, const(_I32, 0))
-
-        def staged(i: UOp, k: UOp) -> UOp:
-            place = layout.position((i, k))
-            apart = (layout.strides[0], layout.strides[1])
-            ranges, apart = ((wide, self.inner), apart) if is_left else ((self.inner, wide), apart[::-1])
-            return UOp(Op.LOAD, _F16, (tile, self.matrix(place, ranges, apart, _F16)))
-
-        return staged
+        tile, layout, _ = rows_apart(made, own[0], own[1], _GAP, buffers, const(_I32, 0))
+        return tile, layout
 
     def steps(self, value: UOp, across: UOp, deep: UOp) -> tuple[int, int] | None:
         """Elements between two rows, and two steps deep, of memory that matrices are read from as it lies."""
@@ -539,12 +579,10 @@ class _Matrices(_Chained):
             (a, left_scale), (b, right_scale) = _scaled(a, e), _scaled(b, e)
             self.scales[n] = [x for x in (left_scale, right_scale) if x is not None]
             depth = -(-extent(e) // _SIDE) * _SIDE
-            zero = const(_I32, 0)
-            left = self.factor(a, c.r, e, (self.row, zero), (self.high, extent(e)), (s.rows, depth), True)
-            right = self.factor(b, c.c, e, (columns, zero), (self.long, extent(e)), (s.columns, depth), False)
-            part = self.range(depth // _SIDE, "written")
+            left, right = self.left(a, e, depth), self.right(b, e, depth, False)
+            part = self.range(depth // _SIDE, "unroll")
             loops = tuple([x for x in (part,) if x.op is Op.RANGE])
-            memory = UOp(Op.SHARED, _F32, (), (next(self.memories), (s.rows * self.stride,)))
+            memory = self.tile_memory if not n else UOp(Op.SHARED, _F32, (), (next(self.memories), self.tile_memory.arg[1]))
             put = []
             for u in range(0, self.mine, _SIDE):
                 row = self.down * self.mine + u
@@ -587,7 +625,6 @@ class _Matrices(_Chained):
         loops = tuple([y for y in (self.column, part) if y.op is Op.RANGE])
         stride = s.columns + _GAP
         out: list[UOp] = []
-        strips = UOp(Op.SHARED, _F32, (), (next(self.memories), (s.down * _SIDE * (_SIDE + _LANES),)))
         for n, u in enumerate(chain.reductions):
             f, x = chain.product(u)
             assert x is not None
@@ -599,25 +636,24 @@ class _Matrices(_Chained):
                 value = self.made(f if scale is None else alu(scale[0], (f, scale[1])), sums, self.row + r, columns + c, Op.ADD).cast(_F16)
                 put.append(UOp(Op.STORE, _F16, (memory, r * stride + c, value)))
             tile = UOp(Op.BUFFERIZE, _F16, (UOp(Op.SINK, _F16, tuple(put)), self.vector), ("stored", False, False))
-            first = (const(_I32, 0), columns)
-            right = self.factor(x, chain.d, chain.c, first, (width, self.long), (wide, s.columns), False)
+            right = self.right(x, chain.d, wide, True)
             for i in range(0, self.mine, _SIDE):
                 row = (self.down * self.mine + i) * stride + part * _SIDE
                 a = UOp(Op.LOAD, _F16, (tile, self.matrix(row, (self.row_, self.inner), (stride, 1), _F16)))
                 for v in range(0, wide, _SIDE):
-                    b = right(const(_I32, v), part * _SIDE)
+                    b = right(part * _SIDE, const(_I32, v))
                     value = UOp(Op.REDUCE, _F32, (a.cast(_F32) * b.cast(_F32), *loops, self.inner), Op.ADD)
-                    out += self.strip(strips, n, i, v, value)
+                    out += self.strip(n, i, v, value)
         return out
 
-    def strip(self, memory: UOp, n: int, i: int, v: int, value: UOp) -> list[UOp]:
+    def strip(self, n: int, i: int, v: int, value: UOp) -> list[UOp]:
         """The stores of one matrix of the sums of reduction `n`, by way of workgroup memory that all matrices share."""
         chain = self.chain
         assert chain.d is not None
         stride = _SIDE + _LANES
         mine = self.down * (_SIDE * stride)
         index = self.matrix(mine, (self.row_, self.column_), (stride, 1), _F32)
-        put = UOp(Op.SINK, _F32, (UOp(Op.STORE, _F32, (memory, index, value)),))
+        put = UOp(Op.SINK, _F32, (UOp(Op.STORE, _F32, (self.tile_memory, index, value)),))
         tile = UOp(Op.BUFFERIZE, _F32, (put, self.row_, self.column_), ("matrices", n, i, v))
         stores = [x for x in self.sink.src if chain.reductions[n] in toposort((x,))]
         out: list[UOp] = []

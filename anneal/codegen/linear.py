@@ -501,14 +501,14 @@ class _Lineariser:
 def _iterations(u: UOp) -> list[tuple[UOp, ...]]:
     """The terms that unrolled iterations of a loop add to an accumulator, in their order; products as two factors."""
     value, terms = u.src[0], []
-    if is_product(u):
-        return [factors(value)]
     for _ in range((u.tag or 1) - 1):
         if value.op is not u.arg:
             break
         value, last = value.src
         terms.append(last)
     terms.append(value)
+    if is_product(u):
+        return [factors(t) for t in reversed(terms)]
     products = u.arg is Op.ADD and u.dtype.is_float
     return [t.src if products and t.op is Op.MUL else (t,) for t in reversed(terms)]
 

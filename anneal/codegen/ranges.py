@@ -71,7 +71,9 @@ def is_product(u: UOp) -> bool:
 
 
 def factors(product: UOp) -> tuple[UOp, UOp]:
-    """The two matrices of which a term of a sum is the product, without the casts to the sum's dtype."""
+    """The two matrices of which the first term of a sum is the product, without the casts to the sum's dtype."""
+    while product.op is Op.ADD:
+        product = product.src[0]
     left, right = (x.src[0] if x.op is Op.CAST else x for x in product.src)
     return left, right
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from anneal.backend import numpy_dtype
 from anneal.codegen.lanes import is_whole
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
-from anneal.codegen.ranges import SUBGROUP, is_fragment, is_product
+from anneal.codegen.ranges import SUBGROUP, factors, is_fragment, is_product
 from anneal.uop import Op, UOp, dtypes
 
 Array = npt.NDArray[Any]
@@ -91,7 +91,7 @@ class _Workgroup:
         elif s.kind == "set" or (s.kind == "acc" and not is_product(u)):
             self.values[s.src[0] if s.kind == "set" else s.number] = self.value(s.src[-1])
         elif s.kind == "acc":
-            left, right = (x.src[0].src[1] for x in u.src[0].src)
+            left, right = (x.src[1] for x in factors(u.src[0]))
             rows, columns = left.src[1].src[0].arg, right.src[2].src[0].arg
             self.values[s.number] = np.zeros((self.subgroups, rows, columns), np.float32)
         elif s.kind == "update":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from anneal.codegen.affine import form
+from anneal.codegen.heuristics.chains import chains
 from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
 from anneal.codegen.heuristics.matmul import matmul, matrices
 from anneal.codegen.heuristics.reduces import fused_reduces, shared_reduce
@@ -115,7 +116,7 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
         len(order),
         [u for u in order if u.op is Op.LT and u.src[0].dtype is dtypes.int32],
     )
-    for rule in (matrices, matmul, fused_reduces, shared_reduce, transposed):
+    for rule in (chains, matrices, matmul, fused_reduces, shared_reduce, transposed):
         opts = rule(facts, target)
         if opts is not None:
             return opts

@@ -1,0 +1,46 @@
+"""Chains of products: how many rows and columns a workgroup takes at a time.
+
+The first split of a list that the target's workgroup memory and threads have room for. More rows read a column's
+factors less often; the memory decides how many workgroups run side by side.
+"""
+
+from __future__ import annotations
+
+from anneal.codegen.chained import Chain, Split, bytes_of, chain_of
+from anneal.codegen.heuristics.facts import Facts
+from anneal.codegen.opts import Opt
+from anneal.codegen.ranges import SUBGROUP, extent
+from anneal.codegen.target import MatrixShape, Target
+from anneal.uop import Op, dtypes, toposort
+
+_SHAPE = MatrixShape("float16", "float32", 16, 16, 16)
+MATRICES = (Split(64, 32, 16, 4, 1, True), Split(64, 16, 16, 4, 1, True), Split(32, 16, 16, 2, 1, True))
+THREADS = (Split(64, 64, 16, 8, 16), Split(64, 64, 8, 8, 16), Split(64, 32, 8, 8, 16), Split(32, 32, 8, 8, 8))
+
+
+def chains(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+    """Opts for a kernel whose products are made of other products, if it is one."""
+    if len(facts.reduces) < 2:
+        return None
+    chain = chain_of(facts.stores, toposort(facts.stores))
+    if chain is None:
+        return None
+    axes = [a.range for a in facts.axes]
+    by_matrices = _SHAPE in target.matrices and target.subgroup == SUBGROUP and _is_narrow(chain)
+    for split in (*(MATRICES if by_matrices else ()), *THREADS):
+        threads = split.down * (SUBGROUP if split.by_matrices else split.across)
+        if threads <= target.max_threads and bytes_of(chain, split) <= target.workgroup_bytes:
+            return split.opts(chain, axes)
+    return None
+
+
+def _is_narrow(chain: Chain) -> bool:
+    """True if all that is multiplied comes from float16 numbers."""
+    factors = [f for s in chain.scores for f in chain.factors(s)]
+    factors += [x for u in chain.reductions if (x := chain.product(u)[1]) is not None]
+    for f in factors:
+        while f.op in (Op.MUL, Op.DIV):
+            f = f.src[0]
+        if f.op is not Op.CAST or f.src[0].dtype is not dtypes.float16:
+            return False
+    return all(extent(e) >= 16 for e in chain.depths)
