@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -30,6 +31,7 @@ from anneal.codegen.opts import Opt, axes_of, identity
 from anneal.codegen.ranges import SUBGROUP, Substitution, conjunction, extent, mask_of
 from anneal.codegen.stage import Layout, rows_apart, tile_over
 from anneal.errors import CompilerError
+from anneal.rewrite import rebuild
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
@@ -497,6 +499,7 @@ class _Matrices(_Chained):
         # The scores' first tile, and later the results that are stored: at least one matrix for each subgroup.
         size = max(split.rows * self.stride, split.down * _SIDE * (_SIDE + _LANES))
         self.tile_memory = UOp(Op.SHARED, _F32, (), (next(self.memories), (size,)))
+        self.numbers: dict[tuple[UOp, UOp, int], int] = {}  # of the memory of factors
         self.own: dict[tuple[int, int], UOp] = {}  # the ranges of tiles
         self.scales: dict[int, list[tuple[Op, UOp]]] = {}  # of the scores: what their factors are multiplied with
 
@@ -551,11 +554,37 @@ class _Matrices(_Chained):
         for x, at, begin, n in zip(ranges, own, first, blocks, strict=True):
             table[x], inside = self.inside(begin + at, extent(x), n)
             conditions += inside
+        steps = None if conditions else self.steps(value, *ranges)
+        count = blocks[0] * blocks[1] // _SIDE**2
+        if steps is not None and steps[1] == 1 and count % self.split.down == 0:
+            return self.copied(value, ranges, first, blocks, buffers, steps[0])
         made = self.at(value, table)
         if conditions:
             made = alu(Op.WHERE, (conjunction(conditions)[0], made, const(_F16, 0)))
         tile, layout, _ = rows_apart(made, own[0], own[1], _GAP, buffers, const(_I32, 0))
         return tile, layout
+
+    def copied(
+        self, value: UOp, ranges: tuple[UOp, UOp], first: tuple[UOp, UOp], blocks: tuple[int, int], buffers: int,
+        apart: int,
+    ) -> tuple[UOp, Layout]:
+        """The same, brought there matrix by matrix: a thread moves two elements at a time, not one."""
+        stride = blocks[1] + _GAP
+        begin = self.at(value.src[1], dict(zip(ranges, first, strict=True)))
+        number = self.numbers.setdefault((value.src[0], begin, apart), next(self.memories))
+        memory = UOp(Op.SHARED, _F16, (), (number, (blocks[0] * stride,)))
+        across = blocks[1] // _SIDE
+        mine = blocks[0] * across // _SIDE // self.split.down
+        put = []
+        held = (self.row_, self.column_)
+        for n in range(mine):
+            at = self.down * mine + n
+            i, j = at // across * _SIDE, at % across * _SIDE
+            index = self.at(value.src[1], {ranges[0]: first[0] + i, ranges[1]: first[1] + j})
+            found = UOp(Op.LOAD, _F16, (value.src[0], self.matrix(index, held, (apart, 1), _F16)))
+            put.append(UOp(Op.STORE, _F16, (memory, self.matrix(i * stride + j, held, (stride, 1), _F16), found)))
+        sink = UOp(Op.SINK, _F16, tuple(put))
+        return UOp(Op.BUFFERIZE, _F16, (sink, *held), ("stored", buffers > 0, False)), Layout((stride, 1), -1, 0)
 
     def steps(self, value: UOp, across: UOp, deep: UOp) -> tuple[int, int] | None:
         """Elements between two rows, and two steps deep, of memory that matrices are read from as it lies."""
@@ -608,12 +637,14 @@ class _Matrices(_Chained):
         return out
 
     def places(self) -> list[tuple[UOp, UOp]]:
-        """Rows and columns, four at a time, of a workgroup's scores of which a thread makes something."""
-        out = []
-        for n in range(0, self.split.rows * self.quads, self.threads):
-            quad = self.lid + n
-            out.append((quad // self.quads, quad % self.quads * _LANES + self.vector))
-        return out
+        """Rows and columns of a workgroup's scores of which a thread makes something: neighbours are neighbours in a
+        row, since memory of matrices is read and written by single elements."""
+        columns = self.split.columns
+        every = range(0, self.split.rows * columns, self.threads)
+        if self.threads % columns == 0:
+            row, column = self.lid // columns, self.lid % columns
+            return [(row + n // columns, column) for n in every]
+        return [((self.lid + n) // columns, (self.lid + n) % columns) for n in every]
 
     def products(self) -> list[UOp]:
         chain, s = self.chain, self.split
@@ -629,13 +660,14 @@ class _Matrices(_Chained):
             f, x = chain.product(u)
             assert x is not None
             x, scale = _scaled(x, chain.d)
+            f = _by_exp2(f)
             memory = UOp(Op.SHARED, _F16, (), (next(self.memories), (s.rows * stride,)))
             put = []
             for r, c in self.places():
                 sums = self.sums(tiles, r, c, columns)
-                value = self.made(f if scale is None else alu(scale[0], (f, scale[1])), sums, self.row + r, columns + c, Op.ADD).cast(_F16)
-                put.append(UOp(Op.STORE, _F16, (memory, r * stride + c, value)))
-            tile = UOp(Op.BUFFERIZE, _F16, (UOp(Op.SINK, _F16, tuple(put)), self.vector), ("stored", False, False))
+                value = self.made(f if scale is None else alu(scale[0], (f, scale[1])), sums, self.row + r, columns + c, Op.ADD)
+                put.append(UOp(Op.STORE, _F16, (memory, r * stride + c, value)))  # memory rounds
+            tile = UOp(Op.BUFFERIZE, _F16, (UOp(Op.SINK, _F16, tuple(put)),), ("stored", False, False))
             right = self.right(x, chain.d, wide, True)
             for i in range(0, self.mine, _SIDE):
                 row = (self.down * self.mine + i) * stride + part * _SIDE
@@ -666,31 +698,37 @@ class _Matrices(_Chained):
         return out
 
     def statistics(self) -> list[UOp]:
-        """Each thread reduces a part of the columns of a row."""
+        """Each thread reduces some columns of some rows; the results of a row are reduced at the end."""
         chain, s = self.chain, self.split
         tiles, columns = self.tile(), (self.first + self.column) * s.columns
         loops = tuple([x for x in (self.column,) if x.op is Op.RANGE])
-        parts = self.threads // s.rows
-        row, part = self.lid // parts, self.lid % parts
-        places = [part * (self.quads // parts) + n for n in range(self.quads // parts)]
-        values = {}
+        row, values = self.lid, {}
         for u in chain.reductions:
-            combine = functools.partial(functools.reduce, lambda a, b, op=u.arg: alu(op, (a, b)))
-            terms = []
-            for quad in places:
-                c = quad * _LANES + self.vector
-                sums = self.sums(tiles, row, c, columns)
-                terms.append(self.made(u.src[0], sums, self.row + row, columns + c, u.arg))
-            mine = combine(terms)
-            mine = UOp(Op.REDUCE, _F32, (mine, *loops), u.arg) if loops else mine
-            memory = UOp(Op.SHARED, _F32, (), (next(self.memories), (self.threads * _LANES,)))
-            put = UOp(Op.STORE, _F32, (memory, self.lid * _LANES + self.vector, mine))
-            tile = UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, (put,)), self.vector), ("stored", False, False))
-            first = row * (parts * _LANES)
-            made = combine([UOp(Op.LOAD, _F32, (tile, first + n)) for n in range(parts * _LANES)])
-            values[u] = self.finished(u, made, self.row + row)
-        first = (part < 1,) if parts > 1 else ()
-        return self.stored(self.sink.src, self.row + row, None, values, first)
+            value, put = _by_exp2(u.src[0]), []
+            for r, c in self.places():
+                mine = self.made(value, self.sums(tiles, r, c, columns), self.row + r, columns + c, u.arg)
+                mine = UOp(Op.REDUCE, _F32, (mine, *loops), u.arg) if loops else mine
+                put.append((r * self.stride + c, mine))
+            memory = UOp(Op.SHARED, _F32, (), (next(self.memories), self.tile_memory.arg[1]))
+            sink = UOp(Op.SINK, _F32, tuple([UOp(Op.STORE, _F32, (memory, *x)) for x in put]))
+            tile = UOp(Op.BUFFERIZE, _F32, (sink,), ("stored", False, False))
+            held = alu(Op.MIN, (row, const(_I32, s.rows - 1))) if self.threads > s.rows else row
+            parts = [UOp(Op.LOAD, _F32, (tile, held * self.stride + n)) for n in range(s.columns)]
+            made = functools.reduce(lambda a, b, op=u.arg: alu(op, (a, b)), parts)  # type: ignore[misc]
+            values[u] = self.finished(u, made, self.row + held)
+        inside = (row < s.rows,) if self.threads > s.rows else ()
+        return self.stored(self.sink.src, self.row + row, None, values, inside)
+
+
+def _by_exp2(value: UOp) -> UOp:
+    """`value` with exponentials to the base 2: less exact than a number of float16 tells, and faster."""
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        if u.op is Op.EXP:
+            return alu(Op.EXP2, (src[0] * math.log2(math.e),))
+        return u if src == u.src else u.replace(src=src)
+
+    return rebuild(value, visit)
 
 
 def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:

@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 _ALU: dict[Op, Callable[..., Array]] = {
     Op.ADD: np.add, Op.SUB: np.subtract, Op.MUL: np.multiply, Op.IDIV: np.floor_divide, Op.MOD: np.mod,
-    Op.MAX: np.maximum, Op.MIN: np.minimum, Op.EXP: np.exp, Op.LT: np.less, Op.WHERE: np.where, Op.DIV: np.divide,
+    Op.MAX: np.maximum, Op.MIN: np.minimum, Op.EXP: np.exp, Op.EXP2: np.exp2, Op.LT: np.less, Op.WHERE: np.where, Op.DIV: np.divide,
     Op.NEG: np.negative, Op.AND: np.bitwise_and, Op.SHR: np.right_shift,
 }  # fmt: skip
 

@@ -71,6 +71,10 @@ class WgslWriter(Writer):
     # -- statements
 
     def accumulator(self, s: Stmt, u: UOp) -> None:
+        if u.op is Op.LOAD and is_fragment(u.src[1]):
+            self.text[s.number] = name = self.name("acc")
+            self.line(s.depth, f"var {name} = {self.operand(s.src[0])};")
+            return
         if not is_product(u):
             super().accumulator(s, u)
             return
@@ -78,7 +82,7 @@ class WgslWriter(Writer):
         left, right = factors(u.src[0])
         rows, columns = left.src[1].src[1], right.src[1].src[2]
         kind = f"subgroup_matrix_result<{type_of(u.dtype)}, {extent(columns)}, {extent(rows)}>"
-        self.line(s.depth, f"var {name}: {kind};")
+        self.line(s.depth, f"var {name} = {kind}();")  # said aloud: in a loop drivers keep what it held before
 
     def update(self, s: Stmt, u: UOp) -> None:
         if not is_product(u):
