@@ -7,11 +7,17 @@ from anneal.schedule import CostModel
 # Rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again.
 CPU = CostModel(max_buffers=16, row_fusion=8192, recompute_cost=8)
 
-_CHAINED = 1 << 20  # scores of fewer bytes stay in cache, and kernels that read them are no slower
+# In float32 computing scores again takes longer than reading them (GPT-2's training step 188 ms, not 170, on an H100,
+# for 11 GB, not 16): only those that are too large for memory's comfort. By subgroup matrices it is faster.
+_CHAINED, _CHAINED_BY_MATRICES = 1 << 30, 1 << 20
 
 
-def gpu(max_buffers: int = 128, binding_bytes: int = 0) -> CostModel:
-    """The cost model of an adapter with that many storage buffers; more than 128 would only slow the compiler."""
+def gpu(
+    max_buffers: int = 128, binding_bytes: int = 0, buffer_bytes: int = 0, matrices: bool = False
+) -> CostModel:
+    """The cost model of an adapter with that many storage buffers (more than 128 would only slow the compiler) of up to
+    `buffer_bytes` each (0: no limit), of which one binding shows `binding_bytes` (0: all); `matrices`: it has subgroup matrices.
+    """
     return CostModel(
         max_buffers=min(max_buffers, 128),
         row_fusion=65536,
@@ -22,6 +28,8 @@ def gpu(max_buffers: int = 128, binding_bytes: int = 0) -> CostModel:
         sort_by_counting=16384,
         binding_bytes=binding_bytes,
         chained_bytes=_CHAINED,
+        buffer_bytes=buffer_bytes,
+        matrix_bytes=_CHAINED_BY_MATRICES if matrices else 0,
     )
 
 

@@ -39,7 +39,7 @@ _LANES = 4
 _SIDE = 16  # rows and columns of a subgroup matrix
 _GAP = 8  # elements of float16 between two rows in workgroup memory
 _LOW = -1e29  # what is less is a mask
-_FIRST = 8  # the number of the first workgroup memory that is no operand's
+_FIRST = 100  # the number of the first workgroup memory that no operand fills
 
 
 def _refused(why: str, node: UOp | None = None) -> CompilerError:

@@ -42,6 +42,8 @@ class CostModel:
     )
     keeps_inputs: bool = False  # no output takes the memory of an input, so that none waits for an input's readers
     chained_bytes: int = 0  # scores of this size and more are computed again for each reader (chains.py); 0: none
+    buffer_bytes: int = 0  # the most that one buffer holds; 0 is no limit
+    matrix_bytes: int = 0  # ... and of this, if they are products of float16 by subgroup matrices
     binding_bytes: int = 0  # the most that one binding shows: larger values count as several buffers; 0 is no limit
 
     @property

@@ -101,7 +101,9 @@ class WebGpuDevice(Device[Buffer]):
             segment_bytes(self.target.binding_bytes),
             self.target.dtypes,
         )
-        self.cost_model = cost_models.gpu(self.limits.max_buffers, self.limits.max_binding_bytes)
+        self.cost_model = cost_models.gpu(
+            self.limits.max_buffers, self.limits.max_binding_bytes, self.max_buffer_bytes, bool(matrices)
+        )
         # what generated code may depend on
         self.identity = (self.info, self.features, sorted(granted.items()), self.target, made_by.version)
         self.queue = made_by.queue(self.gpu)

@@ -13,15 +13,17 @@ anything else reads the work, an output above all, the scores are stored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import LEAVES, Consumers, long_axes
 from anneal.schedule.fusion.groups import Group, depends
 from anneal.schedule.fusion.state import Materialised, Reason
-from anneal.uop import ALU, Op, UOp
+from anneal.uop import ALU, Op, UOp, dtypes
 
 _WIDEST = 256  # elements of a row of q and k: what is summed for one element of the scores
+_ROWS = 16  # results' rows, for each workgroup that a device is to have: a workgroup sums for 64 rows and more alone
 _SMALL = 64  # what is so many times smaller than the scores may be read where it was to be stored
 
 
@@ -32,11 +34,11 @@ def find_chains(
     """
     found: set[UOp] = set()
     tried: set[UOp] = set()
-    for u in order if costs.chained_bytes else ():
-        if u not in tried and u.size * u.dtype.itemsize >= costs.chained_bytes and is_score(u):
+    for u in order if costs.chained_bytes or costs.matrix_bytes or costs.buffer_bytes else ():
+        if u not in tried and is_score(u) and _is_large(u, costs):
             chain = _Chain(u, outputs, consumers, materialised)
             tried |= chain.scores
-            if chain.is_whole():
+            if chain.is_whole() and (chain.rows() >= costs.parallel * _ROWS or _exceeds(u, costs)):
                 found |= chain.inside
                 for x in (*chain.inside, *chain.scaled()):
                     materialised.pop(x, None)
@@ -54,6 +56,18 @@ def is_score(u: UOp) -> bool:
     depth = u.src[0].shape[u.arg[1][0]]
     known = all(isinstance(n, int) for n in u.src[0].shape)
     return known and 8 <= depth <= _WIDEST and all(2 * x.size <= u.size for x in factors)
+
+
+def _exceeds(score: UOp, costs: CostModel) -> bool:
+    """True if no buffer of the device holds the scores."""
+    return 0 < costs.buffer_bytes < score.size * score.dtype.itemsize
+
+
+def _is_large(score: UOp, costs: CostModel) -> bool:
+    """True if scores take so much memory that computing them again is better."""
+    narrow = all(s.op is Op.CAST and s.src[0].dtype is dtypes.float16 for s in score.src[0].src)
+    least = costs.matrix_bytes if narrow and costs.matrix_bytes else costs.chained_bytes
+    return 0 < least <= score.size * score.dtype.itemsize or _exceeds(score, costs)
 
 
 def factors_of(u: UOp) -> tuple[UOp, UOp] | None:
@@ -105,6 +119,15 @@ class _Chain:
         return bool(self.products) and all(
             sum(any(x in self.inside for x in (f, *f.src)) for f in factors_of(p) or ()) == 1 for p in self.products
         )
+
+    def rows(self) -> int:
+        """The fewest rows of results that any of the contractions has: they are computed side by side."""
+        found = []
+        for p in self.products:
+            factor = next(f for f in factors_of(p) or () if any(x in self.inside for x in (f, *f.src)))
+            wide = [n for n, m in zip(p.src[0].shape, factor.shape, strict=True) if m != n]
+            found.append(p.size // math.prod(wide))
+        return min(found)
 
     def takes(self, x: UOp, c: UOp) -> bool:
         """Take in `c`, which reads `x`; False if it needs `x` in memory."""

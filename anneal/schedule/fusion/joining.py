@@ -277,6 +277,8 @@ def alone(p: Group, g: Group, _: CostModel) -> str:
     """The refusal of a node that is always a kernel of its own."""
     who, group = ("the producer", p) if p.opaque else ("the reader", g)
     root = group.roots[0]
+    if group.chained is not None:
+        return f"{who} computes scores for itself, tile by tile, and multiplies them on: always a kernel of its own"
     what = (
         "a concatenation, which is stored piece by piece" if group.concatenates else _ALONE.get(root.op, root.op.name)
     )
