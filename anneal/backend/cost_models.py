@@ -12,11 +12,11 @@ CPU = CostModel(max_buffers=16, row_fusion=8192, recompute_cost=8)
 _CHAINED, _CHAINED_BY_MATRICES = 1 << 30, 1 << 20
 
 
-def gpu(
-    max_buffers: int = 128, binding_bytes: int = 0, buffer_bytes: int = 0, matrices: bool = False
-) -> CostModel:
-    """The cost model of an adapter with that many storage buffers (more than 128 would only slow the compiler) of up to
-    `buffer_bytes` each (0: no limit), of which one binding shows `binding_bytes` (0: all); `matrices`: it has subgroup matrices.
+def gpu(max_buffers: int = 128, binding_bytes: int = 0, buffer_bytes: int = 0, matrices: bool = False) -> CostModel:
+    """The cost model of an adapter with that many storage buffers; more than 128 would only slow the compiler.
+
+    `buffer_bytes` is the most that a buffer holds, and `binding_bytes` that a binding shows of it, 0 for no limit;
+    `matrices`: it has subgroup matrices.
     """
     return CostModel(
         max_buffers=min(max_buffers, 128),

@@ -341,7 +341,9 @@ class _Lineariser:
         prefetched: list[tuple[Operand, UOp]] = []
         values: list[Operand] = []
         first, later = self.iterations(block.range)
-        self.emit([s.src[2] for tile, s in stores if tile.arg[0] == "stored" and not tile.arg[1]])  # made of the same sums, in one loop
+        self.emit(
+            [s.src[2] for tile, s in stores if tile.arg[0] == "stored" and not tile.arg[1]]
+        )  # made of the same sums, in one loop
         for tile, s in stores:
             self.emit([s.src[1], *s.src[3:]])
             if tile.arg[1] and block.range is not None:

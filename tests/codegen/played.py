@@ -167,10 +167,14 @@ class _Workgroup:
         if memory.op is Op.SHARED:
             self.note(memory, at, holders, self.reader, self.writer)
         value = self.value(s.src[2])
-        value = np.broadcast_to(value[:, None] if value.ndim == 1 < at.ndim and len(value) != at.shape[1] else value, at.shape)
+        value = np.broadcast_to(
+            value[:, None] if value.ndim == 1 < at.ndim and len(value) != at.shape[1] else value, at.shape
+        )
         if len(s.src) > 3:
             asked = self.value(s.src[3])
-            asked = np.broadcast_to(asked[:, None] if asked.ndim == 1 < at.ndim and len(asked) != at.shape[1] else asked, at.shape)
+            asked = np.broadcast_to(
+                asked[:, None] if asked.ndim == 1 < at.ndim and len(asked) != at.shape[1] else asked, at.shape
+            )
             at, value = at[asked], value[asked]
         assert len(np.unique(at)) == at.size, "two threads store one element"
         self.memory[memory][at] = value.astype(numpy_dtype(memory.dtype))

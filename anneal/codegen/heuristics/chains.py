@@ -6,12 +6,12 @@ factors less often; the memory decides how many workgroups run side by side.
 
 from __future__ import annotations
 
-from anneal.codegen.chained import Chain, Split, bytes_of, chain_of
+from anneal.codegen.chain import Chain, Split, bytes_of, chain_of
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.opts import Opt
 from anneal.codegen.ranges import SUBGROUP, extent
 from anneal.codegen.target import MatrixShape, Target
-from anneal.uop import Op, dtypes, toposort
+from anneal.uop import Op, UOp, dtypes, toposort
 
 _SHAPE = MatrixShape("float16", "float32", 16, 16, 16)
 # On an H100, of 4 x 16 heads of 4096 x 64, causal, TFLOP/s: statistics 94, one score and a product 113, two scores and
@@ -28,14 +28,15 @@ def chains(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     chain = chain_of(facts.stores, toposort(facts.stores))
     if chain is None:
         return None
-    axes = [a.range for a in facts.axes]
+    axes: list[UOp] = [a.range for a in facts.axes]
     threads = _THREADS if chain.d is not None else (_STATISTICS, *_THREADS)
     by_matrices = _SHAPE in target.matrices and target.subgroup == SUBGROUP and _is_narrow(chain)
     matrices = _MATRICES[len(chain.scores) > 1 :] if by_matrices else ()
     for split in (*matrices, *threads):
         count = split.down * (SUBGROUP if split.by_matrices else split.across)
         if count <= target.max_threads and bytes_of(chain, split) <= target.workgroup_bytes:
-            return split.opts(chain, axes)
+            found: tuple[Opt, ...] = split.opts(chain, axes)
+            return found
     return None
 
 

@@ -30,8 +30,7 @@ _SMALL = 64  # what is so many times smaller than the scores may be read where i
 def find_chains(
     order: Sequence[UOp], outputs: Collection[UOp], consumers: Consumers, materialised: Materialised, costs: CostModel
 ) -> frozenset[UOp]:
-    """The nodes inside of chains, which leave `materialised`; reductions of them that others of a chain read enter it.
-    """
+    """The nodes inside of chains, which leave `materialised`; reductions of them that are read again enter it."""
     found: set[UOp] = set()
     tried: set[UOp] = set()
     for u in order if costs.chained_bytes or costs.matrix_bytes or costs.buffer_bytes else ():
@@ -125,8 +124,8 @@ class _Chain:
         found = []
         for p in self.products:
             factor = next(f for f in factors_of(p) or () if any(x in self.inside for x in (f, *f.src)))
-            wide = [n for n, m in zip(p.src[0].shape, factor.shape, strict=True) if m != n]
-            found.append(p.size // math.prod(wide))
+            wide = [int(n) for n, m in zip(p.src[0].shape, factor.shape, strict=True) if m != n]
+            found.append(int(p.size) // math.prod(wide))
         return min(found)
 
     def takes(self, x: UOp, c: UOp) -> bool:
@@ -216,7 +215,8 @@ def join_chained(groups: list[Group], owner: dict[UOp, Group]) -> list[Group]:
         if h is None:
             kept.append(g)
             continue
-        assert g.chained is not None and h.chained is not None
+        assert g.chained is not None
+        assert h.chained is not None
         h.roots, h.inputs = h.roots + g.roots, {**h.inputs, **g.inputs}
         h.chained = (h.chained[0] | g.chained[0], g.chained[1])
         owner.update(dict.fromkeys(g.roots, h))
