@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from anneal.codegen.opts import Opt
-from anneal.codegen.ranges import SUBGROUP, extent, mask_of
+from anneal.codegen.ranges import extent, mask_of
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, dtypes, toposort
 
@@ -164,13 +164,16 @@ def bytes_of(chain: Chain, split: Split) -> int:
     products = len(chain.reductions)
     width = 0 if chain.d is None else extent(chain.d)
     if split.by_matrices:
-        depths = [-(-extent(e) // SIDE) * SIDE for e in chain.depths]
+        depths = [-(-extent(s.src[1]) // SIDE) * SIDE for s in chain.scores]
         wide = max(*depths, -(-width // SIDE) * SIDE)
-        tiles = len(chain.scores) * split.rows * (split.columns + LANES)
-        own = (2 * len(chain.scores) + products) * (split.columns * (wide + GAP)) + products * split.rows * (
-            split.columns + GAP
-        )
-        return 4 * tiles + 2 * own + (16 * split.down * SUBGROUP if chain.d is None else 0)
+        tile = max(split.rows * (split.columns + LANES), split.down * SIDE * (SIDE + LANES))
+        single = tile * (len(chain.scores) + (products if chain.d is None else 0))
+        half = (len(chain.scores) + products) * split.columns * (wide + GAP)
+        if chain.d is not None:
+            half += products * split.rows * (split.columns + GAP)
+        if extent(chain.r) % split.rows or any(extent(e) % SIDE for e in chain.depths):  # left factors wait, too
+            half += sum(split.rows * (n + GAP) for n in depths)
+        return 4 * single + 2 * half
     wide = -(-width // (split.across * LANES)) * split.across * LANES
     pad = 4 * LANES
     steps = split.depth * (split.rows + split.columns + 2 * pad) * len(chain.scores)

@@ -20,7 +20,7 @@ from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import LEAVES, Consumers, long_axes
 from anneal.schedule.fusion.groups import Group, depends
 from anneal.schedule.fusion.state import Materialised, Reason
-from anneal.uop import ALU, Op, UOp, dtypes
+from anneal.uop import ALU, MOVEMENT, Op, UOp, dtypes
 
 _WIDEST = 256  # elements of a row of q and k: what is summed for one element of the scores
 _ROWS = 16  # results' rows, for each workgroup that a device is to have: a workgroup sums for 64 rows and more alone
@@ -64,9 +64,16 @@ def _exceeds(score: UOp, costs: CostModel) -> bool:
 
 def _is_large(score: UOp, costs: CostModel) -> bool:
     """True if scores take so much memory that computing them again is better."""
-    narrow = all(s.op is Op.CAST and s.src[0].dtype is dtypes.float16 for s in score.src[0].src)
+    narrow = all(_is_narrow(s) for s in score.src[0].src)
     least = costs.matrix_bytes if narrow and costs.matrix_bytes else costs.chained_bytes
     return 0 < least <= score.size * score.dtype.itemsize or _exceeds(score, costs)
+
+
+def _is_narrow(factor: UOp) -> bool:
+    """True if a factor is made of float16 numbers, perhaps times a number for each row."""
+    while factor.op in MOVEMENT or factor.op in (Op.MUL, Op.DIV):
+        factor = factor.src[0]
+    return factor.op is Op.CAST and factor.src[0].dtype is dtypes.float16
 
 
 def factors_of(u: UOp) -> tuple[UOp, UOp] | None:
