@@ -33,6 +33,10 @@ ROOMS = {
     33, "assets": 25, "distributed": 21, "cache": 21, "autograd": 19, "signal": 14, "shape": 14, "cuda": 5,
     "backends": 4,
 }  # fmt: skip
+# What a feature that an issue asked for costs in these rooms, in the same unit: a room's bound is its row and these.
+FEATURES: dict[str, dict[str, int]] = {
+    "attention without its square": {"codegen": 109, "schedule": 25, "backend": 1},
+}
 SLACK = 20  # hundreds of tokens that a row may lie above its room
 _CODE = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 
@@ -61,8 +65,13 @@ def rooms() -> dict[str, int]:
 
 def test_rooms_become_smaller() -> None:
     found = {room: -(-n // 100) for room, n in rooms().items()}
-    assert {room: n for room, n in found.items() if n > ROOMS.get(room, 0)} == {}, "these have grown"
-    assert {room: n for room, n in ROOMS.items() if n > found.get(room, 0) + SLACK} == {}, "these rows are too high now"
+    bounds = Counter(ROOMS)
+    for costs in FEATURES.values():
+        bounds.update(costs)
+    assert {room: n for room, n in found.items() if n > bounds[room]} == {}, "these have grown"
+    assert {room: n for room, n in bounds.items() if n > found.get(room, 0) + SLACK} == {}, (
+        "these rows are too high now"
+    )
 
 
 def test_documents_are_no_tokens_of_code() -> None:

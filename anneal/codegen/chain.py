@@ -57,7 +57,7 @@ class Chain:
         return (a, b) if a.ranges >> self.r.arg[0] & 1 else (b, a)
 
     def product(self, reduction: UOp) -> tuple[UOp, UOp | None]:
-        """What is made of the scores, and what it is multiplied with, if anything is."""
+        """The factor that is made of the scores, and the other one, if there is one."""
         value = reduction.src[0]
         if self.d is None:
             return value, None

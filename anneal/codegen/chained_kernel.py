@@ -1,4 +1,4 @@
-"""What kernels of chains have in common: the columns that a workgroup needs, indices, and stores."""
+"""The part that all kernels of chains share: the columns that a workgroup needs, indices, and stores."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class ChainedKernel:
 
 
 def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
-    """How far before and after a row's own number the columns lie for which `value` is not what `op` leaves out."""
+    """The columns, before and after a row's own number, for which `value` is not what `op` leaves out."""
     before: int | None = None
     after: int | None = None
     least: UOp | None = None

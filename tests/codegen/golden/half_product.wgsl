@@ -17,10 +17,10 @@ fn max_f32_x4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return vec4<f32>(max_f3
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
   let wg = i32(group_id.x);
   let lid = i32(local_id);
-  var acc0: subgroup_matrix_result<f32, 16, 16>;
-  var acc1: subgroup_matrix_result<f32, 16, 16>;
-  var acc2: subgroup_matrix_result<f32, 16, 16>;
-  var acc3: subgroup_matrix_result<f32, 16, 16>;
+  var acc0 = subgroup_matrix_result<f32, 16, 16>();
+  var acc1 = subgroup_matrix_result<f32, 16, 16>();
+  var acc2 = subgroup_matrix_result<f32, 16, 16>();
+  var acc3 = subgroup_matrix_result<f32, 16, 16>();
   let n0 = lid >> 3u;
   let n1 = lid & 7i;
   let n2 = ((n0 * 40i) + (n1 * 4i)) + vec4<i32>(0i, 1i, 2i, 3i);
