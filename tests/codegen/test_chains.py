@@ -161,3 +161,31 @@ def test_splits_that_do_not_divide_say_so() -> None:
     for split in (Split(60, 32, 8, 8, 16), Split(64, 30, 8, 8, 16), Split(64, 32, 7, 8, 16)):
         with pytest.raises(CompilerError, match="does not divide|is no multiple|are no multiple"):
             lower(ready, split.opts(chain, axes), TARGET)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_every_kernel_that_computes_scores_is_a_chain(dtype: str) -> None:
+    """Between projections, so that the factors of the scores, and of their gradients, are products, too."""
+    x = Tensor.zeros(2, 128, 32).cast(dtype).realize().requires_grad_(True)
+    weights = [Tensor.zeros(32, 32).cast(dtype).realize().requires_grad_(True) for _ in range(4)]
+
+    def heads(t: Tensor) -> Tensor:
+        return t.reshape(2, 128, 2, 16).transpose(1, 2)
+
+    q, k, v = (heads(x @ w) for w in weights[:3])
+    out = causal(q, k, v).transpose(1, 2).reshape(2, 128, 32) @ weights[3]
+    (out * out).sum().backward()
+    outputs = [out, *[t.grad for t in (x, *weights) if t.grad is not None]]
+    plan = plan_for(graph([t.uop for t in outputs]), COSTS)[0]
+    chains = 0
+    for kernel in plan.kernels:
+        ready = prepare(kernel.sink, TARGET)
+        order = toposort((ready,))
+        nested = [u for u in order if u.op is Op.REDUCE and any(v.op is Op.REDUCE for v in toposort(u.src))]
+        is_row = all(u.arg is Op.ADD and len(order) < 40 for u in nested)
+        chain = chain_of(ready.src, order)
+        chains += chain is not None
+        scores = any(p.size >= 2 * 2 * 128 * 128 for p in order if p.op is Op.PARAM)
+        assert not scores, kernel.name
+        assert chain is not None or not nested or is_row, kernel.name
+    assert chains >= 5

@@ -17,7 +17,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from anneal.schedule.cost_model import CostModel
-from anneal.schedule.fusion.facts import LEAVES, Consumers, long_axes
+from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, long_axes
 from anneal.schedule.fusion.groups import Group, depends
 from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, MOVEMENT, Op, UOp, dtypes
@@ -41,6 +41,8 @@ def find_chains(
                 found |= chain.inside
                 for x in (*chain.inside, *chain.scaled()):
                     materialised.pop(x, None)
+                for x in chain.summed():
+                    materialised[x] = Reason.CHAINED
                 for r in chain.statistics:
                     if not _is_stored(r, materialised, consumers):
                         materialised[r] = Reason.CHAINED
@@ -194,6 +196,33 @@ class _Chain:
                     x, y = f.src
                     if x.op is Op.CAST and x.src[0].dtype.is_narrow and y.op is Op.EXPAND:
                         yield f
+
+    def summed(self) -> Iterator[UOp]:
+        """Factors that hold a reduction, or the scaled part of one: a kernel of a chain has no other reductions."""
+        for u in (*self.scores, *self.products):
+            for f in factors_of(u) or ():
+                while f.op in MOVEMENT:
+                    f = f.src[0]
+                if f in self.inside or f in self.materialised and f.op not in (Op.MUL, Op.DIV):
+                    continue
+                if f.op in (Op.MUL, Op.DIV) and f.src[0].op is Op.CAST and f not in self.materialised:
+                    f = f.src[0].src[0]
+                if self.holds_a_reduction(f):
+                    yield f
+
+    def holds_a_reduction(self, u: UOp) -> bool:
+        """True if the kernel that computes `u` reduces something."""
+        seen = {u}
+        stack = [u]
+        while stack:
+            s = stack.pop()
+            if s in self.materialised or s in self.inside or s.op in LEAVES:
+                continue
+            if s.op in NEVER_TWICE:
+                return True
+            stack += [x for x in s.src if x not in seen]
+            seen.update(s.src)
+        return False
 
     def is_small(self, u: UOp) -> bool:
         """True if `u` is made of indices and small values alone, as the mask of a dropout is."""
