@@ -263,8 +263,8 @@ def _fit(g: Group, h: Group) -> bool:
     """True if two kernels sum over the same axis of scores that one of them computes anyway, for alike results."""
     if h.chained is None or g.chained is None or g.chained[1] != h.chained[1]:
         return False
-    a, b = g.chained[0], h.chained[0]
-    return (a <= b or b <= a) and (g.roots[0].shape, g.roots[0].dtype) == (h.roots[0].shape, h.roots[0].dtype)
+    a, b, x, y = g.chained[0], h.chained[0], g.roots[0], h.roots[0]
+    return (a <= b or b <= a) and long_axes(x) == long_axes(y) and x.dtype is y.dtype
 
 
 def chained_over(inside_kernel: Sequence[UOp], chained: Collection[UOp]) -> tuple[frozenset[UOp], int] | None:
