@@ -1,44 +1,62 @@
-"""Automatic mixed precision with torch's names: losses that are scaled; casts that follow a list of ops are not there.
+"""Automatic mixed precision with torch's names: casts by function, and losses that are scaled.
 
 Without CUDA torch's `autocast("cuda")` and `GradScaler("cuda")` warn and change nothing, and so do these.
 """
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any
 
 from anneal.doors import same_under
 from anneal.errors import DTypeError, SettingError
-from anneal.ops import DTypeLike, as_dtype
+from anneal.ops import DTypeLike, as_dtype, cast_dtype
 from anneal.optim import Optimizer
+from anneal.runtime import here
 from anneal.tensor import DType, Tensor, dtypes, no_grad
+from anneal.transforms import tree_map
 
 __all__ = [
     "GradScaler",
     "autocast",
+    "custom_bwd",
+    "custom_fwd",
     "get_autocast_dtype",
     "is_autocast_available",
     "is_autocast_enabled",
 ]
 
+_KINDS = ("cpu", "webgpu")  # of devices
+
 
 class autocast(ContextDecorator):
-    """A block, or a decorator, in which torch computes some ops in a narrower dtype: here a disabled one alone.
+    """A block, or a decorator, in which functions compute in the dtypes that torch's autocast has for CUDA.
+
+    Products of matrices, convolutions and attention take their float operands in `dtype` (their sums are float32);
+    softmax, losses, norms, sums, exp, log and the like in float32; what is given several dtypes in the widest; all
+    else in the dtypes that it is given. Parameters stay float32 and have float32 gradients: a cast of one stands in the
+    graph once, however often it is used. `backward` goes outside of the block. float64 is never cast.
 
     Args:
-        device_type: "cpu" or "webgpu"; another is not there: a warning, and the block is disabled, as torch's is.
-        dtype: the narrower dtype. One that torch's cpu does not take is a warning, too.
-        enabled: whether ops are cast. cache_enabled: ignored.
+        device_type: "cpu", "webgpu", or "auto" for both: the devices whose tensors are cast. Another is not there: a
+            warning, and the block is disabled, as torch's is.
+        dtype: float16 or bfloat16, by default that of `get_autocast_dtype`. Another is a warning, too.
+        enabled: False: nothing is cast within, in a block of others either.
+        cache_enabled: ignored.
 
-    Raises DTypeError for an enabled one: a dtype by op is not there, so cast the model and its input, `.bfloat16()`,
-    where an optimiser keeps a float32 copy of the parameters.
-
-    >>> with autocast("cpu", enabled=False):
-    ...     (Tensor.ones(1, 1) @ Tensor.ones(1, 1)).dtype
-    dtypes.float32
+    >>> w = Tensor.ones(2, 2, requires_grad=True)
+    >>> with autocast("cpu", "bfloat16"):
+    ...     y = w @ w
+    ...     loss = y.sum()
+    >>> y.dtype, loss.dtype
+    (dtypes.bfloat16, dtypes.float32)
+    >>> loss.backward()
+    >>> w.grad
+    Tensor([[4., 4.],
+            [4., 4.]], dtype=float32)
     """
 
     def __init__(
@@ -48,47 +66,129 @@ class autocast(ContextDecorator):
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        kind = dtypes.bfloat16 if dtype is None else as_dtype(dtype)
-        self.device, self.fast_dtype, self._enabled = device_type, kind, False
-        if not enabled:
-            return
-        if device_type not in ("cpu", "webgpu", "auto"):
+        kind = get_autocast_dtype(device_type) if dtype is None else as_dtype(dtype)
+        self.device, self.fast_dtype, self._before = device_type, kind, []  # type: ignore[var-annotated]
+        self._kinds = _KINDS if device_type == "auto" else (device_type.partition(":")[0],)
+        if enabled and not is_autocast_available(device_type):
             warnings.warn(f"autocast: no device {device_type!r} is here; nothing changes", stacklevel=2)
-        elif kind not in (dtypes.bfloat16, dtypes.float16):
+            enabled = False
+        elif enabled and kind not in (dtypes.bfloat16, dtypes.float16):
             warnings.warn(f"autocast: {kind.name} is not a dtype to cast to; nothing changes", stacklevel=2)
-        else:
-            raise DTypeError(
-                f"autocast: casting single ops to {kind.name} is not supported: give enabled=False, or cast the model "
-                f"and its input, model.to({kind.name!r}); the optimiser then keeps a copy in float32"
-            )
+            enabled = False
+        self._enabled = enabled
 
     def __enter__(self) -> autocast:
+        self._before.append(here.autocast)
+        others = tuple([x for x in here.autocast if x[0] not in self._kinds])
+        here.autocast = others + tuple([(n, self.fast_dtype) for n in self._kinds if self._enabled])
         return self
 
     def __exit__(self, *error: Any) -> None:
-        pass
+        here.autocast = self._before.pop()
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """False: casts that follow a list of ops are not there on any `device_type`."""
-    return False
+    """True for the kinds of devices that are here: "cpu", "webgpu", or "auto" for both, as `device_type` names them."""
+    return device_type == "auto" or device_type.partition(":")[0] in _KINDS
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """False: no block casts on any `device_type`."""
-    return False
+    """True inside `autocast` for the devices of a `device_type`; without one, for those of any.
+
+    >>> with autocast("cpu"):
+    ...     is_autocast_enabled("cpu"), is_autocast_enabled("webgpu")
+    (True, False)
+    """
+    return bool(here.autocast) if device_type is None else cast_dtype(here.autocast, device_type) is not None
 
 
 def get_autocast_dtype(device_type: str) -> DType:
-    """The dtype that torch's autocast takes for a `device_type`: bfloat16 for "cpu", else float16."""
-    return dtypes.bfloat16 if device_type == "cpu" else dtypes.float16
+    """The dtype that `autocast` casts to on a `device_type`: inside a block the block's, else torch's default, bfloat16
+    for "cpu" and float16 for others.
+    """
+    default = dtypes.bfloat16 if device_type == "cpu" else dtypes.float16
+    return cast_dtype(here.autocast, device_type) or default
+
+
+# -- custom functions -------------------------------------------------------------------------------------------------
+
+
+def custom_fwd(
+    fwd: Callable[..., Any] | None = None, *, device_type: str = "cpu", cast_inputs: DTypeLike | None = None
+) -> Callable[..., Any]:
+    """A decorator for `forward` of an `autograd.Function` that `autocast` shall know.
+
+    Args:
+        fwd: `forward`. device_type: the kind of device that it is for.
+        cast_inputs: the dtype that float tensors among its arguments are cast to in a block of `autocast`, which is off
+            within; without one, `forward` runs as it stands, and its functions are cast as others are.
+    """
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+    kind = None if cast_inputs is None else as_dtype(cast_inputs)
+
+    def cast(x: Any) -> Any:
+        changes = isinstance(x, Tensor) and x.dtype.is_float and x.dtype is not dtypes.float64
+        return x.cast(kind) if changes and kind is not None else x
+
+    @functools.wraps(fwd)
+    def forward(ctx: Any, *args: Any, **options: Any) -> Any:
+        on = is_autocast_enabled(device_type)
+        ctx._dtype, ctx._fwd_used_autocast = get_autocast_dtype(device_type), on and kind is None
+        if not on or kind is None:
+            return fwd(ctx, *args, **options)
+        with autocast(device_type, enabled=False):
+            return fwd(ctx, *tree_map(cast, args), **tree_map(cast, options))
+
+    return forward
+
+
+def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str = "cpu") -> Callable[..., Any]:
+    """A decorator for `backward` of an `autograd.Function` whose `forward` has `custom_fwd`: it runs under the
+    `autocast` that was in force there, wherever `backward` is called.
+
+    Args:
+        bwd: `backward`. device_type: the kind of device that it is for.
+
+    >>> from anneal.autograd import Function
+    >>> class Product(Function):
+    ...     @staticmethod
+    ...     @custom_fwd(device_type="cpu")
+    ...     def forward(ctx, a, b):
+    ...         ctx.save_for_backward(a, b)
+    ...         return a @ b
+    ...     @staticmethod
+    ...     @custom_bwd(device_type="cpu")
+    ...     def backward(ctx, g):
+    ...         a, b = ctx.saved_tensors
+    ...         return g @ b.T, a.T @ g
+    >>> a = Tensor.ones(2, 2, requires_grad=True)
+    >>> with autocast("cpu", "bfloat16"):
+    ...     y = Product.apply(a, a)
+    >>> y.sum().backward()
+    >>> y.dtype, a.grad.dtype
+    (dtypes.bfloat16, dtypes.float32)
+    """
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+
+    @functools.wraps(bwd)
+    def backward(ctx: Any, *args: Any, **options: Any) -> Any:
+        with autocast(device_type, ctx._dtype, ctx._fwd_used_autocast):
+            return bwd(ctx, *args, **options)
+
+    return backward
+
+
+# -- scaled losses ----------------------------------------------------------------------------------------------------
 
 
 class GradScaler:
-    """A scale of losses, so that small gradients are numbers of 16 bits: a step whose gradients are not finite is left
-    out, and the scale becomes smaller; after many that are, larger.
+    """A scale of losses, so that small gradients are numbers of 16 bits: a step whose gradients are not finite changes
+    nothing, and the scale becomes smaller; after many that are, larger.
 
-    Each step reads on the host whether the gradients are finite, so it stands outside `jit`.
+    The scale and the decisions stay on the device, so a step may be in `jit`. An optimiser of the user's own, whose
+    class has a `step` of its own, is asked on the host, as in torch.
 
     Args:
         device: "cpu", "webgpu"; for "cuda", as in torch where there is none, a warning, and it is not enabled.
@@ -104,6 +204,11 @@ class GradScaler:
     >>> scaler.step(optimiser); scaler.update()
     >>> w.tolist(), scaler.get_scale()
     ([0.5], 4.0)
+    >>> w.grad = None
+    >>> scaler.scale(w.sum() * float("inf")).backward()
+    >>> scaler.step(optimiser); scaler.update()
+    >>> w.tolist(), scaler.get_scale()
+    ([0.5], 2.0)
     """
 
     def __init__(
@@ -122,17 +227,20 @@ class GradScaler:
             raise SettingError(
                 f"GradScaler: growth_factor is above 1 and backoff_factor below, not {growth_factor}, {backoff_factor}"
             )
-        self._enabled, self._scale, self._good = enabled, float(init_scale), 0
+        self._enabled = enabled
         self._growth, self._backoff, self._interval = growth_factor, backoff_factor, growth_interval
-        self._finite: dict[int, bool] = {}  # optimisers, by id, whose gradients were unscaled since the last update
+        self._found: dict[int, Tensor] = {}  # gradients that are not finite, by the id of their optimiser
         self._stepped: set[int] = set()
+        if enabled:
+            self._scale = Tensor([float(init_scale)], device=device).realize()
+            self._good = Tensor([0], device=device).realize()  # finite steps since the scale changed
 
     def scale(self, outputs: Any) -> Any:
-        """The tensor `outputs`, or each of several, times the scale."""
+        """The tensor `outputs`, or each of several, times the scale, in float32."""
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
-            return outputs * self._scale
+            return outputs * self._scale.reshape(()).to(outputs.device)
         if not isinstance(outputs, Iterable):
             raise DTypeError(f"GradScaler.scale: takes tensors, not {type(outputs).__name__}")
         scaled = [self.scale(x) for x in outputs]
@@ -145,52 +253,70 @@ class GradScaler:
         """
         if not self._enabled:
             return
-        if id(optimizer) in self._finite:
+        if id(optimizer) in self._found:
             raise SettingError("GradScaler.unscale_: was called before for this optimiser since the last update()")
         held = [(p, p.grad) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if any(grad.dtype is dtypes.float16 for _, grad in held):
             raise DTypeError("GradScaler.unscale_: gradients of float16 are not divided: keep parameters in float32")
-        with no_grad():
-            finite = [grad.isfinite().all() for _, grad in held]
+        with no_grad(), autocast("auto", enabled=False):
+            found = Tensor.zeros(1, device=self._scale.device)
             for p, grad in held:
-                p.grad = grad * (1.0 / self._scale)
-            self._finite[id(optimizer)] = bool(Tensor.stack(finite).all()) if held else True
+                found = found + (~grad.isfinite()).float().sum().to(found.device)
+                p.grad = grad * (1.0 / self._scale).reshape(()).to(grad.device)
+            self._found[id(optimizer)] = found > 0
 
-    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """`optimizer.step(*args, **kwargs)` if its gradients, divided by the scale, are finite, else None.
+    def step(self, optimizer: Optimizer, *results: Tensor, **kwargs: Any) -> Any:
+        """`optimizer.step(*results, **kwargs)` with gradients that are divided by the scale; if one is not finite,
+        parameters and state stay as they are.
 
-        Raises SettingError for a second time since `update`.
+        Raises SettingError for a second time since `update`, and for a closure.
         """
         if not self._enabled:
-            return optimizer.step(*args, **kwargs)
-        if "closure" in kwargs or args:
+            return optimizer.step(*results, **kwargs)
+        if "closure" in kwargs or any(not isinstance(r, Tensor) for r in results):
             raise SettingError("GradScaler.step: takes no closure")
         if id(optimizer) in self._stepped:
             raise SettingError("GradScaler.step: was called before for this optimiser since the last update()")
-        if id(optimizer) not in self._finite:
+        if id(optimizer) not in self._found:
             self.unscale_(optimizer)
         self._stepped.add(id(optimizer))
-        return optimizer.step(**kwargs) if self._finite[id(optimizer)] else None
+        found = self._found[id(optimizer)]
+        if type(optimizer).step is not Optimizer.step:
+            return None if bool(found) else optimizer.step(*results, **kwargs)
+        optimizer.found_inf = found
+        try:
+            return optimizer.step(*results, **kwargs)
+        finally:
+            optimizer.found_inf = None
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """Choose the next scale by the steps since the last time, or take `new_scale`."""
+        """Choose the next scale by the steps since the last time, or take `new_scale`.
+
+        Raises SettingError if no step came before.
+        """
         if not self._enabled:
             return
         if new_scale is not None:
-            self._scale = float(new_scale)
-        elif not self._finite:
+            new = new_scale if isinstance(new_scale, Tensor) else Tensor([float(new_scale)], device=self._scale.device)
+            self._scale.assign(new.float().reshape(1))
+        elif not self._found:
             raise SettingError("GradScaler.update: no step() or unscale_() came before it")
-        elif not all(self._finite.values()):
-            self._scale, self._good = self._scale * self._backoff, 0
         else:
-            self._good += 1
-            if self._good == self._interval:
-                self._scale, self._good = self._scale * self._growth, 0
-        self._finite, self._stepped = {}, set()
+            with no_grad(), autocast("auto", enabled=False):
+                failed = functools.reduce(lambda a, b: a | b.to(a.device), self._found.values())
+                good = self._good + 1
+                grown = self._scale * self._growth
+                grows = good.ge(self._interval) & grown.isfinite()
+                kept = grows.where(grown, self._scale)
+                scale = failed.where(self._scale * self._backoff, kept)
+                good = (failed | good.ge(self._interval)).where(0, good)
+                self._scale.assign(scale)
+                self._good.assign(good)
+        self._found, self._stepped = {}, set()
 
     def get_scale(self) -> float:
-        """The scale; 1 if it is not enabled."""
-        return self._scale if self._enabled else 1.0
+        """The scale, read from the device; 1 if it is not enabled."""
+        return float(self._scale.item()) if self._enabled else 1.0
 
     def get_growth_factor(self) -> float:
         """The factor that the scale is multiplied by after good steps."""
@@ -225,11 +351,11 @@ class GradScaler:
         if not self._enabled:
             return {}
         return {
-            "scale": self._scale,
+            "scale": self.get_scale(),
             "growth_factor": self._growth,
             "backoff_factor": self._backoff,
             "growth_interval": self._interval,
-            "_growth_tracker": self._good,
+            "_growth_tracker": int(self._good.item()),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -240,9 +366,10 @@ class GradScaler:
             raise SettingError(
                 "GradScaler.load_state_dict: the state is empty: it is from a scaler that was not enabled"
             )
-        self._scale, self._growth = float(state_dict["scale"]), state_dict["growth_factor"]
+        self.update(float(state_dict["scale"]))
+        self._growth = state_dict["growth_factor"]
         self._backoff, self._interval = state_dict["backoff_factor"], state_dict["growth_interval"]
-        self._good = state_dict["_growth_tracker"]
+        self._good.assign(Tensor([int(state_dict["_growth_tracker"])], device=self._good.device))
 
 
 if not TYPE_CHECKING:

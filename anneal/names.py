@@ -154,7 +154,7 @@ adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d 
 adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d im2col lp_pool1d lp_pool2d max_pool1d max_pool2d max_pool3d
 per_axis""",
         "precision": """
-in_single""",
+cast_dtype in_single""",
         "random": """
 Generator bernoulli categorical default_generator host_generator host_normal host_uniform manual_seed multinomial
 normal rand rand_like randint randn randn_like random_bits randperm uniform""",

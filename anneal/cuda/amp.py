@@ -33,14 +33,18 @@ class GradScaler(amp.GradScaler):
         super().__init__("cuda", init_scale, *settings, **named)
 
 
-def custom_fwd(fwd: Any = None, **options: Any) -> Any:
-    """The function `fwd` itself: nothing is cast for it."""
-    return fwd if callable(fwd) else lambda f: f
+def custom_fwd(fwd: Any = None, *, cast_inputs: DTypeLike | None = None) -> Any:
+    """`amp.custom_fwd` for "cuda": nothing is cast for `fwd`.
+
+    Args:
+        cast_inputs: as there.
+    """
+    return amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Any) -> Any:
-    """The function `bwd` itself: nothing is cast for it."""
-    return bwd
+    """`amp.custom_bwd` for "cuda": nothing is cast for `bwd`."""
+    return amp.custom_bwd(bwd, device_type="cuda")
 
 
 if not TYPE_CHECKING:

@@ -91,7 +91,7 @@ def _bags(rows: Tensor, member: Tensor, mode: str) -> Tensor:
     return total / member.cast(rows.dtype).sum(-1, keepdim=True).clamp(min=1)
 
 
-@function
+@function(autocast="float32")
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The hinge loss between each target class and each other class: (batch, classes) or (classes,).
 
@@ -232,7 +232,7 @@ def _padded(targets: Tensor, lengths: list[int], batch: int, blank: int) -> Tens
     return targets[Tensor(at.astype(np.int32), device=targets.device)]
 
 
-@function
+@function(autocast="float32")
 def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances of all pairs of rows, (n, d) to (n * (n - 1) / 2,), in the order (0, 1), (0, 2), ...
 

@@ -49,7 +49,7 @@ def rrelu_(x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
     return rrelu(x, lower, upper, training, True)
 
 
-@function
+@function(autocast="float32")
 def softmin(x: Tensor, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
     """softmax of -x along an axis; computed in `dtype` if one is given.
 

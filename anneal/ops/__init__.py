@@ -21,7 +21,7 @@ HELP = {  # modules, and what stands in the families' files beside their functio
     "normalisation": "take_running_updates",
     "pairs": "MinMax ValuesIndices",
     "pooling": "per_axis",
-    "precision": "in_single",
+    "precision": "cast_dtype in_single",
     "random": "Generator default_generator host_generator host_normal host_uniform",
     "images": "MODES",
     "statistics": "Histogram",

@@ -163,7 +163,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return x._new(named("gelu", by_rule("slope", u * h, u, slope), u, arguments=approximate))
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single()
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold.
@@ -291,7 +291,7 @@ def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     return choose(x <= threshold, value, x)
 
 
-@function(functional=True)
+@function(functional=True, autocast="low")
 def prelu(x: Tensor, weight: Operand) -> Tensor:
     """x above 0, weight * x elsewhere; a weight of several elements goes along axis 1.
 

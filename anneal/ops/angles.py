@@ -60,7 +60,7 @@ def cos(x: Tensor) -> Tensor:
     return real_unary(x, Op.COS)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 def tan(x: Tensor) -> Tensor:
     """The tangent of an angle in radians.
 
@@ -82,7 +82,7 @@ def tanh(x: Tensor) -> Tensor:
     return real_unary(x, Op.TANH)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 def sinh(x: Tensor) -> Tensor:
     """The hyperbolic sine.
 
@@ -93,7 +93,7 @@ def sinh(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_sinh(x), _cosh(x)))
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 def cosh(x: Tensor) -> Tensor:
     """The hyperbolic cosine.
 
@@ -104,7 +104,7 @@ def cosh(x: Tensor) -> Tensor:
     return by_slope(x, lambda x: (_cosh(x), _sinh(x)))
 
 
-@function(alias="arcsin", in_place=True)
+@function(alias="arcsin", in_place=True, autocast="float32")
 def asin(x: Tensor) -> Tensor:
     """The angle from -pi/2 to pi/2 with this sine; nan outside [-1, 1].
 
@@ -120,7 +120,7 @@ def asin(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@function(alias="arccos", in_place=True)
+@function(alias="arccos", in_place=True, autocast="float32")
 def acos(x: Tensor) -> Tensor:
     """The angle from 0 to pi with this cosine; nan outside [-1, 1].
 
@@ -155,7 +155,7 @@ def atan(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@function(alias="arctan2", in_place=True)
+@function(alias="arctan2", in_place=True, autocast="widest")
 def atan2(x: Tensor, other: Operand) -> Tensor:
     """The angle from -pi to pi of the point (other, x): its tangent is x / other.
 

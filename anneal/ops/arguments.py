@@ -23,6 +23,7 @@ from anneal.backend import Place
 from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
 from anneal.ops.facts import is_bool, is_tensor, need_tensor, said, whole
 from anneal.ops.glossary import arguments_of, explained
+from anneal.ops.precision import casts
 from anneal.ops.spelling import into, lifted, spelled, unknown
 from anneal.runtime import call_late, here, register_late
 from anneal.tracebacks import shorten
@@ -298,8 +299,9 @@ def function(
     special: bool | str = False,
     inplace: bool | str = False,
     view: bool = False,
+    autocast: str = "",
 ) -> Callable[[F], F]: ...
-def function(op: Any = None, *, view: bool = False, **declared: Any) -> Any:
+def function(op: Any = None, *, view: bool = False, autocast: str = "", **declared: Any) -> Any:
     """A public function of this room, checked. Its words are read by `tools/names.py`, which writes the table of names.
 
     Args:
@@ -309,10 +311,12 @@ def function(op: Any = None, *, view: bool = False, **declared: Any) -> Any:
         functional: whether it is one of `nn.functional`, or its names there. special: the same for `anneal.special`.
         inplace: whether it takes `inplace` in `nn.functional`; "twin": whether NAME_ is there, too.
         view: whether its results are views of its first argument, as in torch: `viewing`.
+        autocast: the dtype that it takes its operands in under `anneal.amp.autocast`: `precision.casts`.
     """
 
     def declare(op: Any) -> Any:
         op.is_op = True
+        op = casts(op, autocast) if autocast else op
         return checked(viewing(op) if view else op)
 
     return declare if op is None else declare(op)

@@ -23,7 +23,7 @@ _INT32 = dtypes.int32
 _NAME = "scaled_dot_product_attention"  # in messages
 
 
-@function(functional=True)
+@function(functional=True, autocast="low")
 @in_single()
 def scaled_dot_product_attention(
     query: Tensor,

@@ -109,7 +109,7 @@ def _conv_padding(name: str, padding: Sizes | str, kernel: Ints, stride: Ints, d
     return tuple([(d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2) for k, d in zip(kernel, dilation, strict=True)])
 
 
-@function(functional=True)
+@function(functional=True, autocast="low")
 def conv1d(
     x: Tensor,
     weight: Tensor,
@@ -128,7 +128,7 @@ def conv1d(
     return _convolve("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
 
 
-@function(functional=True)
+@function(functional=True, autocast="low")
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -159,7 +159,7 @@ def conv2d(
     return _convolve("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
 
 
-@function(functional=True)
+@function(functional=True, autocast="low")
 def conv3d(
     x: Tensor,
     weight: Tensor,
@@ -257,7 +257,7 @@ def _unwound(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Int
     return reshape(u, (n, groups * co, *[o * s for o, s in zip(out, stride, strict=True)]))
 
 
-@function(functional=True)
+@function(functional=True, autocast="low")
 def conv_transpose1d(
     x: Tensor,
     weight: Tensor,
@@ -277,7 +277,7 @@ def conv_transpose1d(
     return _transposed("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@function(functional=True)
+@function(functional=True, autocast="low")
 def conv_transpose2d(
     x: Tensor,
     weight: Tensor,
@@ -308,7 +308,7 @@ def conv_transpose2d(
     return _transposed("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@function(functional=True)
+@function(functional=True, autocast="low")
 def conv_transpose3d(
     x: Tensor,
     weight: Tensor,

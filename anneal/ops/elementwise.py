@@ -293,7 +293,7 @@ def one_over(x: Tensor) -> Tensor:
     return x._new(u)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 def pow(x: Tensor, other: Operand) -> Tensor:
     """x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
     integer truncates towards 0.
@@ -340,7 +340,7 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     return x + apart.mul(weight)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="widest")
 def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a * b.
 
@@ -351,7 +351,7 @@ def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     return x + x._lift("addcmul", a).mul(b).mul(value)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="widest")
 def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a / b.
 

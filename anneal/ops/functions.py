@@ -83,7 +83,7 @@ _ERFINV_FAR = (
 # -- functions of real numbers ----------------------------------------------------------------------------------------
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 def exp(x: Tensor) -> Tensor:
     """e ** x.
 
@@ -105,7 +105,7 @@ def exp2(x: Tensor) -> Tensor:
     return real_unary(x, Op.EXP2)
 
 
-@function(in_place=True, special=True)
+@function(in_place=True, special=True, autocast="float32")
 @in_single()
 def expm1(x: Tensor) -> Tensor:
     """exp(x) - 1, exact for small values too.
@@ -127,7 +127,7 @@ def expm1(x: Tensor) -> Tensor:
     return choose(near, inner * polynomial(inner, _EXPM1), x.exp() - 1.0)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 def log(x: Tensor) -> Tensor:
     """The natural logarithm; -inf at 0, nan below.
 
@@ -138,7 +138,7 @@ def log(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 def log2(x: Tensor) -> Tensor:
     """The logarithm to base 2.
 
@@ -149,7 +149,7 @@ def log2(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 @in_single()
 def log10(x: Tensor) -> Tensor:
     """The logarithm to base 10.
@@ -161,7 +161,7 @@ def log10(x: Tensor) -> Tensor:
     return real_unary(x, Op.LOG2) * math.log10(2)
 
 
-@function(in_place=True, special=True)
+@function(in_place=True, special=True, autocast="float32")
 @in_single()
 def log1p(x: Tensor) -> Tensor:
     """log(1 + x), exact for small values too.
@@ -191,7 +191,7 @@ def sqrt(x: Tensor) -> Tensor:
     return real_unary(x, Op.SQRT)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 def rsqrt(x: Tensor) -> Tensor:
     """1 / sqrt(x).
 
@@ -202,7 +202,7 @@ def rsqrt(x: Tensor) -> Tensor:
     return real_unary(x, Op.RSQRT)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 def reciprocal(x: Tensor) -> Tensor:
     """1 / x.
 
@@ -251,7 +251,7 @@ def erfc(x: Tensor) -> Tensor:
     return by_slope(x, both)
 
 
-@function(in_place=True, special=True)
+@function(in_place=True, special=True, autocast="float32")
 def erfinv(x: Tensor) -> Tensor:
     """The inverse of erf: infinite at -1 and 1, nan beyond.
 

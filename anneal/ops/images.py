@@ -30,7 +30,7 @@ _INT32 = dtypes.int32
 MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 def interpolate(
     x: Tensor,
     size: int | Sequence[int] | None = None,
@@ -329,7 +329,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
     return out
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="widest")
 def grid_sample(
     x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = False
 ) -> Tensor:

@@ -178,7 +178,7 @@ def take(x: Tensor, index: Any) -> Tensor:
 # -- writing by position ----------------------------------------------------------------------------------------------
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="widest")
 def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     """This tensor with x[index[i, j], j] += src[i, j] (dim=0) done for every element of the index.
 

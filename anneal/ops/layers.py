@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _INT32 = dtypes.int32
 
 
-@function(functional=True)
+@function(functional=True, autocast="low")
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x @ weight.T + bias`: x of shape (..., in), weight (out, in), bias (out,); gives (..., out).
 
@@ -168,7 +168,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     return a * b.sigmoid()
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="widest")
 def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """The bilinear form a @ weight[o] @ b for each output o, plus a bias: (..., m), (..., n), (out, m, n) to (...,
     out).

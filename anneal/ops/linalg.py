@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
 
-@function(alias="mm bmm mv")
+@function(alias="mm bmm mv", autocast="low")
 def matmul(x: Tensor, other: Any) -> Tensor:
     """The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right.
 
@@ -36,7 +36,7 @@ def matmul(x: Tensor, other: Any) -> Tensor:
     return x._new(_matmul(x.device, x.uop, o.uop), o)
 
 
-@function
+@function(autocast="widest")
 def dot(x: Tensor, other: Any) -> Tensor:
     """`matmul`; of two vectors, their inner product.
 
@@ -75,7 +75,7 @@ def trace(x: Tensor) -> Tensor:
     return x.diagonal().sum()
 
 
-@function
+@function(autocast="low")
 def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     """The inner products of vectors along an axis of their common shape; two tensors of one axis must have one size.
     Those of integers have the dtypes of sums.
@@ -101,7 +101,7 @@ def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     return x._new(whole("vecdot", x.device, (a, b), most(shape[at]) * largest_of(a) * largest_of(b), made), o)
 
 
-@function
+@function(autocast="widest")
 def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
     """Products summed over axes: the last `dims` of x with the first of other, or two lists of axes in pairs.
 
@@ -156,7 +156,7 @@ def kron(x: Tensor, other: Any) -> Tensor:
     return (left * right).reshape([x * y for x, y in zip(a, b, strict=True)])
 
 
-@function
+@function(autocast="widest")
 def cross(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     """The vector product of vectors of three numbers along an axis; the other axes broadcast.
 
@@ -177,7 +177,7 @@ def cross(x: Tensor, other: Any, dim: int = -1) -> Tensor:
     return a.roll(-1, at) * b.roll(1, at) - a.roll(1, at) * b.roll(-1, at)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="low")
 def addmm(x: Tensor, a: Any, b: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (a @ b), of shape (n, m); with beta = 0 x counts for nothing, nan or not.
 
@@ -199,7 +199,7 @@ def added(x: Tensor, name: str, product: Tensor, beta: Number, alpha: Number) ->
     return x._new(beside(u, x), product)
 
 
-@function
+@function(autocast="float32")
 def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Tensor:
     """The norm of matrices in two axes: "fro", or the largest (least) sum of sizes of a column: 1 (-1), a row: inf
     (-inf).
@@ -226,7 +226,7 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
     return out if keepdim else out.reshape([n for i, n in enumerate(out.shape) if i not in (row, column)])
 
 
-@function(static=True)
+@function(static=True, autocast="low")
 def einsum(formula: str, *operands: Any) -> Tensor:
     """Products and sums by named axes (Einstein's notation), as NumPy's and torch's einsum.
 
@@ -449,7 +449,7 @@ def inner(x: Tensor, other: Any) -> Tensor:
     return x * o if not (x.ndim and o.ndim) else x.tensordot(o, ([-1], [-1]))
 
 
-@function
+@function(autocast="widest")
 def vdot(x: Tensor, other: Any) -> Tensor:
     """The inner product of two vectors.
 
@@ -460,7 +460,7 @@ def vdot(x: Tensor, other: Any) -> Tensor:
     return x.dot(other)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="low")
 def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (mat @ vec), of shape (n,).
 
@@ -471,7 +471,7 @@ def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1)
     return added(x, "addmv", x._lift("addmv", mat).matmul(vec), beta, alpha)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="low")
 def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * outer(vec1, vec2).
 
@@ -483,7 +483,7 @@ def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1
     return added(x, "addr", x._lift("addr", vec1).outer(vec2), beta, alpha)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="low")
 def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * (batch1 @ batch2), of shape (batch, n, m).
 
@@ -494,7 +494,7 @@ def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Num
     return added(x, "baddbmm", x._lift("baddbmm", batch1).matmul(batch2), beta, alpha)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="low")
 def addbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * x + alpha * the sum of batch1 @ batch2 over the batch, of shape (n, m).
 

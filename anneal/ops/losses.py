@@ -132,7 +132,7 @@ def _class_loss(
     return _reduce_loss(name, out, reduction)
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single()
 def cross_entropy(
     input: Tensor,
@@ -200,7 +200,7 @@ def _by_class(weight: Tensor, dtype: DType, shape: tuple[Any, ...], axis: int) -
     return broadcast(reshape(weight.uop.cast(dtype), sizes), shape)
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single()
 def nll_loss(
     input: Tensor,
@@ -226,7 +226,7 @@ def nll_loss(
     return _class_loss(name, input, losses, share, axis, reduction, weight)
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single()
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The squared error.
@@ -240,7 +240,7 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return _reduce_loss("mse_loss", d * d, reduction)
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single()
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The absolute error.
@@ -253,7 +253,7 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return _reduce_loss("l1_loss", (input - target).abs(), reduction)
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single()
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere.
@@ -272,7 +272,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     return _reduce_loss("huber_loss", by_slopes(loss, (signed, near.where(signed, signed.sign() * delta))), reduction)
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single()
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere.
@@ -321,7 +321,7 @@ def binary_cross_entropy(
     return _reduce_loss("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single()
 def binary_cross_entropy_with_logits(
     input: Tensor,
@@ -349,7 +349,7 @@ def binary_cross_entropy_with_logits(
     return _reduce_loss(name, losses if weight is None else losses * weight, reduction)
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single()
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """`target * (log(target) - input)` for log-probabilities `input`; "batchmean" divides the sum by the batch.
@@ -371,7 +371,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     return _reduce_loss("kl_div", losses, reduction)
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="float32")
 @in_single()
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """`log(1 + exp(-t*x))` for targets t of 1 and -1, without overflow.
@@ -384,7 +384,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
     return _reduce_loss("soft_margin_loss", _ramps(input * -target)[0], reduction)
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="float32")
 @in_single()
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """The input itself where the target is 1, `max(0, margin - input)` where it is -1; their sum where it is
@@ -400,7 +400,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     return _reduce_loss("hinge_embedding_loss", losses, reduction)
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="float32")
 @in_single()
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
@@ -416,7 +416,7 @@ def margin_ranking_loss(
     return _reduce_loss("margin_ranking_loss", (margin - target * (input1 - input2)).clamp(min=0.0), reduction)
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="float32")
 @in_single()
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
@@ -439,7 +439,7 @@ def cosine_embedding_loss(
     return _reduce_loss("cosine_embedding_loss", (target == 1).where(1 - cos, (cos - margin).clamp(min=0.0)), reduction)
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="float32")
 @in_single()
 def triplet_margin_loss(
     anchor: Tensor,
@@ -473,7 +473,7 @@ def triplet_margin_loss(
     return _reduce_loss("triplet_margin_loss", (distance(anchor, positive) - far + margin).clamp(min=0.0), reduction)
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="float32")
 @in_single()
 def multi_margin_loss(
     input: Tensor,
@@ -528,7 +528,7 @@ def multilabel_soft_margin_loss(
     return _reduce_loss("multilabel_soft_margin_loss", losses, reduction)
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="float32")
 @in_single()
 def poisson_nll_loss(
     input: Tensor,

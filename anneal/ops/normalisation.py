@@ -53,7 +53,7 @@ def _trailing(name: str, x: Tensor, shape: int | Sequence[int], *params: Tensor 
     return tuple(range(x.ndim - len(tail), x.ndim))
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single(keeps=True)
 def layer_norm(
     x: Tensor,
@@ -78,7 +78,7 @@ def layer_norm(
     return result(y, x, weight, bias)
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single(keeps=True)
 def rms_norm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
@@ -98,7 +98,7 @@ def rms_norm(
     return result(_affine(u * expand(alu(Op.RSQRT, (square,)), u.shape), _node(weight), None), x, weight)
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single(keeps=True)
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
@@ -199,7 +199,7 @@ def _moved(running: Tensor | None, value: UOp, momentum: float | Tensor) -> None
         here.statistics[id(running)] = weakref.ref(running)
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="float32")
 @in_single()
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x divided by its p-norm along an axis, or by eps where that is larger.

@@ -13,6 +13,7 @@ from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, p
 from anneal.ops.inplace import changed, need_changeable
 from anneal.ops.inputs import compares, computes, places
 from anneal.ops.logic import bitwise, shift
+from anneal.ops.precision import casts
 from anneal.ops.subscripts import getitem, iterate, setitem
 from anneal.runtime import Handle
 from anneal.uop import Op
@@ -33,6 +34,9 @@ def _named(function: Callable[..., Tensor]) -> Compute:
     return lambda x, name, other, swap: function(x, other, swap)
 
 
+_over = casts(quotient, "float32")  # as a reciprocal
+
+
 def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
@@ -42,10 +46,10 @@ PAIRS: dict[str, tuple[str, Compute, Callable[..., Any]]] = {
     "add": ("add", _of(binary, Op.ADD), computes),
     "sub": ("sub", _named(difference), computes),
     "mul": ("mul", _of(binary, Op.MUL), computes),
-    "truediv": ("div", _named(quotient), computes),
+    "truediv": ("div", _named(lambda x, other, swap: (_over if swap else quotient)(x, other, swap)), computes),
     "floordiv": ("floor_divide", _named(floor_quotient), _plain),
     "mod": ("remainder", _named(modulo), _plain),
-    "pow": ("pow", _named(power), _plain),
+    "pow": ("pow", _named(casts(power, "float32")), _plain),
     "and": ("bitwise_and", _of(bitwise, Op.AND), _plain),
     "or": ("bitwise_or", _of(bitwise, Op.OR), _plain),
     "xor": ("bitwise_xor", _of(bitwise, Op.XOR), _plain),

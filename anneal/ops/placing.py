@@ -110,7 +110,7 @@ def _elements(x: Tensor, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, U
     return flat, nodes.reshape(index, (n * width,)), nodes.reshape(value, (n * width,))
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="widest")
 def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """This tensor with `values` at the places that the index tensors name, as in x[indices] = values.
 

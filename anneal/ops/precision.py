@@ -1,4 +1,4 @@
-"""The precision of functions that are made of several ops."""
+"""The precision of functions: of those that are made of several ops, and of what runs under `autocast`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from anneal.ops.facts import is_tensor
-from anneal.runtime import Handle
-from anneal.uop import dtypes, promote
+from anneal.runtime import Handle, here
+from anneal.uop import DType, dtypes, promote
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FLOAT32 = dtypes.float32
@@ -39,3 +39,54 @@ def in_single(keeps: bool = False) -> Callable[[F], F]:
 
 def _as_single(x: Any) -> Any:
     return x.cast(_FLOAT32) if is_tensor(x) and x.uop.dtype.is_narrow else x
+
+
+# -- autocast ---------------------------------------------------------------------------------------------------------
+
+
+def casts(function: F, rule: str) -> F:
+    """`function`, which takes its float tensors in another dtype under `autocast`; within it nothing more is cast.
+
+    Args:
+        rule: the dtype, as the word `autocast` of `@function` says it: "low" that of the block, "float32", or "widest"
+            what the tensors promote to. float64 is left as it is, and so is a call that names a dtype.
+    """
+
+    @functools.wraps(function)
+    def cast_first(*args: Any, **options: Any) -> Any:
+        kinds = here.autocast
+        if not kinds or options.get("dtype") is not None:
+            return function(*args, **options)
+        floats = [t for x in (*args, *options.values()) for t in _tensors(x) if _may_change(t)]
+        low = cast_dtype(kinds, floats[0].device) if floats else None
+        here.autocast = ()
+        try:
+            if low is None:
+                return function(*args, **options)
+            wide = functools.reduce(promote, [t.uop.dtype for t in floats])
+            kind = {"low": low, "float32": _FLOAT32, "widest": wide}[rule]
+            return function(*[_changed(x, kind) for x in args], **{n: _changed(x, kind) for n, x in options.items()})
+        finally:
+            here.autocast = kinds
+
+    return cast_first  # type: ignore[return-value]
+
+
+def cast_dtype(kinds: tuple[tuple[str, DType], ...], device: str) -> DType | None:
+    """The dtype that the blocks of `autocast` in force say for a device, by its kind."""
+    kind = device.partition(":")[0]
+    return next((dtype for name, dtype in kinds if name == kind), None)
+
+
+def _tensors(x: Any) -> list[Any]:
+    return [t for t in (x if isinstance(x, (list, tuple)) else (x,)) if isinstance(t, Handle)]
+
+
+def _may_change(t: Any) -> bool:
+    return t.uop.dtype.is_float and t.uop.dtype.bits < 64
+
+
+def _changed(x: Any, kind: DType) -> Any:
+    if isinstance(x, (list, tuple)) and any(isinstance(t, Handle) for t in x):
+        return type(x)([_changed(t, kind) for t in x])
+    return x.cast(kind) if isinstance(x, Handle) and _may_change(x) else x

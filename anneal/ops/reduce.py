@@ -51,7 +51,7 @@ def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, ma
     return x._new(whole(name, x.device, (u,), top * count if op is Op.ADD else power(top, count), made))
 
 
-@function
+@function(autocast="float32")
 def sum(
     x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
 ) -> Tensor:
@@ -71,7 +71,7 @@ def sum(
     return folded(x, "sum", Op.ADD, axis, dtype, lambda u: _along("sum", Op.ADD, u, axis, keepdim))
 
 
-@function
+@function(autocast="float32")
 def prod(
     x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
 ) -> Tensor:
@@ -269,7 +269,7 @@ def size_power(x: Tensor, p: float) -> Tensor:
     return x._new(by_rule("slope", value.uop, x.uop, slope.uop))
 
 
-@function
+@function(autocast="float32")
 @in_single()
 def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2.
@@ -370,7 +370,7 @@ def _top(x: Tensor, axis: Axes) -> Tensor:
     return reduced(x, "max", Op.MAX, x.uop, axis, True)
 
 
-@function(special=True)
+@function(special=True, autocast="float32")
 @in_single()
 def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """log(sum(exp(x))) along axes, without overflow; -inf where every element is.
@@ -392,7 +392,7 @@ def _drop(x: Tensor, axis: Axes) -> Tensor:
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
 
-@function(functional=True, special=True)
+@function(functional=True, special=True, autocast="float32")
 @in_single()
 def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
@@ -417,7 +417,7 @@ def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
     return floats._new(named("softmax", shares, floats.uop, arguments=axis_of("softmax", at, floats.ndim)))
 
 
-@function(functional=True)
+@function(functional=True, autocast="float32")
 @in_single()
 def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """`softmax` of -x, a tensor of x's shape.
@@ -433,7 +433,7 @@ def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
     return x.neg().softmax(axis, dim=dim, dtype=dtype)
 
 
-@function(functional=True, special=True)
+@function(functional=True, special=True, autocast="float32")
 @in_single()
 def log_softmax(
     x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _BLOCK = 32
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 @in_single()
 def cumsum(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """The sum of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`.
@@ -39,7 +39,7 @@ def cumsum(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype:
     return _total(x, "cumsum", Op.ADD, one_of("cumsum", axis, dim), dtype)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 @in_single()
 def cumprod(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """The product of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="float32")
 @in_single()
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis; shapes broadcast first, norms below eps count as eps.
@@ -40,7 +40,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     return (x * y).sum(dim)
 
 
-@function(functional=True, method=False)
+@function(functional=True, method=False, autocast="float32")
 @in_single()
 def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The p-norm distances between the rows of (..., m, d) and of (..., n, d): (..., m, n).
@@ -366,7 +366,7 @@ def nanquantile(
     return quantiles(x, "nanquantile", rows, last.maximum(0), q, along, keepdim, interpolation)
 
 
-@function
+@function(autocast="float32")
 def dist(x: Tensor, other: Any, p: float = 2.0) -> Tensor:
     """The p-norm of the difference.
 
@@ -377,7 +377,7 @@ def dist(x: Tensor, other: Any, p: float = 2.0) -> Tensor:
     return (x - x._lift("dist", other)).norm(p)
 
 
-@function(in_place=True)
+@function(in_place=True, autocast="float32")
 def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     """Slices along an axis, those longer than `maxnorm` scaled down to it.
 
@@ -435,7 +435,7 @@ def _trapezoids(t: Tensor, name: str, x: Any, dx: Number, dim: int) -> Tensor:
     return out
 
 
-@function
+@function(autocast="float32")
 def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     """The distances of all pairs of rows, those with the first row first.
 

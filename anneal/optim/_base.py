@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import explain_class, said, take_running_updates
-from anneal.ops.nodes import reshape, shrink
+from anneal.ops.nodes import broadcast, reshape, shrink
 from anneal.optim._states import Saved, States, check_settings, kept_state, state_dtype
 from anneal.runtime import Numbering, composite, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
@@ -219,6 +219,7 @@ class Optimizer:
         self.param_groups: list[ParameterGroup] = []
         self.state: dict[Any, dict[str, Any]] = States()
         self.params: list[Tensor] = []
+        self.found_inf: Tensor | None = None  # by GradScaler: whether the step is to change nothing
         for g in groups:
             self.add_param_group(g)
 
@@ -380,6 +381,10 @@ class Optimizer:
                 active = [t for t in group["params"] if t.grad is not None]
                 if active:
                     self._update(group, active, done)
+            if self.found_inf is not None:
+                for t, u in done.items():
+                    failed = broadcast(reshape(self.found_inf.to(t.device).uop, ()), u.shape)
+                    done[t] = alu(Op.WHERE, (failed, t.uop, u))
         return done
 
     def _known(self, numbering: Numbering) -> _New | dict[Tensor, UOp] | None:
@@ -404,6 +409,8 @@ class Optimizer:
                 key.append(g is None)
                 if g is not None:
                     inputs.append(g)
+        if self.found_inf is not None:
+            inputs.append(self.found_inf)
         key.append(len(inputs))
         whole = tuple(key)
         try:

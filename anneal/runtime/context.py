@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from anneal import settings
 from anneal.backend import HOST, Place, get_device
 from anneal.runtime.handle import Handle
-from anneal.uop import UOp
+from anneal.uop import DType, UOp
 
 if TYPE_CHECKING:
     from anneal.runtime.meter import Meter
@@ -118,6 +118,7 @@ class _Here(threading.local):
         self.outer: dict[str, Any] | None = None  # the state to go back to when the context's block ends
         # modes
         self.grad = True  # False inside `no_grad`
+        self.autocast: tuple[tuple[str, DType], ...] = ()  # kinds of devices, and the dtypes that ops cast to there
         self.wraps = False  # True where integers wrap around in every op, as ONNX has it
         self.warns = False  # True where integers that do not fit wrap around with a warning, as the array API needs it
         self.turns: list[Any] = []  # of loops whose body is traced: what stands for a turn's number, the innermost last

@@ -198,7 +198,7 @@ class Jit(Generic[P, R]):
             args, kwargs = with_tensors((args, kwargs))
             tensors.clear()
             key = flatten((args, kwargs), tensors, bound)
-        kind = (key, here.grad, here.device)
+        kind = (key, here.grad, here.device, here.autocast)
         if self.uncaptured and kind in self.uncaptured:
             return self._as_it_stands(kind, args, kwargs)
         if tensors:

@@ -178,7 +178,8 @@ def call(
         if n is None:
             return _as_it_stands(function, run, args, options)
     at = _ARENA._here
-    key: list[Any] = [function, code, f.f_lasti, id(named), at.phase, at.path, state["grad"], state["wraps"], *options]
+    modes = (state["grad"], state["wraps"], state["autocast"])
+    key: list[Any] = [function, code, f.f_lasti, id(named), at.phase, at.path, modes, *options]
     tensors: list[Handle] = []
     known = _flattened((*args, *options.values()) if options else args, key, tensors)
     if not tensors:
@@ -458,7 +459,7 @@ def composite(
         n: the numbering of this thread.
         inputs: the templates of the arguments.
     """
-    whole = (*key, *inputs)
+    whole = (here.autocast, *key, *inputs)
     known: tuple[list[UOp | None], Any] | None = _calls[whole]
     if known is not None:
         return known

@@ -34,7 +34,7 @@ class Given:
         changed: the numbers of the tensors that it gives other values.
     """
 
-    __slots__ = ("args", "changed", "grad", "options", "results", "tensors")
+    __slots__ = ("args", "autocast", "changed", "grad", "options", "results", "tensors")
 
     def __init__(
         self, args: Any, options: Any, tensors: list[Handle], templates: list[UOp], results: list[bool], changed: Any
@@ -42,7 +42,7 @@ class Given:
         self.args, self.options = _emptied(args), {k: _emptied(v) for k, v in options.items()}
         rows = zip(tensors, templates, strict=True)
         self.tensors = [(template, type(t), t._wants, t._device) for t, template in rows]
-        self.results, self.changed, self.grad = results, changed, here.grad
+        self.results, self.changed, self.grad, self.autocast = results, changed, here.grad, here.autocast
 
     def made_again(self, log: Log, run: Callable[..., Any], given: Sequence[Handle | None]) -> list[Any]:
         """The new results, and the arguments that the call changes, of the same call with some other tensors."""
@@ -53,7 +53,7 @@ class Given:
         found = iter(tensors)
         args = _filled(self.args, found)
         options = {k: _filled(v, found) for k, v in self.options.items()}
-        here.grad = self.grad
+        here.grad, here.autocast = self.grad, self.autocast
         results = _flat(run(*args, **options))
         return [*[t for t, new in zip(results, self.results, strict=True) if new], *[tensors[i] for i in self.changed]]
 
@@ -164,7 +164,7 @@ def _made_again(logs: Iterable[Log]) -> None:
     """
     new: dict[int, Any] = {}
     done: dict[int, tuple[Any, Any]] = {}
-    grad, defers, became = here.grad, here.defers, here.became
+    grad, defers, became, autocast = here.grad, here.defers, here.became, here.autocast
     here.defers, here.became = False, None
     try:
         for log in logs:
@@ -190,7 +190,7 @@ def _made_again(logs: Iterable[Log]) -> None:
             "a hook, or retain_grad, comes after the tensor was used and something was computed: register it before"
         ) from None
     finally:
-        here.grad, here.defers, here.became = grad, defers, became
+        here.grad, here.defers, here.became, here.autocast = grad, defers, became, autocast
     for r, t in done.values():
         old = r()
         if old is None or old._spent or not old._wants:
