@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from anneal import nn
-from anneal.errors import MissingMethodError
-from anneal.tensor import Tensor, jit
+from anneal.amp import GradScaler, autocast
+from anneal.errors import MissingMethodError, SettingError
+from anneal.tensor import Tensor, default_device, jit
 
 __all__ = ["Training", "main"]
 
@@ -57,6 +58,21 @@ class Training:
         self.train_step = jit(self.update)
         self.watched = False
         self.gradient_norm: Tensor | None = None  # shape (1,): of the last step, if it is watched
+        self.compute_in("float32")
+
+    def compute_in(self, precision: str) -> None:
+        """Have losses computed under `amp.autocast`; parameters and what the optimiser keeps stay float32. To be called
+        before the first step.
+
+        Args:
+            precision: "float32" (no autocast), "float16", whose losses are scaled by `amp.GradScaler`, or "bfloat16".
+
+        Raises SettingError for another.
+        """
+        if precision not in ("float32", "float16", "bfloat16"):
+            raise SettingError(f"precision is float32, float16 or bfloat16, not {precision!r}")
+        self.precision = precision
+        self.scaler = GradScaler(default_device(), enabled=precision == "float16")
 
     def watch(self) -> None:
         """Have each step keep the norm of its gradients, before they are clipped. To be called before the first one."""
@@ -76,14 +92,19 @@ class Training:
         Args:
             batch: the tensors of a batch.
         """
-        loss = self.loss(*batch)
+        narrow = self.precision != "float32"
+        with autocast("auto", self.precision if narrow else None, narrow):
+            loss = self.loss(*batch)
         self.optimizer.zero_grad()
-        loss.backward()
+        self.scaler.scale(loss).backward()
+        if self.clip is not None or self.gradient_norm is not None:
+            self.scaler.unscale_(self.optimizer)
         norm = None if self.clip is None and self.gradient_norm is None else self._clipped()
         if norm is None or self.gradient_norm is None:
-            self.optimizer.step()
+            self.scaler.step(self.optimizer)
         else:  # with the update: by itself the norm would compute every gradient once more
-            self.optimizer.step(self.gradient_norm.assign(norm.detach().reshape(1)))
+            self.scaler.step(self.optimizer, self.gradient_norm.assign(norm.detach().reshape(1)))
+        self.scaler.update()
         return loss
 
     def _clipped(self) -> Tensor:

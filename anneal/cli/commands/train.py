@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 app = alone()
 
+Precision = Literal["float32", "float16", "bfloat16"]
 _AHEAD = 64  # steps that are launched before their losses are read
 _LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
 
@@ -63,6 +64,10 @@ class Options:
     batch: Batch = None
     seed: Annotated[int, seed("weights, batches and sampling")] = 1
     lr: Annotated[float | None, typer.Option(metavar="X", help="Peak learning rate; default: the example's.")] = None
+    precision: Annotated[
+        Precision,
+        typer.Option(help="What products of matrices are computed in, as by torch's autocast; weights stay float32."),
+    ] = "float32"
     log_every: Annotated[int, number("Steps between log lines.")] = 100
     device: DeviceFlag = None
     adapter: AdapterFlag = None
@@ -120,6 +125,8 @@ def train(options: Options) -> int:
             from anneal.tensor.io import safe_open
 
             training.model.load_state_dict(safe_open(options.start))
+        if options.precision != "float32":
+            _compute_in(training, options)
         before = getattr(training, "done", 0)
         reporter, bundle = choose_reporter(options), None
         if (options.vitals or reporter.measures) and hasattr(training, "watch"):
@@ -148,6 +155,13 @@ def train(options: Options) -> int:
         if bundle is not None:
             message(f"bundle  {bundle.finish()}")
         return code
+
+
+def _compute_in(training: Any, options: Options) -> None:
+    """Have the model trained in a precision that the command line asks for."""
+    if not hasattr(training, "compute_in"):
+        raise SettingError(f"--precision is for models that anneal.training.Training trains; {options.model} is none")
+    training.compute_in(options.precision)
 
 
 def _config(options: Options) -> dict[str, Any]:
