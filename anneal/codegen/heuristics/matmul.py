@@ -9,7 +9,7 @@ reach, and 32 neighbouring threads cover 8 vec4s by 4 rows of vec4s, so that the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from anneal.codegen.affine import form
@@ -97,7 +97,7 @@ def matrices(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     order = toposort(facts.stores)
     loops = [a.range for a in facts.axes if a.is_loop]
     k = facts.reduces[0].src[1]
-    if any(s.src[0].dtype is not dtypes.float16 for s in facts.stores) and not _is_piece(facts, loops, k):
+    if not _is_rounded(facts, order) and not _is_piece(facts, loops, k):
         return None
     # The loop that varies fastest in memory becomes the columns; of the others the longest the rows.
     for j in reversed(loops):
@@ -105,6 +105,14 @@ def matrices(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
         if rows:
             return _opts(facts, target, max(rows, key=extent), j, k)
     return None
+
+
+def _is_rounded(facts: Facts, order: Sequence[UOp]) -> bool:
+    """Is the sum rounded to float16, by the stores or before anything else is done with it?"""
+    uses = [u for u in order if facts.reduces[0] in u.src]
+    return all(s.src[0].dtype is dtypes.float16 for s in facts.stores) or all(
+        u.op is Op.CAST and u.dtype is dtypes.float16 for u in uses
+    )
 
 
 def _is_piece(facts: Facts, loops: list[UOp], k: UOp) -> bool:
