@@ -284,8 +284,8 @@ class GradScaler:
         if type(optimizer).step is not Optimizer.step:
             return None if bool(found) else optimizer.step(*results, **kwargs)
         optimizer.found_inf = found
-        try:
-            return optimizer.step(*results, **kwargs)
+        try:  # with `found`: by itself it would compute every gradient once more
+            return optimizer.step(*results, found, **kwargs)
         finally:
             optimizer.found_inf = None
 

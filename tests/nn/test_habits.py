@@ -76,12 +76,6 @@ def set_while_pruned() -> None:
 
 
 WRONG: dict[str, tuple[Callable[[], object], type[UserError], str]] = {
-    "float16": (
-        lambda: anneal.autocast("cpu", dtype=anneal.float16),
-        DTypeError,
-        "autocast: .*not supported: give enabled=Fal",
-    ),
-    "bfloat16": (lambda: anneal.amp.autocast("webgpu"), DTypeError, r"model.to\('bfloat16'\)"),
     "factors": (lambda: anneal.amp.GradScaler("cpu", growth_factor=1.0), SettingError, "growth_factor is above 1"),
     "halves": (gradients_of_float16, DTypeError, "keep parameters in float32"),
     "unscaled twice": (twice("unscale_", "unscale_"), SettingError, "unscale_: was called before"),

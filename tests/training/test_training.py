@@ -10,6 +10,7 @@ import pytest
 from anneal import nn
 from anneal import training as models
 from anneal.cli.commands import train as command
+from anneal.errors import SettingError
 from anneal.runtime import observed
 from anneal.tensor import Tensor, manual_seed
 from anneal.training import Training, decayed, main
@@ -139,3 +140,24 @@ def test_a_picture_of_a_model_that_draws_none_is_refused(capsys: pytest.CaptureF
     outcome = run(capsys, "train", "mlp", "--steps", "1", "--device", "cpu", "--download")
     assert (outcome.code, outcome.out) == (2, "")
     assert "--download is for what learns from a download" in outcome.err
+
+
+def test_a_precision_is_that_of_products_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    def losses(precision: str) -> list[float]:
+        manual_seed(3)
+        model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+        fit = Fit(model, nn.AdamW(model.parameters(), lr=0.05), steps=5, batch=4, clip=1.0)
+        fit.compute_in(precision)
+        found = [fit.step().item() for _ in range(5)]
+        assert all(p.dtype.name == "float32" for p in model.parameters())
+        return found
+
+    wide = losses("float32")
+    for precision in ("float16", "bfloat16"):
+        narrow = losses(precision)
+        assert narrow != wide
+        np.testing.assert_allclose(narrow, wide, atol=0.02)
+    with pytest.raises(SettingError, match="float32, float16 or bfloat16, not 'float8'"):
+        losses("float8")
+    said = run(capsys, "train", "mlp", "--steps", "3", "--batch", "8", "--precision", "bfloat16", "--plain")
+    assert said.code == 0, said
