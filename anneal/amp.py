@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any
@@ -240,6 +241,7 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
+            here.backwards.append(weakref.ref(outputs))  # read later it would be computed again: it comes with the step
             return outputs * self._scale.reshape(()).to(outputs.device)
         if not isinstance(outputs, Iterable):
             raise DTypeError(f"GradScaler.scale: takes tensors, not {type(outputs).__name__}")

@@ -6,10 +6,11 @@ import os
 from typing import Any
 
 from anneal import cuda
-from anneal.backend import Place
+from anneal.backend import Place, cost_models
 from anneal.errors import DeviceError, DTypeError
 from anneal.ops import as_dtype, checked, said
 from anneal.ops import default_generator as _default_generator
+from anneal.runtime import set_float32_products
 from anneal.tensor import OLDER, DType, Tensor, dtypes
 from anneal.tensor import default_device as _default_device
 from anneal.tensor import set_default_device as _set_default_device
@@ -204,7 +205,24 @@ def get_num_threads() -> int:
 
 
 set_num_threads = set_num_interop_threads = use_deterministic_algorithms = _nothing
-set_float32_matmul_precision = set_flush_denormal = _nothing
+set_flush_denormal = _nothing
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Choose what products of float32 matrices are made of, from now on: as in torch, of gradients too.
+
+    It changes products on tensor cores alone (webgpu through Dawn), of large matrices whose sizes tiles divide; all
+    others stay exact to float32. "highest": float32. "high": each factor is the sum of two scaled float16 numbers, and
+    sums of 256 terms or fewer are added in float32 (21 bits and more). "medium": factors are rounded to 11 bits.
+
+    Raises SettingError for another word.
+
+    >>> set_float32_matmul_precision("high")
+    >>> get_float32_matmul_precision()
+    'high'
+    >>> set_float32_matmul_precision("highest")
+    """
+    set_float32_products(precision)
 
 
 def are_deterministic_algorithms_enabled() -> bool:
@@ -213,8 +231,8 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 
 def get_float32_matmul_precision() -> str:
-    """ "highest": products of float32 are in float32."""
-    return "highest"
+    """What `set_float32_matmul_precision` was given last; "highest" at first."""
+    return cost_models.float32_products()
 
 
 def get_default_device() -> Place:

@@ -13,6 +13,7 @@ from anneal.backend.registry import (
     get_device,
     is_foreign,
     memory_report,
+    open_devices,
     planned_cost_model,
     register_device,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "memory_report",
     "numpy_dtype",
     "of_numpy",
+    "open_devices",
     "planned_cost_model",
     "register",
     "register_device",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from anneal.backend import cost_models
 from anneal.backends.cudnn import flags as sdp_kernel
 from anneal.backends.cudnn import is_available
+from anneal.runtime import set_float32_products
 
 __all__ = [
     "cudnn_sdp_enabled",
@@ -35,8 +37,21 @@ def enable_flash_sdp(enabled: bool) -> None:
 enable_math_sdp = enable_mem_efficient_sdp = enable_cudnn_sdp = enable_flash_sdp
 
 
-class matmul:
-    """Products of matrices: they are in the dtype of their operands."""
+class _Products(type):
+    @property
+    def allow_tf32(cls) -> bool:
+        """Whether products of float32 may be less exact: unless `set_float32_matmul_precision` says "highest"."""
+        return cost_models.float32_products() != "highest"
 
-    allow_tf32 = allow_fp16_accumulation = False
+    @allow_tf32.setter
+    def allow_tf32(cls, value: bool) -> None:
+        set_float32_products("high" if value else "highest")
+
+
+class matmul(metaclass=_Products):
+    """Products of matrices: they are in the dtype of their operands, but for `allow_tf32`, which is that of
+    `set_float32_matmul_precision`: True is "high".
+    """
+
+    allow_fp16_accumulation = False
     allow_fp16_reduced_precision_reduction = allow_bf16_reduced_precision_reduction = False

@@ -27,9 +27,10 @@ from anneal.codegen.kernels import (
 from anneal.codegen.opts import Opt, axes_of, neighbours, work
 from anneal.codegen.pipeline import PASSES, Lowering, prepare, run_passes
 from anneal.codegen.ranges import SUBGROUP
-from anneal.codegen.target import MatrixShape, Target
+from anneal.codegen.target import HALVES, MatrixShape, Target
 
 __all__ = [
+    "HALVES",
     "PASSES",
     "SUBGROUP",
     "Binding",

@@ -2,6 +2,7 @@
 
 A kernel with the opts
 
+    MERGE(k, n - 1)                          where the reduce has n ranges: k, its first, stands for all of them
     MATRIX(i, m) MATRIX(j, n) MATRIX(k, d)   the shape of a matrix; i and j are loop ranges, k is the reduce
     LOCAL(i, s) LOCAL(j, t)                  s by t subgroups in a workgroup
     UPCAST(i, u) UPCAST(j, v)                u by v matrices of sums in each subgroup
@@ -16,15 +17,17 @@ subgroup puts one matrix after another into workgroup memory, and each thread ta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anneal.codegen.affine import form
 from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import SUBGROUP, Substitution, extent, mask_of
+from anneal.codegen.ranges import SUBGROUP, Substitution, extent, mask_of, with_sources
 from anneal.codegen.stage import rows_apart
 from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
+from anneal.rewrite import rebuild
 from anneal.uop import DType, Op, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
@@ -75,6 +78,26 @@ def product_of(stores: Sequence[UOp], order: Sequence[UOp], i: UOp, j: UOp) -> _
     return None
 
 
+def merged(sink: UOp) -> UOp:
+    """The kernel with the ranges of its reduce as digits of one; as it is if it has not one reduce of several."""
+    order = toposort((sink,))
+    ranges = [u.src[1:] for u in order if u.op is Op.REDUCE]
+    if len(ranges) != 1 or len(ranges[0]) < 2 or any(r.src[0].op is not Op.CONST for r in ranges[0]):
+        return sink
+    sizes = [extent(r) for r in ranges[0]]
+    first = ranges[0][0]
+    whole = UOp(Op.RANGE, _I32, (const(_I32, math.prod(sizes)),), first.arg)
+    table, rest = {}, whole
+    for r, n in zip(reversed(ranges[0][1:]), reversed(sizes[1:]), strict=True):
+        table[r], rest = rest % n, rest // n
+    table[first] = rest
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        return UOp(Op.REDUCE, u.dtype, (src[0], whole), u.arg, u.tag) if u.op is Op.REDUCE else with_sources(u, src)
+
+    return rebuild(sink, visit, dict(table))
+
+
 def _is_free(stores: Sequence[UOp], order: Sequence[UOp], loops: int) -> bool:
     """Can results be computed and stored in any order, each by one thread, and are all of them needed?"""
     stored: dict[UOp, UOp] = {}
@@ -120,6 +143,8 @@ def _splits(opts: Sequence[Opt]) -> dict[int, _Split]:
     """The splits by axis, rows first, then columns, then the depth."""
     amounts: dict[tuple[str, int], int] = {}
     for o in opts:
+        if o.kind == "MERGE":
+            continue
         if o.kind not in ("MATRIX", "LOCAL", "UPCAST", "UNROLL", "TILE", "PREFETCH") or (o.kind, o.axis) in amounts:
             raise _refused(f"{o} does not go with it")
         amounts[o.kind, o.axis] = o.amount
@@ -164,6 +189,8 @@ def check_matrices(opts: Sequence[Opt], target: Target) -> None:
 def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
     """The kernel with `opts`, which ask for MATRIX. Raises CompilerError if they do not fit it."""
     splits = _splits(opts)
+    if any(o.kind == "MERGE" for o in opts):
+        sink = merged(sink)
     axes = axes_of(sink)
     if any(not 0 <= n < len(axes) for n in splits):
         raise _refused("it names an axis that the kernel has not")

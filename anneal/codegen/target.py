@@ -48,6 +48,9 @@ class MatrixShape:
     k: int
 
 
+HALVES = MatrixShape("float16", "float32", 16, 16, 16)  # those that kernels are made of
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Features and limits of a device; the defaults are those that every WebGPU device has.

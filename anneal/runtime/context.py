@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anneal import settings
-from anneal.backend import HOST, Place, get_device
+from anneal.backend import HOST, Place, cost_models, get_device, open_devices
 from anneal.runtime.handle import Handle
 from anneal.uop import DType, UOp
 
@@ -184,6 +184,18 @@ def outdate_captures(why: str) -> None:
     tensors = here.context.tensors
     tensors.outdated = why
     tensors.generation += 1
+
+
+def set_float32_products(precision: str) -> None:
+    """Have products of float32 computed in a precision ("highest", "high", "medium") on open devices and those to come.
+
+    Raises SettingError for another word.
+    """
+    if cost_models.float32_products() != precision:
+        cost_models.set_float32_products(precision)
+        for device in open_devices():
+            device.cost_model = cost_models.now(device.cost_model)
+        outdate_captures("the precision of products was set")
 
 
 @contextmanager

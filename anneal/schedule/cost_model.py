@@ -44,6 +44,8 @@ class CostModel:
     chained_bytes: int = 0  # scores of this size and more are computed again for each reader (chains.py); 0: none
     buffer_bytes: int = 0  # the most that one buffer holds; 0 is no limit
     matrix_bytes: int = 0  # ... and of this, if they are products of float16 by subgroup matrices
+    matrices: bool = False  # products of float16 numbers with float32 sums are what the device does best
+    float32_products: str = "highest"  # as `set_float32_matmul_precision` has it: of what products of float32 are made
     binding_bytes: int = 0  # the most that one binding shows: larger values count as several buffers; 0 is no limit
 
     @property

@@ -13,7 +13,7 @@ from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_v
 from anneal.uop.function import Function, by_rule, of_rule
 from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
-from anneal.uop.ops import ALL, ALU, COMPARE, FITS, MOVEMENT, REAL, REDUCE_OPS, WRAPS, Op, covering
+from anneal.uop.ops import ALL, ALU, BY_MATRICES, COMPARE, FITS, MOVEMENT, REAL, REDUCE_OPS, WRAPS, Op, covering
 from anneal.uop.printer import render
 from anneal.uop.provenance import WITH_CODES, Line, Provenance, line_at, line_of, users_frame, users_line
 from anneal.uop.recent import Recent, Weighed
@@ -21,6 +21,7 @@ from anneal.uop.recent import Recent, Weighed
 __all__ = [
     "ALL",
     "ALU",
+    "BY_MATRICES",
     "COMPARE",
     "FITS",
     "MOVEMENT",

@@ -242,6 +242,8 @@ REDUCE_OPS = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN))
 # A CAST of integers with the tag (FITS, name, text) is of an op's result: the cpu raises RangeError if it loses a
 # value, or a UserError that says the text, if there is one; for WRAPS it warns.
 FITS, WRAPS = "fits", "wraps"
+# A REDUCE_AXIS or REDUCE with this tag is a sum of products of float16 numbers that need not be exact to float32.
+BY_MATRICES = "by matrices"
 
 
 def covering(what: str, table: Mapping[Op, T], ops: Iterable[Op] = ALU) -> Mapping[Op, T]:

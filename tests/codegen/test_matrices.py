@@ -75,6 +75,30 @@ def test_batches_and_a_factor_that_is_computed() -> None:
     np.testing.assert_allclose(got, np.exp(a).astype(np.float16).astype(np.float64) @ b, rtol=1e-5, atol=1e-4)
 
 
+def by_heads(heads: int, width: int, rows: int, columns: int, dtype: Any = K.F16) -> UOp:
+    """The sum over heads and their widths of a (heads, rows, width) and b (columns, heads * width), rounded."""
+    i, j, h, d = K.loop(rows, 0), K.loop(columns, 1), K.over(heads, 2), K.over(width, 3)
+    left = K.load(K.param(1, heads * rows * width, K.F16), h * (rows * width) + i * width + d)
+    right = K.load(K.param(2, columns * heads * width, dtype), j * (heads * width) + h * width + d).cast(K.F16)
+    total = K.reduce(Op.ADD, left.cast(K.F32) * right.cast(K.F32), h, d)
+    return K.sink(K.store(K.param(0, rows * columns), i * columns + j, total.cast(K.F16).cast(K.F32)))
+
+
+@pytest.mark.parametrize("pieces", [(1, 1, 1, 1, 1), (2, 1, 1, 2, 2)])
+@pytest.mark.parametrize("dtype", [K.F16, K.F32])
+def test_a_sum_over_several_ranges(pieces: tuple[int, ...], dtype: Any) -> None:
+    """What attention gives, heads apart, times a weight that is cast as it is read."""
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((4, 32, 32)).astype(np.float16), rng.standard_normal((32, 128)).astype(np.float16)
+    given = [Opt("MERGE", 2, 1), *K.by_matrices(0, *pieces), Opt("PREFETCH", 2, 1)]
+    got = played_product(by_heads(4, 32, 32, 32, dtype), {1: a, 2: b}, given).reshape(32, 32)
+    want = np.moveaxis(a, 0, 1).reshape(32, 128).astype(np.float64) @ b.T
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=2e-2)
+    chosen = choose(prepare(by_heads(4, 32, 256, 256, dtype), TARGET), TARGET)
+    assert chosen[0] == Opt("MERGE", 2, 1)
+    assert chosen[1].kind == "MATRIX"
+
+
 @pytest.mark.parametrize("tile", K.TILES)
 def test_each_tile_of_the_heuristic_computes_the_same(tile: tuple[int, int, int, int, int]) -> None:
     rng = np.random.default_rng(5)

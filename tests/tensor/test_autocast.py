@@ -14,7 +14,7 @@ from anneal.amp import GradScaler, autocast, custom_bwd, custom_fwd
 from anneal.autograd import Function
 from anneal.nn import functional as F
 from anneal.optim import SGD, Adam
-from anneal.runtime import observed
+from anneal.runtime import metered, observed
 from anneal.tensor import Tensor, dtypes, jit, manual_seed
 from anneal.uop import Op, toposort
 from tests.tensor.torch_autocast import PATH
@@ -267,6 +267,37 @@ def test_what_a_scaler_does_is_few_kernels() -> None:
     assert max(launches) <= 8
     assert len(launches) <= 6
     assert min(launches) <= 2
+
+
+def test_a_scaled_step_is_one_plan() -> None:
+    """The loss, the gradients, their check and the update are computed together; the scale follows by itself."""
+    counts: dict[str, list[int]] = {}
+    for precision in ("bfloat16", "float16"):
+        model = nn.GPT(vocab_size=16, block_size=8, n_layer=2, n_head=2, n_embd=16)
+        optimiser, scaler = Adam(model.parameters(), lr=1e-2), GradScaler("cpu", enabled=precision == "float16")
+        x = Tensor(np.zeros((2, 9), np.int32)).realize()
+
+        def update(x: Tensor) -> Tensor:
+            with autocast("cpu", precision):
+                loss = model.loss(x[:, :-1], x[:, 1:])
+            optimiser.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimiser)
+            scaler.update()
+            return loss
+
+        for name, run in (("plain", update), ("jit", jit(update))):
+            for _ in range(3):
+                loss = run(x)
+            with metered() as meter:
+                run(x).item()
+                scaler.get_scale()
+            counts[f"{precision} {name}"] = [len(plan.calls) for plan, t in meter.tracks.items() for _ in range(t.runs)]
+            assert loss.numpy().shape == ()
+    for name in ("plain", "jit"):
+        whole, scaled = counts[f"bfloat16 {name}"], counts[f"float16 {name}"]
+        assert max(scaled) <= max(whole) + 60, counts  # a count of each gradient's numbers that are not finite
+        assert sum(scaled) - max(scaled) <= 8, counts
 
 
 def test_gradients_are_unscaled_before_they_are_clipped() -> None:

@@ -31,7 +31,17 @@ from anneal.backend.webgpu.batch import Use, WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.program import Buffer, WebGpuProgram, translated
 from anneal.backend.webgpu.queue import Dispatch, Finisher
-from anneal.codegen import Binding, Kernel, Target, bindings_of, decode_kernel, encode_kernel, generate, segment_bytes
+from anneal.codegen import (
+    HALVES,
+    Binding,
+    Kernel,
+    Target,
+    bindings_of,
+    decode_kernel,
+    encode_kernel,
+    generate,
+    segment_bytes,
+)
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
 from anneal.uop import DType, UOp, dtypes
@@ -101,9 +111,10 @@ class WebGpuDevice(Device[Buffer]):
             segment_bytes(self.target.binding_bytes),
             self.target.dtypes,
         )
-        self.cost_model = cost_models.gpu(
-            self.limits.max_buffers, self.limits.max_binding_bytes, self.max_buffer_bytes, bool(matrices)
+        costs = cost_models.gpu(
+            self.limits.max_buffers, self.limits.max_binding_bytes, self.max_buffer_bytes, HALVES in matrices
         )
+        self.cost_model = cost_models.now(costs)
         # what generated code may depend on
         self.identity = (self.info, self.features, sorted(granted.items()), self.target, made_by.version)
         self.queue = made_by.queue(self.gpu)

@@ -9,16 +9,16 @@ reach, and 32 neighbouring threads cover 8 vec4s by 4 rows of vec4s, so that the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import Facts
-from anneal.codegen.matrices import product_of, room
+from anneal.codegen.matrices import merged, product_of, room
 from anneal.codegen.opts import Axis, Opt
 from anneal.codegen.ranges import SUBGROUP, extent, mask_of
-from anneal.codegen.target import MatrixShape, Target
-from anneal.uop import Op, UOp, dtypes, toposort
+from anneal.codegen.target import HALVES, Target
+from anneal.uop import BY_MATRICES, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import content
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -31,7 +31,6 @@ from anneal.uop.sizes import content
 # about 50 KiB of: two of the largest tile, whose loads one alone would wait for.
 
 
-_SHAPE = MatrixShape("float16", "float32", 16, 16, 16)
 _UNITS = 132  # multiprocessors of the GPU that the figures here were measured on, an H200
 _FEW = 12  # workgroups below which kernels of float32 arithmetic, of which more run at once, are as fast
 
@@ -62,7 +61,7 @@ class _Split:
     def room(self) -> int:
         """Bytes of workgroup memory, at most."""
         m, n, _ = self.block
-        return room(m, n, 16 * self.deep, self.subgroups[0] * self.subgroups[1] * _SHAPE.m, _SHAPE.n)
+        return room(m, n, 16 * self.deep, self.subgroups[0] * self.subgroups[1] * HALVES.m, HALVES.n)
 
     def groups(self, sizes: tuple[int, int, int], batch: int) -> int:
         """Workgroups."""
@@ -92,39 +91,42 @@ _SPLITS = (
 
 def matrices(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     """Opts for the one product of a kernel, if a tile divides its sizes."""
-    if _SHAPE not in target.matrices or target.subgroup != SUBGROUP or len(facts.reduces) != 1:
+    if HALVES not in target.matrices or target.subgroup != SUBGROUP or len(facts.reduces) != 1:
         return None
-    order = toposort(facts.stores)
     loops = [a.range for a in facts.axes if a.is_loop]
-    k = facts.reduces[0].src[1]
-    if not _is_rounded(facts, order) and not _is_piece(facts, loops, k):
+    if not _is_rounded(facts) and not _is_piece(facts, loops):
         return None
+    stores = merged(UOp(Op.SINK, dtypes.float32, facts.stores)).src
+    order = toposort(stores)
     # The loop that varies fastest in memory becomes the columns; of the others the longest the rows.
     for j in reversed(loops):
-        rows = [i for i in loops if i is not j and product_of(facts.stores, order, i, j) is not None]
+        rows = [i for i in loops if i is not j and product_of(stores, order, i, j) is not None]
         if rows:
-            return _opts(facts, target, max(rows, key=extent), j, k)
+            return _opts(facts, target, max(rows, key=extent), j)
     return None
 
 
-def _is_rounded(facts: Facts, order: Sequence[UOp]) -> bool:
-    """Is the sum rounded to float16, by the stores or before anything else is done with it?"""
-    uses = [u for u in order if facts.reduces[0] in u.src]
-    return all(s.src[0].dtype is dtypes.float16 for s in facts.stores) or all(
-        u.op is Op.CAST and u.dtype is dtypes.float16 for u in uses
-    )
+def _is_rounded(facts: Facts) -> bool:
+    """Is the sum rounded to float16, by the stores or before anything else is done with it, or may it be inexact?"""
+    total = facts.reduces[0]
+    if total.tag == BY_MATRICES or all(s.src[0].dtype is dtypes.float16 for s in facts.stores):
+        return True
+    uses = [u for u in toposort(facts.stores) if total in u.src]
+    return all(u.op is Op.CAST and u.dtype is dtypes.float16 for u in uses)
 
 
-def _is_piece(facts: Facts, loops: list[UOp], k: UOp) -> bool:
-    """Is each sum a piece of a longer one? Then a loop goes on in every factor at the end of the reduce."""
-    if any(s.src[2] is not facts.reduces[0] for s in facts.stores) or k.src[0].op is not Op.CONST:
+def _is_piece(facts: Facts, loops: list[UOp]) -> bool:
+    """Is each sum a piece of a longer one? Then a loop goes on in every factor at the end of a range of the reduce."""
+    ranges = facts.reduces[0].src[1:]
+    if any(s.src[2] is not facts.reduces[0] for s in facts.stores) or any(r.src[0].op is not Op.CONST for r in ranges):
         return False
     forms = [form(u.src[1])[0] for u in facts.loads]
-    return any(all(f.get(z, 0) == extent(k) * f.get(k, 0) != 0 for f in forms) for z in loops)
+    return any(all(f.get(z, 0) == extent(r) * f.get(r, 0) != 0 for f in forms) for z in loops for r in ranges)
 
 
-def _opts(facts: Facts, target: Target, i: UOp, j: UOp, k: UOp) -> tuple[Opt, ...] | None:
-    sizes = extent(i), extent(j), extent(k)
+def _opts(facts: Facts, target: Target, i: UOp, j: UOp) -> tuple[Opt, ...] | None:
+    k, *others = facts.reduces[0].src[1:]
+    sizes = extent(i), extent(j), extent(k) * math.prod(map(extent, others))
     batch = facts.outputs // (sizes[0] * sizes[1])
     fit = [
         t
@@ -139,9 +141,10 @@ def _opts(facts: Facts, target: Target, i: UOp, j: UOp, k: UOp) -> tuple[Opt, ..
     tile = min(fit, key=lambda t: t.time(sizes, batch))
     at, across, deep = facts.number(i), facts.number(j), facts.number(k)
     return (
-        Opt("MATRIX", at, _SHAPE.m),
-        Opt("MATRIX", across, _SHAPE.n),
-        Opt("MATRIX", deep, _SHAPE.k),
+        *((Opt("MERGE", deep, len(others)),) if others else ()),
+        Opt("MATRIX", at, HALVES.m),
+        Opt("MATRIX", across, HALVES.n),
+        Opt("MATRIX", deep, HALVES.k),
         Opt("LOCAL", at, tile.subgroups[0]),
         Opt("LOCAL", across, tile.subgroups[1]),
         Opt("UPCAST", at, tile.matrices[0]),

@@ -68,4 +68,4 @@ def cut(
 def _cut(u: UOp, src: tuple[UOp, ...]) -> UOp:
     if u.op is Op.CONTIGUOUS:
         return src[0]
-    return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag if u.op is Op.CAST else None)
+    return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag if u.op in (Op.CAST, Op.REDUCE_AXIS) else None)

@@ -13,6 +13,7 @@ from anneal.schedule.passes import (
     kernel_split,
     materialisation,
     memory_plan,
+    narrow_products,
     range_propagation,
     split_contractions,
     split_reduces,
@@ -75,6 +76,13 @@ PASSES: Pipeline[Schedule] = Pipeline(
             view=_sink,
             stage="tensor",
             reason="matrix-vector products that are read in pieces become a product for each",
+        ),
+        Pass(
+            name="narrow-products",
+            run=narrow_products.run,
+            view=_sink,
+            stage="tensor",
+            reason="products of bfloat16, and of float32 where it was asked for, from float16 factors",
         ),
         Pass(
             name="split-reduces",

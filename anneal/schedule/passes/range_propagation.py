@@ -340,16 +340,16 @@ class _Lower:
                 return value
             if any(r.src[0].is_const and r.src[0].arg == 0 for r in extra):
                 return const(value.dtype, reduce_identity(kind, value.dtype))
-            return _reduce(kind, value, extra)
+            return _reduce(kind, value, extra, node.tag)
         return value
 
 
-def _reduce(kind: Op, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
+def _reduce(kind: Op, value: UOp, ranges: tuple[UOp, ...], tag: Any) -> UOp:
     """REDUCE over the ranges the value depends on; the others only repeat it."""
     used = tuple([r for r in ranges if value.ranges >> r.arg[0] & 1 or not is_symbolic(r.src[0])])
     idle = product([r.src[0] if not r.src[0].is_const else r.src[0].arg for r in ranges if r not in used])
     if used:
-        value = UOp(Op.REDUCE, value.dtype, (value, *used), kind)
+        value = UOp(Op.REDUCE, value.dtype, (value, *used), kind, tag)
     if isinstance(idle, UOp) and kind is not Op.ADD and (kind is Op.MUL or not idle.vmin):
         # nothing may be left of it, or its power: summed up after all
         value = UOp(Op.REDUCE, value.dtype, (value, *[r for r in ranges if r not in used]), kind)
@@ -421,7 +421,7 @@ def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
             ranges: list[UOp] = []
             for r, again in zip(u.src[1:], src[1:], strict=True):
                 ranges.extend(mapping.get(r) or [again])
-            return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg)
+            return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg, u.tag)
         return over(u, src)
 
     return rebuild(order[-1], visit, order=order)

@@ -1,0 +1,296 @@
+"""Narrow products: those of float32 and bfloat16 matrices from float16 ones, where the device has matrices of them.
+
+    sum of a * b  ->  2 ** k * sum of kept(a * 2 ** i) * kept(b * 2 ** j), each row and each column by a power of its own
+
+Tensor cores multiply float16 numbers. Scaled by a power of two, such that the largest of its row is between 2 ** 14 and
+2 ** 15, a bfloat16 number is one; what is lost is less than 2 ** -39 of that largest. A float32 number is the sum of
+two, its upper and its lower half, and the product is three: lower by upper, upper by lower, upper by upper
+("high"); or its upper half alone ("medium"). The halves of a row stand in turns in memory, so that the three are one
+sum. It goes to memory after each 256 terms or fewer, and those are summed in float32, since the hardware cuts off what
+a longer sum would round. Numbers that are not finite are in the last of the three alone: what they make is as in
+float32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from anneal.rewrite import rebuild, unchanged, unfolded
+from anneal.schedule.fusion import CostModel
+from anneal.schedule.places import carried
+from anneal.schedule.records import Schedule
+from anneal.uop import BY_MATRICES, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
+
+_I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
+_TILE = 64  # rows and columns of the smallest tile of matrices, which must divide those of the product
+_STEP = 32  # ... and its depth
+_FLUSHED = 256  # terms of a sum that the hardware sums, of float32 factors
+_KEPT = 1 << 30  # bytes of such sums that may be kept; beyond, they have more terms
+_WORTH = 1 << 26  # multiplications below which two more kernels cost more than they save
+_TOP = 14  # the power of two below the largest of a row
+_LARGEST = 126  # the largest power of two to scale by, such that its inverse is a number, too
+_BIAS, _MANTISSA = 127, 23
+_SIZE, _INFINITE = 0x7FFFFFFF, 0x7F800000
+
+
+def run(s: Schedule) -> Schedule:
+    return s.over(carried(s.places, s.sink, lambda: narrow_products(s.sink, s.order, s.cost_model)))
+
+
+def narrow_products(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
+    """The graph with the products that matrices of float16 shall compute, as `cost_model` says."""
+    if not cost_model.matrices:
+        return sink
+    sink, order = _cast_first(sink, order)
+    products = [u for u in order if _is_large(u)]
+    found = {u: how for u in products if (how := _how(u, cost_model.float32_products)) is not None}
+    factors = [(f, u in found) for u in products for f in u.src[0].src if _alone(f).size < f.size]
+    kept = {x for f, narrowed in factors if (x := _value(f)).size < f.size and _is_kept(x, narrowed)}
+    if not found and not kept:
+        return sink
+    known, above = unchanged([*order, sink], {*found, *kept})
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        v = unfolded(u, src)
+        v = _narrow(v, *found[u]) if u in found else v
+        return UOp(Op.CONTIGUOUS, v.dtype, (v,)) if u in kept else v
+
+    return rebuild(sink, visit, known, above)
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """The axes of a product's space: those of both factors, of the left one, of the right one, and summed ones."""
+
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    depth: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def size(self, axes: tuple[int, ...]) -> int:
+        return math.prod([self.shape[a] for a in axes])
+
+
+def _cast_first(sink: UOp, order: list[UOp]) -> tuple[UOp, list[UOp]]:
+    """The graph, and its order, with factors that are cast after they are repeated cast before."""
+    casts = [f.src[0] for u in order if _is_large(u) for f in u.src[0].src if f.op is Op.CAST]
+    late = {c for c in casts if c.op is Op.CAST and c.src[0].op is Op.EXPAND}
+    if not late:
+        return sink, order
+    known, above = unchanged([*order, sink], late)
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        if u not in late:
+            return unfolded(u, src)
+        shapes, x = [u.shape], src[0].src[0]
+        while x.op is Op.RESHAPE:
+            shapes.append(x.shape)
+            x = x.src[0]
+        x = x.cast(u.dtype)
+        for shape in reversed(shapes[1:]):
+            x = _reshaped(x, shape)
+        return UOp(Op.EXPAND, u.dtype, (x,), u.shape)
+
+    sink = rebuild(sink, visit, known, above)
+    return sink, toposort((sink,))
+
+
+def _is_large(u: UOp) -> bool:
+    """Is a node a sum of products that are so many that they are worth more kernels?"""
+    is_sum = u.op is Op.REDUCE_AXIS and u.arg[0] is Op.ADD and u.dtype is _F32 and u.src[0].op is Op.MUL
+    return is_sum and all(isinstance(n, int) for n in u.src[0].shape) and math.prod(u.src[0].shape) >= _WORTH
+
+
+def _how(u: UOp, precision: str) -> tuple[_Axes, bool] | None:
+    """The axes of a product that is to be narrow, and whether its factors are halved; None for other products."""
+    kinds = [_value(f).dtype for f in u.src[0].src]
+    if kinds == [_F16, _F16] or any(k is not dtypes.bfloat16 for k in kinds) and precision == "highest":
+        return None
+    axes = _axes(u)
+    if axes is None or axes.size(axes.rows) % _TILE or axes.size(axes.columns) % _TILE or axes.size(axes.depth) % _STEP:
+        return None
+    return axes, precision == "high" and any(k is _F32 for k in kinds)
+
+
+def _value(factor: UOp) -> UOp:
+    """What a factor shows, in the dtype that it is a cast of."""
+    while factor.op in MOVEMENT or factor.op is Op.CAST and factor.src[0].dtype.is_narrow:
+        factor = factor.src[0]
+    return factor
+
+
+def _is_kept(x: UOp, is_narrowed: bool) -> bool:
+    """Is a factor's value to be stored? One that is made narrow is read for its largest, too; one of float16 is read by
+    every workgroup of a row or a column, so that a cast is stored, of a parameter, say."""
+    if not is_narrowed and x.dtype is not _F16:
+        return False
+    while x.op in MOVEMENT or is_narrowed and x.op is Op.CAST:
+        x = x.src[0]
+    return x.op not in (Op.BUFFER, Op.PARAM, Op.CONTIGUOUS)
+
+
+def _alone(factor: UOp) -> UOp:
+    """A factor before it is repeated, in float32."""
+    x = factor.src[0] if factor.op is Op.CAST else factor
+    return (x.src[0] if x.op is Op.EXPAND else x).cast(_F32)
+
+
+def _axes(u: UOp) -> _Axes | None:
+    """The axes of a product of matrices; None for another sum."""
+    shape = u.src[0].shape
+    left, right = [_alone(f).shape for f in u.src[0].src]
+    if any(f.shape != shape for f in u.src[0].src):
+        return None
+    kinds = [(left[a] == n, right[a] == n) for a, n in enumerate(shape)]
+    wide = [a for a, n in enumerate(shape) if n != 1]
+    depth = tuple([a for a in wide if a in u.arg[1]])
+    if any(kinds[a] != (True, True) for a in depth):
+        return None
+    batch, rows, columns = (
+        tuple([a for a in wide if a not in depth and kinds[a] == kind])
+        for kind in ((True, True), (True, False), (False, True))
+    )
+    return _Axes(batch, rows, columns, depth, shape) if rows and columns and depth else None
+
+
+# -- the product ------------------------------------------------------------------------------------------------------
+
+
+def _narrow(u: UOp, axes: _Axes, halved: bool) -> UOp:
+    """The product `u` from float16 factors."""
+    b, m, n, k = (axes.size(a) for a in (axes.batch, axes.rows, axes.columns, axes.depth))
+    pieces = _pieces(b * m * n, k) if halved else 1
+    parts = 3 if halved else 1
+    deep = k // pieces * parts
+    sides = []
+    for factor, own, first in zip(u.src[0].src, (axes.rows, axes.columns), (0, 1), strict=True):
+        alone = _alone(factor)
+        down = _is_down(alone, axes, own)
+        x = _matrix(alone, axes, own, down)
+        power = _power(x, 1 if down else 2)
+        kept = UOp(Op.CONTIGUOUS, _F16, (_halves(x, power, pieces, first, down) if halved else _scaled(x, power),))
+        size = axes.size(own)
+        if down:
+            kept = UOp(Op.PERMUTE, _F16, (_reshaped(kept, (b, pieces, deep, size)),), (0, 3, 1, 2))
+        sides.append((kept, power))
+    (left, up), (right, across) = sides
+    space = (b, m, n, pieces, deep)
+    a = _repeated(left, (b, m, 1, pieces, deep), space).cast(_F32)
+    c = _repeated(right, (b, 1, n, pieces, deep), space).cast(_F32)
+    total = UOp(Op.REDUCE_AXIS, _F32, (alu(Op.MUL, (a, c)),), (Op.ADD, (4,)), BY_MATRICES)
+    if pieces > 1:
+        apart = UOp(Op.PERMUTE, _F32, (_reshaped(total, space[:4]),), (3, 0, 1, 2))
+        total = UOp(Op.REDUCE_AXIS, _F32, (UOp(Op.CONTIGUOUS, _F32, (apart,)),), (Op.ADD, (0,)))
+    whole = (b, m, n)
+    powers = alu(Op.ADD, (_repeated(up, (b, m, 1), whole), _repeated(across, (b, 1, n), whole)))
+    return _put_back(_unscaled(_reshaped(total, whole), powers), axes)
+
+
+def _pieces(results: int, depth: int) -> int:
+    """Pieces of a sum: each of 256 terms or fewer, unless they would take too much memory."""
+    fitting = [d for d in range(_STEP, _FLUSHED + 1, _STEP) if depth % d == 0]
+    pieces = depth // max(fitting)
+    most = max(1, _KEPT // (results * _F32.itemsize))
+    return max(d for d in range(1, pieces + 1) if pieces % d == 0 and d <= most)
+
+
+def _is_down(x: UOp, axes: _Axes, own: tuple[int, ...]) -> bool:
+    """Do the sums run down the columns of a factor's memory, as far as its axes tell?"""
+    down = axes.depth[-1] < own[-1]
+    while x.op in (Op.RESHAPE, Op.CAST):
+        x = x.src[0]
+    if x.op is Op.PERMUTE:
+        turned = [a for a in x.arg if x.src[0].shape[a] != 1]
+        down ^= len(turned) > 1 and turned[-1] < turned[0]
+    return down
+
+
+def _matrix(x: UOp, axes: _Axes, own: tuple[int, ...], down: bool) -> UOp:
+    """A factor as (batch, its own axes, depth), or as (batch, depth, its own axes), as it lies in memory."""
+    parts = (axes.batch, axes.depth, own) if down else (axes.batch, own, axes.depth)
+    order = [a for part in parts for a in part]
+    rest = [a for a in range(len(axes.shape)) if a not in order]
+    turned = UOp(Op.PERMUTE, x.dtype, (x,), (*order, *rest))
+    return _reshaped(turned, tuple([axes.size(part) for part in parts]))
+
+
+def _bits(x: UOp) -> UOp:
+    """The bits of the size of float32 numbers: in the order of the sizes."""
+    return alu(Op.AND, (UOp(Op.BITCAST, _I32, (x,)), const(_I32, _SIZE)))
+
+
+def _is_finite(x: UOp) -> UOp:
+    return alu(Op.LT, (_bits(x), const(_I32, _INFINITE)))
+
+
+def _power(x: UOp, axis: int) -> UOp:
+    """The power of two that each row of a factor is multiplied by, with size 1 for the depth, its `axis`."""
+    finite = alu(Op.WHERE, (_is_finite(x), _bits(x), const(_I32, 0)))
+    most = UOp(Op.REDUCE_AXIS, _I32, (finite,), (Op.MAX, (axis,)))
+    exponent = alu(Op.SHR, (most, const(_I32, _MANTISSA)))
+    power = alu(Op.SUB, (const(_I32, _TOP + _BIAS), exponent))
+    return UOp(Op.CONTIGUOUS, _I32, (alu(Op.MIN, (power, const(_I32, _LARGEST))),))
+
+
+def _to_the(power: UOp) -> UOp:
+    """2 ** power, from -126 to 127."""
+    shifted = alu(Op.SHL, (alu(Op.ADD, (power, const(_I32, _BIAS))), const(_I32, _MANTISSA)))
+    return UOp(Op.BITCAST, _F32, (shifted,))
+
+
+def _scaled(x: UOp, power: UOp) -> UOp:
+    """The upper halves of a factor."""
+    return alu(Op.MUL, (x, UOp(Op.EXPAND, _F32, (_to_the(power),), x.shape))).cast(_F16)
+
+
+def _halves(x: UOp, power: UOp, pieces: int, first: int, down: bool) -> UOp:
+    """A factor with its depth in pieces of (3, depth / pieces): of the left one (`first` is 0) the lower halves, the
+    upper halves that are finite, the upper halves; of the right one the first two in the other order."""
+
+    def placed(batch: int, own: int, *deep: int) -> tuple[int, ...]:
+        return (batch, *deep, own) if down else (batch, own, *deep)
+
+    b, *size = x.shape
+    k, m = size if down else reversed(size)
+    shape = placed(b, m, pieces, 3, k // pieces)
+    wide = _repeated(x, placed(b, m, pieces, 1, k // pieces), shape)
+    scale = _repeated(_to_the(power), placed(b, m, 1, 1, 1), shape)
+    turn = _repeated(UOp(Op.IOTA, _I32, (), (3,)), placed(1, 1, 1, 3, 1), shape)
+    scaled, zero = alu(Op.MUL, (wide, scale)), const(_F16, 0)
+    upper = scaled.cast(_F16)
+    lower = alu(Op.SUB, (scaled, upper.cast(_F32))).cast(_F16)
+    is_lower = alu(Op.LT, (turn, const(_I32, 1)))
+    if first:
+        is_lower = alu(Op.LT, (alu(Op.MUL, (turn - 1, turn - 1)), const(_I32, 1)))
+    is_cross = alu(Op.LT, (turn, const(_I32, 2)))
+    crossed = alu(Op.WHERE, (_is_finite(wide), alu(Op.WHERE, (is_lower, lower, upper)), zero))
+    return alu(Op.WHERE, (is_cross, crossed, upper))
+
+
+def _unscaled(total: UOp, powers: UOp) -> UOp:
+    """The sums of scaled factors, divided by both scales: in two steps, as one may be no number."""
+    exponent = alu(Op.SUB, (const(_I32, 0), powers))
+    half = alu(Op.SHR, (exponent, const(_I32, 1)))
+    rest = alu(Op.SUB, (exponent, half))
+    return alu(Op.MUL, (alu(Op.MUL, (total, _to_the(half))), _to_the(rest)))
+
+
+def _put_back(x: UOp, axes: _Axes) -> UOp:
+    """(batch, rows, columns) in the axes of the product, with size 1 for those that were summed."""
+    order = (*axes.batch, *axes.rows, *axes.columns)
+    rest = tuple([a for a in range(len(axes.shape)) if a not in order])
+    spread = _reshaped(x, (*[axes.shape[a] for a in order], *[1] * len(rest)))
+    back = (*order, *rest)
+    return UOp(Op.PERMUTE, _F32, (spread,), tuple([back.index(a) for a in range(len(back))]))
+
+
+def _reshaped(x: UOp, shape: tuple[int, ...]) -> UOp:
+    return x if x.shape == shape else UOp(Op.RESHAPE, x.dtype, (x,), shape)
+
+
+def _repeated(x: UOp, ones: tuple[int, ...], shape: tuple[int, ...]) -> UOp:
+    """`x` in the shape `ones`, repeated to `shape`."""
+    out = _reshaped(x, ones)
+    return out if ones == shape else UOp(Op.EXPAND, x.dtype, (out,), shape)
