@@ -437,7 +437,7 @@ _MATRICES = [
     "",
     "There products of bfloat16 are made of float16 numbers, each row and each column scaled by a power of two: exact, but",
     "for what is below 2**-39 of a row's largest. So are those of float32 where `set_float32_matmul_precision` says so: of",
-    "two halves (22 bits) and sums of 256 terms at \"high\", of 11 bits at \"medium\".",
+    'two halves (22 bits) and sums of 256 terms at "high", of 11 bits at "medium".',
 ]
 
 

@@ -79,13 +79,13 @@ def products(args: argparse.Namespace) -> None:
     for case in PRODUCTS:
         case = case.tiny() if args.tiny else case
         for how in HOWS:
-            said = _tried(lambda: product(case, how, kernels))
+            said = _tried(product, case, how, kernels)
             print(f"product {case.name:26s} {how:9s} {said}", flush=True)
     for k in (256, 1024, 4096, 16384):
         case = Product(f"positive {k}", 1024, 1024, k)
         case = case.tiny() if args.tiny else case
         for how in HOWS:
-            print(f"greatest error, K {k:5d} {how:9s} {_tried(lambda: product(case, how, kernels, True))}", flush=True)
+            print(f"greatest error, K {k:5d} {how:9s} {_tried(product, case, how, kernels, True)}", flush=True)
 
 
 def extremes(args: argparse.Namespace) -> None:
@@ -245,13 +245,13 @@ def steps(args: argparse.Namespace, peers: list[str]) -> None:
         wanted = [("anneal", p) for p in PRECISIONS]
         wanted += [("torch", p) for p in ("float32", "tf32", "bfloat16") if "torch" in peers]
         for who, precision in wanted:
-            print(_tried(lambda: step(name, size, who, precision, args)), flush=True)
+            print(_tried(step, name, size, who, precision, args), flush=True)
 
 
-def _tried(work: Any) -> Any:
+def _tried(work: Any, *args: Any) -> Any:
     """The result of some work; an error in words, so that the rest still runs."""
     try:
-        found = work()
+        found = work(*args)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     if isinstance(found, dict):
@@ -270,7 +270,11 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="small sizes")
     args = parser.parse_args()
     peers = h.chosen_names(parser, args.peers, PEERS, "peer")
-    parts = {"steps": lambda: steps(args, peers), "products": lambda: products(args), "extremes": lambda: extremes(args)}
+    parts = {
+        "steps": lambda: steps(args, peers),
+        "products": lambda: products(args),
+        "extremes": lambda: extremes(args),
+    }
     for part in args.parts.split(","):
         begun = time.perf_counter()
         print(f"== {part}", flush=True)

@@ -83,10 +83,11 @@ def _tensors(x: Any) -> list[Any]:
 
 
 def _may_change(t: Any) -> bool:
-    return t.uop.dtype.is_float and t.uop.dtype.bits < 64
+    kind: DType = t.uop.dtype
+    return kind.is_float and kind.bits < 64
 
 
 def _changed(x: Any, kind: DType) -> Any:
     if isinstance(x, (list, tuple)) and any(isinstance(t, Handle) for t in x):
         return type(x)([_changed(t, kind) for t in x])
-    return x.cast(kind) if isinstance(x, Handle) and _may_change(x) else x
+    return x.cast(kind) if is_tensor(x) and _may_change(x) else x

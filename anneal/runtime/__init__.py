@@ -17,9 +17,9 @@ from anneal.runtime.context import (
     here,
     observed,
     outdate_captures,
-    set_float32_products,
     resolve_device,
     set_default_device,
+    set_float32_products,
     watched,
 )
 from anneal.runtime.handle import INSIDE, SEEN, UNSEEN, Handle

@@ -1,4 +1,4 @@
-"""The functions that torch's autocast casts on CUDA: `python -m tests.tensor.torch_autocast` writes torch_autocast.json.
+"""What torch's autocast casts on CUDA: `python -m tests.tensor.torch_autocast` writes torch_autocast.json.
 
 The lists are those of torch's own test of autocast, read as text, of names that have a kernel of autocast.
 """

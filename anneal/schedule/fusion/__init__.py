@@ -1,7 +1,7 @@
 """Fusion decisions: the target's cost model, materialisation, and the kernels that join."""
 
 from anneal.schedule.cost_model import COST, CostModel, memory_bytes
-from anneal.schedule.fusion.chains import chained_over, find_chains, join_chained
+from anneal.schedule.fusion.chains import chained_over, find_chains, is_score, join_chained
 from anneal.schedule.fusion.facts import COPY, LEAVES, base, cone, consumers_of, is_vector_product
 from anneal.schedule.fusion.groups import Group, as_late_as_possible, by_level, group_of, shared_launches, siblings
 from anneal.schedule.fusion.joining import Joining, Refusal, refusals
@@ -26,6 +26,7 @@ __all__ = [
     "consumers_of",
     "find_chains",
     "group_of",
+    "is_score",
     "is_vector_product",
     "join_chained",
     "materialised_nodes",

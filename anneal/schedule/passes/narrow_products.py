@@ -1,6 +1,6 @@
-"""Narrow products: those of float32 and bfloat16 matrices from float16 ones, where the device has matrices of them.
+"""Narrow products: those of float32 and bfloat16 from float16 factors, where the device has matrices of such.
 
-    sum of a * b  ->  2 ** k * sum of kept(a * 2 ** i) * kept(b * 2 ** j), each row and each column by a power of its own
+    sum of a * b  ->  2 ** k * sum of kept(a * 2 ** i) * kept(b * 2 ** j), with i by rows and j by columns
 
 Tensor cores multiply float16 numbers. Scaled by a power of two, such that the largest of its row is between 2 ** 14 and
 2 ** 15, a bfloat16 number is one; what is lost is less than 2 ** -39 of that largest. A float32 number is the sum of
@@ -17,10 +17,10 @@ import math
 from dataclasses import dataclass
 
 from anneal.rewrite import rebuild, unchanged, unfolded
-from anneal.schedule.fusion import CostModel
+from anneal.schedule.fusion import CostModel, is_score
 from anneal.schedule.places import carried
 from anneal.schedule.records import Schedule
-from anneal.uop import BY_MATRICES, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _TILE = 64  # rows and columns of the smallest tile of matrices, which must divide those of the product
@@ -100,7 +100,29 @@ def _cast_first(sink: UOp, order: list[UOp]) -> tuple[UOp, list[UOp]]:
 def _is_large(u: UOp) -> bool:
     """Is a node a sum of products that are so many that they are worth more kernels?"""
     is_sum = u.op is Op.REDUCE_AXIS and u.arg[0] is Op.ADD and u.dtype is _F32 and u.src[0].op is Op.MUL
-    return is_sum and all(isinstance(n, int) for n in u.src[0].shape) and math.prod(u.src[0].shape) >= _WORTH
+    if not is_sum or not all(isinstance(n, int) for n in u.src[0].shape) or math.prod(u.src[0].shape) < _WORTH:
+        return False
+    return not _is_batched(u) and not any(_is_made_of_scores(_value(f)) for f in u.src[0].src)
+
+
+def _is_batched(u: UOp) -> bool:
+    """Is a product one of several? Those of attention are, whose chains stay as they are (`fusion/chains.py`)."""
+    left, right = [_alone(f).shape for f in u.src[0].src]
+    return any(left[a] == right[a] == n != 1 for a, n in enumerate(u.src[0].shape) if a not in u.arg[1])
+
+
+def _is_made_of_scores(x: UOp) -> bool:
+    """Is a factor elementwise work on scores? Then a chain may compute it again and never store it."""
+    stack, seen = [x], {x}
+    while stack:
+        u = stack.pop()
+        if is_score(u):
+            return True
+        if u.op in ALU or u.op in MOVEMENT:
+            new = [s for s in u.src if s.size == x.size and s not in seen]
+            seen.update(new)
+            stack += new
+    return False
 
 
 def _how(u: UOp, precision: str) -> tuple[_Axes, bool] | None:
