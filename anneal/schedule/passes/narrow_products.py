@@ -75,7 +75,7 @@ class _Axes:
 
 def _cast_first(sink: UOp, order: list[UOp]) -> tuple[UOp, list[UOp]]:
     """The graph, and its order, with factors that are cast after they are repeated cast before."""
-    casts = [f.src[0] for u in order if _is_large(u) for f in u.src[0].src if f.op is Op.CAST]
+    casts = [f.src[0] for u in order if _is_sum(u) for f in u.src[0].src if f.op is Op.CAST]
     late = {c for c in casts if c.op is Op.CAST and c.src[0].op is Op.EXPAND}
     if not late:
         return sink, order
@@ -97,12 +97,15 @@ def _cast_first(sink: UOp, order: list[UOp]) -> tuple[UOp, list[UOp]]:
     return sink, toposort((sink,))
 
 
-def _is_large(u: UOp) -> bool:
+def _is_sum(u: UOp) -> bool:
     """Is a node a sum of products that are so many that they are worth more kernels?"""
     is_sum = u.op is Op.REDUCE_AXIS and u.arg[0] is Op.ADD and u.dtype is _F32 and u.src[0].op is Op.MUL
-    if not is_sum or not all(isinstance(n, int) for n in u.src[0].shape) or math.prod(u.src[0].shape) < _WORTH:
-        return False
-    return not _is_batched(u) and not any(_is_made_of_scores(_value(f)) for f in u.src[0].src)
+    return is_sum and all(isinstance(n, int) for n in u.src[0].shape) and math.prod(u.src[0].shape) >= _WORTH
+
+
+def _is_large(u: UOp) -> bool:
+    """Is a node such a sum, and not one of attention's?"""
+    return _is_sum(u) and not _is_batched(u) and not any(_is_made_of_scores(_value(f)) for f in u.src[0].src)
 
 
 def _is_batched(u: UOp) -> bool:
