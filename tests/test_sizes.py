@@ -36,6 +36,18 @@ ROOMS = {
 # What a feature that an issue asked for costs in these rooms, in the same unit: a room's bound is its row and these.
 FEATURES: dict[str, dict[str, int]] = {
     "attention without its square": {"codegen": 109, "schedule": 27, "backend": 1},
+    "precision as in torch": {
+        "schedule": 35,
+        "ops": 8,
+        "(top)": 8,
+        "codegen": 4,
+        "training": 2,
+        "backend": 1,
+        "cli": 1,
+        "cuda": 1,
+        "optim": 1,
+        "runtime": 1,
+    },
 }
 SLACK = 20  # hundreds of tokens that a row may lie above its room
 _CODE = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
