@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 app = alone()
 
-Precision = Literal["float32", "float16", "bfloat16"]
 _AHEAD = 64  # steps that are launched before their losses are read
 _LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
 
@@ -65,8 +64,7 @@ class Options:
     seed: Annotated[int, seed("weights, batches and sampling")] = 1
     lr: Annotated[float | None, typer.Option(metavar="X", help="Peak learning rate; default: the example's.")] = None
     precision: Annotated[
-        Precision,
-        typer.Option(help="What products of matrices are computed in, as by torch's autocast; weights stay float32."),
+        str, typer.Option(metavar="DTYPE", help="Of products, as by autocast: float32, float16 or bfloat16.")
     ] = "float32"
     log_every: Annotated[int, number("Steps between log lines.")] = 100
     device: DeviceFlag = None
