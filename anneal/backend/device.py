@@ -64,13 +64,8 @@ class Timed:
 
 
 class Batch(ABC, Generic[Buffer]):
-    """Kernel calls bound to their buffers, in order; `run` may be called any number of times.
+    """Kernel calls bound to their buffers, in order; `run` may be called any number of times."""
 
-    `pipeline_depth`: how many runs after the next one are in flight, prepared already: a buffer swap does not reach
-    them.
-    """
-
-    pipeline_depth: ClassVar[int] = 0
     # whether `run` comes back when the work is done, and `timed` takes as long: else it waits for call after call
     waits: ClassVar[bool] = True
     names: Sequence[str] = ()  # of the kernels that are called, in order
@@ -79,24 +74,9 @@ class Batch(ABC, Generic[Buffer]):
     def run(self) -> None:
         """Execute every call in order. Results are visible to `Device.download` and to later batches."""
 
-    def give(self, values: Mapping[str, int]) -> bool:
-        """From the next run on variables have these values; whether that asks for a `restart`."""
+    def give(self, values: Mapping[str, int]) -> None:
+        """From the next run on variables have these values."""
         raise DeviceError(f"{type(self).__name__} has no variables")
-
-    def can_swap(self, buffer: Buffer) -> bool:
-        """True if `run_and_swap` may replace `buffer`."""
-        return False
-
-    def run_and_swap(self, pairs: Callable[[], Sequence[tuple[Buffer, Buffer]]]) -> None:
-        """`run`; after `pipeline_depth` runs more the second buffer of each pair stands for the first.
-
-        `pairs` is called once the work is under way: the device does not wait for what is made there.
-        """
-        self.run()
-
-    def restart(self) -> None:
-        """Prepare the runs in flight anew: they use the buffers that the last swap left."""
-        return
 
     def seconds(self) -> float:
         """Execute every call in order and wait; the seconds that the device took, by the finest clock there is."""

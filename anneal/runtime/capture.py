@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter, is_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal import schedule
-from anneal.backend import AnyDevice, OpaqueBuffer, Storage, register
+from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
 from anneal.runtime.bodies import DeviceCall
-from anneal.runtime.calls import FOUND, call_host
+from anneal.runtime.calls import call_host
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import Handle
-from anneal.runtime.held import Read, Staging, SymbolicResult, Written
-from anneal.runtime.launch import Execution, copy_of
+from anneal.runtime.held import Kept, Read, Staging, Written
+from anneal.runtime.launch import Bound, Execution, Round, Rounds, Scratch, compiled, copy_of
 from anneal.runtime.nodes import Made, buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
 from anneal.runtime.sizes import needed
-from anneal.runtime.steps import Collective, HostCall, Launch
+from anneal.runtime.steps import Collective, HostCall, Launch, Step
 from anneal.runtime.turns import bound
 from anneal.schedule import Origin, Plan
 from anneal.uop import Op, UOp, Users, const, dtypes
 from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
 
-if TYPE_CHECKING:
-    from anneal.runtime.meter import Meter
-
-
 ARGUMENT = "argument"  # the tag of the bindings that a captured function is called with
 
-# A result of at most so many elements gets new memory for each call; a larger one is copied if somebody still has it
-# when the next call needs its memory.
-_SMALL_RESULT = 1 << 16
-
 _LEAF, _UOP, _VIEWS = attrgetter("leaf"), attrgetter("uop"), attrgetter("_views")
-
-Swap = Callable[[], Sequence[tuple[OpaqueBuffer, OpaqueBuffer]]]  # makes pairs of buffers, the old and the new
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,55 +62,31 @@ class _CopyBack:
     def __init__(self, device: AnyDevice, state: Written, aside: Storage) -> None:
         self.device, self.state, self.aside = device, state, aside
 
-    def run(self, swap: Swap | None = None) -> None:
+    def run(self) -> None:
         state = self.state.storage
         self.device.copy(self.aside.ensure(), state.ensure(), state.size, state.dtype)
 
 
 class _BoundHostCall:
-    """A call of the host bound to buffers. What it finds of sizes, the launches after it are given."""
+    """A call of the host bound to buffers. What it finds of sizes, the capture is told."""
 
-    __slots__ = ("bound", "device", "function", "inputs", "kinds", "later", "outputs", "restart", "values")
+    __slots__ = ("bound", "device", "function", "give", "inputs", "kinds", "outputs", "values")
 
-    def __init__(self, step: HostCall, device: AnyDevice, bound: dict[str, int], restart: Callable[[], None]) -> None:
+    def __init__(
+        self, step: HostCall, device: AnyDevice, bound: dict[str, int], give: Callable[[dict[str, int]], None]
+    ) -> None:
         self.function, self.device = step.function, device
         self.kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
         self.inputs: list[OpaqueBuffer] = [s.ensure() for s in step.inputs]
         self.outputs: list[OpaqueBuffer] = [s.ensure() for s in step.outputs]
         self.values = step.values
         self.bound = bound  # the capture's values of Variables, which a replay changes
-        self.restart = restart
-        self.later: list[tuple[Execution, list[str]]] = []  # launches, each with the Variables that this call finds
+        self.give = give
 
-    def run(self, swap: Swap | None = None) -> None:
+    def run(self) -> None:
         values = {n: self.bound[n] if tag is not None else self.values[n] for n, tag in _tags(self.values).items()}
-        found = call_host(self.function, self.kinds, self.device, self.inputs, self.outputs, values)
-        if found:
-            self.bound.update(found)
-            changed = [launch.give({n: found[n] for n in names}) for launch, names in self.later]
-            if any(changed):
-                self.restart()
-
-    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
-        """Read the buffer `new` in place of `old`."""
-        self.inputs = [new if b is old else b for b in self.inputs]
-
-
-class _BoundDeviceCall:
-    """A loop, or a choice, bound to buffers. It finds no sizes."""
-
-    __slots__ = ("function", "later", "turns")
-
-    def __init__(self, turns: Any, function: DeviceCall) -> None:
-        self.turns, self.function = turns, function
-        self.later: list[tuple[Execution, list[str]]] = []
-
-    def run(self, swap: Swap | None = None) -> None:
-        self.turns.run()
-
-    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
-        """Read the buffer `new` in place of `old`."""
-        self.turns.rebind(old, new)
+        if found := call_host(self.function, self.kinds, self.device, self.inputs, self.outputs, values):
+            self.give(found)
 
 
 def _tags(values: Mapping[str, int]) -> dict[str, Any]:
@@ -130,7 +95,11 @@ def _tags(values: Mapping[str, int]) -> dict[str, Any]:
 
 
 class Capture:
-    """A captured run, ready to be replayed: `steps` are executed in order, for as long as the guards hold."""
+    """A captured run, ready to be replayed: its `steps` are executed in order, for as long as the guards hold.
+
+    State is written where its tensors show it. Results that are handed out are a `Round` of memory, as those of a
+    launch without jit are; the steps are bound to each of a few, which take turns.
+    """
 
     def __init__(self, run: Recorded) -> None:
         self.name, self.device, self.lock = run.name, run.device, run.device.lock
@@ -148,10 +117,12 @@ class Capture:
         self.graded = run.graded
         self.reads: dict[int, Read] = {}  # by storage
         self.state: dict[int, Written] = {}  # by storage: tensors that outlive the call and show an output of it
-        # results in memory of their own: that of the coming call, and of the calls that are prepared after it
-        self.in_flight: dict[int, deque[Written]] = {}
+        self._rounds = Rounds()
+        self._new: dict[int, tuple[Storage, tuple[Any, ...]]] = {}  # results of a round by storage: a blank, its shape
+        self._written: list[UOp] = []  # the leaves of what was written last, while the results are handed out
         internal = {id(s) for step in run.recording.steps for s in step.outputs}
         given = {id(s): n for n, s in enumerate(run.arguments)}
+        called = {id(s) for call in calls for s in (*call.inputs, *call.outputs)}
         carried = self._find_state(run, internal, _outside(run, internal))
         self.arguments = [Staging(s) for s in run.arguments]
         # the nest alone: its tensors hold memory that is handed out
@@ -159,7 +130,7 @@ class Capture:
         # backward was taken of what they come from: it cannot be taken again
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
         self.result = rebuild(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
-        self.sources = [self._source(r, internal, given, any(r is t for t in run.state)) for r in run.results]
+        self.sources = [self._source(r, internal, called, given, any(r is t for t in run.state)) for r in run.results]
         self._aliases = aliases_of(run.results)
         self._states = list(self.state.values())
         seen: list[Callable[[], Handle | None]] = [r.ref for r in self.reads.values()]
@@ -167,12 +138,18 @@ class Capture:
         self.wanting = [(r, t._wants) for r in seen if (t := r()) is not None]
         self._viewed = False  # whether the state had views when it was last written
         self._watch()
-        self._bind(run.recording, carried)
         launches = [step for step in run.recording.steps if isinstance(step, Launch)]
         self.origins = [step.origins for step in launches]
-        self.planned = [step.plan for step in launches]  # as a graph's plan is known; `_donated` makes others of them
-        for waiting in self.in_flight.values():
-            waiting.extend([waiting[0]] * max([launch.batch.pipeline_depth for launch in self.launches], default=0))
+        self.planned = [step.plan for step in launches]  # as a graph's plan is known; `_placed` makes others of them
+        self.steps = self._placed(run.recording.steps, carried)
+        self.launches = [step for step in self.steps if isinstance(step, Launch)]
+        self._programs = [compiled(step.plan, self.device) for step in self.launches]
+        self._scratch = [Scratch(self.device) for _ in self.launches]
+        self._shared: dict[int, Bound] = {}  # by number: steps that no round's memory is bound to
+        self._only = None if any(blank.size for blank, _ in self._new.values()) else self._round()
+        first = self._next()
+        self._bind(first)
+        self._done(first)
         register(self)
 
     # -- how it is made -------------------------------------------------------------------------------------------
@@ -213,7 +190,7 @@ class Capture:
         return carried
 
     def _source(
-        self, result: Handle, internal: set[int], given: dict[int, int], state: bool
+        self, result: Handle, internal: set[int], called: set[int], given: dict[int, int], state: bool
     ) -> Callable[[list[Storage]], Handle]:
         """The source of a replay's result, given the arguments of the call."""
         leaf, shape, device, make = result.uop, result.uop.shape, self.device, type(result)._from_uop
@@ -234,13 +211,14 @@ class Capture:
         owner = shown.owner() if shown.owner is not None else None
         if key not in internal and owner is not None:
             self.reads.setdefault(key, Read(owner, shown))
-        held: Written | Read | SymbolicResult | None = self.state.get(key) or self.reads.get(key)
-        if held is None and key in internal and symbolic_arg(shape):
-            held = SymbolicResult(shown)
+        held: Written | Read | Kept | None = self.state.get(key) or self.reads.get(key)
+        if held is None and key in internal and (symbolic_arg(shape) or key in called):
+            held = Kept(shown)
         if held is not None:
 
             def copy(arguments: list[Storage]) -> Handle:
-                """Note that the result shows state: later calls change that, and must not change this."""
+                """Note that the result shows memory of the capture: later calls change that, and must not change
+                this."""
                 own, now = Storage(held.storage.size, held.storage.dtype, device.name), self._now(shape)
                 own.buffer = copy_of(device, held.storage, needed(now))
                 return make(buffer_leaf(own, now), device.name)
@@ -248,57 +226,102 @@ class Capture:
             return copy
         if key not in internal:
             return lambda arguments: make(leaf, device.name)  # a constant
-        if key not in self.in_flight:
-            self.in_flight[key] = deque((Written(result, shown),))
+        if key not in self._new:
+            self._new[key] = Storage(shown.size, shown.dtype, shown.device), shape
+            self._written.append(leaf)
+        n = list(self._new).index(key)
 
         def hand_out(arguments: list[Storage]) -> Handle:
-            mine = self.in_flight[key][0]
-            t = make(mine.leaf if shape == mine.leaf.shape else buffer_leaf(mine.storage, shape), device.name)
-            mine.ref = weakref.ref(t)
-            return t
+            mine = self._written[n]
+            return make(mine if shape == mine.shape else buffer_leaf(_storage(mine), shape), device.name)
 
         return hand_out
 
-    def _bind(self, recording: Recording, carried: dict[int, Storage]) -> None:
-        """Bind the steps: state is read from and written to the storage that carries it, in place where safe."""
-        steps = recording.steps
+    def _placed(self, steps: Sequence[Step], carried: dict[int, Storage]) -> list[Step | _CopyBack]:
+        """The steps over the capture's memory: state is read from and written to the storage that carries it, in place
+        where safe, and blanks stand for results."""
         read_from = {id(v): k for k, v in carried.items()}
         last_reader = {id(s): n for n, step in enumerate(steps) for s in step.inputs}
-        self.launches: list[Execution] = []
-        self.copies: list[_CopyBack] = []
-        self.host_calls: list[_BoundHostCall | _BoundDeviceCall] = []
-        self.steps: list[Execution | _BoundHostCall | _BoundDeviceCall | _CopyBack] = []
-        # Memory that the kernels use belongs to the capture, whatever becomes of the tensors that showed it: constants,
-        # what one launch leaves to the next. Results that are handed out have new memory each time.
-        self.memory: list[Storage] = []
+        blanks = {k: blank for k, (blank, _) in self._new.items()}
+        placed: list[Step | _CopyBack] = []
+        copies: list[_CopyBack] = []
         for n, step in enumerate(steps):
             plan, in_place = (
                 (None, set()) if isinstance(step, HostCall) else self._donated(step, n, read_from, last_reader)
             )
-            inputs = [carried.get(id(s), s) for s in step.inputs]
-            outputs = list(step.outputs)
-            for k, s in enumerate(outputs):
+            inputs = [carried.get(id(s)) or blanks.get(id(s), s) for s in step.inputs]
+            outputs = [blanks.get(id(s), s) for s in step.outputs]
+            for k, s in enumerate(step.outputs):
                 source = read_from.get(id(s))
                 if source is not None and k not in in_place and (source in last_reader and last_reader[source] >= n):
                     outputs[k] = Storage(s.size, s.dtype, s.device)
-                    self.copies.append(_CopyBack(self.device, self.state[id(s)], outputs[k]))
-            self.memory += [s for s in (*inputs, *outputs) if id(s) not in self.in_flight]
-            if isinstance(step, HostCall):
-                call = HostCall(step.function, inputs, step.shapes, outputs, step.values)
-                if isinstance(step.function, DeviceCall):
-                    self.host_calls.append(_BoundDeviceCall(bound(call, self.device), step.function))
-                else:
-                    self.host_calls.append(_BoundHostCall(call, self.device, self.bound, self._restart))
-                self.steps.append(self.host_calls[-1])
+                    copies.append(_CopyBack(self.device, self.state[id(s)], outputs[k]))
+            if plan is None:
+                placed.append(replace(step, inputs=inputs, outputs=outputs))
             else:
-                assert plan is not None
-                self.launches.append(Execution(Launch(plan, inputs, outputs, step.values), self.device))
-                self.steps.append(self.launches[-1])
-                found = {n for n, tag in _tags(step.values).items() if tag is FOUND}
-                for caller in self.host_calls if found else ():
-                    if names := [v.arg[0] for v in caller.function.sizes if v.arg[0] in found]:
-                        caller.later.append((self.launches[-1], names))
-        self.steps += self.copies
+                placed.append(Launch(plan, inputs, outputs, step.values))
+        return [*placed, *copies]
+
+    # -- its memory -----------------------------------------------------------------------------------------------
+
+    def _round(self) -> Round:
+        return Round([(b.size, b.dtype, shape) for b, shape in self._new.values()], self.device)
+
+    def _next(self) -> Round:
+        """The memory that a replay writes its results into: one that nobody uses, or a new one."""
+        return self._only or self._rounds.next(self.device, self._round, 2)  # a name has the last call's result
+
+    def _done(self, made: Round) -> None:
+        if made is not self._only:
+            made.done()
+
+    def _bind(self, made: Round) -> None:
+        """Bind the steps to the memory of a round."""
+        where = {id(b): s for (b, _), s in zip(self._new.values(), made.storages, strict=True)}
+        where.update((n, w.storage) for n, w in self.state.items())
+        where.update((n, r.memory) for n, r in self.reads.items())
+        own = {id(b) for b, _ in self._new.values()}
+        launches = iter(zip(self._programs, self._scratch, strict=True))
+        for n, step in enumerate(self.steps):
+            programs, scratch = next(launches) if isinstance(step, Launch) else ((), None)
+            found = self._shared.get(n)
+            if found is None:
+                found = self._bound(step, where, programs, scratch)
+                if isinstance(step, _CopyBack) or own.isdisjoint(map(id, (*step.inputs, *step.outputs))):
+                    self._shared[n] = found
+            made.bound.append(found)
+
+    def _bound(
+        self, step: Step | _CopyBack, where: Mapping[int, Storage], programs: Sequence[Program], scratch: Scratch | None
+    ) -> Bound:
+        """A step bound to memory; `where` has that of what changes its storage."""
+        if isinstance(step, _CopyBack):
+            return step
+        inputs, outputs = ([where.get(id(s), s) for s in several] for several in (step.inputs, step.outputs))
+        if isinstance(step, Launch):
+            assert scratch is not None
+            made = Execution(
+                Launch(step.plan, inputs, outputs, step.values), self.device, programs, scratch=scratch.take(step.plan)
+            )
+            made.give(self.bound)
+            return made
+        call = replace(step, inputs=inputs, outputs=outputs)
+        if isinstance(step.function, DeviceCall):
+            return bound(call, self.device)
+        return _BoundHostCall(call, self.device, self.bound, self._give)
+
+    def unbind(self) -> None:
+        """Bind the steps anew for the coming runs: memory that they read is elsewhere."""
+        self._shared.clear()
+        for made in (*self._rounds, *filter(None, (self._only,))):
+            made.bound.clear()
+
+    def _give(self, values: dict[str, int]) -> None:
+        """Run with these values of Variables from here on."""
+        self.bound.update(values)
+        for run in {id(b): b for made in (*self._rounds, self._only) if made for b in made.bound}.values():
+            if isinstance(run, Execution):
+                run.give(values)
 
     def _donated(
         self, step: Launch, n: int, read_from: dict[int, int], last_reader: dict[int, int]
@@ -317,7 +340,7 @@ class Capture:
 
     def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
         """The plans that a replay runs, each with where the nodes come from that it computes, by place."""
-        return [(launch.plan, found) for launch, found in zip(self.launches, self.origins, strict=False)]
+        return [(step.plan, found) for step, found in zip(self.launches, self.origins, strict=False)]
 
     def said(self) -> str:
         """The capture in words."""
@@ -345,70 +368,34 @@ class Capture:
 
     def prepare(self, arguments: list[Storage], bound: dict[str, int]) -> None:
         """Everything of a replay that may have to compute something first: asks for BUILDING and the device's lock."""
-        device = self.device
         if bound:
-            self.bound.update(bound)
-            changed = [launch.give(bound) for launch in self.launches]
-            if any(changed):
-                self._restart()
+            self._give(bound)
         for staging, theirs in zip(self.arguments, arguments, strict=True):
-            staging.load(device, theirs)
+            staging.load(self.device, theirs)
         self._protect()
 
     def launch(self, arguments: list[Storage]) -> Any:
         """The replay, once it is prepared: asks for the device's lock alone. Returns the results."""
-        # a function of the host reads and writes the same buffers each time: then results are copied if they are kept
-        small = (
-            {}
-            if self.host_calls
-            else {
-                id(w): w
-                for w in [waiting[-1] for waiting in self.in_flight.values()]
-                if w.storage.size <= _SMALL_RESULT
-                and (b := w.storage.buffer) is not None
-                and all(x.batch.can_swap(b) for x in self.launches)
-            }
-        )
-        fresh: dict[int, Written] = {}
-
-        def swap() -> list[tuple[OpaqueBuffer, OpaqueBuffer]]:
-            """New memory for the next run's results, made while this one runs."""
-            if not fresh:
-                for key, written in small.items():
-                    fresh[key] = Written.__new__(Written)
-                    fresh[key].like(written)
-            return [(b, fresh[key].storage.ensure()) for key, w in small.items() if (b := w.storage.buffer) is not None]
-
-        if here.meter is None:
-            for step in self.steps:
-                step.run(swap if small else None)
-        else:
-            self._measured(here.meter, small, swap)
-        for waiting in self.in_flight.values():
-            waiting.append(fresh.get(id(waiting[-1]), waiting[-1]))
-        for r, shown in self.graded:
-            if (t := r()) is not None:
-                t._grad = shown
-        if self._viewed:
-            self._outdate_views()
-        results = self.results(arguments)
-        for waiting in self.in_flight.values():
-            waiting.popleft()
-        return results
-
-    def _measured(self, meter: Meter, small: dict[int, Written], swap: Swap) -> None:
-        """Run the steps; where kernels are timed one by one, with the memory of the coming run."""
-        how = [meter.chooses(plan, run) for plan, run in zip(self.planned, self.launches, strict=True)]
-        if "kernels" in how and any(run.batch.pipeline_depth for run in self.launches):
-            self._restart()
-            small.clear()
-        launches = iter(zip(self.planned, how, strict=True))
-        for step in self.steps:
-            if isinstance(step, Execution):
-                plan, measured = next(launches)
-                meter.run(plan, step, swap if small else None, measured)
+        made = self._next()
+        try:
+            if not made.bound:
+                self._bind(made)
+            if here.meter is None:
+                for step in made.bound:
+                    step.run()
             else:
-                step.run(swap if small else None)
+                plans = iter(self.planned)
+                for step in made.bound:
+                    here.meter.run(next(plans), step) if isinstance(step, Execution) else step.run()
+            for r, shown in self.graded:
+                if (t := r()) is not None:
+                    t._grad = shown
+            if self._viewed:
+                self._outdate_views()
+            self._written = made.leaves
+            return self.results(arguments)
+        finally:
+            self._done(made)
 
     def replay_alone(self, arguments: list[Storage], bound: dict[str, int]) -> Any:
         """The whole replay in one, where `steps_aside`: asks for BUILDING. Returns the results."""
@@ -432,6 +419,7 @@ class Capture:
     def results(self, arguments: list[Storage]) -> Any:
         """The function's result for `arguments`, after the steps have run."""
         made = [make(arguments) for make in self.sources]
+        self._written = []
         for n in self.spent:
             made[n]._spent = True
         for n, m, recipe in self._aliases:
@@ -446,42 +434,21 @@ class Capture:
     def close(self) -> None:
         """Free the memory now: results and the capture refer to each other, and would wait for the collector."""
         with self.device.lock:
-            for held in (
-                self.sources,
-                self.steps,
-                self.launches,
-                self.copies,
-                self.host_calls,
-                self.in_flight,
-                self.memory,
-                self.arguments,
-            ):
+            self.unbind()
+            for scratch in self._scratch:
+                scratch.close()
+            for held in (self.sources, self.steps, self.launches, self.arguments, self._rounds, self._new):
                 held.clear()
+            self._only = None
 
     def reserved(self) -> tuple[str, str, int]:
         """The memory held here beside the tensors that others can see: see `memory_report`."""
         memory = [staging.memory for staging in self.arguments]
         memory += [r.own.memory for r in self.reads.values() if r.own is not None]
-        memory += [copy.aside for copy in self.copies]
+        memory += [step.aside for step in self.steps if isinstance(step, _CopyBack)]
         nbytes = sum([s.size * s.dtype.itemsize for s in memory])
-        nbytes += sum([size * dtype.itemsize for launch in self.launches for size, dtype in launch.plan.temporaries])
+        nbytes += sum([size * dtype.itemsize for step in self.launches for size, dtype in step.plan.temporaries])
         return self.device.name, f"jit function {self.name}: temporaries and arguments", nbytes
-
-    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
-        """Have the kernels use the buffer `new` in place of `old`, from the coming run on."""
-        for launch in self.launches:
-            launch.rebind(old, new)
-        for call in self.host_calls:
-            call.rebind(old, new)
-        self._restart()
-
-    def _restart(self) -> None:
-        """Prepare the coming runs anew: they all write what the last of them was to."""
-        for launch in self.launches:
-            launch.batch.restart()
-        for waiting in self.in_flight.values():
-            for n in range(len(waiting)):
-                waiting[n] = waiting[-1]
 
     def _watch(self) -> None:
         """Note the nodes of the state, and the references to each when they have no other user; the list is one too."""
@@ -515,7 +482,7 @@ class Capture:
                     u = u.src[0]  # the memory that it gives a shape
                 if u.op is buffer and u.arg is s:
                     continue
-            r.follow(self.device, self.rebind)
+            r.follow(self.device, self.unbind)
         state = self._states
         shown = [h.ref() for h in state]
         try:
@@ -531,9 +498,6 @@ class Capture:
             for h in state:
                 h.follow(self.device)
             self._watch()
-        for h, *_ in self.in_flight.values():
-            if h.ref() is not None or h.used(False):
-                h.detach(self.device)
 
 
 def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Mapping[str, int]) -> None:
@@ -578,6 +542,12 @@ def refuse_frozen(recording: Recording, read: Sequence[Storage]) -> None:
     for s in read:
         if id(s) in frozen:
             raise JitError(_frozen(frozen[id(s)]))
+
+
+def _storage(leaf: UOp) -> Storage:
+    s = storage_of(leaf)
+    assert s is not None
+    return s
 
 
 def aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:

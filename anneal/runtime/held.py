@@ -7,13 +7,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from anneal.backend import AnyDevice, OpaqueBuffer, Storage
-from anneal.runtime.context import nothing
+from anneal.backend import AnyDevice, Storage
 from anneal.runtime.execution import realize
 from anneal.runtime.handle import Handle
 from anneal.runtime.launch import copy_of
 from anneal.runtime.nodes import buffer_leaf, storage_of
-from anneal.uop import Op, UOp, arena, dtypes, references
+from anneal.uop import Op, UOp, dtypes, references
 
 
 class Staging:
@@ -38,8 +37,8 @@ class Staging:
         self._loaded = weakref.ref(other)
 
 
-class SymbolicResult:
-    """Memory of a result of symbolic shape: each call gets a copy of its own."""
+class Kept:
+    """Memory of a result that stays the capture's, of a symbolic shape or a call's: each replay gives a copy of it."""
 
     __slots__ = ("storage",)
 
@@ -62,8 +61,13 @@ class Read:
         self.bound = storage.ensure()
         self.own: Staging | None = None
 
-    def follow(self, device: AnyDevice, rebind: Callable[[OpaqueBuffer, OpaqueBuffer], None]) -> None:
-        """Make the kernels read what the tensor shows now."""
+    @property
+    def memory(self) -> Storage:
+        """The memory that the kernels are to be bound to."""
+        return self.storage if self.own is None else self.own.memory
+
+    def follow(self, device: AnyDevice, unbind: Callable[[], None]) -> None:
+        """Make the kernels read what the tensor shows now; `unbind` is called where they are to be bound anew."""
         t = self.ref()
         if t is not None:
             realize([t])
@@ -75,13 +79,13 @@ class Read:
             return
         if self.own is None:
             self.own = Staging(Storage(now.size, now.dtype, now.device))
-            old, self.bound = self.bound, self.own.memory.ensure()
-            rebind(old, self.bound)
+            self.bound = self.own.memory.ensure()
+            unbind()
         self.own.load(device, now)
 
 
 class Written:
-    """Memory that the kernels write and a tensor shows through the node `leaf`: state, or a result handed out.
+    """Memory of state, which the kernels write and a tensor shows through the node `leaf`.
 
     `alone` and `flat_alone` are the references to `leaf` and to the BUFFER below it when they have no other user.
     """
@@ -89,27 +93,10 @@ class Written:
     __slots__ = ("alone", "flat", "flat_alone", "leaf", "ref", "storage")
 
     def __init__(self, tensor: Handle, storage: Storage) -> None:
-        self.ref: Callable[[], Handle | None] = weakref.ref(tensor)
+        self.ref = weakref.ref(tensor)
         kind: Any = type(tensor)
         self.alone, self.flat_alone = _references_when_alone(kind, tensor.uop.op is Op.RESHAPE)
         self.show(storage, tensor.uop)
-
-    def like(self, other: Written) -> None:
-        """Make this new memory, without users yet, for the values of `other`."""
-        self.ref = nothing
-        self.alone, self.flat_alone = other.alone, other.flat_alone
-        storage = Storage(other.storage.size, other.storage.dtype, other.storage.device)
-        above: list[UOp] = []
-        u = other.leaf
-        while u.op is not Op.BUFFER:
-            above.append(u)
-            u = u.src[0]
-        nodes = arena()
-        leaf = nodes.again(u, (), storage)
-        while above:
-            u = above.pop()
-            leaf = nodes.again(u, (leaf, *u.src[1:]), u.arg)
-        self.show(storage, leaf)
 
     def show(self, storage: Storage, leaf: UOp) -> None:
         storage.reused = True

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
@@ -18,7 +19,7 @@ from anneal.runtime.context import here
 from anneal.runtime.nodes import buffer_leaf
 from anneal.runtime.steps import Launch
 from anneal.schedule import BUILDING, Origin, Plan
-from anneal.uop import Op, UOp, Users, arena
+from anneal.uop import DType, Op, UOp, Users, arena
 
 _ROUNDS = 4  # of a run: two take turns, and a program may hold one more for a while
 _SMALL = 1 << 16  # bytes of results in use that are copied, so that the others' memory can be written anew
@@ -53,7 +54,7 @@ class Execution(Holding):
         programs: its compiled kernels, if there are any yet.
     """
 
-    __slots__ = ("_again", "_places", "batch", "buffers", "device", "plan", "programs", "temporaries", "values")
+    __slots__ = ("_again", "batch", "buffers", "device", "plan", "programs", "temporaries", "values")
 
     def __init__(
         self,
@@ -68,7 +69,6 @@ class Execution(Holding):
         self.plan, self.device, self._again = plan, device, again and not plan.variables
         self.values: dict[str, int] = {v.arg[0]: step.values[v.arg[0]] for v in plan.variables}
         self.temporaries: list[OpaqueBuffer] = []
-        self._places: dict[int, list[int]] = {}  # of swapped buffers, by id
         buffers: list[Any] = [None] * len(plan.values)  # the loops below fill it
         try:
             for places, storages in ((range(len(step.inputs)), step.inputs), (plan.outputs, step.outputs)):
@@ -97,42 +97,21 @@ class Execution(Holding):
         if self._again:
             self.device.keep(self.plan, self.buffers, self.batch)
 
-    def give(self, values: Mapping[str, int]) -> bool:
-        """Run with these values of the variables from the next time on; whether what is prepared must be anew."""
+    def give(self, values: Mapping[str, int]) -> None:
+        """Run with these values of the variables from the next time on."""
         mine = {name: values.get(name, old) for name, old in self.values.items()}
-        if mine == self.values:
-            return False
-        self.values = mine
-        return self.batch.give(mine)
+        if mine != self.values:
+            self.values = mine
+            self.batch.give(mine)
 
-    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
-        """Use the buffer `new` in place of `old`."""
-        if any(b is old for b in self.buffers):
-            self.buffers = [new if b is old else b for b in self.buffers]
-            self._places.clear()
-            self._bind()
-
-    def run(self, swap: Callable[[], Sequence[tuple[OpaqueBuffer, OpaqueBuffer]]] | None = None) -> None:
-        """Launch; from the next time on, use the second buffer of each pair in place of the first.
-
-        `swap` makes the pairs once the launch is under way, and gives the same ones again when it is called again.
-        """
-        if swap is None:
-            try:
-                self.batch.run()
-            except BaseException:
-                if self._again:
-                    self.device.forget_batch(self.plan, self.buffers)
-                raise
-            return
-        self.batch.run_and_swap(swap)
-        for old, new in swap():
-            places = self._places.pop(id(old), None)
-            if places is None:
-                places = [v for v, b in enumerate(self.buffers) if b is old]
-            self._places[id(new)] = places
-            for v in places:
-                self.buffers[v] = new
+    def run(self) -> None:
+        """Launch."""
+        try:
+            self.batch.run()
+        except BaseException:
+            if self._again:
+                self.device.forget_batch(self.plan, self.buffers)
+            raise
 
     def close(self) -> None:
         """Give back the temporaries."""
@@ -205,18 +184,29 @@ def execute(
 # -- again and again --------------------------------------------------------------------------------------------------
 
 
+class Bound(Protocol):
+    """Work that is bound to memory."""
+
+    def run(self) -> None:
+        """Do it."""
+
+
+Kind = tuple[int, DType, tuple[Any, ...]]  # the size of a result's memory, its dtype and its shape
+
+
 class Round:
-    """The memory of the results of one round: `leaves` show `storages`.
+    """The memory of the results of one round: `leaves` show `storages`. `bound` is for work that stays bound to it.
 
     The device knows of it, and has it freed when it needs unused memory.
     """
 
-    __slots__ = ("__weakref__", "_users", "_writing", "leaves", "nbytes", "storages")
+    __slots__ = ("__weakref__", "_users", "_writing", "bound", "leaves", "nbytes", "storages")
 
-    def __init__(self, plan: Plan, device: AnyDevice, shapes: Sequence[tuple[Any, ...]]) -> None:
-        self.storages = [_reused(s) for s in new_outputs(plan, device)]
+    def __init__(self, kinds: Sequence[Kind], device: AnyDevice) -> None:
+        self.bound: list[Bound] = []
+        self.storages = [_reused(Storage(size, dtype, device.name)) for size, dtype, _ in kinds]
         with arena().located():
-            self.leaves = [buffer_leaf(s, shape) for s, shape in zip(self.storages, shapes, strict=True)]
+            self.leaves = [buffer_leaf(s, shape) for s, (*_, shape) in zip(self.storages, kinds, strict=True)]
         self.nbytes = sum([_nbytes(s) for s in self.storages])
         self._writing = False
         self._look()
@@ -226,14 +216,15 @@ class Round:
         # no local name may refer to one of them here
         self._users = Users([*self.leaves, *map(_flat, self.leaves), *self.storages])
 
-    def take(self) -> bool:
-        """Begin to write the memory again; False if its contents are still used."""
+    def take(self, copied: bool = True) -> bool:
+        """Begin to write the memory again; False if its contents are still used. If they may be `copied`, who uses a
+        little of them gets a copy."""
         if self._writing or not self.nbytes:
             return False
         more = self._users.more()
         if more is not None and self._forgot_calls(more):
             more = self._users.more()
-        if more is not None and not self._copied(more):
+        if more is not None and not (copied and self._copied(more)):
             return False
         for s in self.storages:
             s.made_by = None
@@ -265,7 +256,7 @@ class Round:
         """Hold the memory no longer, from the end of a round on that is being written: it goes with its last user."""
         self.nbytes = 0
         if not self._writing:
-            self.storages, self.leaves, self._users = [], [], Users([])
+            self.storages, self.leaves, self.bound, self._users = [], [], [], Users([])
 
     def _copied(self, more: list[int]) -> bool:
         """Give those who use a little of the memory a copy of it; whether that could be done."""
@@ -368,6 +359,26 @@ class Rounds(list[Round]):
 
     __slots__ = ("__weakref__",)
 
+    def next(self, device: AnyDevice, new: Callable[[], Round], least: int = 1) -> Round:
+        """A round to be written: an unused one, or a new one. The caller has the device's lock.
+
+        Args:
+            new: makes one.
+            least: how many there are before values in use are copied, so that an older one can be written.
+        """
+        self[:] = [r for r in self if r.nbytes]
+        for copied in (False, True) if len(self) >= least else (False,):
+            for r in self:
+                if r.take(copied):
+                    return r
+        if len(self) >= _ROUNDS:
+            self.pop(0).forget()
+        made = new()
+        made.take()
+        self.append(made)
+        device.keep_idle(made)
+        return made
+
 
 _rounds: WeakValueDictionary[Any, Rounds] = WeakValueDictionary()  # by device, and by the results' sizes and shapes
 _scratches: WeakValueDictionary[Any, Scratch] = WeakValueDictionary()  # by device, and by the id of the plan
@@ -376,10 +387,12 @@ _scratches: WeakValueDictionary[Any, Scratch] = WeakValueDictionary()  # by devi
 class Run:
     """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
 
-    __slots__ = ("_device", "_programs", "_rounds", "_scratch", "numbers", "plan", "shapes")
+    __slots__ = ("_device", "_kinds", "_programs", "_rounds", "_scratch", "numbers", "plan")
 
     def __init__(self, plan: Plan, numbers: list[int], shapes: list[tuple[Any, ...]]) -> None:
-        self.plan, self.numbers, self.shapes = plan, numbers, shapes
+        self.plan, self.numbers = plan, numbers
+        made = [plan.values[v] for v in plan.outputs]
+        self._kinds = [(v.size, v.dtype, shape) for v, shape in zip(made, shapes, strict=True)]
         self._programs: Sequence[Program] = ()  # on `_device`, once it has run again
         self._device: AnyDevice | None = None
         self._rounds = Rounds()
@@ -389,12 +402,12 @@ class Run:
         be another round's: nothing but the values may be noted in it."""
         if self._device is not device:
             self._programs, self._device = compiled(self.plan, device), device
-            kinds = tuple([(self.plan.values[v].size, self.plan.values[v].dtype) for v in self.plan.outputs])
-            self._rounds = _rounds.setdefault((device, kinds, tuple(self.shapes)), Rounds())
+            self._rounds = _rounds.setdefault((device, *self._kinds), Rounds())
             self._scratch = _scratches.setdefault((device, id(self.plan)), Scratch(device))
         scratch = self._scratch
         with device.lock:
-            current = self._next(device) if keep else Round(self.plan, device, self.shapes)
+            new = partial(Round, self._kinds, device)
+            current = self._rounds.next(device, new) if keep else new()
             try:
                 memory = scratch.take(self.plan)
                 execute(self.plan, device, inputs, programs=self._programs, outputs=current.storages, scratch=memory)
@@ -404,18 +417,3 @@ class Run:
             finally:
                 scratch.done(self.plan)
             return current
-
-    def _next(self, device: AnyDevice) -> Round:
-        """A round to be written: an unused one, or a new one."""
-        rounds = self._rounds
-        rounds[:] = [r for r in rounds if r.nbytes]
-        for r in rounds:
-            if r.take():
-                return r
-        if len(rounds) >= _ROUNDS:
-            rounds.pop(0).forget()
-        made = Round(self.plan, device, self.shapes)
-        made.take()
-        rounds.append(made)
-        device.keep_idle(made)
-        return made

@@ -419,17 +419,14 @@ class Meter:
             track = self.tracks[plan] = Track(self, len(plan.calls))
         return track
 
-    def run(self, plan: Plan, run: Execution, swap: Any = None, how: str | None = None) -> None:
+    def run(self, plan: Plan, run: Execution) -> None:
         """Run a launch of a plan, measured.
 
         Args:
             plan: the plan, as its graph is known.
             run: the launch, bound to memory.
-            swap: as `Execution.run` has it; not used where kernels are timed.
-            how: what `chooses` said, if it was asked before.
         """
-        if how is None:
-            how = self.chooses(plan, run)
+        how = self.chooses(plan, run)
         track, batch, clock = self._track(plan), run.batch, time.perf_counter
         self.ran[plan] = None
         now = clock()
@@ -447,7 +444,7 @@ class Meter:
             except DeviceError:  # one that cannot time single kernels
                 how = "whole"
         if timed is None:
-            run.run(swap)
+            run.run()
             if how == "whole" and not batch.waits:
                 run.device.synchronize()
         self._ended = clock()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from anneal.rewrite import applied
 from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host
 from anneal.runtime.context import here
-from anneal.runtime.launch import Holding, compiled, new_outputs
+from anneal.runtime.launch import Bound, Holding, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
 from anneal.uop import Function, Op, Recent, UOp, alu, const, dtypes
@@ -34,13 +34,6 @@ _KEPT = 4  # bound calls of one loop: rounds take turns
 _TOGETHER = 64  # calls of kernels that are bound, and submitted, together: several turns
 
 Buffers = Sequence[OpaqueBuffer]
-
-
-class Run(Protocol):
-    """Work that is bound to buffers."""
-
-    def run(self) -> None:
-        """Do it."""
 
 
 class _Steps:
@@ -95,7 +88,7 @@ class _Steps:
         self.steps.append((call, _planned(call, self.device)))
         return {}
 
-    def bound(self, where: dict[int, Any], own: list[OpaqueBuffer]) -> Iterator[tuple[Program, Buffers] | Run]:
+    def bound(self, where: dict[int, Any], own: list[OpaqueBuffer]) -> Iterator[tuple[Program, Buffers] | Bound]:
         """The calls of kernels, and other work, with the buffers of memory in `where`, by the storage's id; it is given
         those that are made, which are added to `own`."""
         device = self.device
@@ -134,9 +127,9 @@ class _Steps:
                 yield program, [buffers[v] for v in c.args]
 
 
-def _batched(items: Sequence[tuple[Program, Buffers] | Run], device: AnyDevice) -> list[Run]:
+def _batched(items: Sequence[tuple[Program, Buffers] | Bound], device: AnyDevice) -> list[Bound]:
     """Work in order, with calls of kernels that follow each other bound together."""
-    out: list[Run] = []
+    out: list[Bound] = []
     for are_calls, some in groupby(items, key=lambda i: isinstance(i, tuple)):
         together: list[Any] = list(some)
         out += [device.prepare(together, {})] if are_calls else together
@@ -206,12 +199,6 @@ class _Bound(Holding):
         if not self._running:
             self.close()
         self.nbytes = 0
-
-    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
-        """Read the buffer `new` in place of `old`."""
-        if any(b is old for b in self.inputs):
-            self.inputs = [new if b is old else b for b in self.inputs]
-            self.close()
 
     def close(self) -> None:
         """Give the memory back that it made."""
@@ -288,8 +275,8 @@ class _BoundLoop(_Turns):
         self.steps = _Steps(roots, device, self.rows)
 
     def _forget(self) -> None:
-        self.many: list[Run] = []
-        self.rest: list[Run] = []
+        self.many: list[Bound] = []
+        self.rest: list[Bound] = []
 
     def _prepare(self) -> None:
         loop, n = self.loop, self.loop.carried
@@ -298,7 +285,7 @@ class _BoundLoop(_Turns):
         self.carried = list(loop.parts(self.sources)[1])
         self.pairs = self._pairs(self.carried, self.outputs[:n], loop.length % 2 == 1)
 
-        def turn(odd: int) -> list[tuple[Program, Buffers] | Run]:
+        def turn(odd: int) -> list[tuple[Program, Buffers] | Bound]:
             before = (self.number[1], *self.carried)
             where.update((id(s), b) for s, b in zip(before, self.pairs[odd], strict=True))
             after = self.steps.results[: 1 + n]
@@ -342,7 +329,7 @@ class _BoundWhile(_Turns):
         self.body = _Steps([self.number[0] + 1, *applied(call.bodies[1], leaves)], device)
 
     def _forget(self) -> None:
-        self.turns: list[tuple[list[Run], list[Run]]] = []
+        self.turns: list[tuple[list[Bound], list[Bound]]] = []
 
     def _prepare(self) -> None:
         self.carried = self.sources[self.constants :]
@@ -385,7 +372,7 @@ class _BoundChoice(_Bound):
         return _Steps(applied(body, [leaf for leaf, _ in given]), self.device), [s for _, s in given]
 
     def _forget(self) -> None:
-        self.ways: list[list[Run]] = []
+        self.ways: list[list[Bound]] = []
 
     def _prepare(self) -> None:
         for steps, sources in self.bodies:

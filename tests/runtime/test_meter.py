@@ -52,7 +52,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, device: str) -> list[str]:
 
         monkeypatch.setattr(kind, name, run)
 
-    for name in ("run_and_swap" if device == "webgpu" else "run", "timed"):
+    for name in ("run", "timed"):
         counted(name)
     return found
 

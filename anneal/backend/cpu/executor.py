@@ -171,16 +171,15 @@ class CpuBatch(Batch[Array]):
         self._streams: Streams | None = None
         self._composed_of = [b.made for b, _ in self._partial]
 
-    def give(self, values: Mapping[str, int]) -> bool:
+    def give(self, values: Mapping[str, int]) -> None:
         if values == self._values:
-            return False
+            return
         self._values = dict(values)
         chosen = [_chosen(p, values, not self._on_workers) for p, _ in self._calls]
         if chosen != [b.program for b in self._bound]:
             self._bind(self._calls)
         else:
             self._partial = [(b, b.program.key(values)) for b, _ in self._partial]
-        return False
 
     def _settle(self) -> None:
         """See that every program runs with this batch's values."""

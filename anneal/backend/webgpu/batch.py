@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -125,7 +125,6 @@ class WebGpuBatch(Batch[Buffer]):
     waited for, so it works on the run after the next.
     """
 
-    pipeline_depth = _IN_FLIGHT - 1
     waits = False
 
     def __init__(
@@ -142,16 +141,10 @@ class WebGpuBatch(Batch[Buffer]):
         self.device, self.dispatches = device, dispatches
         self.names: Sequence[str] = names
         self._uses = uses  # the buffers are kept alive for as long as they may be used
-        self._calls = calls
-        self._users: dict[int, list[int]] = {}  # the dispatches that bind a buffer, by its id
-        for n, (_, buffers) in enumerate(calls):
-            for b in buffers:
-                self._users.setdefault(id(b), []).append(n)
         self._handles = device.queue.handles(dispatches)
         self._passes = [self._handles]
         self._places = [(self._handles, n) for n in range(len(dispatches))]
         self._fences: list[Dispatch] = []
-        self._fenced: set[int] = set()  # the ids of the buffers that fences bind
         self._ready: deque[Promise[list[Any]]] = deque()  # the commands of the next runs
         self._runs = 0
         # dispatches of so many workgroups that it is worth launching no more than the values of variables ask for
@@ -162,42 +155,28 @@ class WebGpuBatch(Batch[Buffer]):
         ]
         self._resize(values or {})
 
-    def give(self, values: Mapping[str, int]) -> bool:
+    def give(self, values: Mapping[str, int]) -> None:
         self._variables = [(names, tuple([values[n] for n in names])) for names, _ in self._variables]
-        return self._resize(values)
+        self._resize(values)
 
-    def _resize(self, values: Mapping[str, int]) -> bool:
-        """Launch as many workgroups as these values need; whether that changed any launch."""
-        changed = False
+    def _resize(self, values: Mapping[str, int]) -> None:
+        """Launch as many workgroups as these values need."""
         for n, needed, (nx, _, nz) in self._large:
             (count,) = needed(values)
             grid = (count, 1, 1) if count <= nx else (nx, -(-count // nx), 1)
             if nz > 1 or grid == self.dispatches[n][2:]:
                 continue
-            changed = True
-            self._put(n, (*self.dispatches[n][:2], *grid))
-        return changed
-
-    def _put(self, n: int, dispatch: Dispatch) -> None:
-        self.dispatches[n] = dispatch
-        self._handles[n] = self.device.queue.handles([dispatch])[0]
-        handles, place = self._places[n]
-        handles[place] = self._handles[n]
+            self._ready.clear()
+            self.dispatches[n] = (*self.dispatches[n][:2], *grid)
+            self._handles[n] = self.device.queue.handles([self.dispatches[n]])[0]
+            handles, place = self._places[n]
+            handles[place] = self._handles[n]
 
     def _set_variables(self) -> None:
         for names, values in self._variables:
             self.device.set_variables(names, values)
 
     def run(self) -> None:
-        self.run_and_swap(tuple)
-
-    def can_swap(self, buffer: Buffer) -> bool:
-        return len(self._ready) == _IN_FLIGHT and bool(self._calls) and id(buffer) not in self._fenced
-
-    def restart(self) -> None:
-        self._ready.clear()
-
-    def run_and_swap(self, pairs: Callable[[], Sequence[tuple[Buffer, Buffer]]]) -> None:
         if not self.dispatches:
             return
         queue = self.device.queue
@@ -208,22 +187,11 @@ class WebGpuBatch(Batch[Buffer]):
             self._runs += 1
             if self._runs == 2:
                 self._arrange()
-            for old, new in pairs():
-                self._swap(old, new)
             while self._runs > 1 and len(self._ready) < _IN_FLIGHT:
                 self._ready.append(self.device.finisher.submit(partial(self._finish, self._encode())))
         except gpu_errors() as e:
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e
-
-    def _swap(self, old: Buffer, new: Buffer) -> None:
-        users = self._users.pop(id(old), [])
-        self._users[id(new)] = users
-        for n in users:
-            program, buffers = self._calls[n]
-            buffers[:] = [new if b is old else b for b in buffers]
-            pipeline, _, x, y, z = self.dispatches[n]
-            self._put(n, (pipeline, self.device.bind_group(program, buffers), x, y, z))
 
     def _encode(self) -> list[Any]:
         return [self.device.queue.encode(p) for p in self._passes]
@@ -245,7 +213,6 @@ class WebGpuBatch(Batch[Buffer]):
             if section.fence:
                 fences = self.device.fences(section.fence)
                 self._fences += fences
-                self._fenced.update(map(id, section.fence))
                 self._passes[-1] += self.device.queue.handles(fences)
             # they are independent of each other: those of one pipeline in a row
             for n in sorted(range(section.begin, section.end), key=lambda n: first[id(self.dispatches[n][0])]):

@@ -255,33 +255,6 @@ def test_a_lost_device_is_an_error_of_ours(device: WebGpuDevice, monkeypatch: py
         other.alloc(99_999, dtypes.float32)
 
 
-def test_a_buffer_swapped_between_runs_keeps_its_values(device: WebGpuDevice) -> None:
-    batch, (x, y) = _steps(device, 20)
-    batch.run()
-    assert not batch.can_swap(y)  # not yet: how the batch is best recorded is found at its second run
-    batch.run()
-    kept = [y]
-    for _ in range(4):
-        assert batch.can_swap(kept[-1])
-        fresh = device.alloc(20, dtypes.float32)
-        batch.run_and_swap(lambda fresh=fresh: [(kept[-1], fresh)])
-        kept.append(fresh)
-    for _ in range(1 + batch.pipeline_depth):
-        batch.run()
-    for buffer in kept:
-        np.testing.assert_array_equal(device.download(buffer, 20, dtypes.float32), 3.0 * np.arange(20))
-    runs = 7 + batch.pipeline_depth
-    np.testing.assert_array_equal(device.download(x, 20, dtypes.float32), 1 + 6.0 * np.arange(20) * runs)
-    # what is prepared can be dropped: then the last buffer is used at once
-    fresh = device.alloc(20, dtypes.float32)
-    batch.run_and_swap(lambda fresh=fresh: [(kept[-1], fresh)])
-    batch.restart()
-    assert not batch.can_swap(fresh)
-    batch.run()
-    np.testing.assert_array_equal(device.download(fresh, 20, dtypes.float32), 3.0 * np.arange(20))
-    assert batch.can_swap(fresh)
-
-
 @pytest.mark.parametrize("public", [False, True])
 def test_the_host_does_not_run_far_ahead(device: WebGpuDevice, public: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if public:
