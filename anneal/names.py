@@ -295,7 +295,7 @@ Choice DeviceCall Loop Rules While chosen extended looped repeated_while""",
         "execution": """
 memory plan_of realize realize_new tracing upload values""",
         "flowing": """
-Again filled""",
+Again""",
         "group": """
 Exchange Group Reduction""",
         "host": """

@@ -46,7 +46,7 @@ from anneal.runtime.uses import Calls, note_call
 if TYPE_CHECKING:
     from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
-    from anneal.runtime.flowing import Again, filled
+    from anneal.runtime.flowing import Again
     from anneal.runtime.group import Exchange, Group, Reduction
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
@@ -104,7 +104,6 @@ __all__ = [
     "default_device",
     "execute",
     "extended",
-    "filled",
     "forbid_in_capture",
     "forbid_in_jit",
     "found_sizes",

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from anneal.errors import UserError
-from anneal.rewrite import over, rebuild
+from anneal.rewrite import abstracted
 from anneal.runtime.host import HostFunction
 from anneal.uop import MOVEMENT, DType, Function, Op, UOp, const, dtypes, toposort
 
@@ -137,7 +137,8 @@ class Loop(DeviceCall):
             return self, src, {k: k for k in wanted}
         kept = sorted(live)
         split = Loop.parts(self, [k in taken for k in range(len(parameters))])
-        numbered = _numbered([body.parameters[0], *[parameters[k] for k in taken]], [body.results[k] for k in kept])
+        given = [body.parameters[0], *[parameters[k] for k in taken]]
+        numbered = abstracted("body", given, [body.results[k] for k in kept])
         loop = _loop(numbered, self, sum(split[0]), sum(split[1]), self.length, self.reverse)
         return loop, tuple([src[k] for k in taken]), {k: kept.index(k) for k in wanted}
 
@@ -167,18 +168,6 @@ def _function(u: UOp) -> Any:
 
 def _nowhere(*_: Any) -> Any:
     raise UserError("a loop is computed on a device, not from arrays")
-
-
-def _parameter(u: UOp, number: int) -> UOp:
-    return UOp(Op.PARAM, u.dtype, (), (number, u.shape), "body")
-
-
-def _numbered(given: Nodes, results: Nodes, known: dict[UOp, UOp] | None = None) -> Function:
-    """A body whose parameters are `given`, in this order."""
-    known = {} if known is None else known
-    parameters = tuple([_parameter(u, n) for n, u in enumerate(given)])
-    known.update(zip(given, parameters, strict=True))
-    return Function("body", (), parameters, tuple([rebuild(r, over, known) for r in results]))
 
 
 def closed(
@@ -290,7 +279,7 @@ def looped(
     if not (fixed or moving or along):
         zero = const(dtypes.int32, 0)
         fixed = [(UOp(Op.PARAM, dtypes.int32, (), (-1, ()), "nothing"), zero)]  # a call has a source
-    body = _numbered([turn, *[p for p, *_ in (*fixed, *moving, *along)]], results, stay)
+    body = abstracted("body", [turn, *[p for p, *_ in (*fixed, *moving, *along)]], results, stay)
     loop = _loop(body, like, len(fixed), len(moving), length, reverse)
     src = (*[u for _, u in fixed], *[first for _, first, _ in moving], *[u for _, u in along])
     nodes = (loop if grown is None else grown(loop)).nodes(src)
@@ -313,7 +302,7 @@ def repeated_while(
     given = {turn, *[p for p, *_ in (*constants, *carried)]}
     outside, read, stay = closed([goes_on, *results], given, depends)
     fixed = [(p, u) for p, u in constants if p in read] + [(u, u) for u in outside]
-    body = _numbered([turn, *[p for p, *_ in (*fixed, *carried)]], [goes_on, *results], stay)
+    body = abstracted("body", [turn, *[p for p, *_ in (*fixed, *carried)]], [goes_on, *results], stay)
     bodies = (
         Function("body", (), body.parameters, body.results[:1]),
         Function("body", (), body.parameters, body.results[1:]),
@@ -341,7 +330,7 @@ def chosen(
     first, second = ways
     outside, read, stay = closed([*first, *second], {p for p, _ in given}, depends)
     taken = [(p, u) for p, u in given if p in read] + [(u, u) for u in outside]
-    body = _numbered([p for p, _ in taken], [*first, *second], stay)
+    body = abstracted("body", [p for p, _ in taken], [*first, *second], stay)
     bodies = (
         Function("body", (), body.parameters, body.results[: len(first)]),
         Function("body", (), body.parameters, body.results[len(first) :]),

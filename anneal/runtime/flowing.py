@@ -16,7 +16,7 @@ from typing import Any
 from anneal import schedule
 from anneal.backend import Storage, get_device
 from anneal.errors import JitError, UserError
-from anneal.rewrite import over, rebuild
+from anneal.rewrite import abstracted, applied
 from anneal.runtime.arguments import rebuild as rebuilt
 from anneal.runtime.capture import Capture, Recorded, aliases_of, refuse_frozen
 from anneal.runtime.context import here
@@ -26,57 +26,46 @@ from anneal.runtime.launch import Run
 from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
 from anneal.runtime.recording import Recording
 from anneal.schedule import Origin, Plan
-from anneal.uop import SYMBOLIC, Op, UOp, const, dtypes, toposort
+from anneal.uop import SYMBOLIC, Function, Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import symbolic_arg
 
-__all__ = ["Again", "Flowing", "Traced", "filled", "trace"]
-
-
-def filled(roots: Sequence[UOp], holes: Sequence[UOp], leaves: Sequence[UOp]) -> list[UOp]:
-    """Graphs with other nodes in place of their holes.
-
-    Args:
-        roots: the graphs.
-        holes: the nodes to replace, and `leaves` what comes in their places.
-    """
-    known = dict(zip(holes, leaves, strict=True))
-    return [rebuild(u, over, known) for u in roots]
+__all__ = ["Again", "Flowing", "Traced", "trace"]
 
 
 class Again:
-    """Graphs over holes that are computed again and again, on other memory each time: on one device, as one launch.
+    """A Function that is computed again and again, on other memory each time: on one device, as one launch.
 
     Args:
         device: the name of the device.
-        roots: the graphs.
-        holes: the PARAM nodes in them.
+        function: the computation.
     """
 
-    def __init__(self, device: str, roots: Sequence[UOp], holes: Sequence[UOp]) -> None:
-        self.device, self.roots, self.holes = device, list(roots), list(holes)
-        there = set(holes)
-        # what shows a hole, or has none below, is not computed
+    def __init__(self, device: str, function: Function) -> None:
+        self.device, self.function = device, function
+        there = set(function.parameters)
+        # what shows a parameter, or has none below, is not computed
         self.computed = [
-            n for n, u in enumerate(roots) if _shown(u) not in there and not there.isdisjoint(toposort((u,)))
+            n for n, u in enumerate(function.results) if _shown(u) not in there and not there.isdisjoint(toposort((u,)))
         ]
-        self._shown = [n for n in range(len(roots)) if n not in set(self.computed)]
+        self._shown = sorted(set(range(len(function.results))) - set(self.computed))
         self._runs: dict[Any, Run] = {}
         self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # that were made, with where their nodes come from
 
     def __call__(self, leaves: Sequence[UOp]) -> list[UOp]:
-        """The nodes of the values, in memory where they are computed; memory of former ones is written anew once nobody
-        has them.
+        """The nodes of the results, in memory where they are computed; memory of former ones is written anew once
+        nobody has them.
 
         Args:
-            leaves: memory, in place of the holes.
+            leaves: memory, in place of the parameters.
         """
-        out = list(self.roots)
-        for n, u in zip(self._shown, filled([out[n] for n in self._shown], self.holes, leaves), strict=True):
-            out[n] = u
-        if self.computed:
-            for n, u in zip(self.computed, self._run(leaves), strict=True):
-                out[n] = u
-        return out
+        made = {**dict(zip(self.computed, self._run(leaves) if self.computed else ())), **self._of(self._shown, leaves)}
+        return [made[n] for n in range(len(made))]
+
+    def _of(self, numbers: Sequence[int], leaves: Sequence[UOp]) -> dict[int, UOp]:
+        """The graphs of results over memory, by their numbers."""
+        f = self.function
+        some = Function(f.name, f.arguments, f.parameters, tuple([f.results[n] for n in numbers]))
+        return dict(zip(numbers, applied(some, leaves))) if numbers else {}
 
     def _run(self, leaves: Sequence[UOp]) -> Sequence[UOp]:
         storages = [storage_of(u) for u in leaves]
@@ -85,7 +74,7 @@ class Again:
         run = self._runs.get(pattern)
         if run is None or here.watchers or (here.meter is not None and not here.meter.knows(run.plan)):
             wanted: dict[UOp, None] = {}
-            for n, u in enumerate(filled([self.roots[n] for n in self.computed], self.holes, leaves)):
+            for n, u in self._of(self.computed, leaves).items():
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
             told: list[tuple[Plan, list[Any]]] = []
             made = launched(list(wanted), list(wanted), self.device, told)
@@ -110,15 +99,14 @@ def _shown(u: UOp) -> UOp:
 
 @dataclass(slots=True, eq=False)
 class Traced:
-    """A run as a graph: the memory that it read, holes for that, the state that it assigned, and over the holes the
-    graphs of lazy results (by the id of the tensor) and of the state; and what knows its backward pass, with the ids of
-    the results that gradients flow through."""
+    """A run as a Function of the memory that it read: its results are the lazy results of the run, by the ids of the
+    tensors, and then the `state` that it assigned; and what knows its backward pass, with the numbers of the results
+    that gradients flow through."""
 
     leaves: list[UOp]
-    holes: list[UOp]
+    function: Function
+    results: list[int]
     state: list[Handle]
-    results: dict[int, UOp]
-    assigned: list[UOp]
     flowing: list[int]
     backward: Any
 
@@ -165,21 +153,18 @@ def trace(
     leaves = [u for u in order if u.op is Op.BUFFER and u.arg.derivative is None]
     if len({*devices, *[u.arg.device for u in leaves]}) > 1:
         return "it works on several devices"
-    holes = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="jit") for n, u in enumerate(leaves)]
-    known = dict(zip(leaves, holes, strict=True))
-    graphs = {n: rebuild(u, over, known) for n, u in lazy.items()}
-    assigned = [rebuild(t.uop, over, known) for t in state]
-    flowing = list({id(t): None for t, _ in results if t._wants})
+    function = abstracted(name, leaves, [*lazy.values(), *[t.uop for t in state]])
+    flowing = [n for n, i in enumerate(lazy) if any(t._wants and id(t) == i for t, _ in results)]
     inputs = [n for n, u in enumerate(leaves) if u in wanting or u.arg.made_by is not None]
     kind: Any = type(results[0][0])
     assigned_before = len(record.assigned)
     try:
-        backward = kind._captured_backward(name, devices.pop(), [graphs[n] for n in flowing], holes, inputs)
+        backward = kind._captured_backward(devices.pop(), function, flowing, inputs)
     except (JitError, UserError) as e:  # of a function of the user's, whose backward does what cannot be captured
         return f"its backward cannot be captured ({e})"
     if len(record.assigned) > assigned_before:
         return "its backward assigns to a tensor"
-    return Traced(leaves, holes, state, graphs, assigned, flowing, backward)
+    return Traced(leaves, function, list(lazy), state, flowing, backward)
 
 
 class Flowing(Capture):
@@ -197,10 +182,11 @@ class Flowing(Capture):
         self.wanting = [(r, t._wants) for r in (*self._seen, *self._state) if (t := r()) is not None]
         self._backward = traced.backward
         self.planned: list[Plan] = []  # those that run are shown as they run
-        roots = [*traced.results.values(), *traced.assigned, *self._backward.residuals]
-        self._forward = Again(run.device.name, roots, traced.holes)
+        f = traced.function
+        roots = (*f.results, *self._backward.residuals)
+        self._forward = Again(run.device.name, Function(f.name, f.arguments, f.parameters, roots))
         number = {n: i for i, n in enumerate(traced.results)}
-        self._flowing = [number[n] for n in traced.flowing]
+        self._flowing = traced.flowing
         blanks = [type(r)._from_uop(const(dtypes.float32, 0), self.device.name) for r in run.results[:1]]
         self.result = rebuilt(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
         # each result: the number of what is computed, that of an argument with a shape, or the tensor that it is

@@ -15,12 +15,12 @@ from typing import Any
 
 from anneal.errors import GradientError, JitError
 from anneal.ops.nodes import spread
-from anneal.rewrite import over, rebuild, value_of
-from anneal.runtime import Again, filled, here, is_computed_late, is_realized, note_constants, realize, tensor_class
+from anneal.rewrite import applied, over, rebuild, value_of
+from anneal.runtime import Again, here, is_computed_late, is_realized, note_constants, realize, tensor_class
 from anneal.schedule import BUILDING
 from anneal.transforms.calls import Derivative, Some, differentiated, number_of
 from anneal.transforms.pullback import backward_phase, paths, pull_back
-from anneal.uop import ALU, MOVEMENT, Op, UOp, arena, const, toposort
+from anneal.uop import ALU, MOVEMENT, Function, Op, UOp, arena, const, toposort
 from anneal.uop.sizes import product
 
 _STEPS = 8  # of a loop, which are known again
@@ -31,11 +31,10 @@ class Backward:
     """The gradients of the results of one captured function; the arguments are those of
     `captured_backward`."""
 
-    def __init__(
-        self, name: str, device: str, results: Sequence[UOp], holes: Sequence[UOp], inputs: Sequence[int]
-    ) -> None:
-        self.name, self.device = name.partition(" ")[0], device
-        self.holes, self.inputs, self.results = list(holes), list(inputs), list(results)
+    def __init__(self, device: str, function: Function, flowing: Sequence[int], inputs: Sequence[int]) -> None:
+        self.name, self.device = function.name.partition(" ")[0], device
+        self.holes, self.inputs = function.parameters, list(inputs)
+        self.results = results = [function.results[n] for n in flowing]
         self.cotangents = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="cotangent") for n, u in enumerate(results)]
         # stand for the results' values, which a result does not hold itself
         self.values = [UOp(Op.PARAM, u.dtype, (), (n, u.shape), tag="result") for n, u in enumerate(results)]
@@ -105,7 +104,7 @@ class Backward:
         """The gradients of the inputs as graphs of memory."""
         again, wanted, there = self._pass_for(given)
         nodes = [*leaves, *kept, *[given[n] for n in wanted]]
-        return self._placed(there, filled(again.roots, again.holes, nodes))  # type: ignore[arg-type]
+        return self._placed(there, applied(again.function, nodes))  # type: ignore[arg-type]
 
     def _placed(self, there: Sequence[int], made: Sequence[UOp]) -> list[UOp | None]:
         out: list[UOp | None] = [None] * len(self.inputs)
@@ -135,29 +134,23 @@ class Backward:
         grads = self.gradients(seeds)
         there = [n for n, g in enumerate(grads) if g is not None]
         known = dict(zip(self.residuals, self.kept, strict=True))
-        roots = [rebuild(u, over, known) for u in _plain([g for g in grads if g is not None])]
+        roots = tuple([rebuild(u, over, known) for u in _plain([g for g in grads if g is not None])])
         wanted = [n for n, (g, x) in enumerate(zip(given, numbers, strict=True)) if g is not None and x is None]
-        return (
-            Again(self.device, roots, [*self.holes, *self.kept, *[self.cotangents[n] for n in wanted]]),
-            wanted,
-            there,
-        )
+        parameters = (*self.holes, *self.kept, *[self.cotangents[n] for n in wanted])
+        return Again(self.device, Function(self.name, "backward", parameters, roots)), wanted, there
 
 
-def captured_backward(
-    name: str, device: str, results: Sequence[UOp], holes: Sequence[UOp], inputs: Sequence[int]
-) -> Backward:
+def captured_backward(device: str, function: Function, flowing: Sequence[int], inputs: Sequence[int]) -> Backward:
     """The backward pass of a captured call.
 
     Args:
-        name: the function's, for messages.
         device: the name of the device.
-        results: the graphs of the results that gradients flow through.
-        holes: the PARAM nodes in the graphs, one for each memory that is read.
-        inputs: the numbers of those that gradients flow to.
+        function: what the call computes of the memory that it reads.
+        flowing: the numbers of the results that gradients flow through.
+        inputs: the numbers of the parameters that they flow to.
     """
     with arena().untracked():
-        return Backward(name, device, results, holes, inputs)
+        return Backward(device, function, flowing, inputs)
 
 
 class PendingCall:
@@ -230,8 +223,8 @@ class PendingCall:
             holes = [*b.holes, *[c for c in cotangents if c is not None]]
             nodes = [*self._leaves, *[g for g in given if g is not None]]
             grads = b.gradients(cotangents)
-            found = iter(filled([g for g in grads if g is not None], holes, nodes))
-            return [None if g is None else next(found) for g in grads]
+            known = dict(zip(holes, nodes, strict=True))
+            return [None if g is None else rebuild(g, over, known) for g in grads]
         return (b.graphs if self._lazy else b.run)(self._leaves, self._kept, given)
 
     def _check(self) -> None:
