@@ -92,13 +92,16 @@ class _Call:
 
 
 @dataclass(slots=True)
-class _Traced:
-    """A run of a kind of calls: the numbers that it computed with, and what it saw after it."""
+class _Last:
+    """The last run of a kind of calls that was no replay."""
 
-    constants: Constants
-    guards: Guards
-    stamp: tuple[int, int]  # the generation, and the count of flags
+    made: list[Made]  # from host data
+    constants: Constants  # the numbers that it computed with
+    guards: Guards | None = None  # what it saw after it; None where the next run's numbers may be others
+    stamp: tuple[int, int] = (0, 0)  # the generation, and the count of flags
     doubted: bool = False  # whether its numbers were others than those of the run before
+    read: Sequence[weakref.ref[Handle]] = ()  # tensors
+    returned: Sequence[weakref.ref[Handle]] = ()
 
 
 class Jit(Generic[P, R]):
@@ -113,10 +116,7 @@ class Jit(Generic[P, R]):
         self.function = function
         self._run = run or function  # calls it, where the function's own call comes here
         self.captures: dict[Any, Capture | None] = {}
-        self.read: dict[Any, list[weakref.ref[Handle]]] = {}  # after the first call: the tensors that it read
-        self.returned: dict[Any, list[weakref.ref[Handle]]] = {}  # and the results of the first call
-        self.made: dict[Any, list[Made]] = {}  # what the last run made from host data
-        self.traced: dict[Any, _Traced] = {}  # what is to be known of the last run
+        self._last: dict[Any, _Last] = {}
         self.uncaptured: dict[Any, str] = {}  # kinds of calls that are not captured, each with the reason
         self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
         # an object's attributes are its own, and asked of it
@@ -178,10 +178,7 @@ class Jit(Generic[P, R]):
                 if captured is not None:
                     captured.close()
         self.captures.clear()
-        self.read.clear()
-        self.returned.clear()
-        self.made.clear()
-        self.traced.clear()
+        self._last.clear()
         self.uncaptured.clear()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -240,11 +237,11 @@ class Jit(Generic[P, R]):
         """Run the function as it stands; from the second time on, or where `captured` is out of date only by its
         generation, capture what it does. Asks for BUILDING: what other threads do is not taken for the function's.
         """
-        self._begin_anew(key, captured)
-        before = self.traced.pop(key, None)
-        # where what it sees was changed since, numbers may differ
-        alike = before is not None and before.stamp == _stamp() and not before.guards.failed()
-        first = key not in self.captures or (captured is None and before is not None and before.guards.failed())
+        last = self._begin_anew(key, captured)
+        changed = last.guards is not None and last.guards.failed()
+        first = key not in self.captures or (captured is None and changed)
+        if changed or last.stamp != _stamp():
+            last.guards = None
         given, args, kwargs, copies = call.tensors, call.args, call.kwargs, call.storages
         guards = None if first else Guards(self.function, args, kwargs)
         if guards is not None:
@@ -256,7 +253,7 @@ class Jit(Generic[P, R]):
             results = _parted(result, given)
             nodes = [(t, t.uop) for t in results]
             # what is returned again and again was there before: it is state
-            again = [r for r, old in zip(results, self.returned.get(key, ()), strict=False) if r is old()]
+            again = [r for r, old in zip(results, last.returned, strict=False) if r is old()]
             flows = here.grad and record.flows(nodes)
             traced = trace(_name_of(self.function), record, nodes, again, copies) if flows else None
             # what the function assigned and left lazy is part of the call
@@ -268,10 +265,9 @@ class Jit(Generic[P, R]):
             why = why or f"{traced}, and gradients flow through it"
         if any(r._leaf and r._wants and not any(r is a for a in again) for r in results) and guards is not None:
             why = why or "it gives a leaf that requires a gradient, and another one in each call"
-        if not self._is_settled(key, guards, record, call, before if alike else None, why):
-            if why is None:
-                self.read[key] = record.owners()
-                self.returned[key] = [weakref.ref(r) for r in results]
+        if not self._is_settled(key, guards, record, call, last, why):
+            if (now := self._last.get(key)) is not None:
+                now.read, now.returned = record.owners(), [weakref.ref(r) for r in results]
             return result
         assert guards is not None
         device = get_device(results[0].device if results else record.device())
@@ -288,7 +284,7 @@ class Jit(Generic[P, R]):
             return made.results(call.storages)  # type: ignore[no-any-return]
 
     def _is_settled(
-        self, key: Any, guards: Guards | None, record: Recording, call: _Call, before: _Traced | None, why: str | None
+        self, key: Any, guards: Guards | None, record: Recording, call: _Call, last: _Last, why: str | None
     ) -> bool:
         """True if a run becomes a capture; if not, what is to be known of it by the next is noted, or `why` calls like
         it run as they stand."""
@@ -298,31 +294,33 @@ class Jit(Generic[P, R]):
         if why is not None:
             self._leave(key, why)
             return False
-        record.frozen = differing(self.made.get(key, ()), record.made)
-        self.made[key] = [replace(m, storage=None) for m in record.made]
+        record.frozen = differing(last.made, record.made)
+        made = [replace(m, storage=None) for m in record.made]
+        now = self._last[key] = _Last(made, record.constants, returned=last.returned)
         if guards is None:
-            self.traced[key] = _Traced(record.constants, after, _stamp())
-        if guards is not None and self._settled(key, guards, record, call, before):
+            now.guards, now.stamp = after, _stamp()
+        elif self._settled(now, guards, record, call, last):
             return True
         record.taken()
         self._keep(key, None)
         return False
 
-    def _begin_anew(self, key: Any, captured: Capture | None) -> None:
+    def _begin_anew(self, key: Any, captured: Capture | None) -> _Last:
         """Close a capture that is out of date, and compute what the function reads: a pending assignment is no part of
-        it."""
+        it. Returns what is known of the last run."""
         self._tell(key, captured)
         if captured is not None:
             captured.check_idle()
             if captured.generation == captured.tensors.generation:
                 del self.captures[key]  # a guard failed: it starts anew
             captured.close()
-        realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
+        last = self._last.get(key) or _Last([], {})
+        realize([live for r in last.read if (live := r()) is not None])
         realize(_pending_gradients())
+        return last
 
-    def _settled(self, key: Any, guards: Guards, record: Recording, call: _Call, before: _Traced | None) -> bool:
-        """True if a run may become a capture: the next call will compute the same. `before` is the run before it, if
-        nothing that the function sees was changed between them.
+    def _settled(self, now: _Last, guards: Guards, record: Recording, call: _Call, last: _Last) -> bool:
+        """True if the run `now` may become a capture: the next call will compute the same, as the `last` one did.
 
         Raises JitError where numbers of Python differ that the function does not see.
         """
@@ -334,23 +332,23 @@ class Jit(Generic[P, R]):
                 "an.randint, ...)"
             )
         if guards.failed():  # the function changed what it sees: the next call computes something else
-            self.traced[key] = _Traced(record.constants, Guards(self.function, call.args, call.kwargs), _stamp())
+            now.guards, now.stamp = Guards(self.function, call.args, call.kwargs), _stamp()
             return False
-        change = None if before is None else changed_constant(before.constants, record.constants)
-        if before is None or change is None:
+        change = None if last.guards is None else changed_constant(last.constants, record.constants)
+        if change is None:
             return True
-        if before.doubted:
+        if last.doubted:
             raise JitError(
                 f"a jit function computes with {change}: a number of Python that changes from call to call, which its "
                 "replays would not see: pass it as an argument (a tensor, or a Variable where it is a size), or assign "
                 "it to a tensor that the function reads"
             )
-        self.traced[key] = _Traced(record.constants, guards, _stamp(), True)
+        now.guards, now.stamp, now.doubted = guards, _stamp(), True
         return False
 
     def _leave(self, key: Any, why: str) -> None:
         """Run calls of this kind uncaptured from here on."""
-        for memo in (self.captures, self.read, self.returned, self.made, self.traced):
+        for memo in (self.captures, self._last):
             memo.pop(key, None)
         known = key[0] in self.uncaptured
         self.uncaptured[key[0]] = why
@@ -386,8 +384,7 @@ class Jit(Generic[P, R]):
         if len(alike) > _CAPTURES:
             if (old := self.captures.pop(alike[0])) is not None:
                 old.close()
-            for memo in (self.read, self.returned, self.made, self.traced):
-                memo.pop(alike[0], None)
+            self._last.pop(alike[0], None)
 
     def _tell(self, key: Any, captured: Capture | None) -> None:
         """Note why the function runs although it has a capture; ANNEAL_DEBUG=2 shows it."""
