@@ -54,6 +54,9 @@ class Recorded:
     graded: list[tuple[weakref.ref[Handle], Any]]
 
 
+Source = Callable[[list[Any]], Handle]  # what makes a result of a replay, given the memory of its arguments
+
+
 class _CopyBack:
     """The step that takes new values of state from where they were computed to where the tensor shows them."""
 
@@ -102,18 +105,14 @@ class Capture:
     """
 
     def __init__(self, run: Recorded) -> None:
-        self.name, self.device, self.lock = run.name, run.device, run.device.lock
-        self.guards = run.guards
-        self.tensors = here.context.tensors
-        self.generation, self.flags = self.tensors.generation, self.tensors.flags
+        self._watch_over(run)
         calls = [step for step in run.recording.steps if isinstance(step, HostCall)]
         found = {n: v for call in calls for n, v in call.found.items()}
         _check_variables(run, calls, found)
-        self.bound = {**run.bound, **found}  # the values of Variables: the arguments', and those that calls found
+        self.bound.update(found)
         # A replay that makes programs, for the sizes that it finds, has to be the only thread that does; one that waits
         # for other participants lets go of its locks meanwhile.
         self.steps_aside = bool(found) or any(isinstance(step, Collective) for step in calls)
-        self.running = False
         self.graded = run.graded
         self.reads: dict[int, Read] = {}  # by storage
         self.state: dict[int, Written] = {}  # by storage: tensors that outlive the call and show an output of it
@@ -125,13 +124,7 @@ class Capture:
         called = {id(s) for call in calls for s in (*call.inputs, *call.outputs)}
         carried = self._find_state(run, internal, _outside(run, internal))
         self.arguments = [Staging(s) for s in run.arguments]
-        # the nest alone: its tensors hold memory that is handed out
-        blanks = [type(r)._from_uop(const(dtypes.float32, 0), self.device.name) for r in run.results[:1]]
-        # backward was taken of what they come from: it cannot be taken again
-        self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
-        self.result = rebuild(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
-        self.sources = [self._source(r, internal, called, given, any(r is t for t in run.state)) for r in run.results]
-        self._aliases = aliases_of(run.results)
+        self._hand_out(run, lambda r: self._source(r, internal, called, given, any(r is t for t in run.state)))
         self._states = list(self.state.values())
         seen: list[Callable[[], Handle | None]] = [r.ref for r in self.reads.values()]
         seen += [w.ref for w in self.state.values()]
@@ -153,6 +146,24 @@ class Capture:
         register(self)
 
     # -- how it is made -------------------------------------------------------------------------------------------
+
+    def _watch_over(self, run: Recorded) -> None:
+        """Note what the capture depends on."""
+        self.name, self.device, self.lock, self.guards = run.name, run.device, run.device.lock, run.guards
+        self.tensors = here.context.tensors
+        self.generation, self.flags = self.tensors.generation, self.tensors.flags
+        self.bound = dict(run.bound)  # the values of Variables: the arguments', and those that calls find
+        self.running = False
+
+    def _hand_out(self, run: Recorded, source: Callable[[Handle], Source]) -> None:
+        """Note how a replay makes its results: each by the `source` that it has."""
+        # the nest alone: its tensors hold memory that is handed out
+        blanks = [type(r)._from_uop(const(dtypes.float32, 0), self.device.name) for r in run.results[:1]]
+        self.result = rebuild(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
+        # backward was taken of what they come from: it cannot be taken again
+        self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
+        self.sources = [source(r) for r in run.results]
+        self._aliases = _aliases_of(run.results)
 
     def _find_state(self, run: Recorded, internal: set[int], outside: dict[int, Storage]) -> dict[int, Storage]:
         """Tell the tensors that the run only read from those that it updated.
@@ -191,8 +202,8 @@ class Capture:
 
     def _source(
         self, result: Handle, internal: set[int], called: set[int], given: dict[int, int], state: bool
-    ) -> Callable[[list[Storage]], Handle]:
-        """The source of a replay's result, given the arguments of the call."""
+    ) -> Source:
+        """The source of a replay's result."""
         leaf, shape, device, make = result.uop, result.uop.shape, self.device, type(result)._from_uop
         shown = storage_of(leaf)
         if state:
@@ -416,7 +427,7 @@ class Capture:
                 "give each participant a jit function of its own, or pass the group as an argument"
             )
 
-    def results(self, arguments: list[Storage]) -> Any:
+    def results(self, arguments: list[Any]) -> Any:
         """The function's result for `arguments`, after the steps have run."""
         made = [make(arguments) for make in self.sources]
         self._written = []
@@ -550,7 +561,7 @@ def _storage(leaf: UOp) -> Storage:
     return s
 
 
-def aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:
+def _aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:
     """The results that are views of others, by number: which, of which, and how."""
     return [
         (n, m, view.recipe)

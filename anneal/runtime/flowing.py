@@ -17,8 +17,7 @@ from anneal import schedule
 from anneal.backend import Storage, get_device
 from anneal.errors import JitError, UserError
 from anneal.rewrite import abstracted, applied
-from anneal.runtime.arguments import rebuild as rebuilt
-from anneal.runtime.capture import Capture, Recorded, aliases_of, refuse_frozen
+from anneal.runtime.capture import Capture, Recorded, Source, refuse_frozen
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched, realize
 from anneal.runtime.handle import Handle
@@ -26,7 +25,7 @@ from anneal.runtime.launch import Run
 from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
 from anneal.runtime.recording import Recording
 from anneal.schedule import Origin, Plan
-from anneal.uop import SYMBOLIC, Function, Op, UOp, const, dtypes, toposort
+from anneal.uop import SYMBOLIC, Function, Op, UOp, toposort
 from anneal.uop.sizes import symbolic_arg
 
 __all__ = ["Again", "Flowing", "Traced", "trace"]
@@ -171,9 +170,7 @@ class Flowing(Capture):
     """A captured call through which gradients flow: see the module's docstring."""
 
     def __init__(self, run: Recorded, traced: Traced) -> None:
-        self.name, self.device, self.running = run.name, run.device, False
-        self.guards, self.tensors = run.guards, here.context.tensors
-        self.generation, self.flags = self.tensors.generation, self.tensors.flags
+        self._watch_over(run)
         given = {id(s): n for n, s in enumerate(run.arguments)}
         refuse_frozen(run.recording, [u.arg for u in traced.leaves if id(u.arg) not in given])
         self._leaves = [self._leaf(u, given) for u in traced.leaves]
@@ -187,18 +184,18 @@ class Flowing(Capture):
         self._forward = Again(run.device.name, Function(f.name, f.arguments, f.parameters, roots))
         number = {n: i for i, n in enumerate(traced.results)}
         self._flowing = traced.flowing
-        blanks = [type(r)._from_uop(const(dtypes.float32, 0), self.device.name) for r in run.results[:1]]
-        self.result = rebuilt(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
-        # each result: the number of what is computed, that of an argument with a shape, or the tensor that it is
-        self._results: list[Any] = []
-        for r in run.results:
-            shown = storage_of(r.uop)
-            if any(r is t for t in run.state):
-                self._results.append(r)
-            else:
-                self._results.append(number[id(r)] if id(r) in number else (given[id(shown)], r.uop.shape))
         self._kinds = {number[id(r)]: type(r) for r in run.results if id(r) in number}
-        self._aliases = aliases_of(run.results)
+        self._hand_out(run, lambda r: self._source_of(r, number, given, any(r is t for t in run.state)))
+        self.spent = []
+
+    def _source_of(self, r: Handle, number: dict[int, int], given: dict[int, int], state: bool) -> Source:
+        """The source of a replay's result, given what is computed and the memory of the arguments."""
+        if state:
+            return lambda there: r
+        if (n := number.get(id(r))) is not None:
+            return lambda there: there[n]
+        place, shape, kind, device = len(number) + given[id(storage_of(r.uop))], r.uop.shape, type(r), self.device.name
+        return lambda there: kind._from_uop(buffer_leaf(there[place], shape), device)
 
     def _leaf(self, u: UOp, given: dict[int, int]) -> tuple[str, Any]:
         """The place where a replay finds memory that a run read: among the arguments, in a tensor, or there itself."""
@@ -254,16 +251,4 @@ class Flowing(Capture):
                 t.uop = origin
             else:
                 storage.origin = origin
-        out = [
-            tensors[r] if isinstance(r, int) else r if isinstance(r, Handle) else self._given(arguments, *r)
-            for r in self._results
-        ]
-        for n, m, recipe in self._aliases:
-            if out[n]._base is None:
-                out[n]._part_of(out[m], recipe)
-        return rebuilt(self.result, iter(out), lambda sizes: sizes)
-
-    def _given(self, arguments: Sequence[Handle], n: int, shape: tuple[int, ...]) -> Handle:
-        t, storage = arguments[n], storage_of(arguments[n].uop)
-        assert storage is not None
-        return type(t)._from_uop(buffer_leaf(storage, shape), self.device.name)
+        return self.results([*tensors, *[storage_of(t.uop) for t in arguments]])
