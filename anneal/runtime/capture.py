@@ -276,7 +276,8 @@ class Capture:
     # -- its memory -----------------------------------------------------------------------------------------------
 
     def _round(self) -> Round:
-        return Round([(b.size, b.dtype, shape) for b, shape in self._new.values()], self.device)
+        new = self._new.values()
+        return Round([(b.size, b.dtype) for b, _ in new], self.device, [shape for _, shape in new])
 
     def _next(self) -> Round:
         """The memory that a replay writes its results into: one that nobody uses, or a new one."""
@@ -312,7 +313,10 @@ class Capture:
         if isinstance(step, Launch):
             assert scratch is not None
             made = Execution(
-                Launch(step.plan, inputs, outputs, step.values), self.device, programs, scratch=scratch.take(step.plan)
+                Launch(step.plan, inputs, outputs, step.values),
+                self.device,
+                programs,
+                scratch=scratch.take(step.plan.temporaries),
             )
             made.give(self.bound)
             return made

@@ -25,6 +25,8 @@ _ROUNDS = 4  # of a run: two take turns, and a program may hold one more for a w
 _SMALL = 1 << 16  # bytes of results in use that are copied, so that the others' memory can be written anew
 _PART = 16  # or this part of all
 
+Kinds = Sequence[tuple[int, DType]]  # of memory: the sizes and dtypes
+
 
 class Holding:
     """A holder of device memory, which `close` gives back: at the latest when nobody uses the holder, unless the
@@ -191,9 +193,6 @@ class Bound(Protocol):
         """Do it."""
 
 
-Kind = tuple[int, DType, tuple[Any, ...]]  # the size of a result's memory, its dtype and its shape
-
-
 class Round:
     """The memory of the results of one round: `leaves` show `storages`. `bound` is for work that stays bound to it.
 
@@ -202,11 +201,11 @@ class Round:
 
     __slots__ = ("__weakref__", "_users", "_writing", "bound", "leaves", "nbytes", "storages")
 
-    def __init__(self, kinds: Sequence[Kind], device: AnyDevice) -> None:
+    def __init__(self, kinds: Kinds, device: AnyDevice, shapes: Sequence[tuple[Any, ...]]) -> None:
         self.bound: list[Bound] = []
-        self.storages = [_reused(Storage(size, dtype, device.name)) for size, dtype, _ in kinds]
+        self.storages = [_reused(Storage(size, dtype, device.name)) for size, dtype in kinds]
         with arena().located():
-            self.leaves = [buffer_leaf(s, shape) for s, (*_, shape) in zip(self.storages, kinds, strict=True)]
+            self.leaves = [buffer_leaf(s, shape) for s, shape in zip(self.storages, shapes, strict=True)]
         self.nbytes = sum([_nbytes(s) for s in self.storages])
         self._writing = False
         self._look()
@@ -298,36 +297,41 @@ class Scratch(Holding):
         self.nbytes = 0
         self._writing = False
 
-    def take(self, plan: Plan) -> list[OpaqueBuffer]:
+    def take(self, temporaries: Kinds) -> list[OpaqueBuffer]:
         """Begin to write it. The caller has the device's lock."""
         self._writing = True
         if not self.buffers:
-            self._device.alloc_all(plan.temporaries, self.buffers)
+            self._device.alloc_all(temporaries, self.buffers)
         return self.buffers
 
-    def done(self, plan: Plan) -> None:
+    def done(self, temporaries: Kinds) -> None:
         """Note that the round was written: its contents are no longer needed, and its memory may be freed from now
         on.
         """
         self._writing = False
         if self.buffers and not self.nbytes:
-            self.nbytes = sum([size * dtype.itemsize for size, dtype in plan.temporaries])
+            self.nbytes = sum([size * dtype.itemsize for size, dtype in temporaries])
             self._device.keep_idle(self)
 
     def let_go(self) -> bool:
         """Give the memory back if it is not being written; whether that was so."""
-        if self._writing:
-            return False
-        self.forget()
-        return True
+        if not self._writing:
+            self.forget()
+        return not self._writing
 
     def forget(self) -> None:
-        """Give the memory back."""
-        buffers, self.buffers, self.nbytes = self.buffers, [], 0
+        """Give the memory back; what is being written then is kept anew."""
+        self.nbytes = 0
+        if self._writing:
+            return
+        buffers, self.buffers = self.buffers, []
         if buffers:
             self._device.free_all(buffers)
 
-    close = forget
+    def close(self) -> None:
+        """Give the memory back."""
+        self._writing = False
+        self.forget()
 
 
 def _flat(u: UOp) -> UOp:
@@ -387,12 +391,10 @@ _scratches: WeakValueDictionary[Any, Scratch] = WeakValueDictionary()  # by devi
 class Run:
     """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
 
-    __slots__ = ("_device", "_kinds", "_programs", "_rounds", "_scratch", "numbers", "plan")
+    __slots__ = ("_device", "_kinds", "_programs", "_rounds", "_scratch", "numbers", "plan", "shapes")
 
     def __init__(self, plan: Plan, numbers: list[int], shapes: list[tuple[Any, ...]]) -> None:
-        self.plan, self.numbers = plan, numbers
-        made = [plan.values[v] for v in plan.outputs]
-        self._kinds = [(v.size, v.dtype, shape) for v, shape in zip(made, shapes, strict=True)]
+        self.plan, self.numbers, self.shapes = plan, numbers, shapes
         self._programs: Sequence[Program] = ()  # on `_device`, once it has run again
         self._device: AnyDevice | None = None
         self._rounds = Rounds()
@@ -401,19 +403,21 @@ class Run:
         """Run once more on a device. The results are shown, and then the round is done. With `keep` their memory may
         be another round's: nothing but the values may be noted in it."""
         if self._device is not device:
-            self._programs, self._device = compiled(self.plan, device), device
-            self._rounds = _rounds.setdefault((device, *self._kinds), Rounds())
+            self._programs = compiled(self.plan, device)
+            self._kinds = [(self.plan.values[v].size, self.plan.values[v].dtype) for v in self.plan.outputs]
+            self._device = device
+            self._rounds = _rounds.setdefault((device, tuple(self._kinds), tuple(self.shapes)), Rounds())
             self._scratch = _scratches.setdefault((device, id(self.plan)), Scratch(device))
-        scratch = self._scratch
+        scratch, temporaries = self._scratch, self.plan.temporaries
         with device.lock:
-            new = partial(Round, self._kinds, device)
+            new = partial(Round, self._kinds, device, self.shapes)
             current = self._rounds.next(device, new) if keep else new()
             try:
-                memory = scratch.take(self.plan)
+                memory = scratch.take(temporaries)
                 execute(self.plan, device, inputs, programs=self._programs, outputs=current.storages, scratch=memory)
             except BaseException:
                 current.done()
                 raise
             finally:
-                scratch.done(self.plan)
+                scratch.done(temporaries)
             return current
