@@ -26,6 +26,7 @@ from anneal.runtime.handle import INSIDE, SEEN, UNSEEN, Handle
 from anneal.runtime.late import PLAIN, Varies, become_late, composite, number, tensor_class, varies
 from anneal.runtime.late import call as call_late
 from anneal.runtime.late import register as register_late
+from anneal.runtime.nests import emptied, filled, flat, is_hole, mapped
 from anneal.runtime.nodes import (
     buffer_leaf,
     host_storage,
@@ -102,8 +103,11 @@ __all__ = [
     "compile_seconds",
     "composite",
     "default_device",
+    "emptied",
     "execute",
     "extended",
+    "filled",
+    "flat",
     "forbid_in_capture",
     "forbid_in_jit",
     "found_sizes",
@@ -112,10 +116,12 @@ __all__ = [
     "host_storage",
     "is_call",
     "is_computed_late",
+    "is_hole",
     "is_realized",
     "jit",
     "key_of",
     "looped",
+    "mapped",
     "memory",
     "metered",
     "needed",

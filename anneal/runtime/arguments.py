@@ -12,9 +12,11 @@ from anneal.runtime.execution import realize
 from anneal.runtime.guards import Failure, brief
 from anneal.runtime.handle import Handle
 from anneal.runtime.late import tensor_class
+from anneal.runtime.nests import mapped
 from anneal.runtime.nodes import is_realized
 from anneal.uop import SYMBOLIC, Op, UOp
-from anneal.uop.sizes import bindings_of, is_symbolic, mapped, symbolic_arg, unbound, variables_of
+from anneal.uop.sizes import bindings_of, is_symbolic, symbolic_arg, unbound, variables_of
+from anneal.uop.sizes import mapped as of_sizes
 
 
 class ArrayGiven(JitError):
@@ -23,12 +25,7 @@ class ArrayGiven(JitError):
 
 def with_tensors(value: Any) -> Any:
     """A nest with tensors for its arrays."""
-    if isinstance(value, np.ndarray):
-        return tensor_class()(value)
-    if isinstance(value, (list, tuple)):
-        items = [with_tensors(v) for v in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return {k: with_tensors(v) for k, v in value.items()} if isinstance(value, dict) else value
+    return mapped(value, lambda v: tensor_class()(v) if isinstance(v, np.ndarray) else v)
 
 
 def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> Any:
@@ -44,7 +41,7 @@ def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> 
             if not is_realized(value.uop) and any(v.op is Op.VARIABLE for n in shape for v in variables_of(n)):
                 realize([value])
                 shape = value.uop.shape
-            shape = mapped(shape, lambda n: unbound(n, bound))
+            shape = of_sizes(shape, lambda n: unbound(n, bound))
         return ("T", shape, value.uop.dtype, value._device, value._wants)
     if isinstance(value, (list, tuple)):
         return (type(value).__name__, *[flatten(v, tensors, bound) for v in value])
@@ -65,14 +62,7 @@ def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> 
 
 def rebuild(value: Any, fresh: Iterator[Handle], sizes: Callable[[Any], Any]) -> Any:
     """The nest with other tensors, and what `sizes` makes of sizes."""
-    if isinstance(value, Handle):
-        return next(fresh)
-    if isinstance(value, (list, tuple)):
-        items = [rebuild(v, fresh, sizes) for v in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict):
-        return {k: rebuild(v, fresh, sizes) for k, v in value.items()}
-    return sizes(value) if isinstance(value, UOp) else value
+    return mapped(value, lambda v: next(fresh) if isinstance(v, Handle) else sizes(v) if isinstance(v, UOp) else v)
 
 
 def difference(old: Any, new: Any, where: str = "arguments") -> Failure | None:

@@ -281,7 +281,14 @@ class Capture:
 
     def _next(self) -> Round:
         """The memory that a replay writes its results into: one that nobody uses, or a new one."""
-        return self._only or self._rounds.next(self.device, self._round, 2)  # a name has the last call's result
+        if self._only is not None:
+            return self._only
+        rounds = self._rounds
+        made = rounds.next(self.device, self._round, 2)  # a name has the last call's result
+        if made is not rounds[-1]:  # the next call takes another: what this one gave is in use by then
+            rounds.remove(made)
+            rounds.append(made)
+        return made
 
     def _done(self, made: Round) -> None:
         if made is not self._only:

@@ -43,10 +43,13 @@ class Again:
         self.device, self.function = device, function
         there = set(function.parameters)
         # what shows a parameter, or has none below, is not computed
-        self.computed = [
-            n for n, u in enumerate(function.results) if _shown(u) not in there and not there.isdisjoint(toposort((u,)))
-        ]
-        self._shown = sorted(set(range(len(function.results))) - set(self.computed))
+        results = list(enumerate(function.results))
+        self._computed = [n for n, u in results if _shown(u) not in there and not there.isdisjoint(toposort((u,)))]
+        self._shown = [n for n, _ in results if n not in self._computed]
+        self._lazy, self._views = (
+            Function(function.name, (), function.parameters, tuple([function.results[n] for n in numbers]))
+            for numbers in (self._computed, self._shown)
+        )
         self._runs: dict[Any, Run] = {}
         self.plans: list[tuple[Plan, Sequence[Origin]]] = []  # that were made, with where their nodes come from
 
@@ -57,14 +60,14 @@ class Again:
         Args:
             leaves: memory, in place of the parameters.
         """
-        made = {**dict(zip(self.computed, self._run(leaves) if self.computed else ())), **self._of(self._shown, leaves)}
-        return [made[n] for n in range(len(made))]
-
-    def _of(self, numbers: Sequence[int], leaves: Sequence[UOp]) -> dict[int, UOp]:
-        """The graphs of results over memory, by their numbers."""
-        f = self.function
-        some = Function(f.name, f.arguments, f.parameters, tuple([f.results[n] for n in numbers]))
-        return dict(zip(numbers, applied(some, leaves))) if numbers else {}
+        out = list(self.function.results)
+        for numbers, made in (
+            (self._shown, applied(self._views, leaves) if self._shown else ()),
+            (self._computed, self._run(leaves) if self._computed else ()),
+        ):
+            for n, u in zip(numbers, made, strict=True):
+                out[n] = u
+        return out
 
     def _run(self, leaves: Sequence[UOp]) -> Sequence[UOp]:
         storages = [storage_of(u) for u in leaves]
@@ -73,7 +76,7 @@ class Again:
         run = self._runs.get(pattern)
         if run is None or here.watchers or (here.meter is not None and not here.meter.knows(run.plan)):
             wanted: dict[UOp, None] = {}
-            for n, u in self._of(self.computed, leaves).items():
+            for n, u in enumerate(applied(self._lazy, leaves)):
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
             told: list[tuple[Plan, list[Any]]] = []
             made = launched(list(wanted), list(wanted), self.device, told)

@@ -371,10 +371,9 @@ class Rounds(list[Round]):
             least: how many there are before values in use are copied, so that an older one can be written.
         """
         self[:] = [r for r in self if r.nbytes]
-        for copied in (False, True) if len(self) >= least else (False,):
-            for r in self:
-                if r.take(copied):
-                    return r
+        for r in self:
+            if r.take(len(self) >= least):
+                return r
         if len(self) >= _ROUNDS:
             self.pop(0).forget()
         made = new()

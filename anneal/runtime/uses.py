@@ -17,11 +17,10 @@ from anneal.errors import GradientError
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here
 from anneal.runtime.handle import SEEN, UNSEEN, Handle
+from anneal.runtime.nests import emptied, filled, flat
 from anneal.runtime.nodes import storage_of
 from anneal.runtime.numbering import Log, Numbering, numbering_of
 from anneal.uop import UOp, arena
-
-_HOLE = object()
 
 
 class Given:
@@ -39,7 +38,7 @@ class Given:
     def __init__(
         self, args: Any, options: Any, tensors: list[Handle], templates: list[UOp], results: list[bool], changed: Any
     ) -> None:
-        self.args, self.options = _emptied(args), {k: _emptied(v) for k, v in options.items()}
+        self.args, self.options = emptied(args), {k: emptied(v) for k, v in options.items()}
         rows = zip(tensors, templates, strict=True)
         self.tensors = [(template, type(t), t._wants, t._device) for t, template in rows]
         self.results, self.changed, self.grad, self.autocast = results, changed, here.grad, here.autocast
@@ -51,10 +50,10 @@ class Given:
             for t, (template, cls, wants, device) in zip(given, self.tensors, strict=True)
         ]
         found = iter(tensors)
-        args = _filled(self.args, found)
-        options = {k: _filled(v, found) for k, v in self.options.items()}
+        args = filled(self.args, found)
+        options = {k: filled(v, found) for k, v in self.options.items()}
         here.grad, here.autocast = self.grad, self.autocast
-        results = _flat(run(*args, **options))
+        results = flat(run(*args, **options))
         return [*[t for t, new in zip(results, self.results, strict=True) if new], *[tensors[i] for i in self.changed]]
 
 
@@ -68,7 +67,7 @@ class Unknown:
 
     def __init__(self, n: Numbering, args: Any) -> None:
         self.n, self.became = n, []  # type: ignore[var-annotated]  # tensors that the call gave other values
-        self.tensors = [t for t in _flat(args) if isinstance(t, Handle) and t._wants]
+        self.tensors = [t for t in flat(args) if isinstance(t, Handle) and t._wants]
         self.nodes = [t.uop for t in self.tensors]
         self.used = [t._used or SEEN for t in self.tensors]
 
@@ -91,7 +90,7 @@ class Unknown:
             t._used = used
         if not noted:
             return
-        made = [t for t in (*_flat(result), *self.became) if isinstance(t, Handle) and t._wants]
+        made = [t for t in (*flat(result), *self.became) if isinstance(t, Handle) and t._wants]
         if made:
             _note(self.n, self.tensors, self.nodes, made)
 
@@ -224,36 +223,3 @@ def _stand_in(cls: type[Handle], u: UOp, wants: bool, device: str) -> Handle:
     t = cls._from_uop(u, device)
     t._wants, t._leaf = wants, not wants
     return t
-
-
-def _mapped(x: Any, leaf: Callable[[Any], Any]) -> Any:
-    """An argument with `leaf` of what is in its tuples, lists and slices."""
-    if x.__class__ is tuple or x.__class__ is list:
-        return x.__class__([_mapped(y, leaf) for y in x])
-    if x.__class__ is slice:
-        return slice(*[_mapped(y, leaf) for y in (x.start, x.stop, x.step)])
-    return leaf(x)
-
-
-def _emptied(x: Any) -> Any:
-    """An argument without its tensors."""
-    return _mapped(x, lambda y: _HOLE if isinstance(y, Handle) else y)
-
-
-def _filled(x: Any, tensors: Any) -> Any:
-    """An argument that was emptied, with these tensors."""
-    return _mapped(x, lambda y: next(tensors) if y is _HOLE else y)
-
-
-def _flat(x: Any) -> list[Any]:
-    """The items of a nest of tuples, lists and dicts."""
-    out, rest = [], [x]
-    while rest:
-        y = rest.pop()
-        if isinstance(y, dict):
-            rest.extend(reversed(y.values()))
-        elif isinstance(y, (tuple, list)):
-            rest.extend(reversed(y))
-        else:
-            out.append(y)
-    return out

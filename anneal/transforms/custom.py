@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from anneal.errors import GradientError, TransformError
 from anneal.ops import is_tensor, no_grad
-from anneal.transforms.derivatives import HOLE, PullTensors, PushTensors, attached, emptied, filled, wants_gradient
+from anneal.runtime import emptied, filled, is_hole
+from anneal.transforms.derivatives import PullTensors, PushTensors, attached, wants_gradient
 from anneal.transforms.tree import flatten, like, rebuild
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class custom_vjp(_Custom[P, R]):
 
         def pull(_: Any, outputs: Sequence[Tensor], rest: Sequence[Tensor], cotangents: Sequence[Any]) -> list[Any]:
             found = iter([y.zeros_like() if g is None else g for y, g in zip(outputs, cotangents, strict=True)])
-            whole = filled(shape, [next(found) if is_float else None for is_float in kinds])
-            made = bwd(*plain, filled(tree, rest), whole)
+            whole = filled(shape, iter([next(found) if is_float else None for is_float in kinds]))
+            made = bwd(*plain, filled(tree, iter(rest)), whole)
             several = made if isinstance(made, (tuple, list)) else (made,)
             if len(several) != len(slots):
                 raise GradientError(
@@ -164,7 +165,7 @@ class custom_jvp(_Custom[P, R]):
 
         def push(xs: Sequence[Tensor], _: Any, __: Any, tangents: Sequence[Any]) -> list[Any]:
             each = [x.zeros_like() if t is None else t for x, t in zip(xs, tangents, strict=True)]
-            _, tangent = rule(*plain, filled(slots, xs), filled(slots, each))
+            _, tangent = rule(*plain, filled(slots, iter(xs)), filled(slots, iter(each)))
             parts = like("custom_jvp", shape, tangent, f"the tangent of {name}", "the result")
             return [p for p, is_float in zip(parts, kinds, strict=True) if is_float]
 
@@ -182,5 +183,5 @@ def _of_tensors(name: str, given: tuple[Any, ...], made: Sequence[Any]) -> list[
             if c is None
             else like("custom_vjp", a, c, f"the cotangent {n} of {name}", "the argument")
         )
-        out += [p for p, x in zip(parts, leaves, strict=True) if x is HOLE]
+        out += [p for p, x in zip(parts, leaves, strict=True) if is_hole(x)]
     return out

@@ -17,7 +17,6 @@ from anneal.runtime import here, note_call
 from anneal.transforms.calls import Derivative, Nodes, Some, differentiated
 from anneal.transforms.pullback import paths, pull_back
 from anneal.transforms.trace import stand_in
-from anneal.transforms.tree import flatten, rebuild
 from anneal.uop import Op, UOp, arena
 
 if TYPE_CHECKING:
@@ -28,20 +27,6 @@ Tensors = Sequence["Tensor"]
 PullTensors = Callable[[Tensors, Tensors, Tensors, Sequence[Any]], Sequence[Any]]
 # (inputs, results, saved, tangents of inputs, None for zero) -> a tangent of each result, None for zero
 PushTensors = Callable[[Tensors, Tensors, Tensors, Sequence[Any]], Sequence[Any]]
-
-
-HOLE = object()  # stands for a tensor in a tree that was emptied
-
-
-def emptied(tree: Any) -> Any:
-    """A tree without its tensors: what a derivative keeps must not hold what it is the derivative of."""
-    return rebuild(tree, iter([HOLE if is_tensor(x) else x for x in flatten(tree)]))
-
-
-def filled(tree: Any, tensors: Sequence[Any]) -> Any:
-    """An emptied tree, with these tensors in place of its own."""
-    found = iter(tensors)
-    return rebuild(tree, iter([next(found) if x is HOLE else x for x in flatten(tree)]))
 
 
 def wants_gradient(x: Any) -> bool:

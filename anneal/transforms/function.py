@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anneal.errors import GradientError, MissingMethodError
 from anneal.ops import is_tensor, no_grad, zeros
-from anneal.transforms.derivatives import attached, emptied, filled, wants_gradient
+from anneal.runtime import emptied, filled
+from anneal.transforms.derivatives import attached, wants_gradient
 from anneal.transforms.tree import flatten
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class _Call:
     def with_ctx(self, saved: Sequence[Tensor], f: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
         """The results of `f(ctx, *given)` as a list, with the saved tensors in `ctx`."""
         state = vars(self.ctx)
-        state.update(filled(self.kept, saved))
+        state.update(filled(self.kept, iter(saved)))
         try:
             made = f(self.ctx, *given)
         finally:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from anneal.errors import TransformError
+from anneal.runtime import flat, mapped
 
 
 def _parts(tree: Any) -> list[tuple[str, Any]] | None:
@@ -48,7 +48,7 @@ def flatten(tree: Any) -> list[Any]:
     Args:
         tree: a tensor, or a nest of tuples, lists and dicts.
     """
-    return [leaf for _, leaf in _leaves(tree, "")]
+    return [x for x in flat(tree) if x is not None]
 
 
 tree_leaves = flatten
@@ -56,18 +56,7 @@ tree_leaves = flatten
 
 def rebuild(tree: Any, leaves: Iterator[Any]) -> Any:
     """The same structure with each leaf replaced by the next of `leaves` (a tree is a few levels deep)."""
-    parts = _parts(tree)
-    if parts is None:
-        return next(leaves)
-    if tree is None:
-        return None
-    new = [rebuild(v, leaves) for _, v in parts]
-    if isinstance(tree, dict):
-        pairs = zip(tree, new, strict=True)
-        if isinstance(tree, defaultdict):
-            return defaultdict(tree.default_factory, pairs)
-        return OrderedDict(pairs) if isinstance(tree, OrderedDict) else dict(pairs)
-    return type(tree)(*new) if hasattr(tree, "_fields") else type(tree)(new)
+    return mapped(tree, lambda x: None if x is None else next(leaves))
 
 
 def like(name: str, tree: Any, other: Any, what: str, reference: str) -> list[Any]:
