@@ -9,19 +9,7 @@ listing of rules (`anneal.rewrite.listing.explain`) stands apart: it needs the g
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.rewrite.walk import (
-    Visit,
-    abstracted,
-    applied,
-    over,
-    rebuild,
-    rebuilt,
-    substitute,
-    tell,
-    unchanged,
-    unfolded,
-    value_of,
-)
+from anneal.rewrite.walk import Visit, applied, over, rebuild, rebuilt, substitute, tell, unchanged, unfolded, value_of
 
 if TYPE_CHECKING:
     from anneal.rewrite.driver import Table, graph_rewrite, rewritten
@@ -46,7 +34,6 @@ __all__ = [
     "Table",
     "Visit",
     "Watch",
-    "abstracted",
     "applied",
     "check",
     "forget",

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import overload
 
 from anneal.rewrite.watch import Watch
-from anneal.uop import Function, Op, UOp, arena, toposort
+from anneal.uop import Function, UOp, arena, toposort
 
 Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> what takes the node's place
 
@@ -90,22 +90,6 @@ def applied(function: Function, sources: Sequence[UOp]) -> list[UOp]:
         return list(sources)
     known = dict(zip(function.parameters, sources, strict=True))
     return [rebuild(r, over, known) for r in function.results]
-
-
-def abstracted(name: str, given: Sequence[UOp], results: Sequence[UOp], stay: Mapping[UOp, UOp] = {}) -> Function:
-    """The Function of the nodes that are `given`, in this order, whose results are these graphs over them.
-
-    Args:
-        stay: nodes that are not looked into, and what they become.
-
-    >>> from anneal.uop import Op, dtypes
-    >>> x = UOp(Op.PARAM, dtypes.float32, (), (7, ()), "mine")
-    >>> applied(abstracted("sine", [x], [x.alu(Op.SIN)]), [x]) == [x.alu(Op.SIN)]
-    True
-    """
-    parameters = tuple([UOp(Op.PARAM, u.dtype, (), (n, u.shape), "body") for n, u in enumerate(given)])
-    known = {**stay, **dict(zip(given, parameters, strict=True))}
-    return Function(name, (), parameters, tuple([rebuild(r, over, known) for r in results]))
 
 
 def value_of(call: UOp) -> UOp:

@@ -7,13 +7,13 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from anneal.errors import UserError
-from anneal.rewrite import abstracted
+from anneal.rewrite import over, rebuild
 from anneal.runtime.host import HostFunction
 from anneal.uop import MOVEMENT, DType, Function, Op, UOp, const, dtypes, toposort
 
@@ -168,6 +168,18 @@ def _function(u: UOp) -> Any:
 
 def _nowhere(*_: Any) -> Any:
     raise UserError("a loop is computed on a device, not from arrays")
+
+
+def abstracted(name: str, given: Nodes, results: Nodes, stay: Mapping[UOp, UOp] = {}) -> Function:
+    """The Function of the nodes that are `given`, in this order, whose results are these graphs over them.
+
+    Args:
+        name: the Function's.
+        stay: nodes that are not looked into, and what they become.
+    """
+    parameters = tuple([UOp(Op.PARAM, u.dtype, (), (n, u.shape), "body") for n, u in enumerate(given)])
+    known = {**stay, **dict(zip(given, parameters, strict=True))}
+    return Function(name, (), parameters, tuple([rebuild(r, over, known) for r in results]))
 
 
 def closed(

@@ -16,7 +16,8 @@ from typing import Any
 from anneal import schedule
 from anneal.backend import Storage, get_device
 from anneal.errors import JitError, UserError
-from anneal.rewrite import abstracted, applied
+from anneal.rewrite import applied
+from anneal.runtime.bodies import abstracted
 from anneal.runtime.capture import Capture, Recorded, Source, refuse_frozen
 from anneal.runtime.context import here
 from anneal.runtime.execution import launched, realize
