@@ -107,7 +107,7 @@ class Execution(Holding):
             self.batch.give(mine)
 
     def run(self) -> None:
-        """Launch."""
+        """Execute the launch once."""
         try:
             self.batch.run()
         except BaseException:

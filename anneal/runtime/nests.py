@@ -72,7 +72,11 @@ def filled(nest: Any, tensors: Iterator[Any]) -> Any:
 
 
 def is_hole(x: Any) -> bool:
-    """True for what stands for a tensor in a nest that was emptied."""
+    """True for what stands for a tensor in a nest that was emptied.
+
+    Args:
+        x: a leaf of the nest.
+    """
     return x is _HOLE
 
 
