@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.types import array_code, array_dtype
+from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import DType, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import size
 
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
 _CARRIERS: dict[DType, DType] = {
-    **dict.fromkeys((dtypes.float8_e4m3fn, dtypes.float8_e5m2, dtypes.bfloat16, dtypes.float16), dtypes.float32),
-    **dict.fromkeys((dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16), dtypes.int32),
+    **FLOATS,
+    **dict.fromkeys(INTEGERS, dtypes.int32),
     dtypes.uint32: dtypes.int64,
     dtypes.uint64: dtypes.int64,
 }
