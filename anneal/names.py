@@ -102,7 +102,7 @@ cond custom_jvp custom_vjp fori_loop scan while_loop""",
     },
     "anneal.inspect": {
         "checking": """
-CheckedKernel Checking Difference GradientCheck Limits NotFinite Replayed Report Suspect check check_gradients
+CheckLimits CheckedKernel Checking Difference GradientCheck NotFinite Replayed Report Suspect check check_gradients
 replayed repro_of under_check""",
         "rounding": """
 FunctionError Numerics numerics""",

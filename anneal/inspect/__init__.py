@@ -10,7 +10,7 @@ from anneal.inspect.derivations import FiredRule
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
 from anneal.inspect.fired import Firing, firings
 from anneal.inspect.graphs import Node, StepGraph, nodes, random_input, step_graph, traced_model
-from anneal.inspect.kernels import Buffer, KernelCall, Refusal, kernel_calls, of_line, refusals, wgsl_for
+from anneal.inspect.kernels import KernelBuffer, KernelCall, KernelRefusal, kernel_calls, of_line, refusals, wgsl_for
 from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
 from anneal.inspect.looking import Looked, plain
 from anneal.inspect.memory import LaunchFacts, Life, MemoryPlan, chrome_trace, launch_facts, memory_plan
@@ -20,8 +20,8 @@ from anneal.inspect.recordings import KeptPlan, KeptRecording, RecordedPlan, Rec
 from anneal.inspect.rules import (
     KINDS,
     Batching,
-    Example,
     OpRules,
+    RuleExample,
     Worked,
     batching,
     example_of,
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from anneal.inspect.checking import (
         CheckedKernel,
         Checking,
+        CheckLimits,
         Difference,
         GradientCheck,
-        Limits,
         NotFinite,
         Replayed,
         Report,
@@ -59,12 +59,11 @@ __all__ = [
     "KINDS",
     "Adapter",
     "Batching",
-    "Buffer",
+    "CheckLimits",
     "CheckedKernel",
     "Checking",
     "Cpu",
     "Difference",
-    "Example",
     "FiredRule",
     "Firing",
     "FunctionError",
@@ -72,11 +71,12 @@ __all__ = [
     "GraphNode",
     "KeptPlan",
     "KeptRecording",
+    "KernelBuffer",
     "KernelCall",
+    "KernelRefusal",
     "KernelText",
     "LaunchFacts",
     "Life",
-    "Limits",
     "Line",
     "Looked",
     "MemoryPlan",
@@ -91,9 +91,9 @@ __all__ = [
     "PassState",
     "RecordedPlan",
     "Recording",
-    "Refusal",
     "Replayed",
     "Report",
+    "RuleExample",
     "StepGraph",
     "Survey",
     "Suspect",

@@ -13,7 +13,7 @@ import numpy as np
 
 from anneal.errors import AnnealError, OutOfMemoryError
 from anneal.onnx.bounds import exact, roomy
-from anneal.onnx.execute import Run
+from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import Graph
 from anneal.onnx.notes import Memo, NeedsHostError
 from anneal.onnx.sizes import Sizes
@@ -117,7 +117,7 @@ class Captured:
         """Give back the memory of captures."""
         self._program.reset()
 
-    def walked(self, run: Run, given: Any) -> list[Any]:
+    def walked(self, run: GraphRun, given: Any) -> list[Any]:
         """The results of a run that goes through the nodes."""
         for value in given:
             if not isinstance(value, Tensor):
@@ -174,7 +174,7 @@ class Captured:
         self._shapes = shapes
         return tuple([t if s is None else t.reshape(product(t.shape)) for t, s in zip(out, shapes)])
 
-    def _given(self, run: Run, result: Any) -> Any:
+    def _given(self, run: GraphRun, result: Any) -> Any:
         """A result as who takes it wants it: the caller on the device, if that can hold it; other nodes as it is."""
         if isinstance(result, list):
             return [self._given(run, r) for r in result]

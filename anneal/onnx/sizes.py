@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.onnx.registry import Implementation
+from anneal.onnx.registry import Operator
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Size, range_of, size, size_text
 
 if TYPE_CHECKING:
-    from anneal.onnx.execute import Call
+    from anneal.onnx.execute import NodeCall
 
 
 Array = np.ndarray[Any, Any]
@@ -182,7 +182,7 @@ MOVING = frozenset(
 )
 
 
-def sized(call: Call, of: Implementation, given: list[Any], wanted: list[bool], attributes: dict[str, Any]) -> Any:
+def sized(call: NodeCall, of: Operator, given: list[Any], wanted: list[bool], attributes: dict[str, Any]) -> Any:
     """The results of the operator where symbolic sizes are among its inputs: on the host if it moves or computes
     such, else on the device, from the numbers of this run.
     """

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from anneal.onnx.exporting.recipes import Recipe
-from anneal.onnx.exporting.values import Shape, Value, Writer
+from anneal.onnx.exporting.recipes import ExportRecipe
+from anneal.onnx.exporting.values import GraphValue, GraphWriter, Shape
 from anneal.ops.nodes import permute, reshape
 from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import product
@@ -63,7 +63,7 @@ def _roles(u: UOp, a: UOp, b: UOp) -> _Roles | None:
     return roles if roles.summed else None
 
 
-def contraction(u: UOp, target: Shape) -> Recipe | None:
+def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
     """A MatMul for a sum of products, in the shape `target` that its one reader gives it; None if it is none."""
     found = factors(u)
     if found is None or 0 in u.src[0].shape:
@@ -94,7 +94,7 @@ def contraction(u: UOp, target: Shape) -> Recipe | None:
     if order != sorted(order):
         back = (tuple([space[i] for i in order]), [order.index(i) for i in sorted(order)])
 
-    def emit(w: Writer, given: list[Value]) -> Value:
+    def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
         names = [w.whole(v, s.shape).name for v, s in zip(given, (left, right), strict=True)]
         name = w.settled(w.node("MatMul", names), u.dtype)
         shape = result
@@ -104,9 +104,9 @@ def contraction(u: UOp, target: Shape) -> Recipe | None:
             shape = tuple([shape[i] for i in back[1]])
         if shape != target:
             name = w.reshape(name, target)
-        return Value(name, u.dtype, target)
+        return GraphValue(name, u.dtype, target)
 
-    return Recipe((left, right), emit)
+    return ExportRecipe((left, right), emit)
 
 
 def _matrix(u: UOp, order: list[int], shape: Shape) -> UOp:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from anneal.onnx.exporting.values import Value, Writer
+from anneal.onnx.exporting.values import GraphValue, GraphWriter
 from anneal.uop import UOp
 
 
-class Recipe(NamedTuple):
+class ExportRecipe(NamedTuple):
     """The nodes that a value is computed from, and the function that writes it from theirs."""
 
     inputs: tuple[UOp, ...]
-    emit: Callable[[Writer, list[Value]], Value]
+    emit: Callable[[GraphWriter, list[GraphValue]], GraphValue]

@@ -39,7 +39,7 @@ def code_of(dtype: DType) -> int:
     return array_code(dtype.name)
 
 
-class Value(NamedTuple):
+class GraphValue(NamedTuple):
     """A tensor of the written graph: its name, the dtype that it stands for, and a shape.
 
     The shape may have fewer axes than the node's, and 1 where the node repeats: it broadcasts to the node's.
@@ -50,7 +50,7 @@ class Value(NamedTuple):
     shape: Shape
 
 
-class Writer:
+class GraphWriter:
     """A graph in the making. `sources` says for each symbolic size the input and the axis that tell it, or the input
     that is it."""
 
@@ -187,21 +187,21 @@ class Writer:
         more = {"allowzero": 1} if 0 in shape or symbolic else {}
         return self.node("Reshape", [name, self.shape(shape)], **more)
 
-    def ranked(self, v: Value, rank: int) -> Value:
+    def ranked(self, v: GraphValue, rank: int) -> GraphValue:
         """The value with axes of size 1 before its own."""
         missing = rank - len(v.shape)
         if not missing:
             return v
         shape = (1,) * missing + v.shape
-        return Value(self.node("Unsqueeze", [v.name, self.ints(range(missing))]), v.dtype, shape)
+        return GraphValue(self.node("Unsqueeze", [v.name, self.ints(range(missing))]), v.dtype, shape)
 
-    def whole(self, v: Value, shape: Shape) -> Value:
+    def whole(self, v: GraphValue, shape: Shape) -> GraphValue:
         """The value with `shape` itself."""
         if v.shape == shape:
             return v
         if all(n == 1 for n in shape):
             return self.ranked(v, len(shape))
-        return Value(self.node("Expand", [v.name, self.shape(shape)]), v.dtype, shape)
+        return GraphValue(self.node("Expand", [v.name, self.shape(shape)]), v.dtype, shape)
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:

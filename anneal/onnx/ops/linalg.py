@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Value, is_float
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, host_call
 
 
 @op("MatMul")
-def matmul(node: Call, a: Tensor, b: Tensor) -> Tensor:
+def matmul(node: NodeCall, a: Tensor, b: Tensor) -> Tensor:
     """The matrix product as NumPy's; integers since version 9."""
     return a.matmul(b)
 
 
 @op("Gemm")
 def gemm(
-    node: Call,
+    node: NodeCall,
     a: Tensor,
     b: Tensor,
     c: Tensor | None = None,
@@ -42,13 +42,13 @@ def _scaled(x: Tensor, by: float) -> Tensor:
 
 
 @op("Einsum")
-def einsum(node: Call, *xs: Tensor, equation: str) -> Tensor:
+def einsum(node: NodeCall, *xs: Tensor, equation: str) -> Tensor:
     """Products and sums by named axes."""
     return Tensor.einsum(equation.replace(" ", ""), *xs)
 
 
 @op("Det", raw=True)
-def det(node: Call, x: Value) -> Value:
+def det(node: NodeCall, x: Value) -> Value:
     """The determinants of square matrices, the last two axes, by LAPACK on the host."""
     if isinstance(x, np.ndarray) or not x.shape[0]:
         return np.asarray(np.linalg.det(node.host(x)), node.host(x).dtype)
