@@ -169,7 +169,7 @@ Array""",
 Integer alias checked deferred function several viewing""",
         "axes": """
 Shape axes_of axis_of broadcast_shapes int_args one_of""",
-        "facts": """
+        "checks": """
 bound_int is_bool is_tensor need_tensor said whole""",
         "grad_mode": """
 grad_enabled no_grad""",
@@ -280,7 +280,7 @@ Table graph_rewrite rewritten""",
 FLOATS INTEGERS legalised""",
         "legality": """
 STAGES check""",
-        "pipeline": """
+        "passes": """
 Hook Pass Pipeline""",
         "symbolic": """
 forget simplify""",

@@ -66,7 +66,7 @@ from anneal.ops.statistics import Histogram as Histogram
 from anneal.backend import Array as Array
 from anneal.ops.arguments import Integer as Integer, alias as alias, checked as checked, deferred as deferred, function as function, several as several, viewing as viewing
 from anneal.ops.axes import Shape as Shape, axes_of as axes_of, axis_of as axis_of, broadcast_shapes as broadcast_shapes, int_args as int_args, one_of as one_of
-from anneal.ops.facts import bound_int as bound_int, is_bool as is_bool, is_tensor as is_tensor, need_tensor as need_tensor, said as said, whole as whole
+from anneal.ops.checks import bound_int as bound_int, is_bool as is_bool, is_tensor as is_tensor, need_tensor as need_tensor, said as said, whole as whole
 from anneal.ops.grad_mode import grad_enabled as grad_enabled, no_grad as no_grad
 ALIASES: str
 FUNCTIONAL: str

@@ -1,6 +1,6 @@
 """Reports as values: graphs, passes, rules, kernels, devices. The commands print them.
 
-Start in `kernels.py`: a plan enters, one `KernelCall` for each of its launches leaves.
+Start in `kernel_list.py`: a plan enters, one `KernelCall` for each of its launches leaves.
 """
 
 from typing import TYPE_CHECKING
@@ -10,10 +10,18 @@ from anneal.inspect.derivations import FiredRule
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
 from anneal.inspect.fired import Firing, firings
 from anneal.inspect.graphs import Node, StepGraph, nodes, random_input, step_graph, traced_model
-from anneal.inspect.kernels import KernelBuffer, KernelCall, KernelRefusal, kernel_calls, of_line, refusals, wgsl_for
+from anneal.inspect.kernel_list import (
+    KernelBuffer,
+    KernelCall,
+    KernelRefusal,
+    kernel_calls,
+    of_line,
+    refusals,
+    wgsl_for,
+)
+from anneal.inspect.lifetimes import LaunchFacts, Life, MemoryPlan, chrome_trace, launch_facts, memory_plan
 from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
 from anneal.inspect.looking import Looked, plain
-from anneal.inspect.memory import LaunchFacts, Life, MemoryPlan, chrome_trace, launch_facts, memory_plan
 from anneal.inspect.names import Line, label_of, placed
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
 from anneal.inspect.recordings import KeptPlan, KeptRecording, RecordedPlan, Recording, recording

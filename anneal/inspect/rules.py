@@ -15,7 +15,7 @@ from typing import Any
 
 import anneal
 from anneal.inspect.graphs import Node, nodes
-from anneal.inspect.kernels import kernel_calls
+from anneal.inspect.kernel_list import kernel_calls
 from anneal.inspect.structure import PassGraph, pass_graphs
 from anneal.rewrite import listing
 from anneal.rewrite.listing import Listed

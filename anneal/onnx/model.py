@@ -16,7 +16,6 @@ import numpy as np
 from anneal import progress
 from anneal.backend import get_device
 from anneal.errors import AnnealError, DTypeError, OnnxError
-from anneal.onnx.bounds import SizeBounds, SizeUse, inside_another
 from anneal.onnx.captured import UnsizedError, signature
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.files import parsed, reader_of
@@ -25,6 +24,7 @@ from anneal.onnx.notes import HostStep, Memo
 from anneal.onnx.plan import ModelPlan
 from anneal.onnx.reading import program_of
 from anneal.onnx.report import Description, describe, gaps_of, told
+from anneal.onnx.size_bounds import SizeBounds, SizeUse, inside_another
 from anneal.onnx.types import Map, device_array, fits_device, uploaded
 from anneal.tensor import Tensor, default_device
 

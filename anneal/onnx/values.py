@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.sizes import Sizes
+from anneal.onnx.host_sizes import Sizes
 from anneal.onnx.types import array_code, fits_device
 from anneal.tensor import Tensor
 from anneal.uop import UOp

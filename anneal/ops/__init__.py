@@ -33,8 +33,8 @@ else:
     from anneal.backend import Array
     from anneal.ops.arguments import Integer, alias, checked, deferred, function, several, viewing
     from anneal.ops.axes import Shape, axes_of, axis_of, broadcast_shapes, int_args, one_of
+    from anneal.ops.checks import bound_int, is_bool, is_tensor, need_tensor, said, whole
     from anneal.ops.data import HELD, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
-    from anneal.ops.facts import bound_int, is_bool, is_tensor, need_tensor, said, whole
     from anneal.ops.grad_mode import grad_enabled, no_grad
 
     def _made(op: Any, name: str) -> Any:

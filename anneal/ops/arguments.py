@@ -21,7 +21,7 @@ import numpy as np
 
 from anneal.backend import Place
 from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
-from anneal.ops.facts import is_bool, is_tensor, need_tensor, said, whole
+from anneal.ops.checks import is_bool, is_tensor, need_tensor, said, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.spelling import into, lifted, spelled, unknown
 from anneal.runtime import call_late, here, register_late

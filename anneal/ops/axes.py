@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anneal.errors import ArgumentError, PositionError, ShapeError
-from anneal.ops.facts import said, whole
+from anneal.ops.checks import said, whole
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, size
 

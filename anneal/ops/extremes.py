@@ -10,8 +10,8 @@ from anneal.errors import PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.axes import axes_of, axis_of, one_of
+from anneal.ops.checks import is_tensor, said
 from anneal.ops.elementwise import binary, choose, halved
-from anneal.ops.facts import is_tensor, said
 from anneal.ops.nodes import broadcast, elementwise, iota, named, reduce_node
 from anneal.ops.pairs import MinMax, ValuesIndices, one_dim, selected
 from anneal.ops.reduce import Axes, reduced

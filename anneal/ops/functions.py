@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anneal.ops.arguments import function
+from anneal.ops.checks import is_tensor
 from anneal.ops.elementwise import beside, by_slopes, choose, one_over, operands, power, real_node, real_unary, unary
-from anneal.ops.facts import is_tensor
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes

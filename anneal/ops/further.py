@@ -10,9 +10,9 @@ from anneal.backend import get_device
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import function
 from anneal.ops.axes import axis_of, broadcast_shapes, int_args
+from anneal.ops.checks import is_tensor, need_tensor
 from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import choose, real_node
-from anneal.ops.facts import is_tensor, need_tensor
 from anneal.ops.nodes import Number, common_dtype
 from anneal.ops.precision import in_single
 from anneal.uop import by_rule, dtypes, promote

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anneal.errors import ShapeError
 from anneal.ops import nodes
 from anneal.ops.axes import axis_of
-from anneal.ops.facts import said, whole
+from anneal.ops.checks import said, whole
 from anneal.ops.indexing import gathered
 from anneal.uop import by_rule
 

@@ -12,8 +12,8 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.axes import axis_of, broadcast_shapes
+from anneal.ops.checks import is_tensor, said
 from anneal.ops.elementwise import choose
-from anneal.ops.facts import is_tensor, said
 from anneal.ops.indexing import added_rows, index_node, places, scattered, written
 from anneal.ops.nodes import broadcast, inverse, iota, keys, lay_back, lay_out, put_rows, reduce_node, take_rows
 from anneal.ops.overflow import kept

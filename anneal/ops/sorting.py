@@ -17,8 +17,8 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.axes import axes_of, axis_of, one_of
+from anneal.ops.checks import is_bool, is_tensor, said
 from anneal.ops.elementwise import choose, real_node
-from anneal.ops.facts import is_bool, is_tensor, said
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
 from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, sorted_places

@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
-from anneal.ops.facts import is_tensor, need_tensor, said
+from anneal.ops.checks import is_tensor, need_tensor, said
 from anneal.runtime import here, tensor_class
 
 # torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`).

@@ -11,7 +11,10 @@ import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
-from anneal.backend.cpu.calls import (
+from anneal.backend.cpu.index import LinearIndex, Unsettled
+from anneal.backend.cpu.instructions import BlockLoop, Instr, PlanValue, bits, mask_of
+from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
+from anneal.backend.cpu.primitives import (
     FOLD,
     WORDS,
     copy_cast,
@@ -23,9 +26,6 @@ from anneal.backend.cpu.calls import (
     take_rows,
     tap_calls,
 )
-from anneal.backend.cpu.index import LinearIndex, Unsettled
-from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
-from anneal.backend.cpu.plan import BlockLoop, Instr, PlanValue, bits, mask_of
 from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity
 
 # What is known while compiling is stored up to this size, and recomputed per block above it.

@@ -6,9 +6,9 @@
 """
 
 from anneal.onnx.exporting.folding import Constants, carried
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, carrier, code_of
 from anneal.onnx.exporting.lowering import GraphLowering, Leaf, Missing
-from anneal.onnx.exporting.trace import Input, TracedGraph, told, traced
-from anneal.onnx.exporting.values import GraphValue, GraphWriter, carrier, code_of
+from anneal.onnx.exporting.tracing import Input, TracedGraph, told, traced
 
 __all__ = [
     "Constants",

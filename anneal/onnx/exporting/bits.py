@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from anneal.onnx.exporting.elementwise import cast
-from anneal.onnx.exporting.values import GraphValue, GraphWriter
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter
+from anneal.onnx.exporting.pointwise import cast
 from anneal.uop import UOp, dtypes
 
 _F32, _F64, _I64 = dtypes.float32, dtypes.float64, dtypes.int64

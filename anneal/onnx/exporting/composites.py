@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.exporting.contractions import contraction
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, Shape
 from anneal.onnx.exporting.recipes import ExportRecipe
 from anneal.onnx.exporting.reductions import reduced_by
-from anneal.onnx.exporting.values import GraphValue, GraphWriter, Shape
 from anneal.ops.nodes import reshape
 from anneal.schedule import pieces_of
 from anneal.uop import DType, Op, UOp, dtypes, normalise_const

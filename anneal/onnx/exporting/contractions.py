@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, Shape
 from anneal.onnx.exporting.recipes import ExportRecipe
-from anneal.onnx.exporting.values import GraphValue, GraphWriter, Shape
 from anneal.ops.nodes import permute, reshape
 from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import product

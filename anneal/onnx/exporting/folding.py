@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.exporting.values import GraphValue, GraphWriter, broadcast, carrier, code_of
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, broadcast, carrier, code_of
 from anneal.onnx.types import array_dtype
 from anneal.ops.nodes import shrink
 from anneal.tensor import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from anneal.onnx.exporting.values import GraphValue, GraphWriter
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter
 from anneal.uop import UOp
 
 

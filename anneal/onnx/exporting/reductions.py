@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anneal.onnx.exporting.elementwise import cast
-from anneal.onnx.exporting.values import GraphValue, GraphWriter, Shape, broadcast, carrier
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, Shape, broadcast, carrier
+from anneal.onnx.exporting.pointwise import cast
 from anneal.rewrite import substitute
 from anneal.uop import MOVEMENT, DType, Op, UOp, dtypes, reduce_identity
 from anneal.uop.sizes import product

@@ -9,7 +9,7 @@ import numpy as np
 
 from anneal.errors import DTypeError
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.sizes import Sizes
+from anneal.onnx.host_sizes import Sizes
 from anneal.onnx.types import fits_device
 from anneal.tensor import Tensor, dtypes
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from anneal.ops.axes import broadcast_shapes
-from anneal.ops.nodes.movement import pad, permute, reshape, shrink
 from anneal.ops.nodes.values import broadcast
+from anneal.ops.nodes.views import pad, permute, reshape, shrink
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 _INT32 = dtypes.int32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from anneal.errors import DTypeError
-from anneal.ops.nodes.movement import expand, reshape
+from anneal.ops.nodes.views import expand, reshape
 from anneal.runtime import here
 from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_rule, const, dtypes, promote
 

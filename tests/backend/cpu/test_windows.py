@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from anneal.backend.cpu import calls, index
+from anneal.backend.cpu import index, primitives
 from anneal.backend.cpu.analysis import Analysis, share_ranges
 from anneal.backend.cpu.index import Access
+from anneal.backend.cpu.instructions import BlockLoop, CpuPlan, Pad
 from anneal.backend.cpu.layout import CpuProgram
-from anneal.backend.cpu.plan import BlockLoop, CpuPlan, Pad
 from anneal.backend.cpu.planner import make_plan
 from anneal.uop import DType, Op, UOp, const
 from tests.backend.cpu.kernels import F16, F32, I32, check, filled, kernel, load, loop, over, param, reduce, store
@@ -265,7 +265,7 @@ def test_reduces_along_short_rows_go_place_by_place(shape: tuple[int, ...]) -> N
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     axes = tuple(range(1, len(shape))) if len(shape) != 3 or shape[1] == 2 else (2,)
     out = np.empty([1 if i in axes else n for i, n in enumerate(shape)], np.float32)
-    steps = calls.reduce_calls(Op.MAX, axes, [x], out)
+    steps = primitives.reduce_calls(Op.MAX, axes, [x], out)
     assert len(steps) == math.prod(shape[i] for i in axes)
     for f, args in steps:
         f(*args)

@@ -11,10 +11,10 @@ from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import axis_of, single
 from anneal.onnx.ops.indexing import gather_nd
 from anneal.onnx.ops.microsoft import MICROSOFT
-from anneal.onnx.ops.movement import pad, range_, trilu
 from anneal.onnx.ops.normalisation import layer_normalization, rms_normalization
 from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.recurrent import ACTIVATIONS
+from anneal.onnx.ops.shapes import pad, range_, trilu
 from anneal.onnx.ops.windows import WINDOWS, Windows, convolved, kernel_of, max_pool, window_of
 from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, dtypes

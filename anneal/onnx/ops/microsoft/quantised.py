@@ -12,8 +12,8 @@ from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Value, axis_of
 from anneal.onnx.ops.attention import heads_of
 from anneal.onnx.ops.microsoft import MICROSOFT
-from anneal.onnx.ops.microsoft.attention import HEADS, Heads, joint_attention
 from anneal.onnx.ops.microsoft.layers import embed_layer_normalization
+from anneal.onnx.ops.microsoft.transformers import HEADS, Heads, joint_attention
 from anneal.onnx.ops.quantised import (
     dequantised,
     dequantize_linear,

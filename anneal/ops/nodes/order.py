@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-from anneal.ops.nodes.movement import iota, pad, reduce_node, reshape, shrink
 from anneal.ops.nodes.rows import take_rows
 from anneal.ops.nodes.values import broadcast
+from anneal.ops.nodes.views import iota, pad, reduce_node, reshape, shrink
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 _INT32 = dtypes.int32

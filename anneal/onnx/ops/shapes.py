@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
+from anneal.onnx.host_sizes import broadcast, host_value
 from anneal.onnx.ops._values import Array, Value, axis_of, counted, ints, iota, single
 from anneal.onnx.registry import op
-from anneal.onnx.sizes import broadcast, host_value
 from anneal.onnx.types import array_dtype, fits_device
 from anneal.tensor import Tensor
 from anneal.uop import UOp

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.exporting.values import GraphValue, GraphWriter, broadcast, carrier
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, broadcast, carrier
 from anneal.uop import ALU, COMPARE, DType, Op, UOp, covering, dtypes
 
 _BOOL = dtypes.bool_

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anneal.onnx.exporting.values import GraphValue, GraphWriter, Shape, carrier
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, Shape, carrier
 from anneal.shape import matched_axes
 from anneal.uop import UOp, dtypes
 
