@@ -6,9 +6,8 @@ Start in `kernel_list.py`: a plan enters, one `KernelCall` for each of its launc
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.inspect.derivations import FiredRule
+from anneal.inspect.derivations import FiredRule, Firing, firings
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
-from anneal.inspect.fired import Firing, firings
 from anneal.inspect.graphs import Node, StepGraph, nodes, random_input, step_graph, traced_model
 from anneal.inspect.kernel_list import (
     KernelBuffer,

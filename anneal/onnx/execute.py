@@ -21,12 +21,23 @@ import numpy as np
 
 from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMemoryError
 from anneal.onnx.graph import FileNode, Graph
-from anneal.onnx.host_sizes import Sizes, sized, tensor_of
+from anneal.onnx.host_sizes import (
+    Items,
+    Sizes,
+    brief,
+    dtype_name,
+    fit_device,
+    is_small,
+    leaves,
+    size_of,
+    sized,
+    tensor_of,
+    type_of,
+)
 from anneal.onnx.notes import HostStep, Memo, NeedsHostError, RunsPieces, Scope, work_of
 from anneal.onnx.registry import Operator
 from anneal.onnx.schemas import wrong_types
 from anneal.onnx.types import Map, array_code, array_dtype, device_array
-from anneal.onnx.values import Items, brief, dtype_name, fit_device, is_small, leaves, size_of, type_of
 from anneal.progress import told
 from anneal.runtime import here
 from anneal.tensor import Tensor, realize

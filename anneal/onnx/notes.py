@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anneal.onnx.graph import Graph
-from anneal.onnx.values import Items, leaves
+from anneal.onnx.host_sizes import Items, leaves
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import most

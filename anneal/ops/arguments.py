@@ -243,7 +243,7 @@ def checked(function: F, name: str = "") -> F:
     def called(*args: Any, **options: Any) -> Any:
         try:
             if tensor and args and args[0].__class__ not in tensors:
-                args = lifted(title, tensor, args)
+                args = lifted(function, title, tensor, args)
             if placed:
                 n = len(args)
                 for i, what, kind in placed:

@@ -29,9 +29,19 @@ from anneal.cli._flags import (
     seed,
     switch,
 )
-from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._lines import sized
-from anneal.cli._output import Flow, console, data, harmless, json_line, json_report, message, readable
+from anneal.cli._output import (
+    STOPPED,
+    Flow,
+    console,
+    data,
+    harmless,
+    interrupts,
+    json_line,
+    json_report,
+    message,
+    readable,
+)
 from anneal.errors import DataError, SettingError, UserError
 from anneal.training import load_module
 

@@ -32,8 +32,18 @@ from anneal.cli._flags import (
     seed,
     switch,
 )
-from anneal.cli._interrupts import STOPPED, interrupts
-from anneal.cli._output import Flow, data, harmless, json_line, json_report, message, readable, show
+from anneal.cli._output import (
+    STOPPED,
+    Flow,
+    data,
+    harmless,
+    interrupts,
+    json_line,
+    json_report,
+    message,
+    readable,
+    show,
+)
 from anneal.cli._reporters import picture_kept
 from anneal.errors import SettingError, UserError
 from anneal.training import SPEAKING, load_example, load_module, suggest

@@ -35,8 +35,7 @@ from anneal.cli._flags import (
     seed,
     switch,
 )
-from anneal.cli._interrupts import STOPPED, interrupts
-from anneal.cli._output import console, going_on, is_quiet, message
+from anneal.cli._output import STOPPED, console, going_on, interrupts, is_quiet, message
 from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start, picture_kept
 from anneal.cli.commands.gpt2 import training_places
 from anneal.errors import SettingError, UserError

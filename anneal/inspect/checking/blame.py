@@ -14,8 +14,7 @@ import numpy as np
 from anneal.backend import AnyDevice, numpy_dtype
 from anneal.codegen import Kernel, Opt, generate
 from anneal.errors import AnnealError
-from anneal.inspect.checking.bounds import EXACT, Array, Bounded
-from anneal.inspect.checking.comparing import beside
+from anneal.inspect.checking.bounds import EXACT, Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.programs import CheckedProgram
 from anneal.inspect.checking.records import Suspect

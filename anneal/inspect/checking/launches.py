@@ -15,8 +15,7 @@ import numpy as np
 
 from anneal.backend import AnyDevice
 from anneal.inspect.checking.blame import again, kernel_blame, suspects
-from anneal.inspect.checking.bounds import Array, Bounded, exactly
-from anneal.inspect.checking.comparing import Compared, beside, shown, ulps
+from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.not_finite import look
 from anneal.inspect.checking.point_values import PointValues

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.exporting.contractions import contraction
-from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, Shape
-from anneal.onnx.exporting.recipes import ExportRecipe
-from anneal.onnx.exporting.reductions import reduced_by
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape
+from anneal.onnx.exporting.reductions import contraction, reduced_by
 from anneal.ops.nodes import reshape
 from anneal.schedule import pieces_of
 from anneal.uop import DType, Op, UOp, dtypes, normalise_const

@@ -7,7 +7,7 @@ dtype holds: after arithmetic it is rounded or wrapped by a cast to the dtype an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -212,3 +212,13 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
             if n.__class__ is not int or n != 1:
                 out[-i] = size(n)
     return tuple(out)
+
+
+# -- a recipe ---------------------------------------------------------------------------------------------------------
+
+
+class ExportRecipe(NamedTuple):
+    """The nodes that a value is computed from, and the function that writes it from theirs."""
+
+    inputs: tuple[UOp, ...]
+    emit: Callable[[GraphWriter, list[GraphValue]], GraphValue]

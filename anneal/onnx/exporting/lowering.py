@@ -14,12 +14,10 @@ from typing import NamedTuple
 from anneal import progress
 from anneal.onnx.exporting.bits import has_bits, same_bits
 from anneal.onnx.exporting.composites import composite
-from anneal.onnx.exporting.contractions import contraction
 from anneal.onnx.exporting.folding import Constants
-from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, Shape, carrier
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, carrier
 from anneal.onnx.exporting.pointwise import FORMS, elementwise, without_form
-from anneal.onnx.exporting.recipes import ExportRecipe
-from anneal.onnx.exporting.reductions import argsorted, gathered, plain_index, reduced, scattered, updated
+from anneal.onnx.exporting.reductions import argsorted, contraction, gathered, plain_index, reduced, scattered, updated
 from anneal.onnx.exporting.views import expanded, flipped, iota, padded, permuted, reshaped, shrunk, sized
 from anneal.ops.nodes import reshape
 from anneal.rewrite import value_of

@@ -4,31 +4,36 @@ Movement that costs nothing when nothing moves, values that meet in one dtype an
 integers, sizes that a run fixes. Nothing here knows tensors.
 """
 
-from anneal.ops.nodes.order import COUNTED, first_by_blocks, keys, sorted_places
 from anneal.ops.nodes.rows import (
+    COUNTED,
     Pick,
     elementwise_where,
+    first_by_blocks,
     inverse,
+    keys,
     lay_back,
     lay_out,
     meet,
     put_rows,
+    sorted_places,
     take_rows,
     wrapped,
 )
 from anneal.ops.nodes.values import (
     Number,
+    Variable,
     broadcast,
     check_fits,
+    check_inside,
     common_dtype,
     elementwise,
     named,
+    reciprocal,
     repeated,
     share,
     weak_const,
     weak_dtype,
 )
-from anneal.ops.nodes.variables import Variable, check_inside, reciprocal
 from anneal.ops.nodes.views import (
     Pairs,
     every,
