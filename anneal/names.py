@@ -102,7 +102,7 @@ cond custom_jvp custom_vjp fori_loop scan while_loop""",
     },
     "anneal.inspect": {
         "checking": """
-CheckedKernel Checking Difference GradientCheck Limits NotFinite Replayed Report Suspect check check_gradients
+CheckLimits CheckedKernel Checking Difference GradientCheck NotFinite Replayed Report Suspect check check_gradients
 replayed repro_of under_check""",
         "rounding": """
 FunctionError Numerics numerics""",
@@ -147,8 +147,8 @@ add_ bernoulli_ cauchy_ changed clamp_ copy_ div_ exponential_ fill_ fill_diagon
 lerp_ log_normal_ mul_ need_changeable normal_ random_ sub_ uniform_ zero_""",
         "normalisation": """
 batch_norm group_norm instance_norm layer_norm local_response_norm normalize rms_norm take_running_updates""",
-        "pairs": """
-MinMax ValuesIndices""",
+        "extremes": """
+MinMax ValuesIndices amax amin aminmax argmax argmin max min nanmax nanmin""",
         "pooling": """
 adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
 adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d im2col lp_pool1d lp_pool2d max_pool1d max_pool2d max_pool3d
@@ -167,10 +167,8 @@ matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid van
 Array""",
         "arguments": """
 Integer alias checked deferred function several viewing""",
-        "axes": """
-Shape axes_of axis_of broadcast_shapes int_args one_of""",
-        "facts": """
-bound_int is_bool is_tensor need_tensor said whole""",
+        "checks": """
+Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor one_of said whole""",
         "grad_mode": """
 grad_enabled no_grad""",
         "activations": """
@@ -180,8 +178,6 @@ silu softplus softshrink softsign tanhshrink threshold""",
 acos acosh asin asinh atan atan2 atanh cos cosh deg2rad hypot rad2deg sin sinc sinh tan tanh""",
         "attention": """
 scaled_dot_product_attention""",
-        "conjugates": """
-adjoint angle conj sgn""",
         "convolution": """
 conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d""",
         "creation": """
@@ -193,8 +189,6 @@ diag diag_embed diagonal fliplr flipud rot90 tril triu""",
 argwhere masked_select nonzero nonzero_static unique unique_consecutive""",
         "elementwise": """
 add addcdiv addcmul clamp div divmod floor_divide fmod lerp maximum minimum mul pow remainder sub""",
-        "extremes": """
-amax amin aminmax argmax argmin max min nanmax nanmin""",
         "functions": """
 cbrt copysign erf erfc erfinv exp exp2 expm1 heaviside log log10 log1p log2 logaddexp logit reciprocal rsqrt signbit
 sqrt square xlogy""",
@@ -237,7 +231,7 @@ shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_
 all any count_nonzero log_softmax logsumexp mean nanmean nanstd nansum nanvar norm prod softmax softmin std std_mean
 sum var var_mean""",
         "rounding": """
-abs ceil floor frac isfinite isinf isnan isneginf isposinf nan_to_num neg round sign trunc""",
+abs angle ceil conj floor frac isfinite isinf isnan isneginf isposinf nan_to_num neg round sgn sign trunc""",
         "running": """
 cummax cummin cumprod cumsum diff logcumsumexp""",
         "sorting": """
@@ -246,32 +240,32 @@ argsort bincount median nanmedian quantile searchsorted sort topk""",
 update_slice""",
         "anneal.ops": """
 abs_=abs absolute=abs absolute_=absolute acos_=acos acosh_=acosh addbmm_=addbmm addcdiv_=addcdiv addcmul_=addcmul
-addmm_=addmm addmv_=addmv addr_=addr alias_copy=positive arccos=acos arccos_=arccos arccosh=acosh arccosh_=arccosh
-arcsin=asin arcsin_=arcsin arcsinh=asinh arcsinh_=arcsinh arctan2=atan2 arctan2_=arctan2 arctan=atan arctan_=arctan
-arctanh=atanh arctanh_=arctanh as_strided_copy=as_strided asin_=asin asinh_=asinh atan2_=atan2 atan_=atan
-atanh_=atanh baddbmm_=baddbmm bitwise_and_=bitwise_and bitwise_left_shift_=bitwise_left_shift
-bitwise_not_=bitwise_not bitwise_or_=bitwise_or bitwise_right_shift_=bitwise_right_shift bitwise_xor_=bitwise_xor
-bmm=matmul ceil_=ceil clamp_max_=clamp_max clamp_min_=clamp_min clip=clamp clip_=clip concat=cat concatenate=cat
-conj_physical=conj copysign_=copysign cos_=cos cosh_=cosh cumprod_=cumprod cumsum_=cumsum deg2rad_=deg2rad
-diagonal_copy=diagonal digamma_=digamma divide=div divide_=divide eq_=eq erf_=erf erfc_=erfc erfinv_=erfinv
-exp2_=exp2 exp_=exp expand_copy=expand expm1_=expm1 float_power_=float_power floor_=floor floor_divide_=floor_divide
-fmod_=fmod frac_=frac gcd_=gcd ge_=ge greater=gt greater_=greater greater_equal=ge greater_equal_=greater_equal
-gt_=gt heaviside_=heaviside hypot_=hypot i0_=i0 index_add_=index_add index_copy_=index_copy index_fill_=index_fill
-index_put_=index_put index_reduce_=index_reduce lcm_=lcm ldexp_=ldexp le_=le less=lt less_=less less_equal=le
-less_equal_=less_equal lgamma_=lgamma log10_=log10 log1p_=log1p log2_=log2 log_=log logical_and_=logical_and
-logical_not_=logical_not logical_or_=logical_or logical_xor_=logical_xor logit_=logit lt_=lt
-masked_fill_=masked_fill masked_scatter_=masked_scatter mm=matmul modified_bessel_i0=i0 modified_bessel_i1=i1
-moveaxis=movedim multiply=mul multiply_=multiply mv=matmul nan_to_num_=nan_to_num narrow_copy=narrow ne_=ne neg_=neg
-negative=neg negative_=negative nextafter_=nextafter not_equal=ne not_equal_=not_equal permute_copy=permute pow_=pow
-put_=put rad2deg_=rad2deg real=conj reciprocal_=reciprocal relu_=relu remainder_=remainder renorm_=renorm
-resolve_conj=conj resolve_neg=conj round_=round row_stack=vstack rsqrt_=rsqrt scatter_=scatter
-scatter_add_=scatter_add scatter_reduce_=scatter_reduce sgn_=sgn sigmoid_=sigmoid sign_=sign sin_=sin sinc_=sinc
-sinh_=sinh split_with_sizes_copy=split_with_sizes sqrt_=sqrt square_=square squeeze_=squeeze squeeze_copy=squeeze
-subtract=sub subtract_=subtract swapaxes=transpose swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims
-swish=silu t_=t t_copy=t tan_=tan tanh_=tanh transpose_=transpose transpose_copy=transpose trapz=trapezoid
-tril_=tril triu_=triu true_divide=div true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold
-unsafe_chunk=chunk unsafe_split=split unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as
-view_copy=view xlogy_=xlogy""",
+addmm_=addmm addmv_=addmv addr_=addr adjoint=matrix_transpose alias_copy=positive arccos=acos arccos_=arccos
+arccosh=acosh arccosh_=arccosh arcsin=asin arcsin_=arcsin arcsinh=asinh arcsinh_=arcsinh arctan2=atan2
+arctan2_=arctan2 arctan=atan arctan_=arctan arctanh=atanh arctanh_=arctanh as_strided_copy=as_strided asin_=asin
+asinh_=asinh atan2_=atan2 atan_=atan atanh_=atanh baddbmm_=baddbmm bitwise_and_=bitwise_and
+bitwise_left_shift_=bitwise_left_shift bitwise_not_=bitwise_not bitwise_or_=bitwise_or
+bitwise_right_shift_=bitwise_right_shift bitwise_xor_=bitwise_xor bmm=matmul ceil_=ceil clamp_max_=clamp_max
+clamp_min_=clamp_min clip=clamp clip_=clip concat=cat concatenate=cat conj_physical=conj copysign_=copysign cos_=cos
+cosh_=cosh cumprod_=cumprod cumsum_=cumsum deg2rad_=deg2rad diagonal_copy=diagonal digamma_=digamma divide=div
+divide_=divide eq_=eq erf_=erf erfc_=erfc erfinv_=erfinv exp2_=exp2 exp_=exp expand_copy=expand expm1_=expm1
+float_power_=float_power floor_=floor floor_divide_=floor_divide fmod_=fmod frac_=frac gcd_=gcd ge_=ge greater=gt
+greater_=greater greater_equal=ge greater_equal_=greater_equal gt_=gt heaviside_=heaviside hypot_=hypot i0_=i0
+index_add_=index_add index_copy_=index_copy index_fill_=index_fill index_put_=index_put index_reduce_=index_reduce
+lcm_=lcm ldexp_=ldexp le_=le less=lt less_=less less_equal=le less_equal_=less_equal lgamma_=lgamma log10_=log10
+log1p_=log1p log2_=log2 log_=log logical_and_=logical_and logical_not_=logical_not logical_or_=logical_or
+logical_xor_=logical_xor logit_=logit lt_=lt masked_fill_=masked_fill masked_scatter_=masked_scatter mm=matmul
+modified_bessel_i0=i0 modified_bessel_i1=i1 moveaxis=movedim multiply=mul multiply_=multiply mv=matmul
+nan_to_num_=nan_to_num narrow_copy=narrow ne_=ne neg_=neg negative=neg negative_=negative nextafter_=nextafter
+not_equal=ne not_equal_=not_equal permute_copy=permute pow_=pow put_=put rad2deg_=rad2deg real=conj
+reciprocal_=reciprocal relu_=relu remainder_=remainder renorm_=renorm resolve_conj=conj resolve_neg=conj
+round_=round row_stack=vstack rsqrt_=rsqrt scatter_=scatter scatter_add_=scatter_add scatter_reduce_=scatter_reduce
+sgn_=sgn sigmoid_=sigmoid sign_=sign sin_=sin sinc_=sinc sinh_=sinh split_with_sizes_copy=split_with_sizes
+sqrt_=sqrt square_=square squeeze_=squeeze squeeze_copy=squeeze subtract=sub subtract_=subtract swapaxes=transpose
+swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims swish=silu t_=t t_copy=t tan_=tan tanh_=tanh
+transpose_=transpose transpose_copy=transpose trapz=trapezoid tril_=tril triu_=triu true_divide=div
+true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold unsafe_chunk=chunk unsafe_split=split
+unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as view_copy=view xlogy_=xlogy""",
     },
     "anneal.rewrite": {
         "driver": """
@@ -280,7 +274,7 @@ Table graph_rewrite rewritten""",
 FLOATS INTEGERS legalised""",
         "legality": """
 STAGES check""",
-        "pipeline": """
+        "passes": """
 Hook Pass Pipeline""",
         "symbolic": """
 forget simplify""",

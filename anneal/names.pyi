@@ -8,7 +8,7 @@ from anneal.ops.statistics import Histogram
 from anneal.ops.arguments import Integer
 from collections.abc import Iterator
 from typing import Literal
-from anneal.ops.pairs import MinMax
+from anneal.ops.extremes import MinMax
 from anneal.ops.nodes import Number
 from anneal.ops.functions import Operand
 from anneal.transforms.hooks import RemovableHandle
@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from anneal.ops.pooling import Sizes
 from anneal.tensor import Tensor
 from anneal.uop import UOp
-from anneal.ops.pairs import ValuesIndices
+from anneal.ops.extremes import ValuesIndices
 import numpy as np
 from typing import overload
 from anneal.ops.activations import sigmoid as sigmoid, logsigmoid as logsigmoid, relu as relu, relu6 as relu6, leaky_relu as leaky_relu, elu as elu, celu as celu, selu as selu, silu as silu, gelu as gelu, softplus as softplus, softsign as softsign, mish as mish, hardtanh as hardtanh, hardsigmoid as hardsigmoid, hardswish as hardswish, softshrink as softshrink, hardshrink as hardshrink, tanhshrink as tanhshrink, threshold as threshold, prelu as prelu
 from anneal.ops.angles import sin as sin, cos as cos, tan as tan, tanh as tanh, sinh as sinh, cosh as cosh, asin as asin, acos as acos, atan as atan, atan2 as atan2, asinh as asinh, acosh as acosh, atanh as atanh, hypot as hypot, sinc as sinc, deg2rad as deg2rad, rad2deg as rad2deg
 from anneal.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention
-from anneal.ops.conjugates import conj as conj, adjoint as adjoint, sgn as sgn, angle as angle
 from anneal.ops.convolution import conv1d as conv1d, conv2d as conv2d, conv3d as conv3d, conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d, conv_transpose3d as conv_transpose3d
 from anneal.ops.creation import full as full, zeros as zeros, ones as ones, empty as empty, eye as eye, tri as tri, arange as arange, linspace as linspace, logspace as logspace, tril_indices as tril_indices, triu_indices as triu_indices, hann_window as hann_window, bartlett_window as bartlett_window, kaiser_window as kaiser_window, hamming_window as hamming_window, blackman_window as blackman_window, from_numpy as from_numpy, zeros_like as zeros_like, ones_like as ones_like, full_like as full_like, empty_like as empty_like, meshgrid as meshgrid
 from anneal.ops.diagonals import tril as tril, triu as triu, diagonal as diagonal, diag as diag, diag_embed as diag_embed, rot90 as rot90, fliplr as fliplr, flipud as flipud
@@ -47,7 +46,7 @@ from anneal.ops.polynomials import chebyshev_polynomial_t as chebyshev_polynomia
 from anneal.ops.pooling import im2col as im2col, max_pool1d as max_pool1d, max_pool2d as max_pool2d, max_pool3d as max_pool3d, avg_pool1d as avg_pool1d, avg_pool2d as avg_pool2d, avg_pool3d as avg_pool3d, adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_avg_pool2d as adaptive_avg_pool2d, adaptive_avg_pool3d as adaptive_avg_pool3d, adaptive_max_pool1d as adaptive_max_pool1d, adaptive_max_pool2d as adaptive_max_pool2d, adaptive_max_pool3d as adaptive_max_pool3d, lp_pool1d as lp_pool1d, lp_pool2d as lp_pool2d
 from anneal.ops.random import manual_seed as manual_seed, random_bits as random_bits, rand as rand, uniform as uniform, randn as randn, normal as normal, randint as randint, bernoulli as bernoulli, randperm as randperm, categorical as categorical, multinomial as multinomial, rand_like as rand_like, randn_like as randn_like
 from anneal.ops.reduce import sum as sum, prod as prod, any as any, all as all, count_nonzero as count_nonzero, mean as mean, var as var, std as std, var_mean as var_mean, std_mean as std_mean, norm as norm, nansum as nansum, nanmean as nanmean, nanvar as nanvar, nanstd as nanstd, logsumexp as logsumexp, softmax as softmax, softmin as softmin, log_softmax as log_softmax
-from anneal.ops.rounding import neg as neg, abs as abs, sign as sign, floor as floor, ceil as ceil, trunc as trunc, round as round, frac as frac, isnan as isnan, isinf as isinf, isposinf as isposinf, isneginf as isneginf, isfinite as isfinite, nan_to_num as nan_to_num
+from anneal.ops.rounding import neg as neg, abs as abs, sign as sign, floor as floor, ceil as ceil, trunc as trunc, round as round, frac as frac, isnan as isnan, isinf as isinf, isposinf as isposinf, isneginf as isneginf, isfinite as isfinite, nan_to_num as nan_to_num, conj as conj, sgn as sgn, angle as angle
 from anneal.ops.running import cumsum as cumsum, cumprod as cumprod, logcumsumexp as logcumsumexp, cummax as cummax, cummin as cummin, diff as diff
 from anneal.ops.sorting import argsort as argsort, sort as sort, topk as topk, median as median, nanmedian as nanmedian, quantile as quantile, bincount as bincount, searchsorted as searchsorted
 from anneal.ops.statistics import cosine_similarity as cosine_similarity, cdist as cdist, pairwise_distance as pairwise_distance, cov as cov, corrcoef as corrcoef, histc as histc, histogram as histogram, gradient as gradient, kthvalue as kthvalue, msort as msort, mode as mode, nanquantile as nanquantile, dist as dist, renorm as renorm, trapezoid as trapezoid, cumulative_trapezoid as cumulative_trapezoid, pdist as pdist, vander as vander, matrix_power as matrix_power
@@ -57,7 +56,7 @@ from anneal.ops.data import called_on_host as called_on_host, HELD as HELD, DTyp
 from anneal.ops.glossary import explain_class as explain_class
 from anneal.ops.inplace import changed as changed, flagged as flagged, in_place as in_place, need_changeable as need_changeable
 from anneal.ops.normalisation import take_running_updates as take_running_updates
-from anneal.ops.pairs import MinMax as MinMax, ValuesIndices as ValuesIndices
+from anneal.ops.extremes import MinMax as MinMax, ValuesIndices as ValuesIndices
 from anneal.ops.pooling import per_axis as per_axis
 from anneal.ops.precision import cast_dtype as cast_dtype, in_single as in_single
 from anneal.ops.random import Generator as Generator, default_generator as default_generator, host_generator as host_generator, host_normal as host_normal, host_uniform as host_uniform
@@ -65,8 +64,7 @@ from anneal.ops.images import MODES as MODES
 from anneal.ops.statistics import Histogram as Histogram
 from anneal.backend import Array as Array
 from anneal.ops.arguments import Integer as Integer, alias as alias, checked as checked, deferred as deferred, function as function, several as several, viewing as viewing
-from anneal.ops.axes import Shape as Shape, axes_of as axes_of, axis_of as axis_of, broadcast_shapes as broadcast_shapes, int_args as int_args, one_of as one_of
-from anneal.ops.facts import bound_int as bound_int, is_bool as is_bool, is_tensor as is_tensor, need_tensor as need_tensor, said as said, whole as whole
+from anneal.ops.checks import Shape as Shape, axes_of as axes_of, axis_of as axis_of, bound_int as bound_int, broadcast_shapes as broadcast_shapes, int_args as int_args, is_bool as is_bool, is_tensor as is_tensor, need_tensor as need_tensor, one_of as one_of, said as said, whole as whole
 from anneal.ops.grad_mode import grad_enabled as grad_enabled, no_grad as no_grad
 ALIASES: str
 FUNCTIONAL: str
@@ -77,7 +75,7 @@ SPECIAL: str
 STATICS: str
 TURNED: str
 OPENED: dict[str, dict[str, str]]
-__all__ = ['abs', 'abs_', 'absolute', 'absolute_', 'acos', 'acos_', 'acosh', 'acosh_', 'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool2d', 'adaptive_max_pool3d', 'add', 'add_', 'addbmm', 'addbmm_', 'addcdiv', 'addcdiv_', 'addcmul', 'addcmul_', 'addmm', 'addmm_', 'addmv', 'addmv_', 'addr', 'addr_', 'adjoint', 'affine_grid', 'alias_copy', 'all', 'allclose', 'amax', 'amin', 'aminmax', 'angle', 'any', 'arange', 'arccos', 'arccos_', 'arccosh', 'arccosh_', 'arcsin', 'arcsin_', 'arcsinh', 'arcsinh_', 'arctan', 'arctan2', 'arctan2_', 'arctan_', 'arctanh', 'arctanh_', 'argmax', 'argmin', 'argsort', 'argwhere', 'as_strided', 'as_strided_copy', 'as_strided_scatter', 'asin', 'asin_', 'asinh', 'asinh_', 'astype', 'atan', 'atan2', 'atan2_', 'atan_', 'atanh', 'atanh_', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'avg_pool1d', 'avg_pool2d', 'avg_pool3d', 'baddbmm', 'baddbmm_', 'bartlett_window', 'batch_norm', 'bernoulli', 'bernoulli_', 'bessel_j0', 'bessel_j1', 'bessel_y0', 'bessel_y1', 'bilinear', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'bincount', 'bitwise_and', 'bitwise_and_', 'bitwise_invert', 'bitwise_left_shift', 'bitwise_left_shift_', 'bitwise_not', 'bitwise_not_', 'bitwise_or', 'bitwise_or_', 'bitwise_right_shift', 'bitwise_right_shift_', 'bitwise_xor', 'bitwise_xor_', 'blackman_window', 'block_diag', 'bmm', 'broadcast_tensors', 'broadcast_to', 'bucketize', 'cartesian_prod', 'cat', 'categorical', 'cauchy_', 'cbrt', 'cdist', 'ceil', 'ceil_', 'celu', 'channel_shuffle', 'chebyshev_polynomial_t', 'chebyshev_polynomial_u', 'chebyshev_polynomial_v', 'chebyshev_polynomial_w', 'chunk', 'clamp', 'clamp_', 'clamp_max', 'clamp_max_', 'clamp_min', 'clamp_min_', 'clip', 'clip_', 'column_stack', 'combinations', 'concat', 'concatenate', 'conj', 'conj_physical', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'copy_', 'copysign', 'copysign_', 'corrcoef', 'cos', 'cos_', 'cosh', 'cosh_', 'cosine_embedding_loss', 'cosine_similarity', 'count_nonzero', 'cov', 'cross', 'cross_entropy', 'cummax', 'cummin', 'cumprod', 'cumprod_', 'cumsum', 'cumsum_', 'cumulative_prod', 'cumulative_sum', 'cumulative_trapezoid', 'deg2rad', 'deg2rad_', 'diag', 'diag_embed', 'diagflat', 'diagonal', 'diagonal_copy', 'diagonal_scatter', 'diff', 'digamma', 'digamma_', 'dist', 'div', 'div_', 'divide', 'divide_', 'divmod', 'dot', 'dropout', 'dsplit', 'dstack', 'einsum', 'elu', 'embedding', 'empty', 'empty_like', 'entr', 'eq', 'eq_', 'equal', 'erf', 'erf_', 'erfc', 'erfc_', 'erfcx', 'erfinv', 'erfinv_', 'exp', 'exp2', 'exp2_', 'exp_', 'expand', 'expand_as', 'expand_copy', 'expand_dims', 'expm1', 'expm1_', 'exponential_', 'eye', 'fill', 'fill_', 'fill_diagonal_', 'flatten', 'flip', 'fliplr', 'flipud', 'float_power', 'float_power_', 'floor', 'floor_', 'floor_divide', 'floor_divide_', 'fmax', 'fmin', 'fmod', 'fmod_', 'fold', 'frac', 'frac_', 'frexp', 'from_numpy', 'full', 'full_like', 'gather', 'gaussian_nll_loss', 'gcd', 'gcd_', 'ge', 'ge_', 'gelu', 'geometric_', 'glu', 'gradient', 'greater', 'greater_', 'greater_equal', 'greater_equal_', 'grid_sample', 'group_norm', 'gt', 'gt_', 'gumbel_softmax', 'hamming_window', 'hann_window', 'hardshrink', 'hardsigmoid', 'hardswish', 'hardtanh', 'heaviside', 'heaviside_', 'hermite_polynomial_h', 'hermite_polynomial_he', 'hinge_embedding_loss', 'histc', 'histogram', 'hsplit', 'hstack', 'huber_loss', 'hypot', 'hypot_', 'i0', 'i0_', 'i0e', 'i1', 'i1e', 'im2col', 'index_add', 'index_add_', 'index_copy', 'index_copy_', 'index_fill', 'index_fill_', 'index_put', 'index_put_', 'index_reduce', 'index_reduce_', 'index_select', 'inner', 'instance_norm', 'interpolate', 'is_contiguous', 'isclose', 'isfinite', 'isin', 'isinf', 'isnan', 'isneginf', 'isposinf', 'isreal', 'kaiser_window', 'kl_div', 'kron', 'kthvalue', 'l1_loss', 'laguerre_polynomial_l', 'layer_norm', 'lcm', 'lcm_', 'ldexp', 'ldexp_', 'le', 'le_', 'leaky_relu', 'legendre_polynomial_p', 'lerp', 'lerp_', 'less', 'less_', 'less_equal', 'less_equal_', 'lgamma', 'lgamma_', 'linear', 'linspace', 'local_response_norm', 'log', 'log10', 'log10_', 'log1p', 'log1p_', 'log2', 'log2_', 'log_', 'log_ndtr', 'log_normal_', 'log_softmax', 'logaddexp', 'logaddexp2', 'logcumsumexp', 'logical_and', 'logical_and_', 'logical_not', 'logical_not_', 'logical_or', 'logical_or_', 'logical_xor', 'logical_xor_', 'logit', 'logit_', 'logsigmoid', 'logspace', 'logsumexp', 'lp_pool1d', 'lp_pool2d', 'lt', 'lt_', 'manual_seed', 'margin_ranking_loss', 'masked_fill', 'masked_fill_', 'masked_scatter', 'masked_scatter_', 'masked_select', 'matmul', 'matrix_norm', 'matrix_power', 'matrix_transpose', 'max', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'maximum', 'mean', 'median', 'meshgrid', 'min', 'minimum', 'mish', 'mm', 'mode', 'modified_bessel_i0', 'modified_bessel_i1', 'modified_bessel_k0', 'modified_bessel_k1', 'moveaxis', 'movedim', 'mse_loss', 'msort', 'mul', 'mul_', 'multi_margin_loss', 'multilabel_soft_margin_loss', 'multinomial', 'multiply', 'multiply_', 'mv', 'mvlgamma', 'nan_to_num', 'nan_to_num_', 'nanmax', 'nanmean', 'nanmedian', 'nanmin', 'nanquantile', 'nanstd', 'nansum', 'nanvar', 'narrow', 'narrow_copy', 'ndimension', 'ndtr', 'ndtri', 'ne', 'ne_', 'neg', 'neg_', 'negative', 'negative_', 'nelement', 'new_empty', 'new_empty_strided', 'new_full', 'new_ones', 'new_tensor', 'new_zeros', 'nextafter', 'nextafter_', 'nll_loss', 'nonzero', 'nonzero_static', 'norm', 'normal', 'normal_', 'normalize', 'not_equal', 'not_equal_', 'one_hot', 'ones', 'ones_like', 'outer', 'pad', 'pairwise_distance', 'pdist', 'permute', 'permute_copy', 'permute_dims', 'pixel_shuffle', 'pixel_unshuffle', 'poisson_nll_loss', 'polygamma', 'positive', 'pow', 'pow_', 'prelu', 'prod', 'put', 'put_', 'quantile', 'rad2deg', 'rad2deg_', 'rand', 'rand_like', 'randint', 'randn', 'randn_like', 'random_', 'random_bits', 'randperm', 'ravel', 'real', 'reciprocal', 'reciprocal_', 'relu', 'relu6', 'relu_', 'remainder', 'remainder_', 'renorm', 'renorm_', 'repeat', 'repeat_interleave', 'reshape', 'reshape_as', 'resolve_conj', 'resolve_neg', 'rms_norm', 'roll', 'rot90', 'round', 'round_', 'row_stack', 'rows', 'rsqrt', 'rsqrt_', 'rsub', 'scaled_dot_product_attention', 'scaled_modified_bessel_k0', 'scaled_modified_bessel_k1', 'scatter', 'scatter_', 'scatter_add', 'scatter_add_', 'scatter_reduce', 'scatter_reduce_', 'searchsorted', 'select', 'select_scatter', 'selu', 'sgn', 'sgn_', 'shifted_chebyshev_polynomial_t', 'shifted_chebyshev_polynomial_u', 'shifted_chebyshev_polynomial_v', 'shifted_chebyshev_polynomial_w', 'shrink', 'sigmoid', 'sigmoid_', 'sign', 'sign_', 'signbit', 'silu', 'sin', 'sin_', 'sinc', 'sinc_', 'sinh', 'sinh_', 'slice_scatter', 'smooth_l1_loss', 'soft_margin_loss', 'softmax', 'softmin', 'softplus', 'softshrink', 'softsign', 'sort', 'spherical_bessel_j0', 'split', 'split_with_sizes', 'split_with_sizes_copy', 'sqrt', 'sqrt_', 'square', 'square_', 'squeeze', 'squeeze_', 'squeeze_copy', 'stack', 'std', 'std_mean', 'stride', 'sub', 'sub_', 'subtract', 'subtract_', 'sum', 'sum_to_size', 'swapaxes', 'swapaxes_', 'swapdims', 'swapdims_', 'swish', 't', 't_', 't_copy', 'take', 'take_along_axis', 'take_along_dim', 'tan', 'tan_', 'tanh', 'tanh_', 'tanhshrink', 'tensor_split', 'tensordot', 'threshold', 'tile', 'topk', 'trace', 'transpose', 'transpose_', 'transpose_copy', 'trapezoid', 'trapz', 'tri', 'tril', 'tril_', 'tril_indices', 'triplet_margin_loss', 'triu', 'triu_', 'triu_indices', 'true_divide', 'true_divide_', 'trunc', 'trunc_', 'type_as', 'unbind', 'unbind_copy', 'unflatten', 'unfold', 'unfold_copy', 'uniform', 'uniform_', 'unique', 'unique_consecutive', 'unravel_index', 'unsafe_chunk', 'unsafe_split', 'unsqueeze', 'unsqueeze_', 'unsqueeze_copy', 'unstack', 'update_slice', 'vander', 'var', 'var_mean', 'vdot', 'vecdot', 'view', 'view_as', 'view_copy', 'vsplit', 'vstack', 'where', 'xlog1py', 'xlogy', 'xlogy_', 'zero_', 'zeros', 'zeros_like', 'zeta', 'made', 'nodes', 'operators', 'called_on_host', 'HELD', 'DTypeLike', 'array_of', 'as_dtype', 'check_device_dtype', 'wrap_array', 'explain_class', 'changed', 'flagged', 'in_place', 'need_changeable', 'take_running_updates', 'MinMax', 'ValuesIndices', 'per_axis', 'cast_dtype', 'in_single', 'Generator', 'default_generator', 'host_generator', 'host_normal', 'host_uniform', 'MODES', 'Histogram', 'Array', 'Integer', 'alias', 'checked', 'deferred', 'function', 'several', 'viewing', 'Shape', 'axes_of', 'axis_of', 'broadcast_shapes', 'int_args', 'one_of', 'bound_int', 'is_bool', 'is_tensor', 'need_tensor', 'said', 'whole', 'grad_enabled', 'no_grad']
+__all__ = ['abs', 'abs_', 'absolute', 'absolute_', 'acos', 'acos_', 'acosh', 'acosh_', 'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool2d', 'adaptive_max_pool3d', 'add', 'add_', 'addbmm', 'addbmm_', 'addcdiv', 'addcdiv_', 'addcmul', 'addcmul_', 'addmm', 'addmm_', 'addmv', 'addmv_', 'addr', 'addr_', 'adjoint', 'affine_grid', 'alias_copy', 'all', 'allclose', 'amax', 'amin', 'aminmax', 'angle', 'any', 'arange', 'arccos', 'arccos_', 'arccosh', 'arccosh_', 'arcsin', 'arcsin_', 'arcsinh', 'arcsinh_', 'arctan', 'arctan2', 'arctan2_', 'arctan_', 'arctanh', 'arctanh_', 'argmax', 'argmin', 'argsort', 'argwhere', 'as_strided', 'as_strided_copy', 'as_strided_scatter', 'asin', 'asin_', 'asinh', 'asinh_', 'astype', 'atan', 'atan2', 'atan2_', 'atan_', 'atanh', 'atanh_', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'avg_pool1d', 'avg_pool2d', 'avg_pool3d', 'baddbmm', 'baddbmm_', 'bartlett_window', 'batch_norm', 'bernoulli', 'bernoulli_', 'bessel_j0', 'bessel_j1', 'bessel_y0', 'bessel_y1', 'bilinear', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'bincount', 'bitwise_and', 'bitwise_and_', 'bitwise_invert', 'bitwise_left_shift', 'bitwise_left_shift_', 'bitwise_not', 'bitwise_not_', 'bitwise_or', 'bitwise_or_', 'bitwise_right_shift', 'bitwise_right_shift_', 'bitwise_xor', 'bitwise_xor_', 'blackman_window', 'block_diag', 'bmm', 'broadcast_tensors', 'broadcast_to', 'bucketize', 'cartesian_prod', 'cat', 'categorical', 'cauchy_', 'cbrt', 'cdist', 'ceil', 'ceil_', 'celu', 'channel_shuffle', 'chebyshev_polynomial_t', 'chebyshev_polynomial_u', 'chebyshev_polynomial_v', 'chebyshev_polynomial_w', 'chunk', 'clamp', 'clamp_', 'clamp_max', 'clamp_max_', 'clamp_min', 'clamp_min_', 'clip', 'clip_', 'column_stack', 'combinations', 'concat', 'concatenate', 'conj', 'conj_physical', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'copy_', 'copysign', 'copysign_', 'corrcoef', 'cos', 'cos_', 'cosh', 'cosh_', 'cosine_embedding_loss', 'cosine_similarity', 'count_nonzero', 'cov', 'cross', 'cross_entropy', 'cummax', 'cummin', 'cumprod', 'cumprod_', 'cumsum', 'cumsum_', 'cumulative_prod', 'cumulative_sum', 'cumulative_trapezoid', 'deg2rad', 'deg2rad_', 'diag', 'diag_embed', 'diagflat', 'diagonal', 'diagonal_copy', 'diagonal_scatter', 'diff', 'digamma', 'digamma_', 'dist', 'div', 'div_', 'divide', 'divide_', 'divmod', 'dot', 'dropout', 'dsplit', 'dstack', 'einsum', 'elu', 'embedding', 'empty', 'empty_like', 'entr', 'eq', 'eq_', 'equal', 'erf', 'erf_', 'erfc', 'erfc_', 'erfcx', 'erfinv', 'erfinv_', 'exp', 'exp2', 'exp2_', 'exp_', 'expand', 'expand_as', 'expand_copy', 'expand_dims', 'expm1', 'expm1_', 'exponential_', 'eye', 'fill', 'fill_', 'fill_diagonal_', 'flatten', 'flip', 'fliplr', 'flipud', 'float_power', 'float_power_', 'floor', 'floor_', 'floor_divide', 'floor_divide_', 'fmax', 'fmin', 'fmod', 'fmod_', 'fold', 'frac', 'frac_', 'frexp', 'from_numpy', 'full', 'full_like', 'gather', 'gaussian_nll_loss', 'gcd', 'gcd_', 'ge', 'ge_', 'gelu', 'geometric_', 'glu', 'gradient', 'greater', 'greater_', 'greater_equal', 'greater_equal_', 'grid_sample', 'group_norm', 'gt', 'gt_', 'gumbel_softmax', 'hamming_window', 'hann_window', 'hardshrink', 'hardsigmoid', 'hardswish', 'hardtanh', 'heaviside', 'heaviside_', 'hermite_polynomial_h', 'hermite_polynomial_he', 'hinge_embedding_loss', 'histc', 'histogram', 'hsplit', 'hstack', 'huber_loss', 'hypot', 'hypot_', 'i0', 'i0_', 'i0e', 'i1', 'i1e', 'im2col', 'index_add', 'index_add_', 'index_copy', 'index_copy_', 'index_fill', 'index_fill_', 'index_put', 'index_put_', 'index_reduce', 'index_reduce_', 'index_select', 'inner', 'instance_norm', 'interpolate', 'is_contiguous', 'isclose', 'isfinite', 'isin', 'isinf', 'isnan', 'isneginf', 'isposinf', 'isreal', 'kaiser_window', 'kl_div', 'kron', 'kthvalue', 'l1_loss', 'laguerre_polynomial_l', 'layer_norm', 'lcm', 'lcm_', 'ldexp', 'ldexp_', 'le', 'le_', 'leaky_relu', 'legendre_polynomial_p', 'lerp', 'lerp_', 'less', 'less_', 'less_equal', 'less_equal_', 'lgamma', 'lgamma_', 'linear', 'linspace', 'local_response_norm', 'log', 'log10', 'log10_', 'log1p', 'log1p_', 'log2', 'log2_', 'log_', 'log_ndtr', 'log_normal_', 'log_softmax', 'logaddexp', 'logaddexp2', 'logcumsumexp', 'logical_and', 'logical_and_', 'logical_not', 'logical_not_', 'logical_or', 'logical_or_', 'logical_xor', 'logical_xor_', 'logit', 'logit_', 'logsigmoid', 'logspace', 'logsumexp', 'lp_pool1d', 'lp_pool2d', 'lt', 'lt_', 'manual_seed', 'margin_ranking_loss', 'masked_fill', 'masked_fill_', 'masked_scatter', 'masked_scatter_', 'masked_select', 'matmul', 'matrix_norm', 'matrix_power', 'matrix_transpose', 'max', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'maximum', 'mean', 'median', 'meshgrid', 'min', 'minimum', 'mish', 'mm', 'mode', 'modified_bessel_i0', 'modified_bessel_i1', 'modified_bessel_k0', 'modified_bessel_k1', 'moveaxis', 'movedim', 'mse_loss', 'msort', 'mul', 'mul_', 'multi_margin_loss', 'multilabel_soft_margin_loss', 'multinomial', 'multiply', 'multiply_', 'mv', 'mvlgamma', 'nan_to_num', 'nan_to_num_', 'nanmax', 'nanmean', 'nanmedian', 'nanmin', 'nanquantile', 'nanstd', 'nansum', 'nanvar', 'narrow', 'narrow_copy', 'ndimension', 'ndtr', 'ndtri', 'ne', 'ne_', 'neg', 'neg_', 'negative', 'negative_', 'nelement', 'new_empty', 'new_empty_strided', 'new_full', 'new_ones', 'new_tensor', 'new_zeros', 'nextafter', 'nextafter_', 'nll_loss', 'nonzero', 'nonzero_static', 'norm', 'normal', 'normal_', 'normalize', 'not_equal', 'not_equal_', 'one_hot', 'ones', 'ones_like', 'outer', 'pad', 'pairwise_distance', 'pdist', 'permute', 'permute_copy', 'permute_dims', 'pixel_shuffle', 'pixel_unshuffle', 'poisson_nll_loss', 'polygamma', 'positive', 'pow', 'pow_', 'prelu', 'prod', 'put', 'put_', 'quantile', 'rad2deg', 'rad2deg_', 'rand', 'rand_like', 'randint', 'randn', 'randn_like', 'random_', 'random_bits', 'randperm', 'ravel', 'real', 'reciprocal', 'reciprocal_', 'relu', 'relu6', 'relu_', 'remainder', 'remainder_', 'renorm', 'renorm_', 'repeat', 'repeat_interleave', 'reshape', 'reshape_as', 'resolve_conj', 'resolve_neg', 'rms_norm', 'roll', 'rot90', 'round', 'round_', 'row_stack', 'rows', 'rsqrt', 'rsqrt_', 'rsub', 'scaled_dot_product_attention', 'scaled_modified_bessel_k0', 'scaled_modified_bessel_k1', 'scatter', 'scatter_', 'scatter_add', 'scatter_add_', 'scatter_reduce', 'scatter_reduce_', 'searchsorted', 'select', 'select_scatter', 'selu', 'sgn', 'sgn_', 'shifted_chebyshev_polynomial_t', 'shifted_chebyshev_polynomial_u', 'shifted_chebyshev_polynomial_v', 'shifted_chebyshev_polynomial_w', 'shrink', 'sigmoid', 'sigmoid_', 'sign', 'sign_', 'signbit', 'silu', 'sin', 'sin_', 'sinc', 'sinc_', 'sinh', 'sinh_', 'slice_scatter', 'smooth_l1_loss', 'soft_margin_loss', 'softmax', 'softmin', 'softplus', 'softshrink', 'softsign', 'sort', 'spherical_bessel_j0', 'split', 'split_with_sizes', 'split_with_sizes_copy', 'sqrt', 'sqrt_', 'square', 'square_', 'squeeze', 'squeeze_', 'squeeze_copy', 'stack', 'std', 'std_mean', 'stride', 'sub', 'sub_', 'subtract', 'subtract_', 'sum', 'sum_to_size', 'swapaxes', 'swapaxes_', 'swapdims', 'swapdims_', 'swish', 't', 't_', 't_copy', 'take', 'take_along_axis', 'take_along_dim', 'tan', 'tan_', 'tanh', 'tanh_', 'tanhshrink', 'tensor_split', 'tensordot', 'threshold', 'tile', 'topk', 'trace', 'transpose', 'transpose_', 'transpose_copy', 'trapezoid', 'trapz', 'tri', 'tril', 'tril_', 'tril_indices', 'triplet_margin_loss', 'triu', 'triu_', 'triu_indices', 'true_divide', 'true_divide_', 'trunc', 'trunc_', 'type_as', 'unbind', 'unbind_copy', 'unflatten', 'unfold', 'unfold_copy', 'uniform', 'uniform_', 'unique', 'unique_consecutive', 'unravel_index', 'unsafe_chunk', 'unsafe_split', 'unsqueeze', 'unsqueeze_', 'unsqueeze_copy', 'unstack', 'update_slice', 'vander', 'var', 'var_mean', 'vdot', 'vecdot', 'view', 'view_as', 'view_copy', 'vsplit', 'vstack', 'where', 'xlog1py', 'xlogy', 'xlogy_', 'zero_', 'zeros', 'zeros_like', 'zeta', 'made', 'nodes', 'operators', 'called_on_host', 'HELD', 'DTypeLike', 'array_of', 'as_dtype', 'check_device_dtype', 'wrap_array', 'explain_class', 'changed', 'flagged', 'in_place', 'need_changeable', 'take_running_updates', 'MinMax', 'ValuesIndices', 'per_axis', 'cast_dtype', 'in_single', 'Generator', 'default_generator', 'host_generator', 'host_normal', 'host_uniform', 'MODES', 'Histogram', 'Array', 'Integer', 'alias', 'checked', 'deferred', 'function', 'several', 'viewing', 'Shape', 'axes_of', 'axis_of', 'bound_int', 'broadcast_shapes', 'int_args', 'is_bool', 'is_tensor', 'need_tensor', 'one_of', 'said', 'whole', 'grad_enabled', 'no_grad']
 
 def sigmoid_(x: Tensor) -> Tensor:
     r"""1 / (1 + exp(-x))."""
@@ -147,16 +145,6 @@ def deg2rad_(x: Tensor) -> Tensor:
     r"""Degrees as radians."""
 def rad2deg_(x: Tensor) -> Tensor:
     r"""Radians as degrees."""
-def conj_physical(x: Tensor) -> Tensor:
-    r"""The tensor itself: real numbers are their own conjugates."""
-def resolve_conj(x: Tensor) -> Tensor:
-    r"""The tensor itself: real numbers are their own conjugates."""
-def resolve_neg(x: Tensor) -> Tensor:
-    r"""The tensor itself: real numbers are their own conjugates."""
-def real(x: Tensor) -> Tensor:
-    r"""The tensor itself: real numbers are their own conjugates."""
-def sgn_(x: Tensor) -> Tensor:
-    r"""`sign`, of x's shape."""
 def tril_(x: Tensor, diagonal: int=0) -> Tensor:
     r"""The lower triangle of the last two axes; 0 above the diagonal."""
 def triu_(x: Tensor, diagonal: int=0) -> Tensor:
@@ -250,6 +238,8 @@ def clamp_min_(x: Tensor, min: Any) -> Tensor:
     r"""The elements, none below `min`: `clamp(min=min)`."""
 def clamp_max_(x: Tensor, max: Any) -> Tensor:
     r"""The elements, none above `max`: `clamp(max=max)`."""
+def adjoint(x: Tensor) -> Tensor:
+    r"""Another name of `mT`; of `mH`, too, since numbers are real."""
 def split_with_sizes_copy(x: Tensor, split_sizes: Sequence[int], dim: int=0) -> tuple[Tensor, ...]:
     r"""Another name of `split`, for a list of sizes."""
 def lgamma_(x: Tensor) -> Tensor:
@@ -431,6 +421,16 @@ def frac_(x: Tensor) -> Tensor:
     r"""x minus its whole part towards 0."""
 def nan_to_num_(x: Tensor, nan: float=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
     r"""nan and the infinities replaced; by the dtype's ends where no number is given."""
+def conj_physical(x: Tensor) -> Tensor:
+    r"""The tensor itself: real numbers are their own conjugates."""
+def resolve_conj(x: Tensor) -> Tensor:
+    r"""The tensor itself: real numbers are their own conjugates."""
+def resolve_neg(x: Tensor) -> Tensor:
+    r"""The tensor itself: real numbers are their own conjugates."""
+def real(x: Tensor) -> Tensor:
+    r"""The tensor itself: real numbers are their own conjugates."""
+def sgn_(x: Tensor) -> Tensor:
+    r"""`sign`, of x's shape."""
 def cumsum_(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The sum of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`."""
 def cumprod_(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
@@ -643,22 +643,6 @@ class Methods(Handle):
         r"""Radians as degrees."""
     def scaled_dot_product_attention(self, key: Tensor, value: Tensor, attn_mask: Tensor | None=None, dropout_p: float=0.0, is_causal: bool=False, scale: float | None=None, enable_gqa: bool=False) -> Tensor:
         r"""softmax(query @ key.T * scale + mask) @ value over the last two axes."""
-    def conj(self) -> Tensor:
-        r"""The tensor itself: real numbers are their own conjugates."""
-    def conj_physical(self) -> Tensor:
-        r"""The tensor itself: real numbers are their own conjugates."""
-    def resolve_conj(self) -> Tensor:
-        r"""The tensor itself: real numbers are their own conjugates."""
-    def resolve_neg(self) -> Tensor:
-        r"""The tensor itself: real numbers are their own conjugates."""
-    def adjoint(self) -> Tensor:
-        r"""Another name of `mT`, the matrices transposed: numbers are real."""
-    def sgn(self) -> Tensor:
-        r"""`sign`, of x's shape."""
-    def sgn_(self) -> Tensor:
-        r"""`sign`, of x's shape."""
-    def angle(self) -> Tensor:
-        r"""0 for numbers from 0 on, pi below, nan for nan; the gradient is 0."""
     def conv1d(self, weight: Tensor, bias: Tensor | None=None, stride: Sizes=1, padding: Sizes | str=0, dilation: Sizes=1, groups: int=1) -> Tensor:
         r"""1-D convolution: x (batch, in, n) or (in, n), weight (out, in/groups, k); see `conv2d`."""
     def conv2d(self, weight: Tensor, bias: Tensor | None=None, stride: Sizes=1, padding: Sizes | str=0, dilation: Sizes=1, groups: int=1) -> Tensor:
@@ -1002,7 +986,9 @@ class Methods(Handle):
     def permute_dims(self, axes: Sequence[int]) -> Tensor:
         r"""Another name of `permute`."""
     def matrix_transpose(self) -> Tensor:
-        r"""Another name of `mT`."""
+        r"""Another name of `mT`; of `mH`, too, since numbers are real."""
+    def adjoint(self) -> Tensor:
+        r"""Another name of `mT`; of `mH`, too, since numbers are real."""
     def unstack(self, axis: int=0) -> tuple[Tensor, ...]:
         r"""Another name of `unbind`."""
     def bitwise_invert(self) -> Tensor:
@@ -1638,6 +1624,20 @@ class Methods(Handle):
         r"""nan and the infinities replaced; by the dtype's ends where no number is given."""
     def nan_to_num_(self, nan: float=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
         r"""nan and the infinities replaced; by the dtype's ends where no number is given."""
+    def conj(self) -> Tensor:
+        r"""The tensor itself: real numbers are their own conjugates."""
+    def conj_physical(self) -> Tensor:
+        r"""The tensor itself: real numbers are their own conjugates."""
+    def resolve_conj(self) -> Tensor:
+        r"""The tensor itself: real numbers are their own conjugates."""
+    def resolve_neg(self) -> Tensor:
+        r"""The tensor itself: real numbers are their own conjugates."""
+    def sgn(self) -> Tensor:
+        r"""`sign`, of x's shape."""
+    def sgn_(self) -> Tensor:
+        r"""`sign`, of x's shape."""
+    def angle(self) -> Tensor:
+        r"""0 for numbers from 0 on, pi below, nan for nan; the gradient is 0."""
     def cumsum(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
         r"""The sum of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`."""
     def cumsum_(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:

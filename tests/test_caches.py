@@ -68,7 +68,7 @@ OTHERWISE = {
 }
 # what `empty_cache()` empties, besides a bound in bytes or of its own
 EMPTIED = {
-    "anneal.backend.cpu.calls._ONES",
+    "anneal.backend.cpu.primitives._ONES",
     *[f"anneal.backend.storage.OPEN['cpu'].{name}" for name in ("_bindings", "_idle", "_kept", "_keys", "_users")],
     *[f"anneal.backend.storage.OPEN['cpu'].pool.{name}" for name in ("_free", "_numbers")],
 }

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.web.children import environment
+from anneal.web.asking import environment
 
 __all__ = ["PAGE", "PICTURES", "main"]
 

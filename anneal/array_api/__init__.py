@@ -17,11 +17,10 @@ import numpy as np
 from anneal.array_api import linalg as linalg
 from anneal.array_api._creation import *
 from anneal.array_api._dtypes import *
+from anneal.array_api._dtypes import __array_namespace_info__ as __array_namespace_info__
 from anneal.array_api._elementwise import *
-from anneal.array_api._info import __array_namespace_info__ as __array_namespace_info__
 from anneal.array_api._manipulation import *
 from anneal.array_api._reductions import *
-from anneal.array_api._sets import *
 from anneal.tensor import dtypes
 
 __array_api_version__ = "2024.12"

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "npt.NDArray[Any]"
 
-_OTHERS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # which NumPy does not have
-_NUMPY: dict[DType, np.dtype[Any]] = {
-    d: np.dtype(d.name) for d in vars(dtypes).values() if isinstance(d, DType) and d.name not in _OTHERS
-}
+_ALL = {d for d in vars(dtypes).values() if isinstance(d, DType)}
+_OTHERS = {d.name for d in _ALL if d.is_narrow and d is not dtypes.float16}  # which NumPy does not have
+_NUMPY: dict[DType, np.dtype[Any]] = {d: np.dtype(d.name) for d in _ALL if d.name not in _OTHERS}
 _OURS = {kind: dtype for dtype, kind in _NUMPY.items()}
 
 

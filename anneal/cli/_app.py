@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from anneal import settings
-from anneal.cli._values import as_they_are, plain
 from anneal.cli.commands import COMMANDS
 from anneal.errors import AnnealError, CompilerError, DataError, SettingError
 
@@ -175,3 +175,46 @@ def _fail(text: str, error: BaseException, code: int = 1) -> int:
 
         complain("".join(traceback.format_exception(error)))
     return error.exit_code if isinstance(error, AnnealError) else code
+
+
+# -- values of the command line that need no conversion ---------------------------------------------------------------
+
+
+def plain(command: Any) -> Any:
+    """The command, with parameters that convert only what is not of their type yet."""
+    of = command.get_params
+    command.get_params = lambda context: as_they_are(of(context))
+    for inner in getattr(command, "commands", {}).values():
+        plain(inner)
+    return command
+
+
+def as_they_are(params: list[Any]) -> list[Any]:
+    """The same of a command's parameters. Those of typers that import no such thing are left alone."""
+    for param in params:
+        make = getattr(param, "get_runtime_param", None)
+        if make is not None and not isinstance(getattr(make, "__self__", None), _Late):
+            param.get_runtime_param = _Late(make, param.type_descriptor.annotation).itself
+    return params
+
+
+class _Late:
+    """A converter of a parameter's values; typer's own is made when a value needs it."""
+
+    def __init__(self, make: Any, kind: Any) -> None:
+        self.make, self.kind = make, kind
+
+    def itself(self) -> _Late:
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        one = not param.multiple and param.nargs == 1
+        if value is None and (param.multiple or param.nargs == -1):
+            return ()
+        if one and type(value) is self.kind and self.kind in (int, float):  # a default: what is typed is a text
+            return value
+        if one and (value is None or (self.kind in (str, bool, Path) and isinstance(value, self.kind))):
+            return value
+        if one and self.kind is Path and isinstance(value, str):
+            return Path(value)
+        return self.make().coerce(value, param=param, ctx=ctx)

@@ -20,7 +20,7 @@ from anneal.cli._complete import models, traceable
 Run = TypeVar("Run", bound=Callable[[Any], int | None])
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group that lists its commands with their whole first sentences."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -50,7 +50,7 @@ def alone() -> typer.Typer:
 def group(name: str, about: str) -> typer.Typer:
     """The app of a file with a group of commands."""
     return typer.Typer(
-        name=name, cls=Group, help=about, no_args_is_help=True, add_completion=False, rich_markup_mode=None
+        name=name, cls=CommandGroup, help=about, no_args_is_help=True, add_completion=False, rich_markup_mode=None
     )
 
 
@@ -74,7 +74,7 @@ def command(app: typer.Typer, flags: type, name: str | None = None, **how: Any) 
     return take
 
 
-class Device(StrEnum):
+class DeviceName(StrEnum):
     """The values of --device."""
 
     auto = "auto"
@@ -133,11 +133,11 @@ def switch(name: str, about: str) -> Any:
 Quiet = Annotated[bool, typer.Option("--quiet", callback=_hush, help="Print only results and errors, no progress.")]
 Json = Annotated[bool, switch("--json", "Print JSON instead of text.")]
 NoOpen = Annotated[bool, switch("--no-open", "Do not open a browser.")]
-DeviceFlag = Annotated[Device | None, switch("--device", "Device to run on; default: ANNEAL_DEVICE, else auto.")]
+DeviceFlag = Annotated[DeviceName | None, switch("--device", "Device to run on; default: ANNEAL_DEVICE, else auto.")]
 AdapterFlag = Annotated[
     str | None, typer.Option("--adapter", metavar="NAME", help="WebGPU adapter whose name contains NAME.")
 ]
-PlannedFlag = Annotated[Device | None, switch("--device", "Device to plan for; auto: webgpu. No device is opened.")]
+PlannedFlag = Annotated[DeviceName | None, switch("--device", "Device to plan for; auto: webgpu. No device is opened.")]
 Model = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="Example model; `anneal train --help` lists them.", autocompletion=models),

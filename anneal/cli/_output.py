@@ -11,9 +11,12 @@ import contextlib
 import errno
 import io
 import os
+import signal
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from anneal import progress
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from anneal.inspect import KernelCall
+
 
 _lost: dict[str, str] = {}  # the streams that were given up, and why
 _going_on = False
@@ -398,3 +402,31 @@ def fits(text: str) -> bool:
 def _printable(text: str, encoding: str | None) -> str:
     name = encoding or "utf-8"
     return text.encode(name, "replace").decode(name, "replace")
+
+
+# -- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+STOPPED = 130  # the exit code after Ctrl-C, as shells have it
+
+
+@contextmanager
+def interrupts(after: str) -> Iterator[list[int]]:
+    """Ctrl-C puts a number into the list, so that nothing is cut in two; a second Ctrl-C interrupts at once.
+
+    `after` says what is finished first: "stopping after this step".
+    """
+    caught: list[int] = []
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(number)
+        with suppress(RuntimeError):  # it came while a message was being written
+            message(f"stopping after {after}; Ctrl-C again stops at once")
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield caught
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import DType, dtypes
 
-# Dtypes of which several elements lie in a word of memory: computed in others.
-PACKED = frozenset(
-    (
-        dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2,
-        dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16,
-    )
-)  # fmt: skip
-_PLAIN = frozenset((dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_, *PACKED))
 _REGISTERS = {**FLOATS, **INTEGERS}
+# Dtypes of which several elements lie in a word of memory: computed in others.
+PACKED = frozenset(_REGISTERS) - {dtypes.float16}
+_PLAIN = frozenset((dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_, *PACKED))
 
 
 def register(dtype: DType) -> DType:

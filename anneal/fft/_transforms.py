@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from anneal.errors import DTypeError, PositionError, ShapeError
-from anneal.fft._host import complex_to_complex, complex_to_real, real_to_complex
+from anneal.fft._numpy import complex_to_complex, complex_to_real, real_to_complex
 from anneal.ops import axis_of, checked
 from anneal.tensor import Tensor, dtypes
 

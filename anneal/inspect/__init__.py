@@ -1,27 +1,34 @@
 """Reports as values: graphs, passes, rules, kernels, devices. The commands print them.
 
-Start in `kernels.py`: a plan enters, one `KernelCall` for each of its launches leaves.
+Start in `kernel_list.py`: a plan enters, one `KernelCall` for each of its launches leaves.
 """
 
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.inspect.derivations import FiredRule
+from anneal.inspect.derivations import FiredRule, Firing, firings
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
-from anneal.inspect.fired import Firing, firings
 from anneal.inspect.graphs import Node, StepGraph, nodes, random_input, step_graph, traced_model
-from anneal.inspect.kernels import Buffer, KernelCall, Refusal, kernel_calls, of_line, refusals, wgsl_for
+from anneal.inspect.kernel_list import (
+    KernelBuffer,
+    KernelCall,
+    KernelRefusal,
+    kernel_calls,
+    of_line,
+    refusals,
+    wgsl_for,
+)
+from anneal.inspect.lifetimes import LaunchFacts, Life, MemoryPlan, chrome_trace, launch_facts, memory_plan
 from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
 from anneal.inspect.looking import Looked, plain
-from anneal.inspect.memory import LaunchFacts, Life, MemoryPlan, chrome_trace, launch_facts, memory_plan
 from anneal.inspect.names import Line, label_of, placed
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
 from anneal.inspect.recordings import KeptPlan, KeptRecording, RecordedPlan, Recording, recording
 from anneal.inspect.rules import (
     KINDS,
     Batching,
-    Example,
     OpRules,
+    RuleExample,
     Worked,
     batching,
     example_of,
@@ -37,9 +44,9 @@ if TYPE_CHECKING:
     from anneal.inspect.checking import (
         CheckedKernel,
         Checking,
+        CheckLimits,
         Difference,
         GradientCheck,
-        Limits,
         NotFinite,
         Replayed,
         Report,
@@ -59,12 +66,11 @@ __all__ = [
     "KINDS",
     "Adapter",
     "Batching",
-    "Buffer",
+    "CheckLimits",
     "CheckedKernel",
     "Checking",
     "Cpu",
     "Difference",
-    "Example",
     "FiredRule",
     "Firing",
     "FunctionError",
@@ -72,11 +78,12 @@ __all__ = [
     "GraphNode",
     "KeptPlan",
     "KeptRecording",
+    "KernelBuffer",
     "KernelCall",
+    "KernelRefusal",
     "KernelText",
     "LaunchFacts",
     "Life",
-    "Limits",
     "Line",
     "Looked",
     "MemoryPlan",
@@ -91,9 +98,9 @@ __all__ = [
     "PassState",
     "RecordedPlan",
     "Recording",
-    "Refusal",
     "Replayed",
     "Report",
+    "RuleExample",
     "StepGraph",
     "Survey",
     "Suspect",

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from anneal.errors import UserError
-from anneal.inspect.kernels import kernel_calls, refusals
+from anneal.inspect.kernel_list import kernel_calls, refusals
+from anneal.inspect.lifetimes import launch_facts, memory_plan
 from anneal.inspect.lines import KernelTexts, launch
-from anneal.inspect.memory import launch_facts, memory_plan
 from anneal.inspect.pipelines import passes
 from anneal.inspect.structure import PassGraph, graph_nodes, kernel_pass_graphs, pass_graphs
 from anneal.rewrite import Event

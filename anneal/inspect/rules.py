@@ -15,7 +15,7 @@ from typing import Any
 
 import anneal
 from anneal.inspect.graphs import Node, nodes
-from anneal.inspect.kernels import kernel_calls
+from anneal.inspect.kernel_list import kernel_calls
 from anneal.inspect.structure import PassGraph, pass_graphs
 from anneal.rewrite import listing
 from anneal.rewrite.listing import Listed
@@ -55,7 +55,7 @@ def tensor_methods() -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class RuleExample:
     """A call of a Tensor method, and the nodes of the graph that it builds, sources first."""
 
     source: str
@@ -71,7 +71,7 @@ class Example:
 _CALLS = ("", "x", "0", "0, index", "x, x", "index[0]", "2", "(2,)", "x > 0", "x > 0, x", "[x, x]")
 
 
-def example_of(method: str) -> Example | None:
+def example_of(method: str) -> RuleExample | None:
     """A call of a Tensor method: the first of its docstring that gives a tensor, or one for small arguments; None if
     no such call does.
 
@@ -89,7 +89,7 @@ def example_of(method: str) -> Example | None:
     return _first(method, told, known) or _first(method, tries, {"x": x, "index": index})
 
 
-def _first(method: str, lines: Iterable[str], names: dict[str, Any]) -> Example | None:
+def _first(method: str, lines: Iterable[str], names: dict[str, Any]) -> RuleExample | None:
     """The first line that calls the method and gives tensors; those before it may name what it uses."""
     from anneal.tensor import Tensor
 
@@ -106,7 +106,7 @@ def _first(method: str, lines: Iterable[str], names: dict[str, Any]) -> Example 
         found = result if isinstance(result, (tuple, list)) else (result,)
         outputs = [t.uop for t in found if isinstance(t, Tensor)]
         if outputs and method in line:
-            return Example(line, tuple(toposort(outputs)))
+            return RuleExample(line, tuple(toposort(outputs)))
     return None
 
 

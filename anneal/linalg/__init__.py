@@ -9,7 +9,6 @@ Floats narrower than float32 are computed in float32; integers are an error that
 """
 
 from anneal.errors import LinAlgError
-from anneal.linalg._lu import LU, LUFactor, LUFactorEx, lu, lu_factor, lu_factor_ex, lu_solve
 from anneal.linalg._norms import cond, matrix_norm, matrix_rank, norm, vector_norm
 from anneal.linalg._products import (
     cross,
@@ -35,7 +34,20 @@ from anneal.linalg._solving import (
     tensorsolve,
 )
 from anneal.linalg._spectra import SVD, Eigh, eigh, eigvalsh, svd, svdvals
-from anneal.linalg._triangles import QR, cholesky, cholesky_ex, householder_product, qr
+from anneal.linalg._triangles import (
+    LU,
+    QR,
+    LUFactor,
+    LUFactorEx,
+    cholesky,
+    cholesky_ex,
+    householder_product,
+    lu,
+    lu_factor,
+    lu_factor_ex,
+    lu_solve,
+    qr,
+)
 from anneal.ops import matmul, matrix_transpose, outer, tensordot, trace, vecdot
 
 __all__ = [

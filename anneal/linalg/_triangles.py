@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.errors import GradientError, ShapeError
-from anneal.linalg._host import Array, called, float_op, matrices, squares
+from anneal.linalg._host import Array, called, float_op, leading, matrices, on_device, one_batch, squares
 from anneal.linalg._solving import solve_triangular
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, dtypes
 
 
 class QR(NamedTuple):
@@ -130,3 +130,215 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
         column = v[..., i : i + 1]
         out = out - tau[..., i : i + 1].unsqueeze(-1) * column @ (column.mT @ out)
     return out
+
+
+# -- matrices as a permutation, a lower and an upper triangle ---------------------------------------------------------
+
+
+class LU(NamedTuple):
+    """The result of `lu`: the matrix is P L U."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class LUFactor(NamedTuple):
+    """The result of `lu_factor`: L below the diagonal of `LU` and U above, and `pivots`: row i and row pivots[i] - 1
+    changed places.
+    """
+
+    LU: Tensor
+    pivots: Tensor
+
+
+class LUFactorEx(NamedTuple):
+    """The result of `lu_factor_ex`: those of `lu_factor`, and in `info` the first i for which U[i - 1, i - 1] is 0."""
+
+    LU: Tensor
+    pivots: Tensor
+    info: Tensor
+
+
+def _rows(pivots: Array, m: int) -> Array:
+    """The order of m rows after the changes that pivots say, from 1."""
+    order = np.broadcast_to(np.arange(m), (*pivots.shape[:-1], m)).copy()
+    for i in range(pivots.shape[-1]):
+        at = pivots[..., i, None].astype(np.int64) - 1
+        other = np.take_along_axis(order, at, -1)
+        np.put_along_axis(order, at, order[..., i, None].copy(), -1)
+        order[..., i, None] = other
+    return order
+
+
+def _eliminated(a: Array, pivot: bool) -> tuple[Array, Array]:
+    shape = a.shape
+    a = a.reshape(-1, *shape[-2:]).copy()
+    each, (m, n) = np.arange(len(a)), shape[-2:]
+    pivots = np.broadcast_to(np.arange(1, min(m, n) + 1), (len(a), min(m, n))).copy()
+    for j in range(min(m, n)):
+        if pivot:
+            at = np.abs(a[:, j:, j]).argmax(1) + j
+            pivots[:, j] = at + 1
+            a[each, at], a[:, j] = a[:, j].copy(), a[each, at].copy()
+        head = a[:, j, j, None]
+        a[:, j + 1 :, j] /= np.where(head == 0, 1, head)  # as LAPACK: a column of zeros stays
+        a[:, j + 1 :, j + 1 :] -= a[:, j + 1 :, j, None] * a[:, j, None, j + 1 :]
+    return a.reshape(shape), pivots.reshape(*shape[:-2], min(m, n))
+
+
+def _reordered(x: Tensor, rows: Tensor) -> Tensor:
+    """The rows of matrices in another order, of each its own."""
+    at = rows.cast(dtypes.int32).unsqueeze(-1)
+    return x.take_along_dim(at.expand((*rows.shape, x.shape[-1])), -2)
+
+
+def _packed(A: Tensor, pivot: bool, strict: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """L and U in one, the pivots, and the order of the rows, as floats; a 0 on the diagonal is an error if `strict`."""
+    m, n = matrices("linalg.lu_factor", A)
+    k = min(m, n)
+
+    def compute(a: Array) -> list[Array]:
+        with np.errstate(all="ignore"):
+            packed, pivots = _eliminated(a, pivot)
+        if strict and (np.diagonal(packed, axis1=-2, axis2=-1) == 0).any():
+            raise np.linalg.LinAlgError
+        rows = _rows(pivots, m)
+        return [packed, pivots, rows, rows.argsort(-1)]
+
+    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+        packed, back, g = outputs[0], outputs[3], given[0]
+        low, high = _triangles(packed)
+        gl, gu = g[..., :k].tril(-1), g[..., :k, :].triu()
+        square = high[..., :k].mT
+        if m <= n:
+            inner = (low.mT @ gl - gu @ high.mT).tril(-1)
+            part = gu[..., :k] + solve_triangular(square, inner, upper=False, left=False)
+            whole = part if m == n else Tensor.cat([part, gu[..., k:]], dim=-1)
+            x = solve_triangular(low.mT, whole, upper=True, unitriangular=True)
+        else:
+            top = low[..., :k, :]
+            inner = (gu @ high.mT - low.mT @ gl).triu()
+            part = gl[..., :k, :] + solve_triangular(top.mT, inner, upper=True, unitriangular=True)
+            x = solve_triangular(square, Tensor.cat([part, gl[..., k:, :]], dim=-2), upper=False, left=False)
+        return [_reordered(x, back)]
+
+    lead = A.shape[:-2]
+    shapes = [A.shape, (*lead, k), (*lead, m), (*lead, m)]
+    fault = "is singular: its U has a 0 on the diagonal"
+    made = called("lu_factor", fault, compute, shapes, [A], gradient, (pivot, strict))
+    return made[0], made[1].detach(), made[2].detach()
+
+
+def _triangles(packed: Tensor) -> tuple[Tensor, Tensor]:
+    m, n = packed.shape[-2:]
+    k = min(m, n)
+    ones: Tensor = Tensor.eye(m, k, dtype=packed.dtype, device=packed.device)
+    return packed[..., :k].tril(-1) + ones, packed[..., :k, :].triu()
+
+
+def _permutation(rows: Tensor, like: Tensor) -> Tensor:
+    """The matrix P with A = P (A with its rows in this order)."""
+    places: Tensor = Tensor.arange(rows.shape[-1], device=rows.device)
+    return rows.cast(dtypes.int32).unsqueeze(-1).eq(places).cast(like.dtype).mT
+
+
+@float_op
+def lu(A: Tensor, *, pivot: bool = True) -> LU:
+    """P L U of matrices A (..., m, n): a permutation (..., m, m), L with ones on its diagonal (..., m, k) and U
+    (..., k, n) with k = min(m, n). Without `pivot` rows keep their places, and P has no elements. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> lu(Tensor([[0.0, 2.0], [1.0, 3.0]])).U
+    Tensor([[1., 3.],
+            [0., 2.]], dtype=float32)
+    """
+    packed, _, rows = _packed(A, pivot)
+    return LU(_permutation(rows, A) if pivot else A.detach().new_zeros(0), *_triangles(packed))
+
+
+@float_op
+def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:
+    """L and U of matrices A in one, with the pivots, int32, for `lu_solve`; rows keep their places unless `pivot`. On
+    the host.
+
+    Raises LinAlgError, where values are computed, for a singular matrix.
+
+    >>> from anneal.tensor import Tensor
+    >>> lu_factor(Tensor([[2.0, 2.0], [1.0, 3.0]])).LU
+    Tensor([[2. , 2. ],
+            [0.5, 2. ]], dtype=float32)
+    """
+    packed, pivots, _ = _packed(A, pivot, True)
+    return LUFactor(packed, pivots.cast(dtypes.int32))
+
+
+@float_op
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LUFactorEx:
+    """`lu_factor` of A with `pivot`, also of singular matrices, which `info` tells; `check_errors` makes them errors.
+
+    >>> from anneal.tensor import Tensor
+    >>> lu_factor_ex(Tensor([[2.0, 2.0], [1.0, 1.0]])).info.item()
+    2
+    """
+    packed, pivots, _ = _packed(A, pivot, check_errors)
+    zero = packed.detach().diagonal(0, -2, -1).eq(0.0)
+    first = zero.int().argmax(-1) + 1 if zero.shape[-1] else zero.sum(-1)
+    return LUFactorEx(packed, pivots.cast(dtypes.int32), zero.any(-1).where(first, 0).cast(dtypes.int32))
+
+
+def _order(pivots: Tensor, m: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The order of the rows that pivots make, and its inverse, as floats."""
+
+    def compute(given: Array) -> list[Array]:
+        rows = _rows(given, m)
+        return [rows, rows.argsort(-1)]
+
+    shape = (*pivots.shape[:-1], m)
+    rows, back = called("lu_solve", "", compute, [shape, shape], [pivots.cast(like.dtype)], None, m)
+    return rows, back
+
+
+@on_device
+def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
+    """X with A X = B, or X A = B unless `left`, of the matrix A that `lu_factor` made `LU` and `pivots` of; of its
+    transpose if `adjoint`. B is (..., n, k), or (..., k, n) unless `left`. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> A = Tensor([[0.0, 2.0], [4.0, 0.0]])
+    >>> lu_solve(*lu_factor(A), Tensor([[2.0], [4.0]]))
+    Tensor([[1.],
+            [1.]], dtype=float32)
+    """
+    n = squares("linalg.lu_solve", LU)
+    matrices("linalg.lu_solve", B)
+    if pivots.shape != LU.shape[:-1] or B.shape[-2 if left else -1] != n:
+        raise ShapeError(
+            f"linalg.lu_solve: LU of shape {LU.shape}, pivots of {pivots.shape} and B of {B.shape} do not fit"
+        )
+    if not left:
+        return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
+    rows, back = (x.unsqueeze(-1) for x in _order(pivots, n, LU))
+    packed, b = one_batch("linalg.lu_solve", LU, B)
+    rows, back = (leading(x, b.shape[:-2]).squeeze(-1) for x in (rows, back))
+    if adjoint:
+        y = solve_triangular(packed.mT, b, upper=False)
+        return _reordered(solve_triangular(packed.mT, y, upper=True, unitriangular=True), back)
+    y = solve_triangular(packed, _reordered(b, rows), upper=False, unitriangular=True)
+    return solve_triangular(packed, y, upper=True)
+
+
+@on_device
+def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> LU:
+    """The parts P, L and U of what `lu_factor` gave, `LU_data` and `LU_pivots`; without elements what `unpack_data` (L
+    and U) or `unpack_pivots` (P) leaves out. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> lu_unpack(*lu_factor(Tensor([[0.0, 2.0], [4.0, 0.0]]))).P
+    Tensor([[0., 1.],
+            [1., 0.]], dtype=float32)
+    """
+    m, _ = matrices("lu_unpack", LU_data)
+    nothing = LU_data.detach().new_zeros(0)
+    low, high = _triangles(LU_data) if unpack_data else (nothing, nothing)
+    return LU(_permutation(_order(LU_pivots, m, LU_data)[0], LU_data) if unpack_pivots else nothing, low, high)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from anneal.nn._module import Module
 
 
-class Hooks:
+class ModuleHooks:
     """The hooks of one module by their numbers: the function, and whether it takes the keyword arguments too (of those
     in `after` 2 more where it is called after an error, too). Those of `pulled_first` and `pulled` get gradients of its
     results, and those with the gradients of its arguments."""
@@ -32,18 +32,18 @@ class Hooks:
         return bool(self.before or self.after or self.pulled_first or self.pulled)
 
 
-EVERYWHERE = Hooks()  # of all modules; they come before a module's own
-_NONE = Hooks()
+EVERYWHERE = ModuleHooks()  # of all modules; they come before a module's own
+_NONE = ModuleHooks()
 ALWAYS = 2
 
 
 def hook_on(
     module: Module, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: int = False
 ) -> RemovableHandle:
-    """Put a hook on a module: `when` is an attribute of `Hooks`."""
+    """Put a hook on a module: `when` is an attribute of `ModuleHooks`."""
     hooks = module._hooks
     if hooks is None:
-        hooks = vars(module)["_hooks"] = Hooks()
+        hooks = vars(module)["_hooks"] = ModuleHooks()
     named: dict[int, tuple[Callable[..., Any], int]] = getattr(hooks, when)
     return RemovableHandle(named, (hook, with_kwargs), prepend)
 
@@ -85,7 +85,7 @@ def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 def _called(
     module: Module,
-    hooks: Hooks,
+    hooks: ModuleHooks,
     left: list[tuple[Callable[..., Any], int]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -208,7 +208,7 @@ class _Backward:
 class Hooked:
     """The hooks of `Module`: functions that are called with its forward and its backward pass."""
 
-    _hooks: Hooks | None
+    _hooks: ModuleHooks | None
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False

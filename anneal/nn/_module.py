@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DataError, DTypeError, MissingMethodError
-from anneal.nn._hooks import Hooked, Hooks, called, called_first
+from anneal.nn._hooks import Hooked, ModuleHooks, called, called_first
 from anneal.nn._moving import Moved
 from anneal.nn._shown import settings_shown
 from anneal.nn._whole_calls import whole_call
@@ -36,7 +36,7 @@ class _Forward(Protocol[P, _R_co]):
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]: ...
 
     @property
-    def _hooks(self) -> Hooks | None: ...
+    def _hooks(self) -> ModuleHooks | None: ...
 
 
 class LoadedKeys(NamedTuple):
@@ -91,7 +91,7 @@ class Module(Hooked, Moved):
 
     training: bool = True
     _draws: ClassVar[bool] = False  # whether a call of it in training draws random numbers
-    _hooks: Hooks | None = None
+    _hooks: ModuleHooks | None = None
     _compiled: Any = None  # the jit function of its calls
     _unsaved: frozenset[str] = frozenset()  # buffers that are no part of the state
     _registered: frozenset[str] = frozenset()  # names with an underscore that are found and saved

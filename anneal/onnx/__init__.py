@@ -5,7 +5,7 @@ package is imported when a model is loaded or written.
 """
 
 from anneal.errors import OnnxError
-from anneal.onnx.compare import Checked, Difference, check
+from anneal.onnx.compare import Checked, NodeDifference, check
 from anneal.onnx.graph import ValueInfo
 from anneal.onnx.model import Model, load
 from anneal.onnx.module import OnnxModule
@@ -17,12 +17,12 @@ from anneal.onnx.writing import Exported, export
 __all__ = [
     "Checked",
     "Description",
-    "Difference",
     "Exported",
     "Gap",
     "HostStep",
     "InferenceSession",
     "Model",
+    "NodeDifference",
     "OnnxError",
     "OnnxModule",
     "Use",

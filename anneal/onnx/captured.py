@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal.errors import AnnealError, OutOfMemoryError
-from anneal.onnx.bounds import exact, roomy
-from anneal.onnx.execute import Run
+from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import Graph
+from anneal.onnx.host_sizes import Sizes, leaves
 from anneal.onnx.notes import Memo, NeedsHostError
-from anneal.onnx.sizes import Sizes
+from anneal.onnx.size_bounds import exact, roomy
 from anneal.onnx.types import Map, fits_device
-from anneal.onnx.values import leaves
 from anneal.tensor import Tensor, jit, no_grad, realize
 from anneal.uop import UOp
 from anneal.uop.sizes import evaluator, mapped, product, symbolic_arg, unbound, variables_of
@@ -117,7 +116,7 @@ class Captured:
         """Give back the memory of captures."""
         self._program.reset()
 
-    def walked(self, run: Run, given: Any) -> list[Any]:
+    def walked(self, run: GraphRun, given: Any) -> list[Any]:
         """The results of a run that goes through the nodes."""
         for value in given:
             if not isinstance(value, Tensor):
@@ -174,7 +173,7 @@ class Captured:
         self._shapes = shapes
         return tuple([t if s is None else t.reshape(product(t.shape)) for t, s in zip(out, shapes)])
 
-    def _given(self, run: Run, result: Any) -> Any:
+    def _given(self, run: GraphRun, result: Any) -> Any:
         """A result as who takes it wants it: the caller on the device, if that can hold it; other nodes as it is."""
         if isinstance(result, list):
             return [self._given(run, r) for r in result]

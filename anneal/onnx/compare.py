@@ -12,15 +12,15 @@ import numpy as np
 from anneal import progress
 from anneal.errors import OnnxError
 from anneal.onnx.files import parsed
-from anneal.onnx.graph import Node
+from anneal.onnx.graph import FileNode
 from anneal.onnx.model import load
-from anneal.onnx.plan import Plan
+from anneal.onnx.plan import ModelPlan
 from anneal.progress import told
 from anneal.tensor import Tensor, realize
 
 
 @dataclass(frozen=True)
-class Difference:
+class NodeDifference:
     """A node whose value is another than the reference's: where it is worst, and what stands there."""
 
     node: str
@@ -48,7 +48,7 @@ class Checked:
     values: int
     missing: int  # values that the reference does not tell
     worst: float
-    first: Difference | None
+    first: NodeDifference | None
 
 
 def check(
@@ -69,7 +69,7 @@ def check(
     Raises OnnxError for a model that cannot be loaded, or that the reference cannot run.
     """
     model = load(source, device)
-    ours: list[tuple[Node, str, Any]] = []
+    ours: list[tuple[FileNode, str, Any]] = []
 
     graph = model.program.graph
     inner = (g for n in graph.nodes for g in n.subgraphs())
@@ -80,12 +80,12 @@ def check(
         | {x for g in inner for x in g.free}
     )
 
-    def watch(node: Node, results: tuple[Any, ...]) -> None:
+    def watch(node: FileNode, results: tuple[Any, ...]) -> None:
         if node.path == graph.path:
             ours.extend((node, name, r) for name, r in zip(node.outputs, results) if name in read and name)
 
     values = model.taken(feeds)
-    Plan(model, values).lazy(values, watch=watch)
+    ModelPlan(model, values).lazy(values, watch=watch)
     realize([r for _, _, r in ours if isinstance(r, Tensor)])
     arrays = {name: np.asarray(feeds[name]) for name in feeds}
     with progress.work("running the reference"):
@@ -103,11 +103,11 @@ def check(
     return Checked(reference, compared, len(ours) - compared, worst, first)
 
 
-def _difference(node: Node, name: str, ours: Any, theirs: Any) -> Difference:
+def _difference(node: FileNode, name: str, ours: Any, theirs: Any) -> NodeDifference:
     """The distance between two arrays."""
 
-    def of(what: str, a: object, b: object, at: tuple[int, ...] = (), error: float = float("inf")) -> Difference:
-        return Difference(str(node), name, what, at, str(a), str(b), error)
+    def of(what: str, a: object, b: object, at: tuple[int, ...] = (), error: float = float("inf")) -> NodeDifference:
+        return NodeDifference(str(node), name, what, at, str(a), str(b), error)
 
     if ours.shape != theirs.shape:
         return of("shape", list(ours.shape), list(theirs.shape))

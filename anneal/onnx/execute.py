@@ -20,13 +20,24 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMemoryError
-from anneal.onnx.graph import Graph, Node
-from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Pieces, Scope, work_of
-from anneal.onnx.registry import Implementation
+from anneal.onnx.graph import FileNode, Graph
+from anneal.onnx.host_sizes import (
+    Items,
+    Sizes,
+    brief,
+    dtype_name,
+    fit_device,
+    is_small,
+    leaves,
+    size_of,
+    sized,
+    tensor_of,
+    type_of,
+)
+from anneal.onnx.notes import HostStep, Memo, NeedsHostError, RunsPieces, Scope, work_of
+from anneal.onnx.registry import Operator
 from anneal.onnx.schemas import wrong_types
-from anneal.onnx.sizes import Sizes, sized, tensor_of
 from anneal.onnx.types import Map, array_code, array_dtype, device_array
-from anneal.onnx.values import Items, brief, dtype_name, fit_device, is_small, leaves, size_of, type_of
 from anneal.progress import told
 from anneal.runtime import here
 from anneal.tensor import Tensor, realize
@@ -40,7 +51,7 @@ _LENGTH = 1 << 10  # items of a sequence, whose copy counts as a node
 _WORK = 1 << 9  # how often all that one value may have goes through the sums and products of a run
 
 
-class Run:
+class GraphRun:
     """A run of a model: its device, and the notes made on the way.
 
     Args:
@@ -84,7 +95,7 @@ class Run:
         self.loose: dict[int, Any] = {}
         self.nothing_is_loose = False  # whether an empty optional or sequence may be empty because of what was read
         self.steps: list[HostStep] = []
-        self.pieces: Pieces | None = None  # captures of what is between the nodes that need the host
+        self.pieces: RunsPieces | None = None  # captures of what is between the nodes that need the host
 
     def main(self, graph: Graph, feeds: dict[str, Any], key: tuple[Any, ...] = ()) -> list[Any]:
         """The outputs of the main graph, or of a part of a graph; `key` tells its nodes from those of others."""
@@ -137,7 +148,7 @@ class Run:
                 e.number = n
                 raise
 
-    def node(self, n: int, node: Node, scope: Scope) -> None:
+    def node(self, n: int, node: FileNode, scope: Scope) -> None:
         """Run one node: its outputs are put into `scope`."""
         key = (*scope.key, n)
         results = self.memo.results.get(key)
@@ -145,7 +156,7 @@ class Run:
             results = self.constants.results.get(key)
         if results is None:
             self.spend(node)
-            call = Call(self, node, scope, key)
+            call = NodeCall(self, node, scope, key)
             trained = self.parameters.get((node.path, node.outputs[0])) if node.op == "Constant" else None
             if trained is not None:
                 scope.values[node.outputs[0]] = trained
@@ -173,7 +184,7 @@ class Run:
             if name:
                 scope.values[name] = value
 
-    def spend(self, node: Node, count: int = 1) -> None:
+    def spend(self, node: FileNode, count: int = 1) -> None:
         """Count so many nodes, or turns of a loop, against the budget."""
         self.budget -= count
         if self.budget < 0:
@@ -181,12 +192,12 @@ class Run:
                 "the model runs more nodes than its budget allows", "raise `budget` of anneal.onnx.load if it should"
             )
 
-    def measure(self, node: Node, values: list[Any], results: tuple[Any, ...]) -> None:
+    def measure(self, node: FileNode, values: list[Any], results: tuple[Any, ...]) -> None:
         """Count the elements that a node's sums and products go through."""
         uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
         self.add_work(node, work_of(*uops))
 
-    def add_work(self, node: Node, count: int) -> None:
+    def add_work(self, node: FileNode, count: int) -> None:
         """Count elements that go through sums."""
         self.work += count
         if self.work > self.elements * _WORK:
@@ -237,7 +248,7 @@ class Run:
             self.constants.fix(found)
         return found
 
-    def lift(self, node: Node | None, array: Any) -> Tensor:
+    def lift(self, node: FileNode | None, array: Any) -> Tensor:
         """An array as a Tensor on the device; a fixed one is moved there once."""
         for memo in (self.constants, self.memo):
             if id(array) in memo.lifted:
@@ -257,14 +268,14 @@ class Run:
         return t
 
 
-class Call:
+class NodeCall:
     """A node while it runs: what an operator's function gets first.
 
     `op`, `opset`, `version`, `attributes` are the node's; `outputs` is the number of its outputs, and `wants(n)`
     whether the n-th is used; `device` is where tensors are made, `training` whether gradients flow.
     """
 
-    def __init__(self, run: Run, node: Node, scope: Scope, key: tuple[Any, ...]) -> None:
+    def __init__(self, run: GraphRun, node: FileNode, scope: Scope, key: tuple[Any, ...]) -> None:
         self.of, self.device, self.training = run, run.device, run.training
         self.node, self.outputs = node, len(node.outputs)
         self.op, self.opset, self.version, self.attributes = node.op, node.opset, node.version, node.attributes
@@ -478,7 +489,7 @@ class Call:
                     run.memo.used[id(v)] = v
         return results
 
-    def results(self, of: Implementation, values: list[Any]) -> tuple[Any, ...]:
+    def results(self, of: Operator, values: list[Any]) -> tuple[Any, ...]:
         """The results of the operator's function, with errors that name the node."""
         try:
             with np.errstate(all="ignore"):
@@ -526,7 +537,7 @@ class Call:
         self.of.nodes(scope)
         return [scope.find(v.name) if v.name else None for v in graph.outputs]
 
-    def computed(self, of: Implementation, values: list[Any]) -> Any:
+    def computed(self, of: Operator, values: list[Any]) -> Any:
         """The results of the operator's function: it gets each input as the function wants it."""
         while values and values[-1] is None:
             values = values[:-1]
@@ -552,7 +563,7 @@ class Call:
         finally:
             here.wraps = before
 
-    def _given(self, of: Implementation, values: list[Any], attributes: dict[str, Any]) -> Any:
+    def _given(self, of: Operator, values: list[Any], attributes: dict[str, Any]) -> Any:
         wanted = [of.wants_value(n) for n in range(len(values))]
         given: list[Any] = [self.host(v) if w and not of.asks else v for v, w in zip(values, wanted)]
         if any(isinstance(v, Sizes) for v in given):

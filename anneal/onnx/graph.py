@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from anneal.errors import OnnxError
-from anneal.onnx.registry import Implementation
+from anneal.onnx.registry import Operator
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ValueInfo:
 
 
 @dataclass(eq=False)
-class Node:
+class FileNode:
     """A node of a graph: its operator, its attributes with the schema's defaults, and the function that computes it."""
 
     name: str
@@ -46,8 +46,8 @@ class Node:
     unusual: frozenset[str]  # those of them that are not at the schema's default
     path: str  # of the graph that it stands in: "main graph", "main graph / If 'x' then_branch"
     depth: int  # how many graphs and functions are around that
-    implementation: Implementation | None = None
-    function: Function | None = None  # a body of other nodes, where there is no implementation
+    implementation: Operator | None = None
+    function: LocalFunction | None = None  # a body of other nodes, where there is no implementation
     _body: Graph | None = None
 
     def subgraphs(self) -> list[Graph]:
@@ -80,7 +80,7 @@ class Graph:
     inputs: list[ValueInfo] = field(default_factory=list)
     outputs: list[ValueInfo] = field(default_factory=list)
     constants: dict[str, Any] = field(default_factory=dict)  # initialisers: arrays; None where weights are missing
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[FileNode] = field(default_factory=list)
     free: frozenset[str] = frozenset()  # names that come from the graphs outside
     numbers: list[int] | None = None  # of its nodes in the graph that it is a part of
 
@@ -97,7 +97,7 @@ class Graph:
 
 
 @dataclass(eq=False)
-class Function:
+class LocalFunction:
     """A function's body, which is read when it is first needed; `graph` for the attributes of one call.
 
     The standard has bodies that depend on the types of a call's inputs: `proto` is None then, and `of_types` gives one.
@@ -105,7 +105,7 @@ class Function:
 
     name: str
     proto: Any
-    read: Callable[[Any, Node], Graph]  # reads a FunctionProto for the attributes of a node
+    read: Callable[[Any, FileNode], Graph]  # reads a FunctionProto for the attributes of a node
     of_types: Callable[[list[Any]], Any] | None = None  # from the types of the inputs (TypeProto) to a FunctionProto
 
     @property
@@ -113,7 +113,7 @@ class Function:
         """The key that tells it from other functions."""
         return id(self.proto)
 
-    def graph(self, node: Node, types: list[Any] | None = None) -> Graph:
+    def graph(self, node: FileNode, types: list[Any] | None = None) -> Graph:
         """The body as a graph, with the attributes of `node` in place of those it refers to.
 
         Raises OnnxError if the body is broken, or if there is none for these types.
@@ -126,7 +126,7 @@ class Function:
 
 
 @dataclass(eq=False)
-class Program:
+class ModelProgram:
     """A model: its main graph and what the file says of itself."""
 
     graph: Graph
@@ -167,7 +167,7 @@ def _walk(graph: Graph, names: set[str], bodies: dict[Any, tuple[frozenset[int],
 
 
 def _walk_inside(
-    node: Node, graph: Graph, hit: bool, names: set[str], bodies: dict[Any, tuple[frozenset[int], frozenset[int]]]
+    node: FileNode, graph: Graph, hit: bool, names: set[str], bodies: dict[Any, tuple[frozenset[int], frozenset[int]]]
 ) -> None:
     """The same for a subgraph. If its inputs decide shapes, so may its outputs: they are the next turn's inputs."""
     own = {v.name for v in graph.inputs}

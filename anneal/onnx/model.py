@@ -16,15 +16,15 @@ import numpy as np
 from anneal import progress
 from anneal.backend import get_device
 from anneal.errors import AnnealError, DTypeError, OnnxError
-from anneal.onnx.bounds import Bounds, SizeUse, inside_another
 from anneal.onnx.captured import UnsizedError, signature
-from anneal.onnx.execute import Run
+from anneal.onnx.execute import GraphRun
 from anneal.onnx.files import parsed, reader_of
-from anneal.onnx.graph import Program, ValueInfo, deciding
+from anneal.onnx.graph import ModelProgram, ValueInfo, deciding
 from anneal.onnx.notes import HostStep, Memo
-from anneal.onnx.plan import Plan
+from anneal.onnx.plan import ModelPlan
 from anneal.onnx.reading import program_of
 from anneal.onnx.report import Description, describe, gaps_of, told
+from anneal.onnx.size_bounds import SizeBounds, SizeUse, inside_another
 from anneal.onnx.types import Map, device_array, fits_device, uploaded
 from anneal.tensor import Tensor, default_device
 
@@ -109,7 +109,7 @@ class Model:
 
     def __init__(
         self,
-        program: Program,
+        program: ModelProgram,
         device: str,
         budget: int = _BUDGET,
         float64: str = "float32",
@@ -122,7 +122,7 @@ class Model:
         self.float64 = float64
         self.elements = elements
         graph = program.graph
-        self.bounds = Bounds(shapes or {}, graph.inputs)
+        self.bounds = SizeBounds(shapes or {}, graph.inputs)
         graph.inputs[:] = self.bounds.inputs
         graph.outputs[:] = [self.bounds.named(v) for v in graph.outputs]
         self.inputs = [v for v in graph.inputs if v.name not in graph.constants]
@@ -132,7 +132,7 @@ class Model:
         self.deciding = deciding(graph)  # names whose values decide shapes
         self.known = {v.name: v for v in graph.inputs}
         self._constants = Memo()
-        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._plans: OrderedDict[Any, ModelPlan] = OrderedDict()
         self._unsized: dict[str, str] = {}  # sizes with bounds that have a plan for each value after all, and why
 
     def __repr__(self) -> str:
@@ -206,7 +206,7 @@ class Model:
             feeds: the values of the inputs by name.
         """
         values = self.taken(feeds, detach=False)
-        return {v.name: r for v, r in zip(self.outputs, Plan(self, values).lazy(values))}
+        return {v.name: r for v, r in zip(self.outputs, ModelPlan(self, values).lazy(values))}
 
     @property
     def sizes(self) -> tuple[SizeUse, ...]:
@@ -239,7 +239,7 @@ class Model:
 
     def start(
         self, memo: Memo, given: int, *, reads: bool | str = True, training: bool = False, watch: Any = None
-    ) -> Run:
+    ) -> GraphRun:
         """A run that has yet to go through the graph, for inputs of so many elements.
 
         Args:
@@ -250,7 +250,7 @@ class Model:
             watch: a function that is called with each node and its results.
         """
         justified = max(_ELEMENTS, _EACH * (given + self.program.elements))
-        return Run(
+        return GraphRun(
             self.device,
             memo,
             self._constants,
@@ -283,7 +283,7 @@ class Model:
         self.bounds.check(out)
         return out
 
-    def plan(self, values: dict[str, Any], names: frozenset[str] = frozenset()) -> Plan:
+    def plan(self, values: dict[str, Any], names: frozenset[str] = frozenset()) -> ModelPlan:
         """The plan that runs the model for such values, whatever the sizes in `names` are; plans are kept, those used
         last.
         """
@@ -296,7 +296,7 @@ class Model:
         with self.lock:
             plan = self._plans.pop(key, None)
             if plan is None:
-                plan = Plan(self, values, shapes)
+                plan = ModelPlan(self, values, shapes)
             self._plans[key] = plan
             if len(self._plans) > _PLANS:
                 self._plans.popitem(last=False)[1].close()

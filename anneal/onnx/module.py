@@ -9,7 +9,7 @@ import numpy as np
 from anneal.nn import Module
 from anneal.onnx.captured import signature
 from anneal.onnx.graph import Graph
-from anneal.onnx.plan import Plan
+from anneal.onnx.plan import ModelPlan
 from anneal.onnx.report import nodes_of
 from anneal.onnx.types import device_array
 
@@ -36,7 +36,7 @@ class OnnxModule(Module):
     def __init__(self, model: Model) -> None:
         self._model = model
         self._names: dict[tuple[str, str], str] = {}  # by graph and name in the file
-        self._plans: dict[Any, Plan] = {}
+        self._plans: dict[Any, ModelPlan] = {}
         statistics = _statistics(model.program.graph)
         for path, name, array in _weights(model.program.graph):
             if array is None or array.dtype.name not in _TRAINED or name in model.deciding:
@@ -54,7 +54,7 @@ class OnnxModule(Module):
         model = self._model
         values = model.taken(model.named(inputs), detach=False)
         key = signature(values)
-        plan = self._plans.pop(key, None) or Plan(model, values)
+        plan = self._plans.pop(key, None) or ModelPlan(model, values)
         self._plans[key] = plan
         if len(self._plans) > _PLANS:
             del self._plans[next(iter(self._plans))]

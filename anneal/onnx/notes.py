@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anneal.onnx.graph import Graph
-from anneal.onnx.values import Items, leaves
+from anneal.onnx.host_sizes import Items, leaves
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import most
 
 if TYPE_CHECKING:
-    from anneal.onnx.execute import Run
+    from anneal.onnx.execute import GraphRun
 
 
 class NeedsHostError(Exception):
@@ -55,10 +55,10 @@ class Memo:
             self.fixed[id(v)] = v
 
 
-class Pieces(Protocol):
+class RunsPieces(Protocol):
     """The runs of a graph whose nodes do not all work on the device alone: see `anneal.onnx.plan`."""
 
-    def run(self, run: Run, scope: Scope) -> bool:
+    def run(self, run: GraphRun, scope: Scope) -> bool:
         """Run the nodes of a graph in pieces; False, if that cannot be, and nothing ran."""
 
     def note(self, graph: Graph, number: int, needs_host: bool) -> None:

@@ -17,11 +17,11 @@ import numpy as np
 
 from anneal.errors import DTypeError, JitError, OutOfMemoryError
 from anneal.onnx.captured import Captured, UnsizedError, is_given, own, signature, split
-from anneal.onnx.execute import Run
-from anneal.onnx.graph import Graph, Node, ValueInfo
+from anneal.onnx.execute import GraphRun
+from anneal.onnx.graph import FileNode, Graph, ValueInfo
+from anneal.onnx.host_sizes import leaves
 from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Scope
 from anneal.onnx.types import fits_device, uploaded
-from anneal.onnx.values import leaves
 from anneal.tensor import Tensor, Variable, no_grad, realize
 from anneal.uop import UOp
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from anneal.onnx.model import Model
 
 
-class Plan:
+class ModelPlan:
     """A plan that runs a model for inputs of one signature; `shapes` has a shape for each input, in which sizes are
     Variables.
 
@@ -131,7 +131,7 @@ class Pieces:
         self._shapes = shapes
         self._graphs: dict[Graph, _Divided] = {}
 
-    def run(self, run: Run, scope: Scope) -> bool:
+    def run(self, run: GraphRun, scope: Scope) -> bool:
         """Run the nodes of a graph in pieces; False, if it has not run before, or cannot be divided."""
         divided = self._graphs.get(scope.graph)
         return divided is not None and divided.complete and divided.run(run, scope)
@@ -177,7 +177,7 @@ class _Divided:
                 part.close()
         self._stages = None
 
-    def run(self, run: Run, scope: Scope) -> bool:
+    def run(self, run: GraphRun, scope: Scope) -> bool:
         """Run the nodes; False if too many need the host after all."""
         before, steps = dict(scope.values), len(run.steps)
         while self._surprises <= _SURPRISES:
@@ -229,7 +229,7 @@ class _Divided:
         return {n for n in everywhere if wanted.intersection(self.graph.nodes[n].outputs)}
 
 
-def _reads(node: Node) -> set[str]:
+def _reads(node: FileNode) -> set[str]:
     """The names of the values that a node, or a subgraph of it, reads."""
     return {x for x in node.inputs if x} | {x for g in node.subgraphs() for x in g.free}
 
@@ -269,7 +269,7 @@ class _Part:
             captured.close()
         self._kept.clear()
 
-    def run(self, run: Run, scope: Scope) -> None:
+    def run(self, run: GraphRun, scope: Scope) -> None:
         """Run the nodes: what others read is put into `scope`."""
         feeds, fixed = {}, {}
         results = None
@@ -334,7 +334,7 @@ class _Part:
         shapes = {x: tuple([sizes[x, i] for i in range(v.ndim)]) for x, v in tensors.items() if (x, 0) in found}
         return {**declared, **shapes}
 
-    def _placed(self, name: str, value: Any, run: Run) -> Any:
+    def _placed(self, name: str, value: Any, run: GraphRun) -> Any:
         """A value as an argument: on the host if it is small and decides shapes, else on the device."""
         if isinstance(value, list):
             return [self._placed(name, v, run) for v in value]
@@ -354,7 +354,7 @@ class _Part:
             raise _UnfitError from None
 
 
-def _is_constant(run: Run, value: Any) -> bool:
+def _is_constant(run: GraphRun, value: Any) -> bool:
     """True if a value follows from the file, and is not the number of a turn."""
     if value is None or isinstance(value, list) or not run.of_file(value):
         return False
@@ -362,7 +362,7 @@ def _is_constant(run: Run, value: Any) -> bool:
     return not scalar or run.constants.numbers.get((type(n := value.item()), n)) is not value
 
 
-def _loosen(run: Run, value: Any) -> None:
+def _loosen(run: GraphRun, value: Any) -> None:
     """Note that a value that comes from a capture may be another in the next run."""
     if isinstance(value, list):
         for v in value:

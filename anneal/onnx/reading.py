@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import OnnxError
-from anneal.onnx.graph import Function, Graph, Node, Program, ValueInfo
+from anneal.onnx.graph import FileNode, Graph, LocalFunction, ModelProgram, ValueInfo
 from anneal.onnx.registry import find
 from anneal.onnx.schemas import body_of, defaults_of, fault_of, same, schema_of, text_of
 from anneal.onnx.types import element_bits, element_name
@@ -24,7 +24,7 @@ _DENSE = 1 << 26  # elements of a sparse tensor, whose shape its file does not j
 _Names = tuple[Container[str], ...]  # names of the graphs outside, a set each
 
 
-def program_of(proto: Any, array: Callable[[Any, str], Any]) -> Program:
+def program_of(proto: Any, array: Callable[[Any, str], Any]) -> ModelProgram:
     """The records of a ModelProto; `array(tensor, where)` gives the values of a TensorProto.
 
     Raises OnnxError for a broken model.
@@ -50,7 +50,7 @@ def program_of(proto: Any, array: Callable[[Any, str], Any]) -> Program:
 
     reader = _Reader(opsets, functions, counted)
     graph = reader.graph(proto.graph, "main graph", (), 0)
-    return Program(
+    return ModelProgram(
         graph,
         opsets,
         proto.ir_version,
@@ -111,13 +111,13 @@ class _Reader:
             out.nodes.append(node)
         return free
 
-    def node(self, proto: Any, path: str, visible: _Names, depth: int) -> Node:
+    def node(self, proto: Any, path: str, visible: _Names, depth: int) -> FileNode:
         """A NodeProto with its attributes, the schema's defaults among them, and its implementation."""
         domain, op = _domain(proto.domain), text_of(proto.op_type)
         opset = self.opsets.get(domain, 0)
         local = self.functions.get((domain, op, text_of(getattr(proto, "overload", ""))))
         schema = schema_of(op, domain, opset) if opset and local is None else None
-        node = Node(
+        node = FileNode(
             name=text_of(proto.name),
             op=op,
             domain=domain,
@@ -133,14 +133,14 @@ class _Reader:
         )
         self.attributes(node, proto, schema, visible)
         if local is not None:
-            node.function = Function(f"{domain}.{op}", local, self.function)
+            node.function = LocalFunction(f"{domain}.{op}", local, self.function)
             return node
         node.implementation = find(op, domain, opset or 1 << 30)
         if node.implementation is None and schema is not None:
             node.function = body_of(schema, node, proto, self.function)
         return node
 
-    def attributes(self, node: Node, proto: Any, schema: Any, visible: _Names) -> None:
+    def attributes(self, node: FileNode, proto: Any, schema: Any, visible: _Names) -> None:
         """Put the attributes that a file gives into a node."""
         defaults = dict(node.attributes)
         kinds: dict[str, int] = {}
@@ -163,7 +163,7 @@ class _Reader:
             a for a in node.given if a not in defaults or not same(node.attributes[a], defaults[a])
         )
 
-    def attribute(self, a: Any, kind: int, node: Node, visible: _Names) -> Any:
+    def attribute(self, a: Any, kind: int, node: FileNode, visible: _Names) -> Any:
         """An attribute as a Python value: numbers, text, lists of them, arrays, graphs."""
         where = f"attribute {text_of(a.name)!r} of {node}"
         if kind == 1:
@@ -218,7 +218,7 @@ class _Reader:
         out.reshape(-1)[flat] = values
         return out
 
-    def function(self, proto: Any, node: Node) -> Graph:
+    def function(self, proto: Any, node: FileNode) -> Graph:
         """The body of a function for one call of it."""
         if node.depth >= _NESTING:
             raise node.fault(f"functions and graphs are nested more than {_NESTING} deep")

@@ -35,7 +35,7 @@ from typing import Any
 
 
 @dataclass(eq=False)
-class Implementation:
+class Operator:
     """The computation of an operator from version `since` of its domain on, until another one begins."""
 
     name: str
@@ -65,7 +65,7 @@ class Implementation:
         return bool(self.values) and self.inputs[min(n, len(self.inputs) - 1)] in self.values
 
 
-_TABLE: dict[tuple[str, str], list[Implementation]] = {}
+_TABLE: dict[tuple[str, str], list[Operator]] = {}
 _DOMAINS = {"ai.onnx": ""}
 
 
@@ -81,7 +81,7 @@ def op(
     sizes: bool = False,
     asks: bool = False,
     was: Mapping[str, Any] | None = None,
-) -> Callable[[Callable[..., Any]], Implementation]:
+) -> Callable[[Callable[..., Any]], Operator]:
     """Register a function for the operators `names`, from version `since` of `domain` on: a decorator.
 
     Args:
@@ -99,7 +99,7 @@ def op(
     Raises ValueError for a name registered twice, and for a name in `values` that is no parameter.
     """
 
-    def register(function: Callable[..., Any]) -> Implementation:
+    def register(function: Callable[..., Any]) -> Operator:
         parameters = list(inspect.signature(function).parameters.values())[1:]
         inputs = tuple([p.name for p in parameters if p.kind is not p.KEYWORD_ONLY])
         attributes, record = _attributes(parameters)
@@ -110,7 +110,7 @@ def op(
         variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         of_host = function if host else None
         how = (frozenset(values), raw, by_shape, pure, sizes, asks, inputs, variadic, attributes, record)
-        made = [Implementation(n, domain, since, function, of_host, *how) for n in names]
+        made = [Operator(n, domain, since, function, of_host, *how) for n in names]
         if was:
             more = {**attributes, **dict.fromkeys(was.values())}
             made += [replace(one, since=1, attributes=more, was=tuple(was.values())) for one in made]
@@ -146,10 +146,10 @@ def rows(functions: Mapping[str, Callable[..., Any]], **how: Any) -> None:
         op(name, **how)(function)
 
 
-class _Several(Implementation):
+class _Several(Operator):
     """The decorator of `op` for several names: `host` registers for all of them."""
 
-    def __init__(self, made: list[Implementation]) -> None:
+    def __init__(self, made: list[Operator]) -> None:
         super().__init__(**vars(made[0]))
         self._made = made
 
@@ -167,7 +167,7 @@ def _load() -> None:
         importlib.import_module(found.name)
 
 
-def find(name: str, domain: str, version: int) -> Implementation | None:
+def find(name: str, domain: str, version: int) -> Operator | None:
     """The newest implementation not above `version`, or None."""
     _load()
     known = _TABLE.get((_DOMAINS.get(domain, domain), name), [])
@@ -175,7 +175,7 @@ def find(name: str, domain: str, version: int) -> Implementation | None:
     return known[at - 1] if at else None
 
 
-def table() -> dict[tuple[str, str], list[Implementation]]:
+def table() -> dict[tuple[str, str], list[Operator]]:
     """The implementations by domain and name, oldest first."""
     _load()
     return _TABLE

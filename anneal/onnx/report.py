@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anneal.onnx.graph import Graph, Node, Program, ValueInfo, deciding
+from anneal.onnx.graph import FileNode, Graph, ModelProgram, ValueInfo, deciding
 from anneal.onnx.registry import table
 from anneal.onnx.schemas import made_types, schema_of, wrong_types
 from anneal.onnx.types import element_name
@@ -65,7 +65,7 @@ class Description:
     deciding: tuple[str, ...]  # inputs whose values decide shapes
 
 
-def describe(program: Program) -> Description:
+def describe(program: ModelProgram) -> Description:
     """The contents of a model, subgraphs included."""
     graph = program.graph
     counts: Counter[tuple[str, str, int, str]] = Counter()
@@ -89,7 +89,7 @@ def describe(program: Program) -> Description:
     )
 
 
-def nodes_of(graph: Graph) -> Iterator[Node]:
+def nodes_of(graph: Graph) -> Iterator[FileNode]:
     """The nodes of a graph and of the subgraphs inside it, in order; not those of functions."""
     stack = [iter(graph.nodes)]
     while stack:
@@ -101,7 +101,7 @@ def nodes_of(graph: Graph) -> Iterator[Node]:
         stack.extend(iter(g.nodes) for g in sorted(node.subgraphs(), key=lambda g: g.path))
 
 
-def gaps_of(program: Program) -> tuple[Gap, ...]:
+def gaps_of(program: ModelProgram) -> tuple[Gap, ...]:
     """The gaps of a model, those inside functions once for each function."""
     out = [*_untaken(program.graph), *_mistyped(program.graph)]
     todo = [program.graph]
@@ -144,7 +144,7 @@ def _mistyped(graph: Graph) -> Iterator[Gap]:
         known.update((name, dtype) for name, dtype in zip(node.outputs, made, strict=False) if name and dtype)
 
 
-def _gap(node: Node) -> Gap | None:
+def _gap(node: FileNode) -> Gap | None:
     """The reason why a node cannot be run, if it is known beforehand."""
     name = node.name or next((x for x in node.outputs if x), "")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-from anneal.onnx.graph import Function, Graph, Node
+from anneal.onnx.graph import FileNode, Graph, LocalFunction
 
 
 @lru_cache(4096)
@@ -96,7 +96,7 @@ _TOLD = {
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}  # what devices without them have in their place
 
 
-def wrong_types(node: Node, dtypes: list[str | None], narrowed: bool) -> str:
+def wrong_types(node: FileNode, dtypes: list[str | None], narrowed: bool) -> str:
     """The element types of a node's inputs (None: no tensor) that are not as the standard says, or nothing.
 
     With `narrowed` a type may stand for a wider one.
@@ -130,7 +130,7 @@ def _made_types(name: str, domain: str, version: int) -> tuple[tuple[str, frozen
 _DTYPES = {f"tensor({told})": name for name, told in _TOLD.items()}
 
 
-def made_types(node: Node, dtypes: list[str | None]) -> list[str | None]:
+def made_types(node: FileNode, dtypes: list[str | None]) -> list[str | None]:
     """The element types of a node's outputs that follow from those of its inputs, or are always the same."""
     if not node.version:
         return []
@@ -165,7 +165,7 @@ _KINDS = {
 }
 
 
-def fault_of(schema: Any, node: Node, kinds: dict[str, int]) -> str:
+def fault_of(schema: Any, node: FileNode, kinds: dict[str, int]) -> str:
     """The parts of a node's form that the standard does not allow, or nothing; `kinds` are its attributes' types."""
     wanted, required, (least, most, least_out, most_out) = _signature(schema.name, schema.domain, schema.since_version)
     for name, kind in kinds.items():
@@ -182,17 +182,17 @@ def fault_of(schema: Any, node: Node, kinds: dict[str, int]) -> str:
     return ""
 
 
-def body_of(schema: Any, node: Node, proto: Any, read: Callable[[Any, Node], Graph]) -> Function | None:
+def body_of(schema: Any, node: FileNode, proto: Any, read: Callable[[Any, FileNode], Graph]) -> LocalFunction | None:
     """The body that the standard itself gives an operator, or None."""
     if schema.has_function:
         versions = [v for v in schema.function_opset_versions if v <= node.opset]
         if versions:
             data = schema.get_function_with_opset_version(max(versions))
-            return Function(node.op, _parsed(data), read)
+            return LocalFunction(node.op, _parsed(data), read)
     if schema.has_context_dependent_function:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
         if versions:
-            return Function(node.op, None, read, partial(_body_for, schema, max(versions), proto, node))
+            return LocalFunction(node.op, None, read, partial(_body_for, schema, max(versions), proto, node))
     return None
 
 
@@ -203,7 +203,7 @@ def _parsed(data: bytes) -> Any:
     return FunctionProto.FromString(data)
 
 
-def _body_for(schema: Any, version: int, proto: Any, node: Node, types: list[Any]) -> Any:
+def _body_for(schema: Any, version: int, proto: Any, node: FileNode, types: list[Any]) -> Any:
     """The body that the standard gives an operator for inputs of these types."""
     from onnx import FunctionProto, NodeProto, helper
 

@@ -16,13 +16,13 @@ from anneal import files, progress
 from anneal.errors import DataError, OnnxError
 from anneal.onnx.exporting import (
     Constants,
+    GraphLowering,
+    GraphValue,
+    GraphWriter,
     Input,
     Leaf,
-    Lowering,
     Missing,
-    Traced,
-    Value,
-    Writer,
+    TracedGraph,
     carrier,
     code_of,
     told,
@@ -109,7 +109,7 @@ def export(
     return _put(Path(path), _Parts(trace, writer, outputs, opset), external_data)
 
 
-def _output_names(trace: Traced, names: Sequence[str] | None) -> list[str]:
+def _output_names(trace: TracedGraph, names: Sequence[str] | None) -> list[str]:
     count = len(trace.results)
     if names is None:
         names = ["output" if not n else f"output_{n}" for n in range(count)]
@@ -125,16 +125,16 @@ def _output_names(trace: Traced, names: Sequence[str] | None) -> list[str]:
 # -- the graph --------------------------------------------------------------------------------------------------------
 
 
-def _written(trace: Traced, names: list[str], opset: int) -> tuple[Writer, list[Any]]:
+def _written(trace: TracedGraph, names: list[str], opset: int) -> tuple[GraphWriter, list[Any]]:
     """The written graph, and name, dtype and shape of each output."""
-    writer = Writer(opset, _sources(trace.inputs))
+    writer = GraphWriter(opset, _sources(trace.inputs))
     writer.names.update([*[i.name for i in trace.inputs], *names])
     leaves = {i.node: Leaf(i.name, i.dtype, None) for i in trace.inputs if i.node.op is not Op.BIND}
     for name, t in trace.weights.items():
         if t.uop not in leaves:
             leaves[t.uop] = Leaf(writer.unique(name), t.dtype, t)
     _check_sizes(trace.results, writer.sources)
-    lowering = Lowering(writer, leaves, Constants(trace.device, leaves, trace.made))
+    lowering = GraphLowering(writer, leaves, Constants(trace.device, leaves, trace.made))
     values = lowering.lower(trace.results)
     if lowering.missing:
         raise _refused(lowering.missing)
@@ -177,7 +177,7 @@ def _variables(arg: Any) -> Iterator[UOp]:
         yield from variables_of(arg)
 
 
-def _give(w: Writer, v: Value, name: str, taken: dict[str, str]) -> None:
+def _give(w: GraphWriter, v: GraphValue, name: str, taken: dict[str, str]) -> None:
     """Have an output be a value, in its dtype; `taken` has those that are outputs already, and under which name."""
     found = v.name if carrier(v.dtype) is v.dtype else w.cast(v.name, v.dtype)
     if found in taken or not any(found in n.output for n in reversed(w.nodes)):
@@ -203,8 +203,8 @@ def _refused(missing: list[Missing]) -> OnnxError:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    trace: Traced
-    writer: Writer
+    trace: TracedGraph
+    writer: GraphWriter
     outputs: list[Any]
     opset: int
 

@@ -19,7 +19,7 @@ HELP = {  # modules, and what stands in the families' files beside their functio
     "glossary": "explain_class",
     "inplace": "changed flagged in_place need_changeable",
     "normalisation": "take_running_updates",
-    "pairs": "MinMax ValuesIndices",
+    "extremes": "MinMax ValuesIndices",
     "pooling": "per_axis",
     "precision": "cast_dtype in_single",
     "random": "Generator default_generator host_generator host_normal host_uniform",
@@ -32,9 +32,21 @@ if TYPE_CHECKING:
 else:
     from anneal.backend import Array
     from anneal.ops.arguments import Integer, alias, checked, deferred, function, several, viewing
-    from anneal.ops.axes import Shape, axes_of, axis_of, broadcast_shapes, int_args, one_of
+    from anneal.ops.checks import (
+        Shape,
+        axes_of,
+        axis_of,
+        bound_int,
+        broadcast_shapes,
+        int_args,
+        is_bool,
+        is_tensor,
+        need_tensor,
+        one_of,
+        said,
+        whole,
+    )
     from anneal.ops.data import HELD, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
-    from anneal.ops.facts import bound_int, is_bool, is_tensor, need_tensor, said, whole
     from anneal.ops.grad_mode import grad_enabled, no_grad
 
     def _made(op: Any, name: str) -> Any:

@@ -21,7 +21,7 @@ import numpy as np
 
 from anneal.backend import Place
 from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
-from anneal.ops.facts import is_bool, is_tensor, need_tensor, said, whole
+from anneal.ops.checks import is_bool, is_tensor, need_tensor, said, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.precision import casts
 from anneal.ops.spelling import into, lifted, spelled, unknown
@@ -244,7 +244,7 @@ def checked(function: F, name: str = "") -> F:
     def called(*args: Any, **options: Any) -> Any:
         try:
             if tensor and args and args[0].__class__ not in tensors:
-                args = lifted(title, tensor, args)
+                args = lifted(function, title, tensor, args)
             if placed:
                 n = len(args)
                 for i, what, kind in placed:

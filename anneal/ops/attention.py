@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
 from anneal.ops.arguments import function, need_float, same_device
-from anneal.ops.axes import broadcast_shapes
+from anneal.ops.checks import broadcast_shapes
 from anneal.ops.layers import dropout
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, named, permute, reduce_axis, reshape

@@ -24,7 +24,7 @@ Shape = tuple[Any, ...]
 Step = tuple[Any, Any]
 _MOST = 1 << 12  # recipes that are kept, before they begin anew
 
-_recipes: dict[Any, Recipe] = {}
+_recipes: dict[Any, ViewRecipe] = {}
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def _scattered(read: Callable[[UOp], UOp], new: UOp, whole: UOp) -> UOp:
 # -- ways -------------------------------------------------------------------------------------------------------------
 
 
-class Recipe:
+class ViewRecipe:
     """The way from a tensor of `shape` to a view of it: steps, the first of which is of the tensor."""
 
     __slots__ = ("_layout", "_then", "detached", "shape", "steps", "whole")
@@ -114,19 +114,19 @@ class Recipe:
         self.detached = any(op is Op.DETACH for op, _ in steps)
         self.whole = all(op is Op.DETACH for op, _ in steps)
         self._layout: Any = False  # not looked for yet
-        self._then: dict[Recipe, Recipe] = {}
+        self._then: dict[ViewRecipe, ViewRecipe] = {}
 
     @staticmethod
-    def of(shape: Shape, steps: tuple[Step, ...]) -> Recipe:
+    def of(shape: Shape, steps: tuple[Step, ...]) -> ViewRecipe:
         """The recipe of these steps: equal ones are one."""
         found = _recipes.get((shape, steps))
         if found is None:
             if len(_recipes) >= _MOST:
                 _recipes.clear()
-            found = _recipes[shape, steps] = Recipe(shape, steps)
+            found = _recipes[shape, steps] = ViewRecipe(shape, steps)
         return found
 
-    def then(self, step: Recipe) -> Recipe:
+    def then(self, step: ViewRecipe) -> ViewRecipe:
         """The way to a view of the view."""
         found = self._then.get(step)
         if found is None:
@@ -141,7 +141,7 @@ class Recipe:
                     "as_strided: strides count from the first element in memory, and this tensor, of shape "
                     f"{step.shape}, is part of another: call it on that one, with storage_offset=, or on a .clone()"
                 )
-            found = self._then[step] = Recipe.of(self.shape, (*self.steps, *step.steps))
+            found = self._then[step] = ViewRecipe.of(self.shape, (*self.steps, *step.steps))
         return found
 
     @property
@@ -298,7 +298,7 @@ def link_views(name: str, op: Callable[..., Any], args: tuple[Any, ...], options
                 continue
             if name == "detach" and not any(o is Op.DETACH for o, _ in steps):
                 steps = (*steps, (Op.DETACH, None))
-            part._part_of(base, Recipe.of(base.uop.shape, steps))
+            part._part_of(base, ViewRecipe.of(base.uop.shape, steps))
 
 
 def link_part(part: Handle, base: Handle, bounds: tuple[tuple[int, int], ...], shape: Shape) -> None:
@@ -306,7 +306,7 @@ def link_part(part: Handle, base: Handle, bounds: tuple[tuple[int, int], ...], s
     steps: tuple[Step, ...] = ((Op.SHRINK, bounds),)
     if shape != tuple([e - b for b, e in bounds]):
         steps = (*steps, (Op.RESHAPE, shape))
-    part._part_of(base, Recipe.of(base._looks.shape, steps))
+    part._part_of(base, ViewRecipe.of(base._looks.shape, steps))
 
 
 def _is_basic(index: Any) -> bool:

@@ -13,9 +13,8 @@ import numpy as np
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import made, nodes
 from anneal.ops.arguments import function, number
-from anneal.ops.axes import int_args
+from anneal.ops.checks import bound_int, int_args, is_tensor, need_tensor, said
 from anneal.ops.data import DTypeLike, as_dtype
-from anneal.ops.facts import bound_int, is_tensor, need_tensor, said
 from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, normalise_const
 from anneal.uop.sizes import size

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.facts import is_tensor, said
+from anneal.ops.checks import is_tensor, said
 from anneal.ops.nodes import reshape
 from anneal.runtime import HostFunction, here, host_storage
 from anneal.uop import DType, Op, UOp, by_name, const, dtypes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from anneal.errors import PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.axes import axes_of, axis_of, need_axes
+from anneal.ops.checks import axes_of, axis_of, need_axes
 from anneal.ops.elementwise import beside
 from anneal.ops.nodes import broadcast, iota
 from anneal.uop import Op, alu, const

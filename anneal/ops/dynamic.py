@@ -14,7 +14,7 @@ from anneal.backend import Array
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.axes import axis_of, broadcast_shapes
+from anneal.ops.checks import axis_of, broadcast_shapes
 from anneal.ops.elementwise import choose
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.logic import truth

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError
 from anneal.ops.arguments import function
-from anneal.ops.axes import broadcast_shapes
+from anneal.ops.checks import broadcast_shapes
 from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_const
 from anneal.ops.overflow import check_growth
+from anneal.ops.spelling import number_first, numbers_first
 from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def need(name: str, dtype: DType, fits: bool, wanted: str) -> None:
 
 @function
 @scales
+@numbers_first
 def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha * other; a logical or on bools.
 
@@ -101,6 +103,7 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 @function(alias="subtract", in_place="aliases")
 @scales
+@numbers_first
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - alpha * other. Raises DTypeError for two bools.
 
@@ -126,6 +129,7 @@ def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
 
 @function(alias="multiply", in_place="aliases")
 @computes
+@numbers_first
 def mul(x: Tensor, other: Operand) -> Tensor:
     """x * other; a logical and on bools.
 
@@ -138,6 +142,7 @@ def mul(x: Tensor, other: Operand) -> Tensor:
 
 @function(alias="divide true_divide", in_place="aliases")
 @computes
+@numbers_first
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
 
@@ -176,6 +181,7 @@ def floor_quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
 
 
 @function(in_place=True)
+@numbers_first
 def floor_divide(x: Tensor, other: Operand) -> Tensor:
     """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0.
 
@@ -208,6 +214,7 @@ def modulo(x: Tensor, other: Operand, swap: bool) -> Tensor:
 
 
 @function(in_place=True)
+@number_first
 def remainder(x: Tensor, other: Operand) -> Tensor:
     """The remainder of floor division: it has the sign of `other`, as Python's `%`. An integer modulo 0 gives 0.
 
@@ -294,6 +301,7 @@ def one_over(x: Tensor) -> Tensor:
 
 
 @function(in_place=True, autocast="float32")
+@number_first
 def pow(x: Tensor, other: Operand) -> Tensor:
     """x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
     integer truncates towards 0.

@@ -1,24 +1,24 @@
-"""The largest and the smallest of a tensor or along axes, with their positions or alone."""
+"""The largest and the smallest of a tensor or along axes, with their positions or alone; `ValuesIndices` is both."""
 
 from __future__ import annotations
 
 import builtins
 import math
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from anneal.errors import PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.axes import axes_of, axis_of, one_of
+from anneal.ops.checks import axes_of, axis_of, is_tensor, one_of, said, whole
 from anneal.ops.elementwise import binary, choose, halved
-from anneal.ops.facts import is_tensor, said
+from anneal.ops.indexing import gathered
 from anneal.ops.nodes import broadcast, elementwise, iota, named, reduce_node
-from anneal.ops.pairs import MinMax, ValuesIndices, one_dim, selected
 from anneal.ops.reduce import Axes, reduced
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
+
 
 _INT32 = dtypes.int32
 
@@ -210,3 +210,56 @@ def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: in
     Tensor([1, 0], dtype=int32)
     """
     return _position(x, "argmin", Op.MIN, one_of("argmin", axis, dim), keepdim)
+
+
+# -- values with their indices ----------------------------------------------------------------------------------------
+
+
+class ValuesIndices(NamedTuple):
+    """The values of an axis and their indices, int32, as `max(dim=...)`, `sort`, `topk` and others return them.
+
+    A tuple of two, so `values, indices = x.max(dim=1)` works, and a tree for jit and the transforms.
+
+    >>> from anneal.tensor import Tensor
+    >>> pair = Tensor([[1, 5], [7, 3]]).max(dim=1)
+    >>> pair.values, pair.indices
+    (Tensor([5, 7], dtype=int32), Tensor([1, 0], dtype=int32))
+    """
+
+    values: Tensor
+    indices: Tensor
+
+
+class MinMax(NamedTuple):
+    """The result of `aminmax`: `min`, the smallest value, and `max`, the largest.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([3, 1, 2]).aminmax()
+    MinMax(min=Tensor(1, dtype=int32), max=Tensor(3, dtype=int32))
+    """
+
+    min: Tensor
+    max: Tensor
+
+
+def one_dim(name: str, dim: Any, axis: Any, ndim: int) -> int:
+    """The axis that `dim` names, counted from 0. Raises ShapeError for several axes, for both spellings, or none."""
+    if axis is not None:
+        raise ShapeError(
+            f"{name}: dim={dim} gives values with their indices, axis={axis} the values alone; give one of them"
+        )
+    if isinstance(dim, (list, tuple, range)):
+        raise ShapeError(
+            f"{name}: dim is one axis, whose values come with their indices, not {said(dim)}; axis={dim} gives the "
+            "values along several"
+        )
+    return axis_of(name, whole(name, "dim is one axis, which", dim), ndim)
+
+
+def selected(x: Tensor, values: Tensor, indices: Tensor, at: int) -> Tensor:
+    """`values`, found in fewer steps than by reading `x` at `indices`, with the gradient that reading has."""
+    if not values.requires_grad:
+        return values
+    same = gathered(x, at, indices.uop)
+    read = nodes.reshape(same.uop, values.shape)
+    return values._new(by_rule("equal", values.uop, read), same)

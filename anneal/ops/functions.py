@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anneal.ops.arguments import function
+from anneal.ops.checks import is_tensor
 from anneal.ops.elementwise import beside, by_slopes, choose, one_over, operands, power, real_node, real_unary, unary
-from anneal.ops.facts import is_tensor
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
+from anneal.ops.spelling import number_first
 from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
@@ -366,6 +367,7 @@ def copysign(x: Tensor, other: Operand) -> Tensor:
 
 
 @function(in_place=True, special=True)
+@number_first
 def xlogy(x: Tensor, other: Operand) -> Tensor:
     """x * log(other), 0 where x is 0.
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, overload
 from anneal.backend import get_device
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import function
-from anneal.ops.axes import axis_of, broadcast_shapes, int_args
+from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_tensor
 from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import choose, real_node
-from anneal.ops.facts import is_tensor, need_tensor
 from anneal.ops.nodes import Number, common_dtype
 from anneal.ops.precision import in_single
+from anneal.ops.spelling import number_first
 from anneal.uop import by_rule, dtypes, promote
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def _not_nan(x: Tensor, name: str, other: Any) -> Tensor:
 
 
 @function(in_place=True)
+@number_first
 def float_power(x: Tensor, exponent: Any) -> Tensor:
     """`x ** exponent` in float64, or in float32 on a device that has none; shapes broadcast.
 
@@ -283,9 +284,9 @@ def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
     return x.permute(*axes)
 
 
-@function(view=True)
+@function(view=True, alias="adjoint")
 def matrix_transpose(x: Tensor) -> Tensor:
-    """Another name of `mT`.
+    """Another name of `mT`; of `mH`, too, since numbers are real.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2], [3, 4]]).matrix_transpose()

@@ -10,8 +10,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from anneal.ops.arguments import function
+from anneal.ops.checks import is_tensor, need_tensor
 from anneal.ops.elementwise import by_slopes, choose, real_node
-from anneal.ops.facts import is_tensor, need_tensor
 from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.precision import in_single
 from anneal.uop import dtypes

@@ -20,9 +20,8 @@ from anneal.backend import get_device
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.axes import axis_of, broadcast_shapes
+from anneal.ops.checks import axis_of, bound_int, broadcast_shapes, is_tensor
 from anneal.ops.elementwise import choose
-from anneal.ops.facts import bound_int, is_tensor
 from anneal.ops.inputs import computes
 from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, meet, put_rows, take_rows, wrapped
 from anneal.ops.overflow import kept

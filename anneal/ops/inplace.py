@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops.arguments import alias, changing, checked, flag, function
-from anneal.ops.axes import broadcast_shapes
+from anneal.ops.checks import broadcast_shapes, is_tensor
 from anneal.ops.elementwise import Operand, beside
-from anneal.ops.facts import is_tensor
 from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import Number, broadcast, iota

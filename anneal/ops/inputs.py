@@ -15,7 +15,6 @@ from anneal.ops import nodes
 from anneal.ops.arguments import deferred
 from anneal.ops.bases import link_part
 from anneal.ops.nodes import broadcast
-from anneal.ops.spelling import _NUMBER_FIRST
 from anneal.runtime import Handle, Varies, number
 from anneal.uop import DType, Op, alu, dtypes
 
@@ -43,7 +42,7 @@ def _of_tensors(
     function: Callable[..., Any], inputs: Callable[..., tuple[Any] | None]
 ) -> Callable[..., tuple[Any] | None]:
     """`inputs`, but for calls with a number where the op refuses one: a tensor in its place would be taken."""
-    if function.__name__ in _NUMBER_FIRST:
+    if hasattr(function, "lifts"):
         return inputs
 
     def after_first(varies: Varies, again: Again, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any] | None:

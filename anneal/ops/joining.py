@@ -11,9 +11,8 @@ import numpy as np
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.axes import axis_of, broadcast_shapes, int_args, need_axes, one_of
+from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_axes, one_of, said, whole
 from anneal.ops.elementwise import beside
-from anneal.ops.facts import is_tensor, said, whole
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
 from anneal.ops.nodes import broadcast, every

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops.arguments import deferred, function, need_float, same_device
-from anneal.ops.axes import axis_of
-from anneal.ops.facts import is_tensor
+from anneal.ops.checks import axis_of, is_tensor
 from anneal.ops.grad_mode import no_grad
 from anneal.ops.indexing import check_places, out_of_range
 from anneal.ops.inputs import drops

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.axes import axis_of, broadcast_shapes
+from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import beside
-from anneal.ops.facts import is_tensor, said
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, reduce_node
 from anneal.ops.overflow import largest_of, whole, whole_product
 from anneal.uop import Op, UOp, dtypes

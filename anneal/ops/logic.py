@@ -12,6 +12,7 @@ from anneal.ops.functions import Operand
 from anneal.ops.inputs import compares
 from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
 from anneal.ops.overflow import check_growth
+from anneal.ops.spelling import number_first
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, 
 
 
 @function
+@number_first
 def isin(x: Tensor, values: Operand) -> Tensor:
     """True for each element that is one of `values`, which are compared one by one.
 
@@ -180,6 +182,7 @@ def shift(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> T
 
 
 @function(in_place=True)
+@number_first
 def bitwise_and(x: Tensor, other: Operand) -> Tensor:
     """The bitwise and; logical and on bools. Raises DTypeError for floats.
 
@@ -191,6 +194,7 @@ def bitwise_and(x: Tensor, other: Operand) -> Tensor:
 
 
 @function(in_place=True)
+@number_first
 def bitwise_or(x: Tensor, other: Operand) -> Tensor:
     """The bitwise or; logical or on bools. Raises DTypeError for floats.
 
@@ -202,6 +206,7 @@ def bitwise_or(x: Tensor, other: Operand) -> Tensor:
 
 
 @function(in_place=True)
+@number_first
 def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
     """The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats.
 
@@ -226,6 +231,7 @@ def bitwise_not(x: Tensor) -> Tensor:
 
 
 @function(in_place=True)
+@number_first
 def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
     """x << other, for shifts from 0 to the width minus one.
 
@@ -237,6 +243,7 @@ def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
 
 
 @function(in_place=True)
+@number_first
 def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
     """x >> other, for shifts from 0 to the width minus one; the sign is kept.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import function, need_float, same_device
-from anneal.ops.axes import broadcast_shapes
+from anneal.ops.checks import broadcast_shapes
 from anneal.ops.elementwise import by_slopes
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result

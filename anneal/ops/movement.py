@@ -10,8 +10,18 @@ import numpy as np
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function, several
-from anneal.ops.axes import axes_of, axis_of, broadcast_shapes, int_args, need_axes, one_of
-from anneal.ops.facts import is_tensor, need_tensor, said, whole
+from anneal.ops.checks import (
+    axes_of,
+    axis_of,
+    broadcast_shapes,
+    int_args,
+    is_tensor,
+    need_axes,
+    need_tensor,
+    one_of,
+    said,
+    whole,
+)
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import ShapeError
 from anneal.ops.arguments import function, need_float, same_device
-from anneal.ops.facts import is_tensor
+from anneal.ops.checks import is_tensor
 from anneal.ops.grad_mode import no_grad
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, named, reciprocal, reduce_axis, reshape

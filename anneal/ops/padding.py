@@ -10,8 +10,7 @@ import numpy as np
 
 from anneal.errors import ModeError, RangeError, ShapeError
 from anneal.ops.arguments import several
-from anneal.ops.axes import int_args
-from anneal.ops.facts import whole
+from anneal.ops.checks import int_args, whole
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import Number, broadcast
 from anneal.uop import DType, dtypes

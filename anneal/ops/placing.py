@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.axes import axis_of, broadcast_shapes
+from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import choose
-from anneal.ops.facts import is_tensor, said
 from anneal.ops.indexing import added_rows, index_node, places, scattered, written
 from anneal.ops.nodes import broadcast, inverse, iota, keys, lay_back, lay_out, put_rows, reduce_node, take_rows
 from anneal.ops.overflow import kept
+from anneal.ops.spelling import number_first
 from anneal.ops.subscripts import parsed
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
@@ -208,6 +208,7 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
 
 
 @function
+@number_first
 def bucketize(x: Tensor, boundaries: Any, *, out_int32: bool = True, right: bool = False) -> Tensor:
     """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(x,
     right)`.

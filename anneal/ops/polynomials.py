@@ -10,8 +10,8 @@ import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import function
+from anneal.ops.checks import is_bool, is_tensor, said, whole
 from anneal.ops.elementwise import choose, real_node
-from anneal.ops.facts import is_bool, is_tensor, said, whole
 from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.indexing import values_now
 from anneal.ops.precision import in_single

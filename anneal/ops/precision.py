@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from anneal.ops.facts import is_tensor
+from anneal.ops.checks import is_tensor
 from anneal.runtime import Handle, here
 from anneal.uop import DType, dtypes, promote
 

@@ -21,10 +21,9 @@ from anneal.backend import HOST, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import made
 from anneal.ops.arguments import Integer, deferred, function, need_float
-from anneal.ops.axes import int_args
+from anneal.ops.checks import int_args, need_tensor
 from anneal.ops.creation import arange
 from anneal.ops.data import DTypeLike, as_dtype, wrap_array
-from anneal.ops.facts import need_tensor
 from anneal.ops.joining import cat
 from anneal.ops.nodes import reshape
 from anneal.ops.overflow import refused

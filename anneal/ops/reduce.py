@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import function
-from anneal.ops.axes import axes_of, axis_of, one_of
+from anneal.ops.checks import axes_of, axis_of, one_of
 from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.logic import truth

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError
 from anneal.ops.arguments import function
-from anneal.ops.elementwise import unary, where_node
+from anneal.ops.elementwise import choose, real_node, unary, where_node
+from anneal.ops.functions import by_slope
 from anneal.ops.nodes import broadcast
 from anneal.ops.overflow import check_growth
 from anneal.uop import Op, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
+
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
@@ -197,3 +199,40 @@ def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf:
     u = where_node(alu(Op.NE, (u, u)), const(u.dtype, nan), u)
     u = where_node(alu(Op.EQ, (u, const(u.dtype, math.inf))), const(u.dtype, high), u)
     return x._new(where_node(alu(Op.EQ, (u, const(u.dtype, -math.inf))), const(u.dtype, low), u))
+
+
+# -- torch's functions of complex numbers, for real ones --------------------------------------------------------------
+
+
+@function(alias="conj_physical resolve_conj resolve_neg", function_alias="real")
+def conj(x: Tensor) -> Tensor:
+    """The tensor itself: real numbers are their own conjugates.
+
+    >>> from anneal.tensor import Tensor
+    >>> conj(Tensor([-1.5, 0.0, 2.0]))
+    Tensor([-1.5,  0. ,  2. ], dtype=float32)
+    """
+    return x
+
+
+@function(in_place=True)
+def sgn(x: Tensor) -> Tensor:
+    """`sign`, of x's shape.
+
+    >>> from anneal.tensor import Tensor
+    >>> sgn(Tensor([-1.5, 0.0, 2.0]))
+    Tensor([-1.,  0.,  1.], dtype=float32)
+    """
+    return x.sign()
+
+
+@function
+def angle(x: Tensor) -> Tensor:
+    """0 for numbers from 0 on, pi below, nan for nan; the gradient is 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2.0, -2.0]).angle().round(4)
+    Tensor([0.    , 3.1416], dtype=float32)
+    """
+    floats = x._new(real_node(x))
+    return by_slope(floats, lambda x: (choose(x.isnan(), x, choose(x < 0, math.pi, 0.0)).detach(), x.detach() * 0.0))

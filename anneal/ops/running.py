@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from anneal.errors import ShapeError
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.axes import axis_of, one_of
+from anneal.ops.checks import axis_of, one_of
 from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import real_node
+from anneal.ops.extremes import ValuesIndices, one_dim, selected
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, broadcast, iota, reduce_node
-from anneal.ops.pairs import ValuesIndices, one_dim, selected
 from anneal.ops.precision import in_single
 from anneal.ops.reduce import folded
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, reduce_identity

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from anneal.errors import DTypeError, GradientError, ShapeError
-from anneal.ops.facts import is_tensor, need_tensor, said
+from anneal.ops.checks import is_tensor, need_tensor, said
 from anneal.runtime import here, tensor_class
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`).
 _SPELLINGS = {
@@ -122,21 +124,25 @@ def _rank(dtype: Any) -> int:
     return 2 if dtype.is_float else int(dtype.is_int)
 
 
-# Functions whose first operand may be a number in torch; those of the first line may have two.
-_LIFTED = """
-add div divide floor_divide mul multiply sub subtract true_divide
-bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor bucketize float_power isin pow remainder xlogy
-"""
-_PLAIN_FIRST = frozenset(_LIFTED.splitlines()[1].split())
-_NUMBER_FIRST = frozenset(_LIFTED.split())
+def number_first(function: F) -> F:
+    """A function whose first operand may be a number, as in torch, where the second is a tensor."""
+    function.lifts = "number"  # type: ignore[attr-defined]
+    return function
 
 
-def lifted(name: str, what: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def numbers_first(function: F) -> F:
+    """A function whose operands may both be numbers, as in torch."""
+    function.lifts = "numbers"  # type: ignore[attr-defined]
+    return function
+
+
+def lifted(function: Any, name: str, what: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments whose first is no tensor, as a tensor of the second's dtype where torch takes a number there."""
     first, other = args[0], args[1] if len(args) > 1 else None
-    if name in _NUMBER_FIRST and isinstance(first, (bool, int, float)):
+    lifts = None if name[-1] == "_" else getattr(function, "lifts", None)  # a change in place is one of a tensor
+    if lifts and isinstance(first, (bool, int, float)):
         if is_tensor(other):
             return (other._lift(name, first), *args[1:])
-        if name in _PLAIN_FIRST and isinstance(other, (bool, int, float)):
+        if lifts == "numbers" and isinstance(other, (bool, int, float)):
             return (tensor_class()(first), *args[1:])
     return (need_tensor(name, what, first), *args[1:])

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import function
-from anneal.ops.axes import axes_of, axis_of, broadcast_shapes, need_axes, one_of
+from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, one_of, said, whole
 from anneal.ops.elementwise import beside, choose, real_node
-from anneal.ops.facts import is_tensor, said, whole
+from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, iota
-from anneal.ops.pairs import ValuesIndices
 from anneal.ops.precision import in_single
 from anneal.ops.reduce import Axes
 from anneal.ops.sorting import as_rows, quantiles, taken

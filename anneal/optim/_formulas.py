@@ -16,7 +16,7 @@ from anneal.uop import DType, UOp
 _NUMBERS = ("step", "mu_product", "eta", "mu")  # states of shape ()
 
 
-class States:
+class StepStates:
     """The state of one parameter in one step, before and after it."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Formula(Optimizer):
     def _shape_of(self, t: Tensor, name: str) -> tuple[int, ...]:
         return () if name in _NUMBERS else t.shape
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         """The parameter's new value."""
         raise NotImplementedError(f"{type(self).__name__} defines no _formula()")
 
@@ -87,7 +87,7 @@ class Formula(Optimizer):
                         p = p * (1 - lr * decay)
                     else:
                         g = g + p * decay
-                new = self._formula(group, p, g, lr, States(self, group, t, wide, done))
+                new = self._formula(group, p, g, lr, StepStates(self, group, t, wide, done))
                 self._put(t, new.uop, done)
 
 
@@ -121,7 +121,7 @@ class RMSprop(Formula):
     ) -> None:
         super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         a = group["alpha"]
         square = s.mixed("square_avg", a, g * g, 1 - a)
         if group["centered"]:
@@ -161,7 +161,7 @@ class Adagrad(Formula):
     ) -> None:
         super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         step = s.count()
         start = group["initial_accumulator_value"]
         total = s.put("sum", s.get("sum", start) + g * g)
@@ -195,7 +195,7 @@ class Adadelta(Formula):
     ) -> None:
         super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         rho, eps = group["rho"], group["eps"]
         square = s.mixed("square_avg", rho, g * g, 1 - rho)
         change = (s["acc_delta"] + eps).sqrt() / (square + eps).sqrt() * g
@@ -227,7 +227,7 @@ class Adamax(Formula):
     ) -> None:
         super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         first, second = s.share("betas"), s.share("betas", 1)
         rest1, b2 = first[1], second[0]
         step = s.count()
@@ -265,7 +265,7 @@ class NAdam(Formula):
     ) -> None:
         super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         first, second = s.share("betas"), s.share("betas", 1)
         (b1, rest1, _), (b2, rest2, _) = first, second
         step = s.count()
@@ -307,7 +307,7 @@ class RAdam(Formula):
     ) -> None:
         super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         first, second = s.share("betas"), s.share("betas", 1)
         rest1, (b2, rest2, _) = first[1], second
         step = s.count()
@@ -348,7 +348,7 @@ class Rprop(Formula):
     ) -> None:
         super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         less, more = group["etas"]
         sign = (g * s["prev"]).sign()
         first = s.count() == 1.0
@@ -387,7 +387,7 @@ class ASGD(Formula):
     ) -> None:
         super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         step = s.count()
         # the rate and the weight that the step before left
         rate, weight = (step == 1.0).where(lr, s["eta"]), s.get("mu", 1.0)
@@ -433,7 +433,7 @@ class Adafactor(Formula):
     ) -> None:
         super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         eps1, eps2 = group["eps"]
         eps1 = (2.0**-52 if p.dtype.bits == 64 else 2.0**-23) if eps1 is None else eps1
         step = s.count()
@@ -478,7 +478,7 @@ class Lion(Formula):
     ) -> None:
         super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         (b1, rest1, _), (b2, rest2, _) = s.share("betas"), s.share("betas", 1)
         before = s["exp_avg"]
         s.mixed("exp_avg", b2, g, rest2)
@@ -511,7 +511,7 @@ class SparseAdam(Formula):
     ) -> None:
         super().__init__(params, settings_among(locals()))
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         step = s.count()
         first, second = s.share("betas", 0), s.share("betas", 1)
         row = (g != 0).reshape(g.shape[0], -1).any(1).reshape(-1, *[1] * (g.ndim - 1)) if g.ndim > 1 else g != 0
@@ -561,7 +561,7 @@ class Muon(Formula):
             if t.ndim != 2:
                 raise SettingError(f"Muon: trains matrices, not a parameter of shape {t.shape}")
 
-    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Any:
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: StepStates) -> Any:
         m, rest, _ = s.share("momentum")
         mean = s.mixed("momentum_buffer", m, g, rest)
         x = g + (mean - g) * m if group["nesterov"] else mean

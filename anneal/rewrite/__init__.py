@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from anneal.rewrite.driver import Table, graph_rewrite, rewritten
     from anneal.rewrite.legalise import FLOATS, INTEGERS, legalised
     from anneal.rewrite.legality import STAGES, check
-    from anneal.rewrite.pipeline import Hook, Pass, Pipeline
+    from anneal.rewrite.passes import Hook, Pass, Pipeline
     from anneal.rewrite.symbolic import forget, simplify
     from anneal.rewrite.trace import Event, listening, tracing
     from anneal.rewrite.watch import Watch

@@ -23,9 +23,9 @@ from anneal.rewrite.upat import (
     ONE_DTYPE,
     UNARY_OPS,
     Lit,
-    Node,
     Rule,
     Table,
+    TextNode,
     Var,
     all_alu,
     call_parts,
@@ -69,7 +69,7 @@ class _Writer:
         self.dtype = "dtype" if table.kind == "fold" else "u.dtype" if table.kind == "rewrite" else "y.dtype"
         self.root = "y" if table.kind in _DERIVATIVES else "u"
 
-    def steps(self, pattern: Node) -> list[Step]:
+    def steps(self, pattern: TextNode) -> list[Step]:
         tests: list[Step] = []
         late: list[Step] = []
         if self.table.kind == "fold" and pattern.op in ONE_DTYPE | COMPARE:
@@ -100,7 +100,7 @@ class _Writer:
         steps.append(Step("leaf", "\n".join(result)))
         return steps
 
-    def _swaps(self, pattern: Node) -> bool:
+    def _swaps(self, pattern: TextNode) -> bool:
         """True if the rule moves a constant from the first place to the second and does nothing else."""
         a, b = pattern.src if len(pattern.src) == 2 else (None, None)
         if not (isinstance(a, Var) and a.const and isinstance(b, Var) and not b.const):
@@ -109,10 +109,10 @@ class _Writer:
             made = pattern_of(expression_of(self.rule.result, self.where), self.where)
         except CompilerError:  # no pattern, so more than a swap
             return False
-        return made == Node(pattern.op, (Var(b.name), Var(a.name)))
+        return made == TextNode(pattern.op, (Var(b.name), Var(a.name)))
 
     def _sources(
-        self, p: Node, path: str, tests: list[Step], late: list[Step], top: bool = False, same: bool = True
+        self, p: TextNode, path: str, tests: list[Step], late: list[Step], top: bool = False, same: bool = True
     ) -> None:
         self._arg(p, path, tests)
         kids = [f"s{i}" if top else f"{path}_{i}" for i in range(len(p.src))]
@@ -141,7 +141,7 @@ class _Writer:
                 tests.append(Step("test", f"{op} is _CONST"))
                 equal = "is" if s.value in ("True", "False") else "=="
                 tests.append(Step("test", f"{k}.arg {equal} {s.value}"))
-            elif isinstance(s, Node):
+            elif isinstance(s, TextNode):
                 tests.append(Step("test", f"{op} is _{s.op.name}"))
             elif s.const and s.name not in self.names:
                 tests.append(Step("test", f"{op} is _CONST"))
@@ -153,10 +153,10 @@ class _Writer:
             if isinstance(s, Var) and s.dtype and not (same and s.dtype == self.operands):
                 late.append(Step("test", DTYPE_TESTS[s.dtype].format(k)))
         for k, s in zip(kids, p.src, strict=True):
-            if isinstance(s, Node):
+            if isinstance(s, TextNode):
                 self._sources(s, k, tests, late, same=same and s.op in ONE_DTYPE)
 
-    def _arg(self, p: Node, path: str, tests: list[Step]) -> None:
+    def _arg(self, p: TextNode, path: str, tests: list[Step]) -> None:
         if p.arg is None:
             return
         parts = [f"{path}.arg"] if len(p.arg) == 1 else [f"{path}.arg[{i}]" for i in range(len(p.arg))]
@@ -337,14 +337,14 @@ def _emit(rules: Sequence[tuple[str, list[Step]]], depth: int, out: list[str]) -
 
 
 def _function(
-    table: Table, op: Op, rules: list[tuple[Rule, Node]], helpers: frozenset[str], name: str, named: bool
+    table: Table, op: Op, rules: list[tuple[Rule, TextNode]], helpers: frozenset[str], name: str, named: bool
 ) -> list[str]:
     compiled: list[tuple[str, list[Step]]] = []
     for rule, pattern in rules:
         where = f"{name}:{rule.line}"
         seen: set[str] = set()
         for order in in_all_orders(pattern):
-            assert isinstance(order, Node)
+            assert isinstance(order, TextNode)
             shape = shape_of(order, {})
             if shape in seen and not rule.guard:
                 continue
@@ -386,10 +386,10 @@ def generate(text: str, name: str, named: bool = False) -> str:
     helpers = frozenset(n for _, names in file.uses for n in names)
     body: list[str] = []
     for table in file.tables:
-        by_op: dict[Op, list[tuple[Rule, Node]]] = {}
+        by_op: dict[Op, list[tuple[Rule, TextNode]]] = {}
         for rule in table.rules:
             pattern = pattern_of(expression_of(rule.pattern, f"{name}:{rule.line}"), f"{name}:{rule.line}")
-            if not isinstance(pattern, Node):
+            if not isinstance(pattern, TextNode):
                 raise CompilerError(f"{name}:{rule.line}: a pattern must start with an op: {rule.pattern}")
             by_op.setdefault(pattern.op, []).append((rule, pattern))
         for op, rules in by_op.items():

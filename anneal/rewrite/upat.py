@@ -161,16 +161,16 @@ class Lit:
 
 
 @dataclass(frozen=True)
-class Node:
+class TextNode:
     """An op over sub-patterns. `arg` is the subscript's source text, `rest` the name that takes remaining sources."""
 
     op: Op
-    src: tuple[Var | Lit | Node, ...]
+    src: tuple[Var | Lit | TextNode, ...]
     arg: tuple[ast.expr, ...] | None = None
     rest: str = ""
 
 
-Pattern = Var | Lit | Node
+Pattern = Var | Lit | TextNode
 
 
 def _annotated(text: str) -> str:
@@ -212,19 +212,19 @@ def pattern_of(e: ast.expr, where: str) -> Pattern:
         if isinstance(e.op, ast.MatMult) and isinstance(e.left, ast.Name) and isinstance(e.right, ast.Name):
             return Var(e.left.id, e.right.id)
         if type(e.op) in BINARY_OPS:
-            return Node(BINARY_OPS[type(e.op)], (pattern_of(e.left, where), pattern_of(e.right, where)))
+            return TextNode(BINARY_OPS[type(e.op)], (pattern_of(e.left, where), pattern_of(e.right, where)))
     if isinstance(e, ast.UnaryOp) and type(e.op) in UNARY_OPS:
-        return Node(UNARY_OPS[type(e.op)], (pattern_of(e.operand, where),))
+        return TextNode(UNARY_OPS[type(e.op)], (pattern_of(e.operand, where),))
     if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in COMPARE_OPS:
         pair = (pattern_of(e.left, where), pattern_of(e.comparators[0], where))
-        return Node(COMPARE_OPS[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair)
+        return TextNode(COMPARE_OPS[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair)
     if isinstance(e, ast.Call):
         op, arg = call_parts(e)
         if op is not None:
             rest = e.args[-1] if e.args and isinstance(e.args[-1], ast.Starred) else None
             plain = e.args[:-1] if rest is not None else e.args
             name = rest.value.id if rest is not None and isinstance(rest.value, ast.Name) else ""
-            return Node(op, tuple(pattern_of(a, where) for a in plain), arg, name)
+            return TextNode(op, tuple(pattern_of(a, where) for a in plain), arg, name)
     raise CompilerError(f"{where}: `{ast.unparse(e)}` is no pattern")
 
 
@@ -235,7 +235,7 @@ def mentioned(rule: Rule, name: str) -> list[Op]:
     waiting: list[Pattern] = [pattern_of(expression_of(rule.pattern, where), where)]
     while waiting:
         p = waiting.pop()
-        if isinstance(p, Node):
+        if isinstance(p, TextNode):
             out.append(p.op)
             waiting.extend(reversed(p.src))
     return list(dict.fromkeys(out))
@@ -244,20 +244,20 @@ def mentioned(rule: Rule, name: str) -> list[Op]:
 def variables_in(p: Pattern) -> Iterator[Var]:
     if isinstance(p, Var):
         yield p
-    elif isinstance(p, Node):
+    elif isinstance(p, TextNode):
         for s in p.src:
             yield from variables_in(s)
 
 
 def in_all_orders(p: Pattern) -> Iterator[Pattern]:
     """`p` with the sources of its commutative ops in every order that a node can have."""
-    if not isinstance(p, Node):
+    if not isinstance(p, TextNode):
         yield p
         return
     for src in itertools.product(*(list(in_all_orders(s)) for s in p.src)):
-        yield Node(p.op, src, p.arg, p.rest)
+        yield TextNode(p.op, src, p.arg, p.rest)
         if p.op in _COMMUTES and not any(isinstance(s, Lit) or (isinstance(s, Var) and s.const) for s in src):
-            yield Node(p.op, src[::-1], p.arg, p.rest)
+            yield TextNode(p.op, src[::-1], p.arg, p.rest)
 
 
 def shape_of(p: Pattern, names: dict[str, str]) -> str:
@@ -273,12 +273,12 @@ def shape_of(p: Pattern, names: dict[str, str]) -> str:
 
 def operand_dtypes(p: Pattern) -> Iterator[str]:
     """The dtypes asked of the values that an elementwise pattern computes with."""
-    for s in p.src if isinstance(p, Node) else ():
+    for s in p.src if isinstance(p, TextNode) else ():
         if isinstance(s, Var) and s.dtype:
             yield s.dtype
-        elif isinstance(s, Node) and s.op in ONE_DTYPE:
+        elif isinstance(s, TextNode) and s.op in ONE_DTYPE:
             yield from operand_dtypes(s)
 
 
 def all_alu(p: Pattern) -> bool:
-    return not isinstance(p, Node) or (p.op in ALU and all(all_alu(s) for s in p.src))
+    return not isinstance(p, TextNode) or (p.op in ALU and all(all_alu(s) for s in p.src))

@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from anneal.errors import DataError
-from anneal.tensor._mapped import MAX_BYTES, Array, Entry, MappedTensors
+from anneal.tensor._mapped import MAX_BYTES, Array, MappedEntry, MappedTensors
 
 MAX_AXES = 8  # writers use four
 MAX_NAME = 1 << 16  # bytes
@@ -153,7 +153,7 @@ class _Reader:
         except UnicodeDecodeError as e:
             raise self.fault(f"the name {raw[:40]!a} is not UTF-8") from e
 
-    def read(self) -> tuple[dict[str, Any], dict[str, Entry], dict[str, _Type]]:
+    def read(self) -> tuple[dict[str, Any], dict[str, MappedEntry], dict[str, _Type]]:
         magic = self.data[self.take(4) : 4]
         if magic != b"GGUF":
             raise self.fault(f"it begins with {magic!r}, not with GGUF")
@@ -181,7 +181,7 @@ class _Reader:
             raise self.fault(f"{alignment!a} is no power of two up to 2**20")
         found = [self.tensor(n) for n in range(tensors)]
         base = -(-self.at // alignment) * alignment
-        entries: dict[str, Entry] = {}
+        entries: dict[str, MappedEntry] = {}
         types: dict[str, _Type] = {}
         for name, shape, kind, offset in found:
             self.where = f"tensor {name!a}"
@@ -225,7 +225,7 @@ class _Reader:
             raise self.fault(f"its type is {_OTHER.get(kind, kind)}, which anneal has not; known: {known}")
         return name, shape, TYPES[kind], self.number("<Q")
 
-    def placed(self, shape: tuple[int, ...], kind: _Type, offset: int, base: int, alignment: int) -> Entry:
+    def placed(self, shape: tuple[int, ...], kind: _Type, offset: int, base: int, alignment: int) -> MappedEntry:
         if math.prod(n for n in shape if n) * max(4, kind.layout.itemsize) > MAX_BYTES:
             raise self.fault(f"its shape {shape} is larger than any memory")
         if kind.numbers is not None and (not shape or shape[-1] % _BLOCK):
@@ -240,9 +240,9 @@ class _Reader:
                 f"{kind.name} of shape {shape} ends at byte {base + offset + nbytes}, and the file has "
                 f"{len(self.data)}: was it cut short?"
             )
-        return Entry(kind.name, shape, base + offset, base + offset + nbytes)
+        return MappedEntry(kind.name, shape, base + offset, base + offset + nbytes)
 
-    def check_apart(self, entries: Mapping[str, Entry]) -> None:
+    def check_apart(self, entries: Mapping[str, MappedEntry]) -> None:
         end, before = 0, ""
         for name, e in sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)):
             self.where = f"tensor {name!a}"

@@ -26,7 +26,7 @@ MAX_BYTES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MappedEntry:
     """A tensor as its file describes it: the name of its dtype, its shape, and its bytes' places in the file."""
 
     dtype: str
@@ -38,7 +38,7 @@ class Entry:
 class MappedTensors(Mapping[str, "Tensor"]):
     """The tensors of a file by name. A subclass reads `entries` and `metadata`, and has `array`."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, MappedEntry]
 
     def __init__(self, path: str | os.PathLike[str] | bytes, device: str | None, what: str) -> None:
         self.path = Path("of bytes" if isinstance(path, bytes) else path)
@@ -57,7 +57,7 @@ class MappedTensors(Mapping[str, "Tensor"]):
         """A tensor as the file holds it."""
         raise NotImplementedError(f"{type(self).__name__} defines no array()")
 
-    def view(self, entry: Entry, dtype: Any) -> Array:
+    def view(self, entry: MappedEntry, dtype: Any) -> Array:
         """A tensor's bytes in the file, read only, as numbers of `dtype`."""
         if 0 in entry.shape:
             return np.empty(entry.shape, dtype)

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from anneal.errors import DataError
-from anneal.tensor._mapped import MAX_BYTES, Array, Entry, MappedTensors, shown
+from anneal.tensor._mapped import MAX_BYTES, Array, MappedEntry, MappedTensors, shown
 
 # Room for 100,000 tensors; the format allows 100 MB, gigabytes as Python objects. NumPy 1 has 32 axes.
 MAX_HEADER, MAX_AXES, _NOTES = 16 << 20, 32, "__metadata__"
@@ -46,7 +46,7 @@ class SafeTensors(MappedTensors):
         return self.view(self.entries[name], DTYPES[self.entries[name].dtype])
 
 
-def _read(data: Any, path: str | os.PathLike[str] | bytes) -> tuple[dict[str, Entry], dict[str, str]]:
+def _read(data: Any, path: str | os.PathLike[str] | bytes) -> tuple[dict[str, MappedEntry], dict[str, str]]:
     """The entries and the notes of a file that the package accepts; ValueError with its fault."""
     from safetensors import SafetensorError, deserialize, safe_open
 
@@ -73,7 +73,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _entry(tensor: str, value: Any, base: int, size: int) -> Entry:
+def _entry(tensor: str, value: Any, base: int, size: int) -> MappedEntry:
     """The entry of a tensor; ValueError with what the package tells without its name, or what anneal cannot hold."""
     fields: Any = value if isinstance(value, dict) else {}
     dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
@@ -91,7 +91,7 @@ def _entry(tensor: str, value: Any, base: int, size: int) -> Entry:
         raise ValueError(f"{tensor} its shape {shown(shape)} is larger than any memory")
     if (takes := math.prod(shape) * itemsize) != stop - start:
         raise ValueError(f"{tensor} {dtype} of shape {shown(shape)} takes {takes} bytes, and it has {stop - start}")
-    return Entry(dtype, tuple(shape), base + start, base + stop)
+    return MappedEntry(dtype, tuple(shape), base + start, base + stop)
 
 
 def safetensors_pieces(arrays: Mapping[str, Array], notes: Mapping[str, str]) -> list[Any]:

@@ -63,8 +63,7 @@ def inverse(dtype: DType, value: float) -> float:
     """1/value when that is exact (powers of two well inside the range), else 0."""
     if value == 0 or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
         return 0.0
-    exponent = abs(math.frexp(value)[1])
-    return 1 / value if exponent < -dtype.least - 1 else 0.0
+    return 1 / value if abs(math.frexp(value)[1] - 1) < -dtype.least else 0.0
 
 
 def sign(value: float) -> float:

@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import gzip
 import json
+import os
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
-
-from anneal.web.children import environment, python
 
 MOST_WAITING = 32
 LONGEST = 256 << 20  # bytes of an answer
@@ -188,3 +189,21 @@ async def _asked() -> dict[str, Any]:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
     return {"status": "failed", "cause": cause, "advice": [], "adapters": [], "chosen": None}
+
+
+# -- child processes --------------------------------------------------------------------------------------------------
+
+
+PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def python(module: str) -> list[str]:
+    """The command line that runs a module. What stands in the folder that it is started in is not imported."""
+    return [sys.executable, "-P", "-m", module]
+
+
+def environment() -> dict[str, str]:
+    """The environment of a child: it imports what this process does."""
+    paths = dict.fromkeys([str(PACKAGE), *[p for p in sys.path if p]])
+    # all of the environment: a child reads what this process would, and what the commands that it starts do
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -20,7 +20,7 @@ from typing import Any
 
 from anneal.web.events import read
 from anneal.web.jobs import Job, Jobs
-from anneal.web.runs import Place, Runs, json_of
+from anneal.web.runs import BundleFolder, Runs, json_of
 
 MOST_RUNS = 500
 SLOTS = 240_000  # of an answer, about 4 bytes each when packed
@@ -193,7 +193,7 @@ class Kept:
     """A bundle."""
 
     id: str
-    place: Place
+    place: BundleFolder
     manifest: dict[str, Any]
 
     def last(self) -> int:

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anneal.web.children import environment, python
+from anneal.web.asking import environment, python
 
 MOST_QUEUED = 20
 KEPT = 200  # folders of jobs that have ended

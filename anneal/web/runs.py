@@ -62,18 +62,18 @@ class Runs:
         place = self.place(id)
         return None if place is None else place.read(name)
 
-    def place(self, id: str) -> Place | None:
+    def place(self, id: str) -> BundleFolder | None:
         """The bundle of that name: one of those that are there."""
         if not NAME.fullmatch(id) or ".." in id:
             return None
         if id.startswith("upload."):
             packed = self.uploads.path(id)
-            return None if packed is None or packed.suffix != ".zip" else Packed(packed)
+            return None if packed is None or packed.suffix != ".zip" else _Packed(packed)
         place = self.folder / id
         return Folder(place) if (place / "manifest.json").is_file() and not place.is_symlink() else None
 
 
-class Place(Protocol):
+class BundleFolder(Protocol):
     """The folder with the files of a bundle."""
 
     def read(self, name: str) -> bytes | None:
@@ -97,7 +97,7 @@ class Folder:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class _Packed:
     """A bundle as a .zip file, with its folder or without; nothing of it is unpacked to disk."""
 
     path: Path
@@ -117,7 +117,7 @@ def _command(manifest: dict[str, Any]) -> str:
     return shlex.join(["anneal", *map(str, found)]) if isinstance(found, list) else ""
 
 
-def json_of(place: Place, name: str) -> Any:
+def json_of(place: BundleFolder, name: str) -> Any:
     """The JSON of a file of a bundle; None for none."""
     try:
         return json.loads(place.read(name) or b"null", parse_constant=_nothing)
@@ -129,7 +129,7 @@ def _nothing(_: str) -> None:
     """The value of NaN and Infinity, which Python writes as JSON and a browser cannot read."""
 
 
-def _lines(place: Place, name: str) -> list[dict[str, Any]]:
+def _lines(place: BundleFolder, name: str) -> list[dict[str, Any]]:
     found = []
     for line in (place.read(name) or b"").splitlines():
         try:
@@ -141,7 +141,7 @@ def _lines(place: Place, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _losses(place: Place, name: str) -> list[list[float]]:
+def _losses(place: BundleFolder, name: str) -> list[list[float]]:
     """Step, loss and milliseconds of each step."""
     rows = csv.reader((place.read(name) or b"").decode("utf-8", "replace").splitlines()[1:])
     found = []

@@ -16,7 +16,7 @@ from typing import Any
 from filelock import FileLock
 
 
-class Log(io.FileIO):
+class _Log(io.FileIO):
     """The log's file; the first write that fails gives up the reserve, and is tried again."""
 
     def __init__(self, number: int, reserve: Path) -> None:
@@ -40,7 +40,7 @@ def main() -> None:
             os.dup2(file, number)
             os.close(file)
         reserve = folder / "reserve"
-        sys.stderr = io.TextIOWrapper(Log(2, reserve), encoding="utf-8", errors="backslashreplace", write_through=True)
+        sys.stderr = io.TextIOWrapper(_Log(2, reserve), encoding="utf-8", errors="backslashreplace", write_through=True)
         from anneal.cli import main as anneal
 
         code = 1

@@ -27,7 +27,7 @@ except SystemExit:
     print(*[name for name in sys.modules if name.startswith("anneal.cli.")], file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert sorted(done.stderr.split()) == ["anneal.cli._app", "anneal.cli._values", "anneal.cli.commands"]
+    assert sorted(done.stderr.split()) == ["anneal.cli._app", "anneal.cli.commands"]
     listed = dict(
         row.split(maxsplit=1) for row in done.stdout.partition("Commands:\n")[2].splitlines() if row[2:3] > " "
     )

@@ -10,7 +10,7 @@ from anneal.codegen.coalesce import coalesce
 from anneal.codegen.pipeline import lower, prepare
 from anneal.errors import CompilerError, UserError
 from anneal.rewrite import Pass
-from anneal.rewrite.pipeline import verify
+from anneal.rewrite.passes import verify
 from anneal.uop import ALU, Op, UOp, dtypes, toposort
 from tests.codegen import kernels as K
 from tests.codegen.test_golden import KERNELS, TARGET, TARGETS

@@ -69,14 +69,18 @@ def apply(diff: str, folder: Path) -> list[str]:
     """
     changed = []
     for name, hunks in re.findall(
-        r"^--- a/\S+\n\+\+\+ b/(\S+)\n((?:[@ +-].*\n|\n)*?)(?=^--- a/|\Z)", diff, re.MULTILINE
+        r"^--- (?:a/\S+|/dev/null)\n\+\+\+ b/(\S+)\n((?:[@ +-].*\n|\n)*?)(?=^--- (?:a/|/dev)|\Z)", diff, re.MULTILINE
     ):
         path = folder / name
+        if f"--- /dev/null\n+++ b/{name}\n" in diff:
+            assert not path.exists()
+            path.touch()
         text = path.read_text(encoding="utf-8")
         for hunk in re.split(r"^@@.*\n", hunks, flags=re.MULTILINE)[1:]:
             lines = [line or " " for line in hunk.splitlines()]
             before, after = ("".join(f"{line[1:]}\n" for line in lines if line[0] in kept) for kept in (" -", " +"))
-            assert f"\n{text}".count(f"\n{before}") == 1, f"{name} has changed; {GUIDE} is to follow:\n{before}"
+            found = f"\n{text}".count(f"\n{before}")
+            assert found == 1, f"{name} has changed; a guide in docs/ is to follow:\n{before}"
             text = f"\n{text}".replace(f"\n{before}", f"\n{after}")[1:]
         path.write_text(text, encoding="utf-8")
         changed.append(name)

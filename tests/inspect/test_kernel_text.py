@@ -160,7 +160,7 @@ def test_the_text_of_a_plan_is_generated_once_for_all_processes(
         generated.append(kernel)
         return generate(kernel, target)
 
-    monkeypatch.setattr("anneal.inspect.kernels.generate", counted)
+    monkeypatch.setattr("anneal.inspect.kernel_list.generate", counted)
     with settings.override(cache=True, cache_dir=str(tmp_path)):
         first = [k.text for k in kernel_calls(plan, origins(step))]
         distinct = len({call.kernel.key for call in plan.calls})

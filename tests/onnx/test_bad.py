@@ -14,7 +14,7 @@ pytest.importorskip("onnx")
 
 import anneal.onnx
 from anneal.errors import OnnxError, OutOfMemoryError
-from anneal.onnx.plan import Plan
+from anneal.onnx.plan import ModelPlan
 from tests.fuzz.files import mutated
 from tests.onnx.bad import BAD, external, model
 from tests.onnx.hostile import mutation, outcome
@@ -104,7 +104,7 @@ def test_a_function_that_gets_no_memory_is_an_error_of_anneal(
     from onnx import helper
 
     loaded = anneal.onnx.load(model([helper.make_node("Neg", ["x"], ["y"])]).SerializeToString())
-    monkeypatch.setattr(Plan, "_run", fails)
+    monkeypatch.setattr(ModelPlan, "_run", fails)
     with pytest.raises(OutOfMemoryError, match="more memory than there is: returned NULL"):
         loaded.run({"x": np.ones(2, np.float32)})
 

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import anneal.onnx
 from anneal import nn, schedule
 from anneal.errors import OnnxError
-from anneal.onnx.execute import Run
+from anneal.onnx.execute import GraphRun
 from anneal.runtime import nodes
 from anneal.tensor import Tensor
 from anneal.uop import Op, toposort
@@ -58,13 +58,13 @@ def mlp(batch: Any = "n") -> bytes:
 def traced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry for each run that goes through the nodes."""
     runs: list[int] = []
-    main = Run.main
+    main = GraphRun.main
 
-    def counted(self: Run, *arguments: Any) -> Any:
+    def counted(self: GraphRun, *arguments: Any) -> Any:
         runs.append(1)
         return main(self, *arguments)
 
-    monkeypatch.setattr(Run, "main", counted)
+    monkeypatch.setattr(GraphRun, "main", counted)
     return runs
 
 

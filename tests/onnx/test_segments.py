@@ -15,7 +15,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper
 
 import anneal.onnx
-from anneal.onnx.execute import Run
+from anneal.onnx.execute import GraphRun
 from anneal.runtime import cache_statistics
 from anneal.tensor import Tensor
 from tests.onnx.bad import array, floats, ints, model, node
@@ -27,13 +27,13 @@ F, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operators of the nodes that were run one after the other, or traced."""
     ops: list[str] = []
-    run_node = Run.node
+    run_node = GraphRun.node
 
-    def noted(self: Run, n: int, node: Any, scope: Any) -> None:
+    def noted(self: GraphRun, n: int, node: Any, scope: Any) -> None:
         ops.append(node.op)
         run_node(self, n, node, scope)
 
-    monkeypatch.setattr(Run, "node", noted)
+    monkeypatch.setattr(GraphRun, "node", noted)
     return ops
 
 

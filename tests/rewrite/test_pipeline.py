@@ -7,7 +7,7 @@ import pytest
 from anneal import settings
 from anneal.errors import CompilerError, UserError
 from anneal.rewrite import Pass, Pipeline
-from anneal.rewrite.pipeline import verify
+from anneal.rewrite.passes import verify
 from anneal.uop import Op, UOp, dtypes
 
 X = UOp(Op.PARAM, dtypes.float32, (), (0, ()))

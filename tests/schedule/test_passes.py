@@ -6,7 +6,7 @@ import pytest
 
 from anneal import settings
 from anneal.errors import UserError
-from anneal.rewrite.pipeline import verify
+from anneal.rewrite.passes import verify
 from anneal.schedule import PASSES, CostModel, Schedule, graph, run_passes
 from anneal.schedule.plan import parametrise
 from anneal.tensor import Tensor

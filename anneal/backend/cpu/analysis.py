@@ -21,11 +21,11 @@ from anneal.backend.cpu.index import (
     Access,
     Bounds,
     Dims,
-    Linear,
+    LinearIndex,
     NeedsSplit,
     NotLinear,
     Unsettled,
-    Window,
+    WindowReduce,
     box_of,
     factors_of,
     forms_of,
@@ -33,7 +33,7 @@ from anneal.backend.cpu.index import (
     linear,
     overlaps,
 )
-from anneal.backend.cpu.plan import Loop, Pad, Product, Value, bits, mask_of
+from anneal.backend.cpu.instructions import BlockLoop, Pad, PlanValue, Product, bits, mask_of
 from anneal.rewrite import substitute
 from anneal.uop import Op, UOp, dtypes, toposort
 
@@ -45,7 +45,7 @@ _VECTOR = 32
 
 @dataclass(slots=True)
 class _Load:
-    form: Linear
+    form: LinearIndex
     box: list[Bounds] | None  # the predicate as bounds, when that is all it is
     predicate: UOp | None  # the predicate, when it must be applied to loaded values
     mask: int = 0
@@ -105,15 +105,15 @@ class Analysis:
         self.stores = sink.src
         self.dims = Dims()
         self.loads: dict[UOp, _Load] = {}
-        self.store_forms: dict[UOp, Linear | None] = {}
-        self.moved: dict[UOp, Linear] = {}  # of stores whose place is linear but for numbers that are looked up
+        self.store_forms: dict[UOp, LinearIndex | None] = {}
+        self.moved: dict[UOp, LinearIndex] = {}  # of stores whose place is linear but for numbers that are looked up
         self.mask: dict[UOp, int] = {}
         self.dots: dict[UOp, Dot] = {}
-        self.windows: dict[UOp, Window] = {}
+        self.windows: dict[UOp, WindowReduce] = {}
         self.order: list[int] = []
         self.rank: dict[int, int] = {}
         # reduces that are computed before the loops that want them, and where
-        self.hoisted: dict[UOp, Value] = {}
+        self.hoisted: dict[UOp, PlanValue] = {}
         self._ranges()
         self.empty_loop = any(u.op is Op.RANGE and u.arg[1] == "loop" and not u.src[0].arg for u in self.nodes)
         if self.empty_loop:
@@ -163,16 +163,16 @@ class Analysis:
         if form.nodes or (self._low(form) >= 0 and self._high(form) < u.src[0].arg[1][0]):
             return _Load(form, None, predicate)
         # The index may leave the buffer where the predicate is false: look elements up one by one, clipped.
-        return _Load(Linear(0, {}, {u.src[1]: 1}), None, predicate)
+        return _Load(LinearIndex(0, {}, {u.src[1]: 1}), None, predicate)
 
-    def _low(self, form: Linear) -> int:
+    def _low(self, form: LinearIndex) -> int:
         return form.const + sum(min(0, c * self.dims.top[s]) for s, c in form.dims.items())
 
-    def _high(self, form: Linear) -> int:
+    def _high(self, form: LinearIndex) -> int:
         return form.const + sum(max(0, c * self.dims.top[s]) for s, c in form.dims.items())
 
     @staticmethod
-    def _pads(form: Linear, b: Bounds) -> bool:
+    def _pads(form: LinearIndex, b: Bounds) -> bool:
         """The predicated form enters the index as a whole: index = ... + step * form."""
         steps = {divmod(form.dims.get(s, 0), c) for s, c in b.dims.items()}
         return len(steps) <= 1 and all(r == 0 for _, r in steps)
@@ -280,7 +280,7 @@ class Analysis:
         return Dot([matrix], rest, post, a_mask, b_mask, numpy_dtype(u.dtype))
 
     # -- windows -------------------------------------------------------------------------------------------------
-    def _window(self, u: UOp) -> Window | None:
+    def _window(self, u: UOp) -> WindowReduce | None:
         """A reduce over overlapping windows, unless it is a product of matrices."""
         over, mask, extent = self.over(u), self.mask, self.dims.extent
         dot = self.dots.get(u)
@@ -298,17 +298,17 @@ class Analysis:
             return None
         if not all(map(self.dims.settled, self.loads[main].form.dims)):
             raise Unsettled  # it may be laid out anew: each size has a plan of its own
-        return Window(factors, main, taps)
+        return WindowReduce(factors, main, taps)
 
     def _is_view(self, u: UOp) -> bool:
         return u.op is Op.LOAD and not self.loads[u].form.nodes and self.loads[u].predicate is None
 
-    def _window_forms(self, window: Window, u: UOp) -> list[Bounds] | None:
+    def _window_forms(self, window: WindowReduce, u: UOp) -> list[Bounds] | None:
         """The sums of dims that walk the window's memory: those of its borders, or what the steps tell."""
         load = self.loads[window.main]
         return load.box if load.box is not None else forms_of(load.form, self.over(u), self.dims.top)
 
-    def _innermost(self, u: UOp, window: Window) -> int | None:
+    def _innermost(self, u: UOp, window: WindowReduce) -> int | None:
         """The dim to be laid out innermost while the windows of `u` are folded."""
         extent, load = self.dims.extent, self.loads[window.main]
         forms = self._window_forms(window, u)
@@ -316,7 +316,7 @@ class Analysis:
         if forms is None or not kept:
             return None
 
-        def access(form: Linear) -> Access:
+        def access(form: LinearIndex) -> Access:
             return Access(form.dims, math.prod(extent[s] for s in form.dims))
 
         steps = {s: abs(c) for b in forms for s, c in b.dims.items()}
@@ -357,7 +357,7 @@ class Analysis:
                 self.order.append(self.order.pop(self.order.index(inner)))
 
     @staticmethod
-    def _vote(votes: list[list[int]], form: Linear, weight: int) -> None:
+    def _vote(votes: list[list[int]], form: LinearIndex, weight: int) -> None:
         terms = [(abs(c), s) for s, c in form.dims.items()]
         for i, (ca, a) in enumerate(terms):
             for cb, b in terms[i + 1 :]:
@@ -464,14 +464,14 @@ class Arrays(Analysis):
 
     def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
         super().__init__(sink, variables)
-        self.known: dict[UOp, Value] = {}  # fixed values, the same in every loop
-        self.views: dict[UOp, Value] = {}
-        self.phases: list[Loop | Pad | Product] = []
-        self.fulls: list[Value] = []
+        self.known: dict[UOp, PlanValue] = {}  # fixed values, the same in every loop
+        self.views: dict[UOp, PlanValue] = {}
+        self.phases: list[BlockLoop | Pad | Product] = []
+        self.fulls: list[PlanValue] = []
 
-    def full(self, dtype: np.dtype[Any], mask: int, order: Sequence[int] | None = None) -> Value:
+    def full(self, dtype: np.dtype[Any], mask: int, order: Sequence[int] | None = None) -> PlanValue:
         """Scratch for the whole kernel, an array over the dims of `mask`, whose axes lie in `order`."""
-        v = Value("full", dtype, mask)
+        v = PlanValue("full", dtype, mask)
         size = 1
         for s in reversed(order if order is not None else [s for s in self.order if mask >> s & 1]):
             v.strides[s] = size if s not in self.dims.points else 0  # a variable's value is no place in it
@@ -480,7 +480,7 @@ class Arrays(Analysis):
         self.fulls.append(v)
         return v
 
-    def view(self, u: UOp) -> Value | None:
+    def view(self, u: UOp) -> PlanValue | None:
         """A load as a strided view, padded if it must be; None if elements have to be looked up or masked."""
         found = self.views.get(u)
         if found is not None:
@@ -488,7 +488,7 @@ class Arrays(Analysis):
         load = self.loads[u]
         if load.form.nodes or load.predicate is not None:
             return None
-        view = Value("param", numpy_dtype(u.dtype), load.mask, u.src[0].arg[0])
+        view = PlanValue("param", numpy_dtype(u.dtype), load.mask, u.src[0].arg[0])
         view.offset = load.form.const
         view.strides = load.form.dims
         reduce = next((r for r, w in self.windows.items() if u in w.factors), None)
@@ -499,7 +499,7 @@ class Arrays(Analysis):
         self.views[u] = view
         return view
 
-    def _windowed(self, view: Value, box: list[Bounds] | None, reduce: UOp, u: UOp) -> Value:
+    def _windowed(self, view: PlanValue, box: list[Bounds] | None, reduce: UOp, u: UOp) -> PlanValue:
         """A factor of a window: with its borders, and the axis innermost that the loops have innermost."""
         window = self.windows[reduce]
         forms = self._window_forms(window, reduce) if window.main is u else box or []
@@ -511,7 +511,7 @@ class Arrays(Analysis):
             return view if box is None else self._pad(view, box)
         return self._pad(view, forms, kept)
 
-    def _pad(self, view: Value, box: list[Bounds], kept: Sequence[int] = ()) -> Value:
+    def _pad(self, view: PlanValue, box: list[Bounds], kept: Sequence[int] = ()) -> PlanValue:
         """Copy the allowed part of `view` into a zeroed array that has one axis per predicated form: as they lie in the
         source, or in the order of the dims `kept`, of which each axis has one."""
         extent = self.dims.extent
@@ -537,11 +537,11 @@ class Arrays(Analysis):
         at = {s: n for n, s in enumerate(kept)}
         # where an axis has several of the dims, or none, they stay as in the source
         axes.sort(key=lambda a: (max([at.get(s, -1) for s in a[5]], default=-1), -abs(a[0])))
-        out = Value("full", view.dtype, view.mask)
+        out = PlanValue("full", view.dtype, view.mask)
         whole, interior, source = (
-            Value("full", view.dtype, 0),
-            Value("full", view.dtype, 0),
-            Value("param", view.dtype, 0),
+            PlanValue("full", view.dtype, 0),
+            PlanValue("full", view.dtype, 0),
+            PlanValue("param", view.dtype, 0),
         )
         source.ref, source.offset = view.ref, view.offset
         extents: dict[int, int] = {}

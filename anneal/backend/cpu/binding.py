@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from anneal.backend.cpu.calls import copy_ns, regroup, regrouped, use_worker
+from anneal.backend.cpu.instructions import Block, Pad, PlanValue, Product, mask_of
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
 from anneal.backend.cpu.ops import Array
-from anneal.backend.cpu.plan import Block, Pad, Product, Value, mask_of
+from anneal.backend.cpu.primitives import copy_ns, regroup, regrouped, use_worker
 from anneal.backend.cpu.streams import Unseen, WorkItem
 
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
@@ -50,7 +50,7 @@ class _Operands:
     ready: tuple[bool, bool]
 
 
-class Scratch(Protocol):
+class _Scratch(Protocol):
     """The memory of values that live only while a kernel runs."""
 
     def arena(self, worker: int, nbytes: int) -> Array:
@@ -72,7 +72,7 @@ class Binder:
         program: CpuProgram,
         buffers: Sequence[Array],
         memory: Array,
-        device: Scratch,
+        device: _Scratch,
         home: int = 0,
         values: Mapping[str, int] | None = None,
         kept: dict[Any, Array] | None = None,
@@ -117,7 +117,7 @@ class Binder:
             self.waves.append([self._item()])
         return self.waves[-1][0]
 
-    def _array(self, v: Value, block: Block) -> Array:
+    def _array(self, v: PlanValue, block: Block) -> Array:
         if self.kept is not None and self.taken:
             if not v.mask & self.taken_mask:
                 key = (id(v), self.worker, *[b for s, b in block.items() if v.mask >> s & 1])
@@ -128,7 +128,7 @@ class Binder:
             block = {**self.taken, **block}
         return self._view(v, block)
 
-    def _view(self, v: Value, block: Block) -> Array:
+    def _view(self, v: PlanValue, block: Block) -> Array:
         kind = v.kind
         if kind == "const":
             return v.ref  # type: ignore[no-any-return]
@@ -160,7 +160,7 @@ class Binder:
                 return flat
             memory, offset = self.buffers[v.ref], v.offset * unit
         else:
-            base = v.ref if isinstance(v.ref, Value) else v
+            base = v.ref if isinstance(v.ref, PlanValue) else v
             memory, offset = self.memory, base.register + v.offset * unit
         for s in self.plan.order:
             if mask >> s & 1:
@@ -211,7 +211,7 @@ class Binder:
             self.waves.append(items)
             self._enter(self.home)
 
-    def _used(self, v: Value, written: bool = False) -> Array:
+    def _used(self, v: PlanValue, written: bool = False) -> Array:
         found = self._array(v, {})
         if v.root.kind in ("param", "full"):
             self.item.touch(found, written)
@@ -221,7 +221,7 @@ class Binder:
         """The loop's instructions on one block. `made` keeps the worker's arrays."""
         steps, cut = self.item.steps, layout.cut
 
-        def array(v: Value, written: bool = False) -> Array:
+        def array(v: PlanValue, written: bool = False) -> Array:
             touched = v.mask & cut
             if v.root.kind == "temp":
                 key: Any = (id(v), *[hi - lo for s, (lo, hi) in block.items() if touched >> s & 1])
@@ -259,7 +259,7 @@ class Binder:
             unit = p.out.dtype.itemsize
             shape = [p.extents[i] for i in axes]
 
-            def view(v: Value, memory: Array, start: int) -> Array:
+            def view(v: PlanValue, memory: Array, start: int) -> Array:
                 strides = [v.strides[i] * unit for i in axes]
                 return np.ndarray(shape, p.out.dtype, memory, start + v.offset * unit, strides)
 

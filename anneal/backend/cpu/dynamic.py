@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.calls import FOLD, fitting
 from anneal.backend.cpu.index import Dims, NeedsSplit, NotLinear, linear
 from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
+from anneal.backend.cpu.primitives import FOLD, fitting
 from anneal.errors import CompilerError
 from anneal.uop import FITS, Op, UOp, toposort
 

@@ -15,7 +15,7 @@ from anneal.uop import Op, UOp
 
 
 @dataclass(slots=True)
-class Linear:
+class LinearIndex:
     """constant + sum of coefficient * dim + sum of coefficient * node, where nodes depend on data."""
 
     const: int
@@ -90,13 +90,13 @@ class Dims:
                     break
 
 
-def linear(index: UOp, dims: Dims, opaque: bool = False) -> Linear:
+def linear(index: UOp, dims: Dims, opaque: bool = False) -> LinearIndex:
     """The linear form of an integer expression.
 
     Raises NeedsSplit when it would be linear after splitting a dim, NotLinear when there is none. With `opaque`,
     what is not linear becomes a node term instead.
     """
-    done: dict[UOp, Linear] = {}
+    done: dict[UOp, LinearIndex] = {}
     stack = [index]
     while stack:
         u = stack[-1]
@@ -113,7 +113,7 @@ def linear(index: UOp, dims: Dims, opaque: bool = False) -> Linear:
         except NotLinear:
             if not opaque:
                 raise
-            done[u] = Linear(0, {}, {u: 1})
+            done[u] = LinearIndex(0, {}, {u: 1})
         stack.pop()
     return done[index]
 
@@ -121,7 +121,7 @@ def linear(index: UOp, dims: Dims, opaque: bool = False) -> Linear:
 _THROUGH = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD, Op.SHL))
 
 
-def _plus(a: Linear, b: Linear, factor: int) -> Linear:
+def _plus(a: LinearIndex, b: LinearIndex, factor: int) -> LinearIndex:
     dims = dict(a.dims)
     for s, c in b.dims.items():
         dims[s] = dims.get(s, 0) + factor * c
@@ -132,21 +132,21 @@ def _plus(a: Linear, b: Linear, factor: int) -> Linear:
         nodes[u] = nodes.get(u, 0) + factor * c
         if not nodes[u]:
             del nodes[u]
-    return Linear(a.const + factor * b.const, dims, nodes)
+    return LinearIndex(a.const + factor * b.const, dims, nodes)
 
 
-_ZERO = Linear(0, {})
+_ZERO = LinearIndex(0, {})
 
 
-def _combine(u: UOp, done: dict[UOp, Linear], dims: Dims) -> Linear:
+def _combine(u: UOp, done: dict[UOp, LinearIndex], dims: Dims) -> LinearIndex:
     op = u.op
     if op is Op.CONST:
-        return Linear(int(u.arg), {})
+        return LinearIndex(int(u.arg), {})
     if op is Op.RANGE:
         digits = dims.digits.get(u.arg[0])
         if digits is None:
             raise NotLinear
-        return Linear(0, {s: w for s, w in digits if dims.varies(s)})
+        return LinearIndex(0, {s: w for s, w in digits if dims.varies(s)})
     if op in (Op.ADD, Op.SUB):
         return _plus(done[u.src[0]], done[u.src[1]], 1 if op is Op.ADD else -1)
     if op is Op.NEG:
@@ -168,7 +168,7 @@ def _combine(u: UOp, done: dict[UOp, Linear], dims: Dims) -> Linear:
     raise NotLinear
 
 
-def _divide(a: Linear, by: int, dims: Dims, modulo: bool) -> Linear:
+def _divide(a: LinearIndex, by: int, dims: Dims, modulo: bool) -> LinearIndex:
     whole = {s: c for s, c in a.dims.items() if c % by == 0}
     rest = {s: c for s, c in a.dims.items() if c % by}
     low = high = a.const % by
@@ -185,8 +185,8 @@ def _divide(a: Linear, by: int, dims: Dims, modulo: bool) -> Linear:
                 raise NeedsSplit(s, inner)
         raise NotLinear
     if modulo:
-        return Linear(a.const % by, rest)
-    return Linear(a.const // by, {s: c // by for s, c in whole.items()})
+        return LinearIndex(a.const % by, rest)
+    return LinearIndex(a.const // by, {s: c // by for s, c in whole.items()})
 
 
 @dataclass(slots=True)
@@ -265,7 +265,7 @@ _ROW_NS, _ASTRAY_NS, _STEP_NS = 15.0, 1.0, 0.35
 
 
 @dataclass(slots=True)
-class Window:
+class WindowReduce:
     """A reduce over taps: the factors of its body, and the load (`main`) whose windows overlap."""
 
     factors: tuple[UOp, ...]
@@ -292,7 +292,7 @@ def factors_of(u: UOp) -> tuple[UOp, ...]:
     return body.src if u.arg is Op.ADD and body.op is Op.MUL else (body,)
 
 
-def overlaps(form: Linear, over: int, extent: Sequence[int]) -> bool:
+def overlaps(form: LinearIndex, over: int, extent: Sequence[int]) -> bool:
     """True if one place in memory is read for several outputs, through dims that a reduce ends and dims that it
     keeps.
     """
@@ -305,7 +305,7 @@ def overlaps(form: Linear, over: int, extent: Sequence[int]) -> bool:
     return False
 
 
-def forms_of(form: Linear, over: int, top: Sequence[int]) -> list[Bounds] | None:
+def forms_of(form: LinearIndex, over: int, top: Sequence[int]) -> list[Bounds] | None:
     """Windows without borders as sums of a kept dim and a tap's, each bounded by what it takes; None if the steps do
     not tell which belong together."""
     found: list[Bounds] = []

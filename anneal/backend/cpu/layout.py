@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 
 from anneal.backend.cpu.dynamic import dynamic_step, is_dynamic
+from anneal.backend.cpu.instructions import Block, BlockLoop, CpuPlan, Instr, Pad, PlanValue, Product
 from anneal.backend.cpu.ops import Array, Step
-from anneal.backend.cpu.plan import Block, Instr, Loop, Pad, Plan, Product, Value
 from anneal.backend.cpu.planner import make_plan
 from anneal.backend.device import Program
 from anneal.rewrite import FLOATS, legalised, over, rebuild
@@ -121,7 +121,7 @@ class LoopLayout:
 
     __slots__ = ("blocks", "cut", "end", "loop", "once", "product", "spare", "workers", "worth")
 
-    def __init__(self, plan: Plan, loop: Loop, workers: int, product: Product | None) -> None:
+    def __init__(self, plan: CpuPlan, loop: BlockLoop, workers: int, product: Product | None) -> None:
         self.loop, self.product = loop, product
         extent = plan.extent
         dims = [s for s in plan.order if loop.mask >> s & 1]
@@ -164,7 +164,7 @@ class LoopLayout:
         self.spare: dict[int, int] = {}
         self.end = self._registers(size)
 
-    def _wide(self, plan: Plan, product: Product) -> int | None:
+    def _wide(self, plan: CpuPlan, product: Product) -> int | None:
         """The dim of a product's columns, if there are so many more of them than rows that workers split the columns:
         each then reads its part of the large matrix, where rows would have every worker read all of it."""
         extent = plan.extent
@@ -174,7 +174,7 @@ class LoopLayout:
         s = max(product.n, key=extent.__getitem__)
         return s if extent[s] >= 32 * self.workers and not self.loop.whole >> s & 1 else None
 
-    def _shared(self, plan: Plan, product: Product) -> int:
+    def _shared(self, plan: CpuPlan, product: Product) -> int:
         """The dim of a product alone that the workers split: the outermost, so that each writes memory of its own and
         most often reads what it wrote, unless that leaves BLAS with too few rows."""
         dims = [s for s in plan.order if product.c.mask >> s & 1]
@@ -242,7 +242,7 @@ class LoopLayout:
         free: dict[int, list[int]] = {}
         end = 0
 
-        def nbytes(v: Value) -> int:
+        def nbytes(v: PlanValue) -> int:
             n = v.dtype.itemsize
             for s, k in size.items():
                 if v.mask >> s & 1:
@@ -261,7 +261,7 @@ class LoopLayout:
         for n in numbered:
             i, once = instrs[n], self.once[n]
             out = i.out.root
-            dying: list[Value] = []
+            dying: list[PlanValue] = []
             if not once:
                 for v in {id(v.root): v.root for v in i.ins}.values():
                     if v.kind == "temp" and last[id(v)] == n and not self._kept(v):
@@ -287,7 +287,7 @@ class LoopLayout:
         return end
 
     @staticmethod
-    def _kept(v: Value) -> bool:
+    def _kept(v: PlanValue) -> bool:
         return v.size == -1
 
 
@@ -299,7 +299,7 @@ class CpuProgram(Program):
         self.sink = sink = legalised(sink, FLOATS)
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
         self.dynamic: Callable[[Sequence[Array]], Step] | None = None
-        self.parts: list[tuple[Plan, list[LoopLayout | Pad]]] = []
+        self.parts: list[tuple[CpuPlan, list[LoopLayout | Pad]]] = []
         # bytes that the whole kernel shares, and bytes of every worker
         self.shared = self.scratch = 0
         with np.errstate(all="ignore"):  # what is known ahead is computed here
@@ -338,7 +338,7 @@ class CpuProgram(Program):
         """The part of each dim that one run takes, for dims that it does not take whole."""
         return {}
 
-    def _lay_out(self, plan: Plan, workers: int) -> None:
+    def _lay_out(self, plan: CpuPlan, workers: int) -> None:
         end = 0
         for v in plan.fulls:
             v.register = end
@@ -347,7 +347,7 @@ class CpuProgram(Program):
         layouts: list[LoopLayout | Pad] = []
         waiting: Product | None = None
         for phase in plan.phases:
-            if isinstance(phase, Loop):
+            if isinstance(phase, BlockLoop):
                 layout = LoopLayout(plan, phase, workers, waiting)
                 if waiting is not None and layout.cut & ~waiting.c.mask:
                     layouts.append(self._loop_of(plan, waiting, workers))
@@ -368,9 +368,9 @@ class CpuProgram(Program):
         self.scratch = max([made.end for made in self._loops()], default=0)
 
     @staticmethod
-    def _loop_of(plan: Plan, product: Product, workers: int) -> LoopLayout:
+    def _loop_of(plan: CpuPlan, product: Product, workers: int) -> LoopLayout:
         """A product as a loop of its own: cut into rows for the workers."""
-        return LoopLayout(plan, Loop([], product.c.mask, 0), workers, product)
+        return LoopLayout(plan, BlockLoop([], product.c.mask, 0), workers, product)
 
     @property
     def source(self) -> str:  # type: ignore[override]
@@ -380,7 +380,7 @@ class CpuProgram(Program):
         lines = [f"# {self.name}"]
         names: dict[int, str] = {}
 
-        def name(v: Value) -> str:
+        def name(v: PlanValue) -> str:
             if v.kind == "const":
                 return repr(v.ref.item())
             if v.kind == "bits":
@@ -388,7 +388,7 @@ class CpuProgram(Program):
             if v.kind == "param":
                 at = "+".join([str(v.offset)] * bool(v.offset) + [f"{c}*d{s}" for s, c in v.strides.items()])
                 return f"p{v.ref}[{at or 0}]"
-            if v.kind == "full" and isinstance(v.ref, Value):
+            if v.kind == "full" and isinstance(v.ref, PlanValue):
                 return name(v.ref)
             return names.setdefault(id(v), f"{v.kind}{len(names)}")
 

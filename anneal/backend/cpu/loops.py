@@ -11,7 +11,10 @@ import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, summand
-from anneal.backend.cpu.calls import (
+from anneal.backend.cpu.index import LinearIndex, Unsettled
+from anneal.backend.cpu.instructions import BlockLoop, Instr, PlanValue, bits, mask_of
+from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
+from anneal.backend.cpu.primitives import (
     FOLD,
     WORDS,
     copy_cast,
@@ -23,9 +26,6 @@ from anneal.backend.cpu.calls import (
     take_rows,
     tap_calls,
 )
-from anneal.backend.cpu.index import Linear, Unsettled
-from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
-from anneal.backend.cpu.plan import Instr, Loop, Value, bits, mask_of
 from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity
 
 # What is known while compiling is stored up to this size, and recomputed per block above it.
@@ -47,7 +47,7 @@ def _clamp(u: UOp) -> tuple[UOp, int, int]:
     return u, low, high
 
 
-class LoopBuilder(Emitter[Value]):
+class LoopBuilder(Emitter[PlanValue]):
     """Records the instructions of one block."""
 
     def __init__(self, planner: Arrays, mask: int) -> None:
@@ -56,11 +56,13 @@ class LoopBuilder(Emitter[Value]):
         self.whole = 0
         self.folded = 0  # dims that are folded place by place
         self.instrs: list[Instr] = []
-        self.memo: dict[UOp, Value] = {}
-        self.same: dict[tuple[Any, ...], Value] = {}
+        self.memo: dict[UOp, PlanValue] = {}
+        self.same: dict[tuple[Any, ...], PlanValue] = {}
 
     # -- Emitter
-    def emit(self, name: str, build: Build, ins: Sequence[Value], dtype: np.dtype[Any], inplace: bool = True) -> Value:
+    def emit(
+        self, name: str, build: Build, ins: Sequence[PlanValue], dtype: np.dtype[Any], inplace: bool = True
+    ) -> PlanValue:
         mask = 0
         for v in ins:
             mask |= v.mask
@@ -71,29 +73,29 @@ class LoopBuilder(Emitter[Value]):
         if all(v.kind in ("const", "fixed") for v in ins):
             if math.prod(self.p.dims.top[s] + 1 for s in bits(mask)) <= FIXED:
                 array = _EAGER.emit(name, build, [v.ref for v in ins], dtype)
-                out = Value("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
+                out = PlanValue("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
                 self.same[key] = out
                 # keep the inputs alive: the key names them by id
                 self.same[("keep", id(out))] = out
                 self._keep(ins)
                 return out
-        out = Value("temp", dtype, mask)
+        out = PlanValue("temp", dtype, mask)
         self.instrs.append(Instr(name, build, list(ins), out, inplace))
         self.same[key] = out
         return out
 
-    def _keep(self, values: Sequence[Value]) -> None:
+    def _keep(self, values: Sequence[PlanValue]) -> None:
         for v in values:
             self.same[("keep", id(v))] = v
 
-    def const(self, dtype: np.dtype[Any], value: Any) -> Value:
+    def const(self, dtype: np.dtype[Any], value: Any) -> PlanValue:
         key = ("const", dtype, repr(value))
         found = self.same.get(key)
         if found is None:
-            found = self.same[key] = Value("const", dtype, 0, np.array(value).astype(dtype))
+            found = self.same[key] = PlanValue("const", dtype, 0, np.array(value).astype(dtype))
         return found
 
-    def bits(self, value: Value, dtype: np.dtype[Any]) -> Value:
+    def bits(self, value: PlanValue, dtype: np.dtype[Any]) -> PlanValue:
         if value.dtype == dtype:
             return value
         key = ("bits", dtype, id(value))
@@ -103,21 +105,21 @@ class LoopBuilder(Emitter[Value]):
         if value.root.dtype == dtype:
             return value.root
         if value.kind in ("const", "fixed"):
-            found = Value(value.kind, dtype, value.mask, value.ref.view(dtype))
+            found = PlanValue(value.kind, dtype, value.mask, value.ref.view(dtype))
         else:
-            found = Value("bits", dtype, value.mask, value.root)
+            found = PlanValue("bits", dtype, value.mask, value.root)
         self.same[key] = found
         self._keep((value,))
         return found
 
-    def fixed(self, value: Value) -> bool:
+    def fixed(self, value: PlanValue) -> bool:
         return value.kind in ("const", "fixed")
 
-    def zero(self, value: Value) -> bool:
+    def zero(self, value: PlanValue) -> bool:
         return value.kind == "const" and not any(value.ref.tobytes())
 
     # -- nodes
-    def value(self, root: UOp) -> Value:
+    def value(self, root: UOp) -> PlanValue:
         p, memo = self.p, self.memo
         stack = [root]
         while stack:
@@ -138,7 +140,7 @@ class LoopBuilder(Emitter[Value]):
                 p.known[u] = v
         return memo[root]
 
-    def _node(self, u: UOp) -> Value:
+    def _node(self, u: UOp) -> PlanValue:
         p, op, memo = self.p, u.op, self.memo
         if op is Op.CONST:
             return self.const(numpy_dtype(u.dtype), u.arg)
@@ -156,7 +158,7 @@ class LoopBuilder(Emitter[Value]):
             return self._scaled(u, self.reduce(u, memo[summand(u)]))
         if op is Op.CAST and u.tag is not None and u.tag[0] == FITS:
             x = memo[u.src[0]]
-            out = Value("temp", numpy_dtype(u.dtype), x.mask)  # in each run: also of what is known while compiling
+            out = PlanValue("temp", numpy_dtype(u.dtype), x.mask)  # in each run: also of what is known while compiling
             self.instrs.append(Instr("fits", partial(fitting, u.tag), [x], out, False))
             return out
         return lower(self, op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
@@ -166,7 +168,7 @@ class LoopBuilder(Emitter[Value]):
         shape[self.p.rank[s]] = -1
         return array.reshape(shape)
 
-    def _range(self, u: UOp) -> Value:
+    def _range(self, u: UOp) -> PlanValue:
         p = self.p
         total: Array = np.zeros((1,) * len(p.order), np.int32)
         mask = 0
@@ -176,9 +178,9 @@ class LoopBuilder(Emitter[Value]):
                 mask |= 1 << s
         if not mask:
             return self.const(np.dtype(np.int32), 0)
-        return Value("fixed", np.dtype(np.int32), mask, total)
+        return PlanValue("fixed", np.dtype(np.int32), mask, total)
 
-    def _loaded(self, u: UOp) -> Value:
+    def _loaded(self, u: UOp) -> PlanValue:
         p = self.p
         view = p.view(u)
         if view is not None:
@@ -186,7 +188,7 @@ class LoopBuilder(Emitter[Value]):
         load = p.loads[u]
         dtype = numpy_dtype(u.dtype)
         if not load.form.nodes:
-            v = Value("param", dtype, mask_of(load.form.dims), u.src[0].arg[0])
+            v = PlanValue("param", dtype, mask_of(load.form.dims), u.src[0].arg[0])
             v.offset, v.strides = load.form.const, load.form.dims
         else:
             v = self._gather(u, load.form, dtype)
@@ -203,20 +205,20 @@ class LoopBuilder(Emitter[Value]):
             )
         return v
 
-    def _gather(self, u: UOp, form: Linear, dtype: np.dtype[Any]) -> Value:
+    def _gather(self, u: UOp, form: LinearIndex, dtype: np.dtype[Any]) -> PlanValue:
         top = self.p.dims.top
         size = u.src[0].arg[1][0]
-        flat = Value("param", dtype, 0, u.src[0].arg[0])
+        flat = PlanValue("param", dtype, 0, u.src[0].arg[0])
         flat.strides = {-1: 1}
         rows = self._rows(form, size)
         if rows is not None:
             node, width = rows
             index = self.emit("cast", copy_cast, (self.memo[node],), _INDEX, False)
             self.whole |= mask_of(form.dims)
-            out = Value("temp", dtype, index.mask | mask_of(form.dims))
+            out = PlanValue("temp", dtype, index.mask | mask_of(form.dims))
             self.instrs.append(Instr("take_rows", partial(take_rows, width), [flat, index], out, False))
             return out
-        total: Value | None = None
+        total: PlanValue | None = None
         for node, c in form.nodes.items():
             part = self.emit("cast", copy_cast, (self.memo[node],), _INDEX, False)
             if c != 1:
@@ -224,16 +226,16 @@ class LoopBuilder(Emitter[Value]):
             total = part if total is None else self.call(np.add, _INDEX, total, part)
         assert total is not None
         for s, c in form.dims.items():
-            axis = Value("fixed", _INDEX, 1 << s, self._axis(s, np.arange(top[s] + 1, dtype=np.int64) * c))
+            axis = PlanValue("fixed", _INDEX, 1 << s, self._axis(s, np.arange(top[s] + 1, dtype=np.int64) * c))
             total = self.call(np.add, _INDEX, total, axis)
         if form.const:
             total = self.call(np.add, _INDEX, total, self.const(_INDEX, form.const))
-        out = Value("temp", dtype, total.mask)
+        out = PlanValue("temp", dtype, total.mask)
         self._keep((total,))
         self.instrs.append(Instr("take", take, [flat, total], out, False))
         return out
 
-    def _rows(self, form: Linear, size: int) -> tuple[UOp, int] | None:
+    def _rows(self, form: LinearIndex, size: int) -> tuple[UOp, int] | None:
         """index = node * width + position in a row, with the row's dims innermost and contiguous."""
         p = self.p
         if len(form.nodes) != 1 or form.const or not form.dims or not all(map(p.dims.settled, form.dims)):
@@ -250,7 +252,7 @@ class LoopBuilder(Emitter[Value]):
             return None
         return node, width
 
-    def _hoisted(self, u: UOp) -> Value:
+    def _hoisted(self, u: UOp) -> PlanValue:
         p = self.p
         v = p.hoisted[u]
         dot = p.dots.get(u)
@@ -268,7 +270,7 @@ class LoopBuilder(Emitter[Value]):
                 v = self.call(f, v.dtype, v, other)
         return v
 
-    def _scaled(self, u: UOp, v: Value) -> Value:
+    def _scaled(self, u: UOp, v: PlanValue) -> PlanValue:
         """Account for ranges that the body does not depend on: n equal terms."""
         p = self.p
         digits = [s for r in u.src[1:] for s, _ in p.dims.digits[r.arg[0]]]
@@ -283,12 +285,12 @@ class LoopBuilder(Emitter[Value]):
                 v = self.call(np.power, v.dtype, v, self.const(v.dtype, times))
         return v
 
-    def reduce(self, u: UOp, body: Value, into: Value | None = None) -> Value:
+    def reduce(self, u: UOp, body: PlanValue, into: PlanValue | None = None) -> PlanValue:
         """Reduce `body` over u's ranges: to a temporary, or accumulating over blocks into `into`."""
         p = self.p
         over = p.over(u) & body.mask
         dtype = _INDEX if body.dtype in WORDS and u.dtype is dtypes.int64 else body.dtype
-        out = Value("temp", dtype, body.mask & ~over) if into is None else into
+        out = PlanValue("temp", dtype, body.mask & ~over) if into is None else into
         if not over and into is None:
             return body if dtype is body.dtype else self.emit("cast", copy_cast, (body,), dtype, False)
         if into is None:
@@ -304,7 +306,7 @@ class LoopBuilder(Emitter[Value]):
         self.instrs.append(instr)
         return out
 
-    def fold_taps(self, u: UOp) -> Value:
+    def fold_taps(self, u: UOp) -> PlanValue:
         """Reduce over a window, place by place."""
         p = self.p
         ins = [self.memo[f] for f in p.windows[u].factors]
@@ -312,7 +314,7 @@ class LoopBuilder(Emitter[Value]):
         mask = 0
         for v in ins:
             mask |= v.mask
-        out = Value("temp", ins[0].dtype, mask & ~over)
+        out = PlanValue("temp", ins[0].dtype, mask & ~over)
         self.whole |= over
         self.folded |= over
         axes = tuple([p.rank[s] for s in p.order if over >> s & 1])
@@ -321,7 +323,7 @@ class LoopBuilder(Emitter[Value]):
         self.instrs.append(Instr(name, partial(tap_calls, u.arg, axes), ins, out, False, passes=passes))
         return out
 
-    def put(self, value: Value, target: Value) -> None:
+    def put(self, value: PlanValue, target: PlanValue) -> None:
         """Copy into a full array, or have the last instruction write there."""
         self._write(value, target)
 
@@ -332,7 +334,7 @@ class LoopBuilder(Emitter[Value]):
         param = s.src[0].arg[0]
         dtype = numpy_dtype(s.src[0].dtype)
         if form is not None:
-            target = Value("param", dtype, mask_of(form.dims), param)
+            target = PlanValue("param", dtype, mask_of(form.dims), param)
             target.offset, target.strides = form.const, form.dims
             if value.kind == "param" and value.ref == param and value.strides == target.strides:
                 if value.offset == target.offset and value.dtype == dtype:
@@ -344,18 +346,18 @@ class LoopBuilder(Emitter[Value]):
         ins = [self.value(s.src[1]), value]
         if len(s.src) > 3:
             ins.append(self.value(s.src[3]))
-        flat = Value("param", dtype, 0, param)
+        flat = PlanValue("param", dtype, 0, param)
         flat.strides = {-1: 1}
         self.instrs.append(Instr("scatter", scatter, ins, flat, False))
 
-    def _put(self, s: UOp, value: Value) -> bool:
+    def _put(self, s: UOp, value: PlanValue) -> bool:
         """Store into a strided view that begins where a number says, if that is all that is looked up."""
         p = self.p
         form = p.moved.get(s)
         if form is None or any(p.mask[n] for n in form.nodes) or mask_of(form.dims) != value.mask:
             return False
         clamped = [(*_clamp(node), c) for node, c in form.nodes.items()]
-        flat = Value("param", numpy_dtype(s.src[0].dtype), 0, s.src[0].arg[0])
+        flat = PlanValue("param", numpy_dtype(s.src[0].dtype), 0, s.src[0].arg[0])
         flat.strides = {-1: 1}
         self.whole |= value.mask
         steps = tuple([form.dims.get(dim, 0) for dim in p.order])
@@ -364,7 +366,7 @@ class LoopBuilder(Emitter[Value]):
         self.instrs.append(Instr("put", partial(put, steps, form.const, terms), [value, *numbers], flat, False))
         return True
 
-    def _write(self, value: Value, target: Value) -> None:
+    def _write(self, value: PlanValue, target: PlanValue) -> None:
         """Redirect the instruction that makes `value` to write into `target`, or append a copy."""
         root = value.root
         if root.kind == "temp" and value.dtype == target.dtype and value.mask == target.mask:
@@ -380,7 +382,7 @@ class LoopBuilder(Emitter[Value]):
                 return
         self.instrs.append(Instr("copy", copy_cast, [value], target, False))
 
-    def _lies_like(self, target: Value) -> bool:
+    def _lies_like(self, target: PlanValue) -> bool:
         """True if the innermost axis of the loops is the target's too, as it should be for memory that is written many
         times.
         """
@@ -394,7 +396,7 @@ class LoopBuilder(Emitter[Value]):
             for i in instrs:
                 held |= i.out.mask | i.over
             gone = self.folded & ~held  # no array of a block has these
-            self.p.phases.append(Loop(instrs, self.mask & ~gone, self.whole & ~gone))
+            self.p.phases.append(BlockLoop(instrs, self.mask & ~gone, self.whole & ~gone))
 
     def _live(self) -> list[Instr]:
         """Only what some output needs: work shared by folding may have left dead instructions."""

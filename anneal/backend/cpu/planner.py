@@ -15,10 +15,10 @@ import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.analysis import Arrays, Dot, share_ranges, summand
-from anneal.backend.cpu.calls import copy_cast
-from anneal.backend.cpu.index import Linear
+from anneal.backend.cpu.index import LinearIndex
+from anneal.backend.cpu.instructions import CpuPlan, PlanValue, Product, bits, mask_of
 from anneal.backend.cpu.loops import LoopBuilder
-from anneal.backend.cpu.plan import Plan, Product, Value, bits, mask_of
+from anneal.backend.cpu.primitives import copy_cast
 from anneal.uop import Op, UOp
 
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.
@@ -27,7 +27,7 @@ INLINE = 65_536
 SMALL_PRODUCT = 1 << 20
 
 
-def make_plan(sink: UOp) -> Plan:
+def make_plan(sink: UOp) -> CpuPlan:
     """Plan a kernel whose ranges all have constant extents."""
     return Planner(share_ranges(sink)).plan()
 
@@ -40,13 +40,13 @@ class Planner(Arrays):
         self.level: dict[UOp, int] = {}
         self.above: dict[UOp, int] = {}
 
-    def plan(self) -> Plan:
+    def plan(self) -> CpuPlan:
         """The phases, in order."""
         if self.empty_loop:
-            return Plan([], self.dims.extent, [])
+            return CpuPlan([], self.dims.extent, [])
         self._levels()
         self._schedule()
-        return Plan(self.order, self.dims.extent, self.phases, self.fulls, self.dims.limits, self.dims.points)
+        return CpuPlan(self.order, self.dims.extent, self.phases, self.fulls, self.dims.limits, self.dims.points)
 
     # -- levels --------------------------------------------------------------------------------------------------
     def _levels(self) -> None:
@@ -125,7 +125,7 @@ class Planner(Arrays):
         for level in range(last + 1):
             targets: dict[int, list[UOp]] = {}
             products: list[tuple[UOp, Dot]] = []
-            operands: dict[tuple[UOp, ...], Value] = {}
+            operands: dict[tuple[UOp, ...], PlanValue] = {}
             for u, value in self.hoisted.items():
                 dot = self.dots.get(u)
                 if dot is not None:
@@ -176,7 +176,7 @@ class Planner(Arrays):
                     taken.add(slot)
                     break
 
-    def _fits(self, u: UOp, dot: Dot, store: UOp, form: Linear) -> bool:
+    def _fits(self, u: UOp, dot: Dot, store: UOp, form: LinearIndex) -> bool:
         full = self.hoisted[u]
         if full.mask != mask_of(form.dims) or dot.dtype != numpy_dtype(store.src[0].dtype):
             return False
@@ -206,7 +206,7 @@ class Planner(Arrays):
                 loop.reduce(u, loop.value(summand(u)), self.hoisted[u])
         loop.finish()
 
-    def _product(self, u: UOp, dot: Dot, operands: dict[tuple[UOp, ...], Value]) -> None:
+    def _product(self, u: UOp, dot: Dot, operands: dict[tuple[UOp, ...], PlanValue]) -> None:
         over = self.over(u)
         both = dot.a_mask & dot.b_mask
 
@@ -224,8 +224,8 @@ class Planner(Arrays):
         self.phases.append(Product(a, b, c, batch, m, n, k))
 
     def _operand(
-        self, factors: list[UOp], dot: Dot, mask: int, axes: list[list[int]], made: dict[tuple[UOp, ...], Value]
-    ) -> Value:
+        self, factors: list[UOp], dot: Dot, mask: int, axes: list[list[int]], made: dict[tuple[UOp, ...], PlanValue]
+    ) -> PlanValue:
         if len(factors) == 1 and factors[0].op is Op.LOAD and numpy_dtype(factors[0].dtype) == dot.dtype:
             view = self.view(factors[0])
             if view is not None:

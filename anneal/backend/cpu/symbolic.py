@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from anneal.backend.cpu.analysis import share_ranges
 from anneal.backend.cpu.index import Unsettled
+from anneal.backend.cpu.instructions import Block
 from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.ops import Array
-from anneal.backend.cpu.plan import Block
 from anneal.backend.cpu.planner import Planner
 from anneal.backend.device import Program
 from anneal.rewrite import over, rebuild

@@ -9,11 +9,11 @@ from anneal.backend.webgpu.adapters import (
 )
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.device import WebGpuDevice, open_device
-from anneal.backend.webgpu.program import Buffer, WebGpuProgram
+from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram
 
 __all__ = [
     "AdapterInfo",
-    "Buffer",
+    "DeviceBuffer",
     "WebGpuBatch",
     "WebGpuDevice",
     "WebGpuProgram",

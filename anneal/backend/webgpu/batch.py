@@ -13,7 +13,7 @@ import numpy as np
 import wgpu
 
 from anneal.backend.device import Batch, Timed
-from anneal.backend.webgpu.program import Buffer, WebGpuProgram, gpu_errors, translated
+from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram, gpu_errors, translated
 from anneal.backend.webgpu.queue import Dispatch, Promise
 from anneal.errors import DeviceError
 from anneal.uop.sizes import evaluator
@@ -43,7 +43,7 @@ State = dict[B, Literal["read", "written"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Use(Generic[B]):
+class BufferUse(Generic[B]):
     """The buffers that a dispatch binds, to read and to write."""
 
     reads: Sequence[B]
@@ -60,7 +60,7 @@ class Section(Generic[B]):
     fence: tuple[B, ...] = ()
 
 
-def _runs(uses: Sequence[Use[B]]) -> Iterator[tuple[int, int]]:
+def _runs(uses: Sequence[BufferUse[B]]) -> Iterator[tuple[int, int]]:
     """Ranges of dispatches in a row that are independent of each other."""
     begin = 0
     read: set[B] = set()
@@ -75,7 +75,7 @@ def _runs(uses: Sequence[Use[B]]) -> Iterator[tuple[int, int]]:
         yield begin, len(uses)
 
 
-def _waits(uses: Sequence[Use[B]], state: State[B]) -> int:
+def _waits(uses: Sequence[BufferUse[B]], state: State[B]) -> int:
     """The number of `uses` that wait, in a command buffer that has left its buffers in `state`; updates `state`."""
     waits = 0
     for use in uses:
@@ -85,7 +85,7 @@ def _waits(uses: Sequence[Use[B]], state: State[B]) -> int:
     return waits
 
 
-def sections(uses: Sequence[Use[B]]) -> list[Section[B]]:
+def sections(uses: Sequence[BufferUse[B]]) -> list[Section[B]]:
     """Cuts and fences for a sequence of dispatches."""
     out: list[Section[B]] = []
     state: State[B] = {}
@@ -116,7 +116,7 @@ _QUERIES = 4096  # the most that one query set may hold
 _IN_FLIGHT = 2  # runs whose commands are recorded before they are asked for
 
 
-class WebGpuBatch(Batch[Buffer]):
+class WebGpuBatch(Batch[DeviceBuffer]):
     """Dispatches in order, as one submission.
 
     A command buffer serves once, so each run needs new ones. A batch that runs again is worth some thought: fences let
@@ -132,8 +132,8 @@ class WebGpuBatch(Batch[Buffer]):
         device: WebGpuDevice,
         dispatches: list[Dispatch],
         names: list[str],
-        uses: Sequence[Use[Buffer]],
-        calls: Sequence[tuple[WebGpuProgram, list[Buffer]]] = (),
+        uses: Sequence[BufferUse[DeviceBuffer]],
+        calls: Sequence[tuple[WebGpuProgram, list[DeviceBuffer]]] = (),
         variables: Sequence[tuple[str, ...]] = (),
         values: Mapping[str, int] | None = None,
     ) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from anneal import cache, settings
 from anneal.backend.arrays import Array, numpy_dtype
-from anneal.backend.webgpu.batch import Use, WebGpuBatch
+from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
 from anneal.backend.webgpu.program import WebGpuProgram, translated
 from anneal.codegen import (
     Kernel,
@@ -297,7 +297,7 @@ class _Scratch:
     def batch(self, program: WebGpuProgram, times: int) -> WebGpuBatch:
         """A batch of `times` runs of `program` in a row."""
         bound = [(p, self.buffers[p.slot]) for p in program.kernel.params]
-        use = Use([b for p, b in bound if not p.written], [b for p, b in bound if p.written])
+        use = BufferUse([b for p, b in bound if not p.written], [b for p, b in bound if p.written])
         entries = self.device.entries(program.kernel, self.buffers)
         group = self.device.gpu.create_bind_group(layout=program.layout, entries=entries)
         dispatch = (program.pipeline, group, *program.kernel.grid)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.queue import Bytes, Calls, DirectQueue, Queue
+from anneal.backend.webgpu.queue import Bytes, DirectQueue, Queue, QueueCalls
 from anneal.codegen import SUBGROUP, MatrixShape
 
 _INSTANCE = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")  # what adapters have beyond the standard
@@ -114,7 +114,7 @@ class DawnQueue(DirectQueue):
         from wgpudawn.backends.dawn import _api, _ffi, _helpers
 
         ffi, lib = _ffi.ffi, _ffi.lib
-        super().__init__(gpu, Calls(ffi, lib))
+        super().__init__(gpu, QueueCalls(ffi, lib))
         self._lib, self._package = lib, package
         self._instance = _helpers.get_wgpu_instance()
         self._guard = _Errors(_api.error_handler)

@@ -27,9 +27,9 @@ from anneal.backend.webgpu.adapters import (
     implementation_of,
     subgroup_size,
 )
-from anneal.backend.webgpu.batch import Use, WebGpuBatch
+from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
-from anneal.backend.webgpu.program import Buffer, WebGpuProgram, translated
+from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram, translated
 from anneal.backend.webgpu.queue import Dispatch, Finisher
 from anneal.codegen import (
     HALVES,
@@ -79,10 +79,10 @@ _LET_GO_BYTES = 2 << 30
 _FENCE = 16  # buffers that a fence binds
 _GROUPS_KEPT = 2048
 _PROGRAMS_KEPT = 2048
-Buffers = Sequence[Buffer] | Mapping[int, Buffer]
+Buffers = Sequence[DeviceBuffer] | Mapping[int, DeviceBuffer]
 
 
-class WebGpuDevice(Device[Buffer]):
+class WebGpuDevice(Device[DeviceBuffer]):
     """One adapter, opened with its own limits and the features we know how to use."""
 
     name = "webgpu"
@@ -121,18 +121,18 @@ class WebGpuDevice(Device[Buffer]):
         super().__init__(_POOL_BYTES)
         # Every buffer until it is dropped. Were it held by its storage alone, a collection of cycles that finds both
         # would end the handle and, through the storage, put the buffer into the pool.
-        self._buffers: set[Buffer] = set()
+        self._buffers: set[DeviceBuffer] = set()
         # bytes of the buffers that were dropped since the host last waited: the GPU may still use them
         self._let_go = 0
         self._programs: OrderedDict[bytes, WebGpuProgram] = OrderedDict()
         self._pipelines: OrderedDict[str, Future[tuple[Any, Any]]] = OrderedDict()
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
         self._layout_lock = threading.Lock()
-        self._groups: OrderedDict[Any, tuple[Any, list[Buffer]]] = OrderedDict()
+        self._groups: OrderedDict[Any, tuple[Any, list[DeviceBuffer]]] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
         self.finisher = Finisher("anneal-finisher")
         # the values of variables, by their names in the order in which kernels bind them
-        self._tables: dict[tuple[str, ...], Buffer] = {}
+        self._tables: dict[tuple[str, ...], DeviceBuffer] = {}
         self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._fence: tuple[Any, Any, int] | None = None
         # Metal follows buffers by itself.
@@ -152,20 +152,20 @@ class WebGpuDevice(Device[Buffer]):
             )
         return nbytes, nbytes
 
-    def _kind_of(self, buffer: Buffer) -> tuple[int, int] | None:
+    def _kind_of(self, buffer: DeviceBuffer) -> tuple[int, int] | None:
         # A test may open several devices.
         return (buffer.nbytes, buffer.nbytes) if buffer in self._buffers else None
 
-    def _create(self, size: int, dtype: DType) -> Buffer:
+    def _create(self, size: int, dtype: DType) -> DeviceBuffer:
         nbytes = self._nbytes(size, dtype)
         if self._let_go + nbytes > _LET_GO_BYTES and self._let_go:
             self.synchronize()
         with translated(lambda: f"while allocating {nbytes} bytes"):
-            buffer = Buffer(self.gpu.create_buffer(size=nbytes, usage=_STORAGE), nbytes)
+            buffer = DeviceBuffer(self.gpu.create_buffer(size=nbytes, usage=_STORAGE), nbytes)
         self._buffers.add(buffer)
         return buffer
 
-    def _drop(self, buffer: Buffer) -> None:
+    def _drop(self, buffer: DeviceBuffer) -> None:
         # The handle goes when the last batch that uses it does; cached bind groups would keep it for ever.
         self._buffers.discard(buffer)
         self._let_go += buffer.nbytes
@@ -184,7 +184,7 @@ class WebGpuDevice(Device[Buffer]):
         for b in buffers:
             b.groups.discard(key)
 
-    def upload(self, buffer: Buffer, data: Array) -> None:
+    def upload(self, buffer: DeviceBuffer, data: Array) -> None:
         """Copy host data in; bools become 0 and 1 as u32."""
         flat = np.ascontiguousarray(data).reshape(-1)
         if flat.dtype == np.bool_:
@@ -198,16 +198,16 @@ class WebGpuDevice(Device[Buffer]):
         with translated(lambda: f"while uploading {flat.nbytes} bytes"):
             self.queue.write(buffer.gpu, flat)
 
-    def copy(self, source: Buffer, destination: Buffer, size: int, dtype: DType) -> None:
+    def copy(self, source: DeviceBuffer, destination: DeviceBuffer, size: int, dtype: DType) -> None:
         """Copy on the device, as part of the next submission."""
         with translated(lambda: f"while copying {size} {dtype.name}"):
             self.queue.copy(source.gpu, destination.gpu, self._nbytes(size, dtype))
 
-    def download(self, buffer: Buffer, size: int, dtype: DType) -> Array:
+    def download(self, buffer: DeviceBuffer, size: int, dtype: DType) -> Array:
         """A fresh host array, read through staging memory that is kept for the next time."""
         return self.download_all([(buffer, size, dtype)])[0]
 
-    def download_all(self, pieces: Sequence[tuple[Buffer, int, DType]]) -> list[Array]:
+    def download_all(self, pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> list[Array]:
         """Several buffers, read with one wait."""
         wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]
         with translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
@@ -327,7 +327,7 @@ class WebGpuDevice(Device[Buffer]):
             program.built = None
             raise
 
-    def bind_group(self, program: WebGpuProgram, buffers: Sequence[Buffer]) -> Any:
+    def bind_group(self, program: WebGpuProgram, buffers: Sequence[DeviceBuffer]) -> Any:
         """The buffers of a program's bindings, as wgpu takes them."""
         used = [buffers[p.slot] for p in program.kernel.params]
         key = (program.source, *map(id, used))
@@ -357,10 +357,10 @@ class WebGpuDevice(Device[Buffer]):
             out.append({"binding": b.number, "resource": {"buffer": buffer.gpu, "offset": b.offset, "size": size}})
         return out
 
-    def prepare(self, calls: Sequence[Call[Buffer]], values: Mapping[str, int] | None = None) -> WebGpuBatch:
+    def prepare(self, calls: Sequence[Call[DeviceBuffer]], values: Mapping[str, int] | None = None) -> WebGpuBatch:
         """Pipelines and bind groups for `calls`, ready to be recorded."""
         checked = [(cast(WebGpuProgram, p), b) for p, b in calls]
-        tables: dict[tuple[str, ...], Buffer] = {}
+        tables: dict[tuple[str, ...], DeviceBuffer] = {}
         for program, _ in checked:
             self._start(program)
         for program, _ in checked:
@@ -381,11 +381,13 @@ class WebGpuDevice(Device[Buffer]):
             names.append(program.name)
             params = program.kernel.params
             uses.append(
-                Use([buffers[p.slot] for p in params if not p.written], [buffers[p.slot] for p in params if p.written])
+                BufferUse(
+                    [buffers[p.slot] for p in params if not p.written], [buffers[p.slot] for p in params if p.written]
+                )
             )
         return WebGpuBatch(self, dispatches, names, uses, bound, list(tables), values or {})
 
-    def _table(self, names: tuple[str, ...]) -> Buffer:
+    def _table(self, names: tuple[str, ...]) -> DeviceBuffer:
         """The memory from which kernels read the values of these variables: the same for every batch."""
         found = self._tables.get(names)
         if found is None:
@@ -398,7 +400,7 @@ class WebGpuDevice(Device[Buffer]):
             self._known[names] = values
             self.queue.write(self._tables[names].gpu, np.array(values, np.int32))
 
-    def fences(self, buffers: Sequence[Buffer]) -> list[Dispatch]:
+    def fences(self, buffers: Sequence[DeviceBuffer]) -> list[Dispatch]:
         """Dispatches that do nothing but read `buffers`, as far as wgpu can tell."""
         if self._fence is None:
             width = min(_FENCE, self.limits.max_buffers)

@@ -16,7 +16,7 @@ from typing import Any
 import wgpu
 
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.queue import Bytes, Calls, DirectQueue, Queue
+from anneal.backend.webgpu.queue import Bytes, DirectQueue, Queue, QueueCalls
 
 
 def _sooner() -> contextlib.AbstractContextManager[None]:
@@ -44,7 +44,7 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
     _ERRORS = _api.error_handler
     _CAPTURE, _RELEASE = _ERRORS.capture, _ERRORS.release
     _TRUSTED = _api.libf.wgpuDeviceCreateShaderModuleTrusted
-    _CALLS = Calls(ffi, lib)
+    _CALLS = QueueCalls(ffi, lib)
     _SUBMIT, _POLL = lib.wgpuQueueSubmitForIndex, lib.wgpuDevicePoll
     _BUFFER, _DROP_BUFFER = lib.wgpuDeviceCreateBuffer, lib.wgpuBufferRelease
 

@@ -13,7 +13,7 @@ from anneal.codegen import Kernel, opts_text
 from anneal.errors import CompilerError, DeviceError, OutOfMemoryError
 
 
-class Buffer:
+class DeviceBuffer:
     """Device memory. `nbytes` is what was asked for, rounded up to whole words; `groups` are cached bind groups on
     it."""
 

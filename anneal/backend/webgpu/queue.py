@@ -199,7 +199,7 @@ class Queue:
 # wgpu-native and Dawn have the same calls (webgpu.h), but for waiting and errors, which subclasses add.
 
 
-class Calls:
+class QueueCalls:
     """The functions of a C library that queues call. Raises AttributeError where one is missing.
 
     Args:
@@ -227,7 +227,7 @@ class Calls:
 class DirectQueue(Queue):
     """A queue whose command buffers are C handles that release themselves."""
 
-    def __init__(self, gpu: Any, calls: Calls) -> None:
+    def __init__(self, gpu: Any, calls: QueueCalls) -> None:
         super().__init__(gpu)
         self._c = calls
         self._device, self._queue = gpu._internal, gpu.queue._internal

@@ -46,7 +46,7 @@ app = alone()
 
 
 @dataclass(frozen=True)
-class Task:
+class _Task:
     """The flags of the command: what is to be checked, and how."""
 
     context: typer.Context
@@ -85,8 +85,8 @@ class Task:
         return self.target or ""
 
 
-@command(app, Task, context_settings={"ignore_unknown_options": True})
-def check(task: Task) -> None:
+@command(app, _Task, context_settings={"ignore_unknown_options": True})
+def check(task: _Task) -> None:
     """Compare kernels with their graphs, and values with the graph as it was written, in float64. Exit code 1: one
     differs, a result is nan or overflows, or nothing could be compared.
     """
@@ -101,14 +101,14 @@ def check(task: Task) -> None:
             _check(task)
 
 
-def _check(task: Task) -> None:
+def _check(task: _Task) -> None:
     """Check a model, a file or a script and print what was found; AnnealError if something differs."""
-    from anneal.inspect import Limits, under_check
+    from anneal.inspect import CheckLimits, under_check
 
     if task.repro is not None:
         check_writable(task.repro)
     run = _job(task)
-    limits = Limits(kernel=task.elements, tensor=32 * task.elements)
+    limits = CheckLimits(kernel=task.elements, tensor=32 * task.elements)
     backwards = task.gradients and task.name.endswith(".py")
     with under_check(limits, times=task.times, gradients=backwards) as state:
         run(state)
@@ -129,7 +129,7 @@ def _check(task: Task) -> None:
         raise AnnealError(f"{task.name}: {report.reason}")
 
 
-def _job(task: Task) -> Callable[[Checking], None]:
+def _job(task: _Task) -> Callable[[Checking], None]:
     name = task.name
     if name.endswith(".py"):
         check_script(name)
@@ -148,7 +148,7 @@ def _job(task: Task) -> Callable[[Checking], None]:
     return lambda state: _model(task, state)
 
 
-def _model(task: Task, state: Checking) -> None:
+def _model(task: _Task, state: Checking) -> None:
     from anneal.inspect import check_gradients
 
     example = load_example(task.name)
@@ -160,7 +160,7 @@ def _model(task: Task, state: Checking) -> None:
     (training.update if task.step else training.loss)(*batch).item()
 
 
-def _onnx(task: Task) -> None:
+def _onnx(task: _Task) -> None:
     from anneal.onnx import load
     from anneal.tensor import Tensor
 

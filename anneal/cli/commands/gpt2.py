@@ -29,9 +29,19 @@ from anneal.cli._flags import (
     seed,
     switch,
 )
-from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._lines import sized
-from anneal.cli._output import Flow, console, data, harmless, json_line, json_report, message, readable
+from anneal.cli._output import (
+    STOPPED,
+    Flow,
+    console,
+    data,
+    harmless,
+    interrupts,
+    json_line,
+    json_report,
+    message,
+    readable,
+)
 from anneal.errors import DataError, SettingError, UserError
 from anneal.training import load_module
 
@@ -54,7 +64,7 @@ def _group() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class _Options:
     """The flags of `anneal gpt2 sample`."""
 
     prompt: Prompt
@@ -79,7 +89,7 @@ class Options:
 
 
 @dataclass(slots=True)
-class Run:
+class _Run:
     """Measurements and text so far; times in seconds."""
 
     begun: float
@@ -104,14 +114,14 @@ class Run:
         return (self.end - self.ready) / count if count > 0 else None
 
 
-@command(app, Options)
-def sample(options: Options) -> int:
+@command(app, _Options)
+def sample(options: _Options) -> int:
     """Continue a text. Downloads GPT-2 small the first time, 548 MB. Ctrl-C stops and keeps the text so far."""
     from concurrent.futures import ThreadPoolExecutor
 
     from anneal.runtime import compile_seconds
 
-    run = Run(time.perf_counter(), compile_seconds())
+    run = _Run(time.perf_counter(), compile_seconds())
     check_recording(options.record)
     if not (0 < options.temperature < float("inf")):
         raise SettingError(
@@ -215,7 +225,7 @@ def _known(tokenizer: Any, model: Any, folder: Path) -> int:
 
 
 @contextmanager
-def _plans(run: Run) -> Iterator[dict[str, set[Any]]]:
+def _plans(run: _Run) -> Iterator[dict[str, set[Any]]]:
     """The plans that ran, by phase. Replays of a captured step run none."""
     from anneal.runtime import Launch, Step, observed
 
@@ -230,7 +240,7 @@ def _plans(run: Run) -> Iterator[dict[str, set[Any]]]:
 
 
 def _speak(
-    options: Options, run: Run, decoder: Any, tokenizer: Any, given: list[int], show: Show, stopping: list[int]
+    options: _Options, run: _Run, decoder: Any, tokenizer: Any, given: list[int], show: Show, stopping: list[int]
 ) -> None:
     """Generate, decode and show, and note when what happened."""
     from anneal.backend import get_device
@@ -274,7 +284,7 @@ def _speak(
     run.grown = run.grown + device.asked if run.ready else 0
 
 
-def _tell(run: Run, decoder: Any, tokenizer: Any, piece: str, ms: float) -> None:
+def _tell(run: _Run, decoder: Any, tokenizer: Any, piece: str, ms: float) -> None:
     """A token as an event: the text that it adds, its chance, what else was likely, and its time."""
     chance, likely = decoder.choices()
     others = [{"id": n, "text": tokenizer.decode([n]), "chance": c} for n, c in likely]
@@ -285,7 +295,7 @@ def _tell(run: Run, decoder: Any, tokenizer: Any, piece: str, ms: float) -> None
     )  # fmt: skip
 
 
-def _announce(options: Options, device: Any) -> None:
+def _announce(options: _Options, device: Any) -> None:
     adapter = device.describe().get("adapter")
     if options.stream:
         json_line(event="prompt", prompt=readable(options.prompt), device=device.name, adapter=adapter)
@@ -300,7 +310,7 @@ def _announce(options: Options, device: Any) -> None:
     message("---")
 
 
-def _printer(options: Options) -> Show:
+def _printer(options: _Options) -> Show:
     """Pieces of text to stdout; the prompt fainter than what follows, on a terminal."""
     if options.as_json or options.stream:
         return lambda piece: None
@@ -317,7 +327,7 @@ def _printer(options: Options) -> Show:
     return show
 
 
-def _close(run: Run, decoder: Any) -> None:
+def _close(run: _Run, decoder: Any) -> None:
     """A line that says why the text ended, and how fast it came."""
     if run.stop == "end of text":
         message("the text ended here: <|endoftext|>")
@@ -328,7 +338,7 @@ def _close(run: Run, decoder: Any) -> None:
 
 
 def _report(
-    options: Options, run: Run, given: list[int], device: Any, decoder: Any, plans: dict[str, set[Any]]
+    options: _Options, run: _Run, given: list[int], device: Any, decoder: Any, plans: dict[str, set[Any]]
 ) -> dict[str, Any]:
     return {
         "prompt": readable(options.prompt),

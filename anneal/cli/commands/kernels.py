@@ -13,13 +13,13 @@ import typer
 
 from anneal import settings
 from anneal.cli._choices import check_traceable, check_writable, choose_device, write_file
-from anneal.cli._flags import AdapterFlag, Batch, Device, Json, Quiet, Step, Traceable, alone, file, switch
+from anneal.cli._flags import AdapterFlag, Batch, DeviceName, Json, Quiet, Step, Traceable, alone, file, switch
 from anneal.cli._lines import scaled
 from anneal.cli._output import code, data, json_report, kernel_record, message, paged, phase_colours, table
 from anneal.errors import UserError
 
 if TYPE_CHECKING:
-    from anneal.inspect import Buffer, KernelCall, KernelText, Line
+    from anneal.inspect import KernelBuffer, KernelCall, KernelText, Line
 
 
 app = alone()
@@ -32,7 +32,7 @@ def kernels(
     batch: Batch = None,
     time: Annotated[bool, switch("--time", "Run the kernels and print their times, slowest first.")] = False,
     device: Annotated[
-        Device | None, switch("--device", "Device to plan for; auto: webgpu. With --time: device to run on.")
+        DeviceName | None, switch("--device", "Device to plan for; auto: webgpu. With --time: device to run on.")
     ] = None,
     adapter: AdapterFlag = None,
     kernel: Annotated[
@@ -261,5 +261,5 @@ def _shown(lines: Sequence[Line], most: int = 3) -> str:
     return ", ".join(map(str, lines[:most])) + (", ..." if len(lines) > most else "")
 
 
-def _print_buffer(word: str, b: Buffer, origin: str) -> None:
+def _print_buffer(word: str, b: KernelBuffer, origin: str) -> None:
     data(f"// {word:6s} {b.buffer}: {b.dtype}[{b.size}]  {origin}")

@@ -17,8 +17,8 @@ from anneal.cli._choices import check_writable, on_device, write_file
 from anneal.cli._flags import (
     MOST_AT_ONCE,
     AdapterFlag,
-    Device,
     DeviceFlag,
+    DeviceName,
     Inputs,
     Json,
     Model,
@@ -58,7 +58,7 @@ InputSeed = Annotated[int, seed("inputs")]
 def info(
     file: OnnxFile,
     size: Sizes = None,
-    device: Annotated[Device, switch("--device", "Device to plan for; none is opened.")] = Device.cpu,
+    device: Annotated[DeviceName, switch("--device", "Device to plan for; none is opened.")] = DeviceName.cpu,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

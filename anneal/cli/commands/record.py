@@ -41,7 +41,7 @@ SAVE_S = 1.0  # a recording that is watched meanwhile is at most so old when a p
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class _Task:
     """The flags of the command."""
 
     context: typer.Context
@@ -62,8 +62,8 @@ class Task:
     as_json: Json = False
 
 
-@command(app, Task, context_settings={"ignore_unknown_options": True})
-def record(task: Task) -> None:
+@command(app, _Task, context_settings={"ignore_unknown_options": True})
+def record(task: _Task) -> None:
     """Run a script and list every plan that it runs: kernels, nodes, times, source line; with -o all that the studio
     shows of them.
     """
@@ -103,7 +103,7 @@ def record(task: Task) -> None:
         raise failed
 
 
-def _tell(task: Task, state: Recording) -> None:
+def _tell(task: _Task, state: Recording) -> None:
     from anneal.inspect import chrome_trace
 
     if task.output is not None:

@@ -32,8 +32,18 @@ from anneal.cli._flags import (
     seed,
     switch,
 )
-from anneal.cli._interrupts import STOPPED, interrupts
-from anneal.cli._output import Flow, data, harmless, json_line, json_report, message, readable, show
+from anneal.cli._output import (
+    STOPPED,
+    Flow,
+    data,
+    harmless,
+    interrupts,
+    json_line,
+    json_report,
+    message,
+    readable,
+    show,
+)
 from anneal.cli._reporters import picture_kept
 from anneal.errors import SettingError, UserError
 from anneal.training import SPEAKING, load_example, load_module, suggest
@@ -137,7 +147,7 @@ def llama2c(story: Story) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class _Options:
     """The flags of `anneal run text`."""
 
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"Text model: {', '.join(SPEAKING)}.")]
@@ -199,8 +209,8 @@ class Token:
     ms: float
 
 
-@command(app, Options, "text")
-def speak(options: Options) -> int:
+@command(app, _Options, "text")
+def speak(options: _Options) -> int:
     """Continue a text, character by character, with a trained example model. Ctrl-C stops."""
     if options.model not in SPEAKING:
         raise suggest("model that speaks", options.model, SPEAKING)
@@ -217,7 +227,7 @@ def speak(options: Options) -> int:
         return _tell(options, reader)
 
 
-def _reader(options: Options) -> Reader:
+def _reader(options: _Options) -> Reader:
     from anneal.tensor.io import safe_open
 
     example = load_example(options.model)
@@ -241,7 +251,7 @@ def _reader(options: Options) -> Reader:
     return reader
 
 
-def _said(options: Options, reader: Reader) -> Iterator[Token]:
+def _said(options: _Options, reader: Reader) -> Iterator[Token]:
     import numpy as np
 
     rng = np.random.default_rng(options.seed)
@@ -261,7 +271,7 @@ def _said(options: Options, reader: Reader) -> Iterator[Token]:
         yield Token(token, text, float(chances[token]), likely, (time.perf_counter() - begun) * 1e3)
 
 
-def _tell(options: Options, reader: Reader) -> int:
+def _tell(options: _Options, reader: Reader) -> int:
     from anneal.inspect import recording
 
     recorder, recorded, plan = ExitStack(), None, None
@@ -302,7 +312,7 @@ def _stream(token: Token, reader: Reader, plan: int | None) -> None:
     )  # fmt: skip
 
 
-def _keep(options: Options, recorded: Recording | None) -> None:
+def _keep(options: _Options, recorded: Recording | None) -> None:
     if options.record is not None and recorded is not None:
         recorded.look()
         recorded.save(options.record)

@@ -35,8 +35,7 @@ from anneal.cli._flags import (
     seed,
     switch,
 )
-from anneal.cli._interrupts import STOPPED, interrupts
-from anneal.cli._output import console, going_on, is_quiet, message
+from anneal.cli._output import STOPPED, console, going_on, interrupts, is_quiet, message
 from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start, picture_kept
 from anneal.cli.commands.gpt2 import training_places
 from anneal.errors import SettingError, UserError
@@ -55,7 +54,7 @@ _LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class _Options:
     """The flags of `anneal train`; None means the example's own default."""
 
     model: Model
@@ -92,8 +91,8 @@ class Options:
     as_json: Json = False
 
 
-@command(app, Options, cls=ModelCommand)
-def train(options: Options) -> int:
+@command(app, _Options, cls=ModelCommand)
+def train(options: _Options) -> int:
     """Train an example model, then show a sample. Ctrl-C stops early, with the sample."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -155,19 +154,19 @@ def train(options: Options) -> int:
         return code
 
 
-def _compute_in(training: Any, options: Options) -> None:
+def _compute_in(training: Any, options: _Options) -> None:
     """Have the model trained in a precision that the command line asks for."""
     if not hasattr(training, "compute_in"):
         raise SettingError(f"--precision is for models that anneal.training.Training trains; {options.model} is none")
     training.compute_in(options.precision)
 
 
-def _config(options: Options) -> dict[str, Any]:
+def _config(options: _Options) -> dict[str, Any]:
     """The options as bundles have them."""
     return {k: v for k, v in asdict(options).items() if k != "quiet"}
 
 
-def _check(options: Options) -> None:
+def _check(options: _Options) -> None:
     """AnnealError for flags that do not go together, and for files that cannot be written."""
     check_model(options.model)
     if options.lr is not None and not (math.isfinite(options.lr) and options.lr > 0):
@@ -185,13 +184,13 @@ def _check(options: Options) -> None:
             check_writable(path)
 
 
-def _places(options: Options) -> dict[str, Path | None]:
+def _places(options: _Options) -> dict[str, Path | None]:
     """The folders that GPT-2's training reads and writes."""
     found = training_places(options.model, options.model_dir, options.scratch)
     return found and {**found, "checkpoint": options.checkpoint}
 
 
-def choose_reporter(options: Options) -> Reporter:
+def choose_reporter(options: _Options) -> Reporter:
     """JSON lines if asked for; the dashboard on a terminal that can redraw; else plain lines."""
     if options.as_json:
         return JsonLines()
@@ -203,7 +202,7 @@ def choose_reporter(options: Options) -> Reporter:
 
 
 def _run(
-    options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress, bundle: Bundle | None
+    options: _Options, training: Any, steps: int, reporter: Reporter, progress: Progress, bundle: Bundle | None
 ) -> int:
     from anneal.runtime import compile_seconds
 
@@ -230,7 +229,7 @@ def _run(
 
 
 def _steps(
-    options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress, stop: list[int]
+    options: _Options, training: Any, steps: int, reporter: Reporter, progress: Progress, stop: list[int]
 ) -> None:
     """Do the steps that are left, or those until `stop`."""
     every, kernels, told = options.checkpoint_every, _Kernels() if progress.timing else None, 4
@@ -258,7 +257,7 @@ def _steps(
         reporter.timed(progress)
 
 
-def _describe(options: Options, training: Any, progress: Progress, bundle: Bundle | None) -> None:
+def _describe(options: _Options, training: Any, progress: Progress, bundle: Bundle | None) -> None:
     """Count the nodes of a step, and keep what a bundle has of it."""
     from anneal.backend import get_device
     from anneal.inspect import step_graph
@@ -275,7 +274,7 @@ def _describe(options: Options, training: Any, progress: Progress, bundle: Bundl
         bundle.describe(traced, device)
 
 
-def _draw(training: Trainable, options: Options, step: int | None = None) -> Picture | None:
+def _draw(training: Trainable, options: _Options, step: int | None = None) -> Picture | None:
     """The model's picture, written to the file that is asked for, if any; one of a step on the way to a file beside
     it."""
     pixels, path = getattr(training, "picture", None), options.picture

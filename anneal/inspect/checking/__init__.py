@@ -5,17 +5,17 @@ plan once more, kernel by kernel.
 """
 
 from anneal.inspect.checking.gradients import check_gradients
-from anneal.inspect.checking.launches import Limits
+from anneal.inspect.checking.launches import CheckLimits
 from anneal.inspect.checking.records import CheckedKernel, Difference, GradientCheck, NotFinite, Report, Suspect
 from anneal.inspect.checking.repro import Replayed, replayed, repro_of
 from anneal.inspect.checking.watching import Checking, check, under_check
 
 __all__ = [
+    "CheckLimits",
     "CheckedKernel",
     "Checking",
     "Difference",
     "GradientCheck",
-    "Limits",
     "NotFinite",
     "Replayed",
     "Report",

@@ -14,10 +14,9 @@ import numpy as np
 from anneal.backend import AnyDevice, numpy_dtype
 from anneal.codegen import Kernel, Opt, generate
 from anneal.errors import AnnealError
-from anneal.inspect.checking.bounds import EXACT, Array, Bounded
-from anneal.inspect.checking.comparing import beside
+from anneal.inspect.checking.bounds import EXACT, Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
-from anneal.inspect.checking.programs import Program
+from anneal.inspect.checking.programs import CheckedProgram
 from anneal.inspect.checking.records import Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.names import Line, lines_of
@@ -129,7 +128,12 @@ def _plain(sink: UOp, target: Any) -> Kernel | None:
 
 
 def suspects(
-    sink: UOp, program: Program, call: Call, cost_model: CostModel, before: Sequence[Array], values: Mapping[str, int]
+    sink: UOp,
+    program: CheckedProgram,
+    call: Call,
+    cost_model: CostModel,
+    before: Sequence[Array],
+    values: Mapping[str, int],
 ) -> list[Suspect]:
     """Rules that changed what a node says while the kernel of `call` was made, and the passes between which it changed.
 

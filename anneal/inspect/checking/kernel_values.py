@@ -15,7 +15,7 @@ import numpy as np
 from anneal.backend import numpy_dtype
 from anneal.errors import CompilerError
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly
-from anneal.inspect.checking.reductions import Part, argsort, joined, part_of, reduced
+from anneal.inspect.checking.reductions import TermFacts, argsort, joined, part_of, reduced
 from anneal.schedule import dead_side
 from anneal.uop import ALU, Op, UOp, reduce_identity, toposort
 from anneal.uop.sizes import evaluator
@@ -239,7 +239,7 @@ class KernelValues:
         return self._known[slot].moved(lambda a: a[at])
 
     def _reduce(self, u: UOp, frame: _Frame) -> Bounded:
-        total: Part | None = None
+        total: TermFacts | None = None
         for inner in self._blocks(u.src[1:], frame):
             valid = None
             for r in u.src[1:]:

@@ -15,12 +15,11 @@ import numpy as np
 
 from anneal.backend import AnyDevice
 from anneal.inspect.checking.blame import again, kernel_blame, suspects
-from anneal.inspect.checking.bounds import Array, Bounded, exactly
-from anneal.inspect.checking.comparing import Compared, beside, shown, ulps
+from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.not_finite import look
 from anneal.inspect.checking.point_values import PointValues
-from anneal.inspect.checking.programs import Program, Written, program_of
+from anneal.inspect.checking.programs import CheckedProgram, StoredValue, program_of
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
@@ -31,7 +30,7 @@ from anneal.uop import DType, Op, UOp
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CheckLimits:
     """The limits of a check's work: elements of arithmetic for each store of a kernel, and elements in all arrays of an
     evaluation of the graph. Elements beyond are sampled at random, or left out, and the report says so.
     """
@@ -65,16 +64,16 @@ class _Held:
 
 
 @dataclass(slots=True)
-class Run:
+class CheckRun:
     """The state of a check of one launch; `lives` are the elements of the call's outputs that are read."""
 
     sink: UOp
     number: int
-    program: Program
+    program: CheckedProgram
     device: AnyDevice
     execution: Execution
     tensors: TensorValues
-    limits: Limits
+    limits: CheckLimits
     report: Report
     found: list[Finding]
     held: dict[int, _Held] = field(default_factory=dict)
@@ -89,7 +88,7 @@ class Run:
 
 
 def check_launch(
-    sink: UOp, step: Launch, device: AnyDevice, number: int, limits: Limits, report: Report, found: list[Finding]
+    sink: UOp, step: Launch, device: AnyDevice, number: int, limits: CheckLimits, report: Report, found: list[Finding]
 ) -> None:
     """Run the plan of `step`, which computed `sink`, once more, kernel by kernel, and add what that shows to `report`
     and `found`.
@@ -100,7 +99,7 @@ def check_launch(
         execution = Execution(again, device)
         try:
             leaves: dict[Any, Array] = {}
-            r = Run(
+            r = CheckRun(
                 sink, number, program, device, execution, TensorValues(leaves, limits.tensor), limits, report, found
             )
             pieces = [
@@ -121,7 +120,7 @@ def check_launch(
             execution.close()
 
 
-def _check_call(r: Run, n: int) -> None:
+def _check_call(r: CheckRun, n: int) -> None:
     call: Call = r.plan.calls[n]
     program = r.execution.programs[n]
     buffers = [r.execution.buffers[v] for v in call.args]
@@ -164,7 +163,7 @@ def _check_call(r: Run, n: int) -> None:
     look(r, n, before, after)
 
 
-def _changed(r: Run, n: int, call: Call, before: Sequence[Array]) -> Difference | None:
+def _changed(r: CheckRun, n: int, call: Call, before: Sequence[Array]) -> Difference | None:
     """A value that is not any more what was written: its memory was given to another too early."""
     for slot in range(call.outputs):
         mine = r.execution.buffers[call.args[slot]]
@@ -206,7 +205,7 @@ def _bits(a: Array) -> bytes:
 
 
 def _beside_kernel(
-    r: Run, n: int, call: Call, before: list[Array], after: list[Array], failed: list[Difference], note: list[str]
+    r: CheckRun, n: int, call: Call, before: list[Array], after: list[Array], failed: list[Difference], note: list[str]
 ) -> tuple[list[Compared], list[tuple[Array, Array, Array]]]:
     """The comparison of each output with its kernel graph, and the expected values with their places. Notes which
     elements are read (None: all).
@@ -282,7 +281,7 @@ def _stray(before: Array, after: Array, index: Array) -> Array:
     return np.flatnonzero(changed)
 
 
-def _blame_kernel(r: Run, n: int, before: list[Array], expected: Sequence[tuple[Array, Array, Array]]) -> str:
+def _blame_kernel(r: CheckRun, n: int, before: list[Array], expected: Sequence[tuple[Array, Array, Array]]) -> str:
     """The part at fault, found by running the kernel again, as it is and compiled otherwise."""
     call: Call = r.plan.calls[n]
     sizes = [(r.plan.values[v].size, r.dtype(v)) for v in call.args]
@@ -303,7 +302,7 @@ def _blame_kernel(r: Run, n: int, before: list[Array], expected: Sequence[tuple[
 
 
 def _beside_tensors(
-    r: Run,
+    r: CheckRun,
     n: int,
     call: Call,
     before: list[Array],
@@ -321,7 +320,7 @@ def _beside_tensors(
             assert held.bounded is not None
             r.tensors.known[base(r.program.nodes[at])] = held.bounded
     results: list[Compared | None] = []
-    made: list[tuple[Written, _Held]] = []
+    made: list[tuple[StoredValue, _Held]] = []
     for slot, w in enumerate(r.program.written[n]):
         content = after[slot]
         if not w.places:
@@ -352,7 +351,7 @@ def _beside_tensors(
     return results
 
 
-def _expected(r: Run, n: int, w: Written, node: UOp, note: list[str]) -> tuple[Array | None, Bounded | None]:
+def _expected(r: CheckRun, n: int, w: StoredValue, node: UOp, note: list[str]) -> tuple[Array | None, Bounded | None]:
     """The values by the graph as written: of all elements (no points); else of drawn ones, with their numbers; or
     (None, None), if even those take too much.
     """
@@ -385,7 +384,7 @@ def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bou
     return Bounded(np.where(live, anchor.value, flat).astype(anchor.value.dtype), np.where(live, error, other))
 
 
-def _forget(r: Run, n: int) -> None:
+def _forget(r: CheckRun, n: int) -> None:
     """Let go of the bounds of values that no later call needs."""
     later: set[int] = set(r.plan.outputs)
     for call in r.plan.calls[n + 1 :]:
@@ -398,10 +397,10 @@ def _forget(r: Run, n: int) -> None:
 
 
 def _rule_difference(
-    r: Run,
+    r: CheckRun,
     n: int,
     call: Call,
-    w: Written,
+    w: StoredValue,
     node: UOp,
     got: Array,
     expected: Bounded,
@@ -438,7 +437,7 @@ class _Wrong(NamedTuple):
 
 
 def _difference(
-    r: Run,
+    r: CheckRun,
     n: int,
     v: int,
     against: str,
@@ -483,7 +482,7 @@ def _difference(
     )
 
 
-def _lines(r: Run, node: UOp | None, origins: Sequence[Origin], against: str) -> tuple[Line, ...]:
+def _lines(r: CheckRun, node: UOp | None, origins: Sequence[Origin], against: str) -> tuple[Line, ...]:
     """The lines of what the kernel computes; beside the graph as written, of all nodes between what it reads and what
     differs, those too that the passes left out.
     """
@@ -494,14 +493,14 @@ def _lines(r: Run, node: UOp | None, origins: Sequence[Origin], against: str) ->
     return lines_of(reversed([o for o in between if o.grounded] or between)) or lines_of(origins)
 
 
-def _held(r: Run, u: UOp) -> bool:
+def _held(r: CheckRun, u: UOp) -> bool:
     return u.op in (Op.BUFFER, Op.CONST) or base(u) in r.tensors.known
 
 
 # -- all kernels together --------------------------------------------------------------------------------------------
 
 
-def _check_batch(r: Run, step: Launch) -> None:
+def _check_batch(r: CheckRun, step: Launch) -> None:
     """Run all calls as one batch, three times, and compare these runs and the original one, bit for bit, with the calls
     one by one.
     """

@@ -18,13 +18,13 @@ from anneal.schedule import Call
 from anneal.uop import ALU, Op, UOp, toposort
 
 if TYPE_CHECKING:
-    from anneal.inspect.checking.launches import Run
+    from anneal.inspect.checking.launches import CheckRun
 
 _GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
 _MOST = 6  # elements in memory that are named
 
 
-def look(r: Run, n: int, before: Sequence[Array], after: Sequence[Array]) -> None:
+def look(r: CheckRun, n: int, before: Sequence[Array], after: Sequence[Array]) -> None:
     """Note where a nan or an infinity appears in kernel `n`, if it is the first to make one of other numbers, or the
     first nan; and whether a result of the program has one.
     """
@@ -76,7 +76,7 @@ def _odd(value: Array) -> Array:
 
 
 def _found(
-    r: Run, n: int, call: Call, slot: int, kind: str, before: Sequence[Array], content: Array
+    r: CheckRun, n: int, call: Call, slot: int, kind: str, before: Sequence[Array], content: Array
 ) -> NotFinite | None:
     with np.errstate(all="ignore"):
         wrong = np.flatnonzero(_of_kind(kind, content.astype(np.float64)))
@@ -162,7 +162,7 @@ def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _traced(r: Run, u: UOp, at: int) -> tuple[str, ...]:
+def _traced(r: CheckRun, u: UOp, at: int) -> tuple[str, ...]:
     """The elements in memory that element `at` of a node is made of, the largest first; nothing where a sum or a
     choice of places lies between.
     """
@@ -194,7 +194,7 @@ def _traced(r: Run, u: UOp, at: int) -> tuple[str, ...]:
     return tuple([f"v{v}[{i}] = {value:.9g}" for (v, i), value in ranked[:_MOST]])
 
 
-def _inputs(r: Run, call: Call, slot: int, element: int, before: Sequence[Array]) -> tuple[str, ...]:
+def _inputs(r: CheckRun, call: Call, slot: int, element: int, before: Sequence[Array]) -> tuple[str, ...]:
     """The elements that the kernel reads for an element that it stores, the largest first."""
     kernel = KernelValues(call.kernel.sink, before, r.execution.values)
     for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:

@@ -17,7 +17,7 @@ from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StoredValue:
     """A value that a call stores: the places of the nodes that it is, the call's first; none for a partial one."""
 
     value: int
@@ -26,16 +26,16 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CheckedProgram:
     """A plan beside its graph: `nodes` by place, without symbolic sizes, and what each call writes."""
 
     plan: Plan
     nodes: tuple[UOp, ...]
     origins: tuple[Origin, ...]
-    written: tuple[tuple[Written, ...], ...]
+    written: tuple[tuple[StoredValue, ...], ...]
 
 
-def program_of(sink: UOp, plan: Plan, cost_model: CostModel) -> Program:
+def program_of(sink: UOp, plan: Plan, cost_model: CostModel) -> CheckedProgram:
     """The plan of `sink` (`SINK(outputs...)`) beside the graph; the passes run again up to the kernels' cuts."""
     with BUILDING, arena().untracked():
         program, _ = parametrise(sink, {})
@@ -64,9 +64,9 @@ def program_of(sink: UOp, plan: Plan, cost_model: CostModel) -> Program:
             places = ends.get(base(root), [])
             size = root.size
             same = [n for n in places if order[n].dtype is root.dtype and order[n].size == size]
-            found.append(Written(v, tuple(sorted(same, key=lambda n: (n != at, -n))), at))
+            found.append(StoredValue(v, tuple(sorted(same, key=lambda n: (n != at, -n))), at))
         written.append(tuple(found))
-    return Program(plan, _with_numbers(live_nodes(sink)), tuple(origins(sink)), tuple(written))
+    return CheckedProgram(plan, _with_numbers(live_nodes(sink)), tuple(origins(sink)), tuple(written))
 
 
 def _with_numbers(nodes: list[UOp]) -> tuple[UOp, ...]:

@@ -12,7 +12,7 @@ from anneal.inspect.checking.bounds import EXACT, MOST_TERMS, Array, Bounded, ro
 from anneal.uop import DType, Op, dtypes, reduce_identity
 
 
-class Part(NamedTuple):
+class TermFacts(NamedTuple):
     """The facts that a reduction needs about its terms, or about some of them.
 
     `value` is of the terms, `size` the sum of their magnitudes (of a product: the product of magnitudes and bounds; of
@@ -27,7 +27,7 @@ class Part(NamedTuple):
     whole: bool
 
 
-def part_of(op: Op, dtype: DType, x: Bounded, axes: tuple[int, ...], valid: Array | None = None) -> Part:
+def part_of(op: Op, dtype: DType, x: Bounded, axes: tuple[int, ...], valid: Array | None = None) -> TermFacts:
     """The terms along `axes`, which stay with size 1; those where `valid` is false do not count."""
     value, error = x.value, x.error
     if dtype.kind == "bool":
@@ -46,18 +46,20 @@ def part_of(op: Op, dtype: DType, x: Bounded, axes: tuple[int, ...], valid: Arra
         start = np.array(identity, value.dtype)
         made = best.reduce(value, axis=axes, keepdims=True, initial=start)
         if x.exact:
-            return Part(made, EXACT, EXACT, count, True)
+            return TermFacts(made, EXACT, EXACT, count, True)
         wide = value.astype(np.float64)
         ends = [best.reduce(wide + s * error, axis=axes, keepdims=True, initial=float(start)) for s in (1, -1)]
-        return Part(made, ends[0], ends[1], count, True)
+        return TermFacts(made, ends[0], ends[1], count, True)
     if not floats:
         total = np.sum if op is Op.ADD else np.prod
         made = total(value, axis=axes, keepdims=True, dtype=value.dtype)
         if x.exact:
-            return Part(made, EXACT, EXACT, count, True)
+            return TermFacts(made, EXACT, EXACT, count, True)
         if op is Op.ADD:
-            return Part(made, EXACT, np.sum(x.whole(), axis=axes, keepdims=True), count, True)
-        return Part(made, EXACT, np.where(np.max(x.whole(), axis=axes, keepdims=True) > 0, np.inf, 0.0), count, True)
+            return TermFacts(made, EXACT, np.sum(x.whole(), axis=axes, keepdims=True), count, True)
+        return TermFacts(
+            made, EXACT, np.where(np.max(x.whole(), axis=axes, keepdims=True) > 0, np.inf, 0.0), count, True
+        )
     size = np.abs(value)
     if op is Op.ADD:
         if x.mass is not None:
@@ -65,15 +67,15 @@ def part_of(op: Op, dtype: DType, x: Bounded, axes: tuple[int, ...], valid: Arra
             count *= x.many
         whole = x.exact and bool((value == np.rint(value)).all())
         errors = np.sum(np.broadcast_to(error, value.shape), axis=axes, keepdims=True) if not x.exact else EXACT
-        return Part(
+        return TermFacts(
             np.sum(value, axis=axes, keepdims=True), np.sum(size, axis=axes, keepdims=True), errors, count, whole
         )
     made = np.prod(value, axis=axes, keepdims=True)
     lower = np.prod(np.minimum(size, 1.0), axis=axes, keepdims=True)
-    return Part(made, np.prod(size + error, axis=axes, keepdims=True), lower, count, False)
+    return TermFacts(made, np.prod(size + error, axis=axes, keepdims=True), lower, count, False)
 
 
-def joined(op: Op, dtype: DType, a: Part, b: Part) -> Part:
+def joined(op: Op, dtype: DType, a: TermFacts, b: TermFacts) -> TermFacts:
     """The terms of both."""
     if dtype.kind == "bool":
         op = {Op.ADD: Op.MAX, Op.MUL: Op.MIN}.get(op, op)
@@ -81,19 +83,19 @@ def joined(op: Op, dtype: DType, a: Part, b: Part) -> Part:
     if op in (Op.MAX, Op.MIN):
         best = np.maximum if op is Op.MAX else np.minimum
         if a.size is EXACT and b.size is EXACT:
-            return Part(best(a.value, b.value), EXACT, EXACT, count, whole)
+            return TermFacts(best(a.value, b.value), EXACT, EXACT, count, whole)
         first, second = [[p.value if p.size is EXACT else x for x in (p.size, p.error)] for p in (a, b)]
         upper, lower = best(first[0], second[0]), best(first[1], second[1])
-        return Part(best(a.value, b.value), upper, lower, count, whole)
+        return TermFacts(best(a.value, b.value), upper, lower, count, whole)
     if op is Op.ADD:
         errors = EXACT if a.error is EXACT and b.error is EXACT else np.asarray(a.error + b.error)
-        return Part(a.value + b.value, np.asarray(a.size + b.size), errors, count, whole)
+        return TermFacts(a.value + b.value, np.asarray(a.size + b.size), errors, count, whole)
     if not dtype.is_float:
-        return Part(a.value * b.value, EXACT, np.asarray(np.maximum(a.error, b.error)), count, whole)
-    return Part(a.value * b.value, np.asarray(a.size * b.size), np.asarray(a.error * b.error), count, whole)
+        return TermFacts(a.value * b.value, EXACT, np.asarray(np.maximum(a.error, b.error)), count, whole)
+    return TermFacts(a.value * b.value, np.asarray(a.size * b.size), np.asarray(a.error * b.error), count, whole)
 
 
-def reduced(op: Op, dtype: DType, part: Part) -> Bounded:
+def reduced(op: Op, dtype: DType, part: TermFacts) -> Bounded:
     """The reduction of these terms, with its bound."""
     value = part.value
     if dtype.kind == "bool":
@@ -150,7 +152,7 @@ def _varies(a: Array) -> list[bool]:
     return [n > 1 and s != 0 for n, s in zip(a.shape, a.strides, strict=True)]
 
 
-def contracted(a: Bounded, b: Bounded, axes: tuple[int, ...]) -> Part:
+def contracted(a: Bounded, b: Bounded, axes: tuple[int, ...]) -> TermFacts:
     """The terms of the sum over `axes` of a * b, two floats of one shape, without the products in memory."""
     shape = a.value.shape
     mine, its = (np.logical_or(_varies(x.value), _varies(x.whole())) for x in (a, b))
@@ -167,7 +169,7 @@ def contracted(a: Bounded, b: Bounded, axes: tuple[int, ...]) -> Part:
     if whole:
         whole = all(bool((t == np.rint(t)).all()) for t in (_thin(a.value, mine), _thin(b.value, its)))
     # a product is rounded, unless it is fused with the sum
-    return Part(
+    return TermFacts(
         value, size, np.abs(error) if error is not EXACT else EXACT, math.prod([shape[i] for i in axes]) + 1.0, whole
     )
 

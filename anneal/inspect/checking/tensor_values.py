@@ -15,7 +15,7 @@ import numpy as np
 from anneal.backend import MEANINGS, numpy_dtype
 from anneal.errors import CompilerError
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly
-from anneal.inspect.checking.reductions import Part, argsort, contracted, joined, part_of, reduced
+from anneal.inspect.checking.reductions import TermFacts, argsort, contracted, joined, part_of, reduced
 from anneal.rewrite import value_of
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
@@ -126,7 +126,7 @@ class TensorValues:
 
     def _reduced(self, u: UOp, values: Mapping[UOp, Bounded]) -> Bounded:
         op, axes = u.arg
-        total: Part | None = None
+        total: TermFacts | None = None
         for term in _addends(u):
             if term.op is Op.MUL and _is_contraction(u, term):
                 a, b = [_spread(values[s], term.shape) for s in term.src]
@@ -216,7 +216,7 @@ def _sums(u: UOp, src: list[Bounded], place: int, most: float) -> Bounded:
     if not u.dtype.is_float:
         return Bounded(found, EXACT if value.exact else np.full(u.shape, np.inf))
     error = EXACT if value.exact else rows(value.whole())
-    return reduced(Op.ADD, u.dtype, Part(found, rows(np.abs(value.value)), error, most, False))
+    return reduced(Op.ADD, u.dtype, TermFacts(found, rows(np.abs(value.value)), error, most, False))
 
 
 def _scatter_add(u: UOp, src: list[Bounded]) -> Bounded:

@@ -14,7 +14,7 @@ from anneal.backend import get_device
 from anneal.errors import UserError
 from anneal.inspect.checking.blame import Built
 from anneal.inspect.checking.gradients import check_gradients
-from anneal.inspect.checking.launches import Finding, Limits, check_launch
+from anneal.inspect.checking.launches import CheckLimits, Finding, check_launch
 from anneal.inspect.checking.records import Report
 from anneal.rewrite import Event, tracing
 from anneal.runtime import Handle, Launch, here, realize, watched
@@ -30,7 +30,7 @@ class Checking:
         times: the number of runs of a plan that are checked.
     """
 
-    def __init__(self, limits: Limits, times: int) -> None:
+    def __init__(self, limits: CheckLimits, times: int) -> None:
         self.report = Report()
         self.found: list[Finding] = []
         self.limits, self.times = limits, times
@@ -63,7 +63,7 @@ class Checking:
 
 
 @contextmanager
-def under_check(limits: Limits | None = None, times: int = 2, gradients: bool = False) -> Iterator[Checking]:
+def under_check(limits: CheckLimits | None = None, times: int = 2, gradients: bool = False) -> Iterator[Checking]:
     """Check what this thread computes inside the block; each plan the first `times` times that it runs.
 
     Args:
@@ -71,7 +71,7 @@ def under_check(limits: Limits | None = None, times: int = 2, gradients: bool = 
         gradients: hold the gradients of each `backward()` against differences too, the first `times` times that its
             line runs.
     """
-    state = Checking(limits or Limits(), times)
+    state = Checking(limits or CheckLimits(), times)
     with tracing() as state.events, watched(state), _backwards(state) if gradients else nullcontext():
         yield state
         state.look()
@@ -121,7 +121,7 @@ def check(
     fn: Callable[..., Any],
     *args: Any,
     gradients: bool = False,
-    limits: Limits | None = None,
+    limits: CheckLimits | None = None,
     **kwargs: Any,
 ) -> Report:
     """Call `fn` and check every kernel that it runs, and those that its results take.

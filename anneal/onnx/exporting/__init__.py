@@ -1,24 +1,24 @@
 """Export: a traced graph of nodes becomes a graph of ONNX operators.
 
-`traced` calls a function on stand-ins, `Lowering` writes what it computed, by recipes. The recipes: `composites`,
+`traced` calls a function on stand-ins, `GraphLowering` writes what it computed, by recipes. The recipes: `composites`,
 `windows` and `contractions` find operators that are several nodes here, `elementwise`, `movement`, `reductions` and
 `bits` have a form for every op, and `folding` computes what is constant.
 """
 
 from anneal.onnx.exporting.folding import Constants, carried
-from anneal.onnx.exporting.lowering import Leaf, Lowering, Missing
-from anneal.onnx.exporting.trace import Input, Traced, told, traced
-from anneal.onnx.exporting.values import Value, Writer, carrier, code_of
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, carrier, code_of
+from anneal.onnx.exporting.lowering import GraphLowering, Leaf, Missing
+from anneal.onnx.exporting.tracing import Input, TracedGraph, told, traced
 
 __all__ = [
     "Constants",
+    "GraphLowering",
+    "GraphValue",
+    "GraphWriter",
     "Input",
     "Leaf",
-    "Lowering",
     "Missing",
-    "Traced",
-    "Value",
-    "Writer",
+    "TracedGraph",
     "carried",
     "carrier",
     "code_of",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from anneal.onnx.exporting.elementwise import cast
-from anneal.onnx.exporting.values import Value, Writer
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter
+from anneal.onnx.exporting.pointwise import cast
 from anneal.uop import UOp, dtypes
 
 _F32, _F64, _I64 = dtypes.float32, dtypes.float64, dtypes.int64
@@ -23,24 +23,24 @@ def has_bits(u: UOp) -> bool:
     return (old.is_int or old is _F32) and (new.is_int or new is _F32)
 
 
-def same_bits(w: Writer, u: UOp, given: list[Value]) -> Value:
+def same_bits(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     """BITCAST."""
     v = given[0]
     old, new = v.dtype, u.dtype
     if old.is_int and new.is_int:
-        return Value(cast(w, v.name, old, new), new, v.shape)
+        return GraphValue(cast(w, v.name, old, new), new, v.shape)
     if old is new:
         return v
     if new is _F32:
-        return Value(_float_of(w, cast(w, v.name, old, _I64)), new, v.shape)
-    return Value(cast(w, _bits_of(w, v.name), _I64, new), new, v.shape)
+        return GraphValue(_float_of(w, cast(w, v.name, old, _I64)), new, v.shape)
+    return GraphValue(cast(w, _bits_of(w, v.name), _I64, new), new, v.shape)
 
 
-def _power(w: Writer, exponent: str) -> str:
+def _power(w: GraphWriter, exponent: str) -> str:
     return w.node("Pow", [w.scalar(_F64, 2.0), exponent])
 
 
-def _bits_of(w: Writer, x: str) -> str:
+def _bits_of(w: GraphWriter, x: str) -> str:
     """The bits of a float32 as int64, the sign not counted as negative."""
     zero, infinity = w.scalar(_F64, 0.0), w.scalar(_F64, math.inf)
     d = w.cast(x, _F64)
@@ -65,7 +65,7 @@ def _bits_of(w: Writer, x: str) -> str:
     return w.node("Where", [negative, w.node("Add", [bits, w.scalar(_I64, _SIGN)]), bits])
 
 
-def _float_of(w: Writer, x: str) -> str:
+def _float_of(w: GraphWriter, x: str) -> str:
     """The float32 of bits that int64 holds, by their lowest 32."""
     bits = w.node("Mod", [x, w.scalar(_I64, 1 << 32)])
     sign = w.node("Less", [w.scalar(_I64, _SIGN - 1), bits])

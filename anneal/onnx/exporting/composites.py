@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.exporting.contractions import contraction
-from anneal.onnx.exporting.recipes import Recipe
-from anneal.onnx.exporting.reductions import reduced_by
-from anneal.onnx.exporting.values import Shape, Value, Writer
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape
+from anneal.onnx.exporting.reductions import contraction, reduced_by
 from anneal.ops.nodes import reshape
 from anneal.schedule import pieces_of
 from anneal.uop import DType, Op, UOp, dtypes, normalise_const
@@ -25,10 +23,10 @@ Nodes = tuple[UOp, ...]
 Ints = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 # (call, what it is computed from, its arguments, opset) -> the operator, if it fits
-Named = Callable[[UOp, Nodes, Any, int], Recipe | None]
+Named = Callable[[UOp, Nodes, Any, int], ExportRecipe | None]
 
 
-def composite(u: UOp, opset: int) -> Recipe | None:
+def composite(u: UOp, opset: int) -> ExportRecipe | None:
     """The one operator for a node and some of those below it; None if there is none."""
     if u.op is Op.CALL:
         named = _NAMES.get(u.arg[0].name)
@@ -41,31 +39,33 @@ def _is(u: UOp, number: float) -> bool:
     return u.is_const and bool(u.arg == normalise_const(u.dtype, number))
 
 
-def _one(op: str, inputs: tuple[UOp, ...], dtype: DType, shape: Any, **attributes: Any) -> Recipe:
+def _one(op: str, inputs: tuple[UOp, ...], dtype: DType, shape: Any, **attributes: Any) -> ExportRecipe:
     """A recipe of one node over whole values."""
 
-    def emit(w: Writer, given: list[Value]) -> Value:
+    def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
         names = [w.whole(v, s.shape).name for v, s in zip(given, inputs, strict=True)]
-        return Value(w.node(op, names, **attributes), dtype, shape)
+        return GraphValue(w.node(op, names, **attributes), dtype, shape)
 
-    return Recipe(inputs, emit)
+    return ExportRecipe(inputs, emit)
 
 
-def _alone(op: str, x: UOp, **attributes: Any) -> Recipe:
+def _alone(op: str, x: UOp, **attributes: Any) -> ExportRecipe:
     """A recipe of an elementwise function of one value."""
-    return Recipe((x,), lambda w, given: Value(w.node(op, [given[0].name], **attributes), x.dtype, given[0].shape))
+    return ExportRecipe(
+        (x,), lambda w, given: GraphValue(w.node(op, [given[0].name], **attributes), x.dtype, given[0].shape)
+    )
 
 
 # -- by name ----------------------------------------------------------------------------------------------------------
 
 
-def _gelu(u: UOp, given: Nodes, approximate: str, opset: int) -> Recipe | None:
+def _gelu(u: UOp, given: Nodes, approximate: str, opset: int) -> ExportRecipe | None:
     if opset < 20 or u.dtype is not dtypes.float32:
         return None
     return _alone("Gelu", given[0], **({} if approximate == "none" else {"approximate": approximate}))
 
 
-def _sigmoid(u: UOp, given: Nodes, _: float, opset: int) -> Recipe | None:
+def _sigmoid(u: UOp, given: Nodes, _: float, opset: int) -> ExportRecipe | None:
     """1 / (1 + exp(-x))."""
     less = given[0]
     fits = u.dtype in _FLOATS and less.op is Op.NEG and u.src[0].op is Op.RECIP and _is(u.src[0].src[0].src[1], 1)
@@ -73,7 +73,7 @@ def _sigmoid(u: UOp, given: Nodes, _: float, opset: int) -> Recipe | None:
 
 
 def _along(op: str) -> Named:
-    def made(u: UOp, given: Nodes, axis: int, opset: int) -> Recipe | None:
+    def made(u: UOp, given: Nodes, axis: int, opset: int) -> ExportRecipe | None:
         return _one(op, tuple(given), u.dtype, u.shape, axis=axis) if u.dtype in _FLOATS else None
 
     return made
@@ -82,34 +82,34 @@ def _along(op: str) -> Named:
 def _place(op: str) -> Named:
     """The least position at which a value is the largest, or the least, along an axis."""
 
-    def made(u: UOp, given: Nodes, axis: int, opset: int) -> Recipe | None:
+    def made(u: UOp, given: Nodes, axis: int, opset: int) -> ExportRecipe | None:
         x = given[0]
         if x.dtype is dtypes.bool_ or x.dtype is dtypes.uint64:
             return None
 
-        def emit(w: Writer, values: list[Value]) -> Value:
+        def emit(w: GraphWriter, values: list[GraphValue]) -> GraphValue:
             found = w.node(op, [w.whole(values[0], x.shape).name], axis=axis, keepdims=1)
-            return Value(w.cast(found, dtypes.int32), u.dtype, u.shape)
+            return GraphValue(w.cast(found, dtypes.int32), u.dtype, u.shape)
 
-        return Recipe((x,), emit)
+        return ExportRecipe((x,), emit)
 
     return made
 
 
-def _layer_norm(u: UOp, given: Nodes, arguments: tuple[int, float], opset: int) -> Recipe | None:
+def _layer_norm(u: UOp, given: Nodes, arguments: tuple[int, float], opset: int) -> ExportRecipe | None:
     axis, eps = arguments
     if u.dtype not in _FLOATS or any(p.dtype is not u.dtype for p in given) or 0 in u.shape:
         return None
     return _one("LayerNormalization", tuple(given), u.dtype, u.shape, axis=axis, epsilon=eps)
 
 
-def _batch_norm(u: UOp, given: Nodes, eps: float, opset: int) -> Recipe | None:
+def _batch_norm(u: UOp, given: Nodes, eps: float, opset: int) -> ExportRecipe | None:
     if u.dtype not in _FLOATS or any(p.dtype is not u.dtype for p in given) or 0 in u.shape:
         return None
     return _one("BatchNormalization", tuple(given), u.dtype, u.shape, epsilon=eps)
 
 
-def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...], opset: int) -> Recipe | None:
+def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...], opset: int) -> ExportRecipe | None:
     """A LayerNormalization for a standardizing of the last axes, or an InstanceNormalization where a row is long."""
     x, r = given
     shape = u.shape
@@ -121,17 +121,17 @@ def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...], opset: int) -> Re
     eps, count = float(r.src[0].src[1].arg), product(tail)
     own: Any = np.float32 if u.dtype is dtypes.float32 else np.float64
 
-    def emit(w: Writer, values: list[Value]) -> Value:
+    def emit(w: GraphWriter, values: list[GraphValue]) -> GraphValue:
         names = [w.whole(values[0], x.shape).name]
         if count > _ONES:
             names += [w.constant(np.ones(shape[1], own)), w.constant(np.zeros(shape[1], own))]
-            return Value(w.node("InstanceNormalization", names, epsilon=eps), u.dtype, shape)
+            return GraphValue(w.node("InstanceNormalization", names, epsilon=eps), u.dtype, shape)
         names.append(w.constant(np.ones(tail, own)))
-        return Value(w.node("LayerNormalization", names, axis=axes[0], epsilon=eps), u.dtype, shape)
+        return GraphValue(w.node("LayerNormalization", names, axis=axes[0], epsilon=eps), u.dtype, shape)
 
     if count > _ONES and not (len(shape) == 3 and len(axes) == 1 and isinstance(shape[1], int)):
         return None
-    return Recipe((x,), emit)
+    return ExportRecipe((x,), emit)
 
 
 # -- windows ----------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def _unpadded(x: UOp, sides: Pairs) -> tuple[UOp, Pairs]:
     return x, sides
 
 
-def _convolution(u: UOp, given: Nodes, arguments: tuple[Any, ...], opset: int) -> Recipe | None:
+def _convolution(u: UOp, given: Nodes, arguments: tuple[Any, ...], opset: int) -> ExportRecipe | None:
     sides, strides, dilations, groups = arguments
     x, sides = _unpadded(given[0], sides)
     if any(p.dtype is not dtypes.float32 or 0 in p.shape for p in (u, *given)) or not _plain(x.shape[2:], *sides):
@@ -169,7 +169,7 @@ def _plain(*sizes: Any) -> bool:
 def _pool(op: str) -> Named:
     """A MaxPool, or the mean or the sum of an AveragePool, over (batch, channels, ...), which other axes are made."""
 
-    def made(u: UOp, given: Nodes, arguments: tuple[Any, ...], opset: int) -> Recipe | None:
+    def made(u: UOp, given: Nodes, arguments: tuple[Any, ...], opset: int) -> ExportRecipe | None:
         kernel, strides, dilations, sides = arguments
         x, lead = given[0], len(u.shape) - len(kernel)
         # a border as wide as the kernel is none that runtimes take
@@ -181,7 +181,7 @@ def _pool(op: str) -> Named:
         source = reshape(x, (*flat, *x.shape[lead:]))
         out: Shape = (*flat, *u.shape[lead:])
 
-        def emit(w: Writer, values: list[Value]) -> Value:
+        def emit(w: GraphWriter, values: list[GraphValue]) -> GraphValue:
             more = _attributes(strides, dilations, sides)
             if op != "MaxPool":
                 more["count_include_pad"] = 1
@@ -190,9 +190,9 @@ def _pool(op: str) -> Named:
             )
             if op == "AveragePool sum":
                 name = w.node("Mul", [name, w.scalar(u.dtype, product(kernel))])
-            return Value(name if out == u.shape else w.reshape(name, u.shape), u.dtype, u.shape)
+            return GraphValue(name if out == u.shape else w.reshape(name, u.shape), u.dtype, u.shape)
 
-        return Recipe((source,), emit)
+        return ExportRecipe((source,), emit)
 
     return made
 
@@ -217,12 +217,12 @@ _NAMES: dict[str, Named] = {
 # -- by nodes ---------------------------------------------------------------------------------------------------------
 
 
-def _max(u: UOp, _: int) -> Recipe | None:
+def _max(u: UOp, _: int) -> ExportRecipe | None:
     a, b = u.src
     return _alone("Relu", a) if u.dtype in _FLOATS and _is(b, 0) and a.shape else None
 
 
-def _add(u: UOp, _: int) -> Recipe | None:
+def _add(u: UOp, _: int) -> ExportRecipe | None:
     """A concatenation: parts with zeros around them, added up."""
     pieces = pieces_of(u) if u.src[1].op is Op.PAD else None
     if not pieces:
@@ -231,7 +231,7 @@ def _add(u: UOp, _: int) -> Recipe | None:
     return _one("Concat", tuple([p.src[0] for p in pieces]), u.dtype, u.shape, axis=axis)
 
 
-def _mean(u: UOp, _: int) -> Recipe | None:
+def _mean(u: UOp, _: int) -> ExportRecipe | None:
     """A sum times one over the number of what is summed."""
     if u.dtype not in _FLOATS or not u.shape:
         return None
@@ -246,12 +246,12 @@ def _mean(u: UOp, _: int) -> Recipe | None:
     if contraction(inner, total.shape) is not None:
         return None
 
-    def emit(w: Writer, given: list[Value]) -> Value:
+    def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
         without = u.shape == tuple([n for a, n in enumerate(x.shape) if a not in axes])
         name = reduced_by(w, "ReduceMean", w.whole(given[0], x.shape).name, axes, keepdims=not without)
-        return Value(name if without or total is inner else w.reshape(name, u.shape), u.dtype, u.shape)
+        return GraphValue(name if without or total is inner else w.reshape(name, u.shape), u.dtype, u.shape)
 
-    return Recipe((x,), emit)
+    return ExportRecipe((x,), emit)
 
 
 def _is_share(u: UOp, many: Any) -> bool:
@@ -261,4 +261,4 @@ def _is_share(u: UOp, many: Any) -> bool:
     return u.op is Op.RECIP and u.src[0].op is Op.CAST and u.src[0].src[0] is many
 
 
-_RULES: dict[Op, Callable[[UOp, int], Recipe | None]] = {Op.MAX: _max, Op.MUL: _mean, Op.ADD: _add}
+_RULES: dict[Op, Callable[[UOp, int], ExportRecipe | None]] = {Op.MAX: _max, Op.MUL: _mean, Op.ADD: _add}

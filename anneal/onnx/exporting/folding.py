@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.exporting.values import Value, Writer, broadcast, carrier, code_of
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, broadcast, carrier, code_of
 from anneal.onnx.types import array_dtype
 from anneal.ops.nodes import shrink
 from anneal.tensor import Tensor
@@ -26,11 +26,11 @@ class Constant(NamedTuple):
     array: Any
     dtype: DType
 
-    def written(self, w: Writer) -> Value:
+    def written(self, w: GraphWriter) -> GraphValue:
         """The constant as an initialiser, in its carrier dtype."""
         if not self.array.shape:
-            return Value(w.scalar(self.dtype, self.array.item()), self.dtype, ())
-        return Value(w.constant(carried(self.array, self.dtype)), self.dtype, self.array.shape)
+            return GraphValue(w.scalar(self.dtype, self.array.item()), self.dtype, ())
+        return GraphValue(w.constant(carried(self.array, self.dtype)), self.dtype, self.array.shape)
 
 
 def carried(array: Any, dtype: DType) -> Any:

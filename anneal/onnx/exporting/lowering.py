@@ -14,19 +14,17 @@ from typing import NamedTuple
 from anneal import progress
 from anneal.onnx.exporting.bits import has_bits, same_bits
 from anneal.onnx.exporting.composites import composite
-from anneal.onnx.exporting.contractions import contraction
-from anneal.onnx.exporting.elementwise import FORMS, elementwise, without_form
 from anneal.onnx.exporting.folding import Constants
-from anneal.onnx.exporting.movement import expanded, flipped, iota, padded, permuted, reshaped, shrunk, sized
-from anneal.onnx.exporting.recipes import Recipe
-from anneal.onnx.exporting.reductions import argsorted, gathered, plain_index, reduced, scattered, updated
-from anneal.onnx.exporting.values import Shape, Value, Writer, carrier
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, carrier
+from anneal.onnx.exporting.pointwise import FORMS, elementwise, without_form
+from anneal.onnx.exporting.reductions import argsorted, contraction, gathered, plain_index, reduced, scattered, updated
+from anneal.onnx.exporting.views import expanded, flipped, iota, padded, permuted, reshaped, shrunk, sized
 from anneal.ops.nodes import reshape
 from anneal.rewrite import value_of
 from anneal.tensor import Tensor
 from anneal.uop import ALU, DType, Op, UOp, arena
 
-_FORMS: dict[Op, Callable[[Writer, UOp, list[Value]], Value]] = {
+_FORMS: dict[Op, Callable[[GraphWriter, UOp, list[GraphValue]], GraphValue]] = {
     Op.RESHAPE: reshaped,
     Op.PERMUTE: permuted,
     Op.EXPAND: expanded,
@@ -52,12 +50,12 @@ class Leaf(NamedTuple):
     dtype: DType
     weight: Tensor | None
 
-    def written(self, w: Writer, shape: Shape) -> Value:
+    def written(self, w: GraphWriter, shape: Shape) -> GraphValue:
         """The leaf in the carrier of its dtype."""
         if self.weight is not None:
             w.initialisers.append((self.name, self.weight.detach().numpy()))
         name = self.name if carrier(self.dtype) is self.dtype else w.cast(self.name, carrier(self.dtype))
-        return Value(name, self.dtype, shape)
+        return GraphValue(name, self.dtype, shape)
 
 
 class Missing(NamedTuple):
@@ -67,10 +65,10 @@ class Missing(NamedTuple):
     reason: str
 
 
-class Lowering:
+class GraphLowering:
     """The recipes of a graph, and the values that they have made."""
 
-    def __init__(self, writer: Writer, leaves: dict[UOp, Leaf], constants: Constants) -> None:
+    def __init__(self, writer: GraphWriter, leaves: dict[UOp, Leaf], constants: Constants) -> None:
         self.writer = writer
         self.leaves = leaves
         # the memory of weights, which reshapes of them read, and the nodes that are the weights
@@ -78,13 +76,13 @@ class Lowering:
         constants.name(self.memory)
         self.constants = constants
         self.missing: list[Missing] = []
-        self._values: dict[UOp, Value] = {}
+        self._values: dict[UOp, GraphValue] = {}
         self._products: dict[UOp, UOp] = {}  # sums that a reshape of them has written
 
-    def lower(self, roots: Iterable[UOp]) -> list[Value]:
+    def lower(self, roots: Iterable[UOp]) -> list[GraphValue]:
         """Write all that `roots` need; their values."""
         roots = list(roots)
-        recipes: dict[UOp, Recipe] = {}
+        recipes: dict[UOp, ExportRecipe] = {}
         stack: list[tuple[UOp, bool]] = [(u, False) for u in reversed(roots)]
         here = arena()
         with here.untracked(), progress.work("writing nodes") as writing:
@@ -104,32 +102,32 @@ class Lowering:
                     stack += [(s, False) for s in reversed(recipe.inputs)]
         return [self.writer.whole(self._values[u], u.shape) for u in roots]
 
-    def _recipe(self, u: UOp) -> Recipe:
+    def _recipe(self, u: UOp) -> ExportRecipe:
         leaf = self.leaves.get(u)
         if leaf is not None:
-            return Recipe((), lambda w, _: leaf.written(w, u.shape))
+            return ExportRecipe((), lambda w, _: leaf.written(w, u.shape))
         bare = u.src[0] if u.op is Op.RESHAPE else u
         if (first := self.memory.get(bare)) is not None:
-            return Recipe((first,), partial(_again, u, first))
+            return ExportRecipe((first,), partial(_again, u, first))
         constant = self.constants.of(u)
         if constant is not None:
-            return Recipe((), lambda w, _: constant.written(w))
+            return ExportRecipe((), lambda w, _: constant.written(w))
         return composite(u, self.writer.opset) or self._summed(u) or self._looked_up(u) or self._own(u)
 
-    def _summed(self, u: UOp) -> Recipe | None:
+    def _summed(self, u: UOp) -> ExportRecipe | None:
         """A sum of products, in the shape that a reshape of it gives it, if there is one."""
         total = u.src[0] if u.op is Op.RESHAPE else u
         if total.op is not Op.REDUCE_AXIS:
             return None
         first = self._products.get(total)
         if first is not None and first is not u:
-            return Recipe((first,), partial(_again, u, first))
+            return ExportRecipe((first,), partial(_again, u, first))
         recipe = contraction(total, u.shape)
         if recipe is not None:
             self._products[total] = u
         return recipe
 
-    def _looked_up(self, u: UOp) -> Recipe | None:
+    def _looked_up(self, u: UOp) -> ExportRecipe | None:
         """A look-up of slices by indices that are surely inside, in the shape that a reshape of it gives it."""
         found = u.src[0] if u.op is Op.RESHAPE else u
         if found.op is not Op.GATHER or found.arg != 0:
@@ -148,32 +146,32 @@ class Lowering:
             return None
         slices = reshape(table, (table.shape[0], *rest))
 
-        def emit(w: Writer, given: list[Value]) -> Value:
+        def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
             names = [w.whole(v, s.shape).name for v, s in zip(given, (slices, plain), strict=True)]
-            return Value(w.node("Gather", names, axis=0), u.dtype, u.shape)
+            return GraphValue(w.node("Gather", names, axis=0), u.dtype, u.shape)
 
-        return Recipe((slices, plain), emit)
+        return ExportRecipe((slices, plain), emit)
 
-    def _own(self, u: UOp) -> Recipe:
+    def _own(self, u: UOp) -> ExportRecipe:
         if u.op in _SAME:
-            return Recipe(u.src[:1], lambda w, given: given[0])
+            return ExportRecipe(u.src[:1], lambda w, given: given[0])
         if u.op is Op.CALL:
-            return Recipe((value_of(u),), lambda w, given: given[0])
+            return ExportRecipe((value_of(u),), lambda w, given: given[0])
         if u.op is Op.GATHER:
             index, inside = plain_index(u.src[1], u.src[0].shape[u.arg], self._is_given(u.src[1]))
-            return Recipe((u.src[0], index), lambda w, given: gathered(w, u, given, inside))
+            return ExportRecipe((u.src[0], index), lambda w, given: gathered(w, u, given, inside))
         if u.op is Op.BITCAST and has_bits(u):
-            return Recipe(u.src, lambda w, given: same_bits(w, u, given))
+            return ExportRecipe(u.src, lambda w, given: same_bits(w, u, given))
         if u.op.composed is not None and u.op not in FORMS:
-            return Recipe((u.op.composed(*u.src),), lambda w, given: given[0])
+            return ExportRecipe((u.op.composed(*u.src),), lambda w, given: given[0])
         if u.op in ALU and not (reason := without_form(u, self.writer.opset)):
-            return Recipe(u.src, lambda w, given: elementwise(w, u, given))
+            return ExportRecipe(u.src, lambda w, given: elementwise(w, u, given))
         if u.op in _FORMS:
             form = _FORMS[u.op]
-            return Recipe(_sources(u), lambda w, given: form(w, u, given))
+            return ExportRecipe(_sources(u), lambda w, given: form(w, u, given))
         reason = reason if u.op in ALU else _REASONS.get(u.op, f"the op {u.op.name}")
         self.missing.append(Missing(u, reason))
-        return Recipe((), lambda w, _: Value("", u.dtype, u.shape))
+        return ExportRecipe((), lambda w, _: GraphValue("", u.dtype, u.shape))
 
     def _is_given(self, index: UOp) -> bool:
         """True if an index is an unchanged input: the caller answers for its values."""
@@ -195,8 +193,8 @@ def _sources(u: UOp) -> tuple[UOp, ...]:
     return () if u.op is Op.BIND or u.op is Op.VARIABLE else u.src
 
 
-def _again(u: UOp, first: UOp, w: Writer, given: list[Value]) -> Value:
+def _again(u: UOp, first: UOp, w: GraphWriter, given: list[GraphValue]) -> GraphValue:
     """The elements of `first` in the shape of `u`."""
     shape: Shape = u.shape
     name = w.whole(given[0], first.shape).name
-    return Value(name if first.shape == shape else w.reshape(name, shape), u.dtype, shape)
+    return GraphValue(name if first.shape == shape else w.reshape(name, shape), u.dtype, shape)

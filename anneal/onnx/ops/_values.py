@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import DTypeError
-from anneal.onnx.execute import Call
-from anneal.onnx.sizes import Sizes
+from anneal.onnx.execute import NodeCall
+from anneal.onnx.host_sizes import Sizes
 from anneal.onnx.types import fits_device
 from anneal.tensor import Tensor, dtypes
 
@@ -38,7 +38,7 @@ def ints(x: Array | Sequence[int]) -> list[Any]:
     return [int(v) for v in np.asarray(x).reshape(-1)]
 
 
-def operand(node: Call, x: Value) -> Tensor:
+def operand(node: NodeCall, x: Value) -> Tensor:
     """A value as a Tensor; one number that is known becomes part of the kernel, not memory that the kernel reads."""
     # What a device has no 64 bits for is narrowed on its way there.
     if isinstance(x, np.ndarray) and x.size == 1 and fits_device(x.dtype) and x.dtype.itemsize < 8:
@@ -54,7 +54,7 @@ def counted(x: Tensor) -> Tensor:
         return x
 
 
-def axis_of(node: Call, axis: int, ndim: int) -> int:
+def axis_of(node: NodeCall, axis: int, ndim: int) -> int:
     """An axis counted from 0; an error that names the node for one that does not exist."""
     if not -ndim <= axis < max(ndim, 1):
         raise node.fail(f"axis {axis} of a value of {ndim} axes")

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
 from anneal.onnx.ops._values import iota
 from anneal.onnx.registry import op
@@ -70,7 +70,7 @@ def _nothing(allowed: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def scored(
-    node: Call,
+    node: NodeCall,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -105,7 +105,7 @@ def scored(
     return weights.matmul(v.cast(q.dtype)), stages[mode]
 
 
-def _float_name(node: Call, code: int) -> str:
+def _float_name(node: NodeCall, code: int) -> str:
     dtype = array_dtype(code)
     if dtype is None or not dtype.name.startswith(("float", "bfloat")):
         raise node.fail(f"softmax_precision {code} is no float type")
@@ -144,7 +144,7 @@ def _mask(mask: Tensor, total: int) -> tuple[Tensor | None, Tensor | None]:
 
 @op("Attention")
 def attention(
-    node: Call,
+    node: NodeCall,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -199,14 +199,14 @@ def attention(
     return outputs[: node.outputs]
 
 
-def _other_precision(node: Call, q: Tensor, code: int | None) -> bool:
+def _other_precision(node: NodeCall, q: Tensor, code: int | None) -> bool:
     """True if softmax is asked for in a type other than that of the scores, or float32, which it always has."""
     return bool(code) and _float_name(node, code or 0) not in (q.dtype.name, "float32")
 
 
 @op("FlexAttention", domain="ai.onnx.preview")
 def flex_attention(
-    node: Call,
+    node: NodeCall,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -236,7 +236,7 @@ def flex_attention(
 
 @op("LinearAttention")
 def linear_attention(
-    node: Call,
+    node: NodeCall,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -299,7 +299,7 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int) -> Tensor:
 
 @op("RotaryEmbedding")
 def rotary_embedding(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     cos_cache: Tensor,
     sin_cache: Tensor,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from anneal import transforms
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
+from anneal.onnx.host_sizes import size_of
 from anneal.onnx.notes import NeedsHostError
 from anneal.onnx.registry import op
-from anneal.onnx.values import size_of
 from anneal.tensor import Tensor, vjp
 
 _UNROLLED = 1024  # nodes that the turns of a loop run together, where they become one graph
@@ -24,7 +24,7 @@ _TOGETHER = 32  # rows that are stacked at once, where turns run one by one
 
 @op("Constant", raw=True)
 def constant(
-    node: Call,
+    node: NodeCall,
     *,
     value: Any = None,
     sparse_value: Any = None,
@@ -53,13 +53,13 @@ def constant(
 
 
 @op("Identity", raw=True, sizes=True)
-def identity(node: Call, x: Any) -> Any:
+def identity(node: NodeCall, x: Any) -> Any:
     """The input itself."""
     return x
 
 
 @op("If", raw=True, sizes=True, values=("cond",), asks=True)
-def if_(node: Call, cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
+def if_(node: NodeCall, cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
     """The results of one of two subgraphs."""
     if math.prod(cond.shape) != 1:
         raise node.fail(f"its condition has {math.prod(cond.shape)} elements, not one")
@@ -72,7 +72,7 @@ def if_(node: Call, cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any
 
 
 @op("Loop", raw=True, sizes=True, values=("most", "cond"))
-def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Graph) -> Any:
+def loop(node: NodeCall, most: Any = None, cond: Any = None, *carried: Any, body: Graph) -> Any:
     """A subgraph run again and again, at most `most` times, as long as it says so.
 
     What it carries goes from turn to turn; its further outputs are stacked, a row for each turn.
@@ -106,19 +106,19 @@ def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Gr
     return (*state, *stacked)
 
 
-def _are_many(node: Call, body: Graph, turns: int) -> bool:
+def _are_many(node: NodeCall, body: Graph, turns: int) -> bool:
     """True if so many turns are not to be one graph, because that would be large."""
     return turns > (_TRAINED if node.training else _TURNS) or turns * len(body.nodes) > _UNROLLED
 
 
-def _tensors(node: Call, values: list[Any]) -> list[Tensor]:
+def _tensors(node: NodeCall, values: list[Any]) -> list[Tensor]:
     """Values as those of a loop on the device. Raises NeedsHostError if they cannot be."""
     if any(v is None or isinstance(v, list) for v in values):
         raise NeedsHostError(str(node.node))
     return [node.tensor(v) for v in values]
 
 
-def _counted(node: Call, body: Graph, turns: int, state: list[Any]) -> Any:
+def _counted(node: NodeCall, body: Graph, turns: int, state: list[Any]) -> Any:
     """The results of a Loop whose body does not end it, on the device; None if it cannot be there."""
 
     def turn(state: list[Any], number: Tensor) -> Any:
@@ -131,7 +131,7 @@ def _counted(node: Call, body: Graph, turns: int, state: list[Any]) -> Any:
     return done and (*done[0], *done[1])
 
 
-def _until(node: Call, body: Graph, turns: int, state: list[Any]) -> Any:
+def _until(node: NodeCall, body: Graph, turns: int, state: list[Any]) -> Any:
     """The results of a Loop whose body may end it, on the device; None if it cannot be there."""
 
     def turn(given: list[Any]) -> list[Any]:
@@ -149,7 +149,7 @@ def _until(node: Call, body: Graph, turns: int, state: list[Any]) -> Any:
 
 
 def _scanned(
-    node: Call, turn: Callable[..., Any], turns: int, state: list[Any], xs: Callable[[], Any]
+    node: NodeCall, turn: Callable[..., Any], turns: int, state: list[Any], xs: Callable[[], Any]
 ) -> tuple[list[Tensor], list[Tensor]] | None:
     """The last state and the rows of a loop on the device; None if it cannot be there."""
 
@@ -164,13 +164,13 @@ def _scanned(
     return done
 
 
-def _one(node: Call, value: Any, what: str) -> Any:
+def _one(node: NodeCall, value: Any, what: str) -> Any:
     if not isinstance(value, np.ndarray) or value.size != 1:
         raise node.fail(f"its {what} is not one number")
     return value.reshape(())[()]
 
 
-def _stacked(node: Call, rows: list[Any], axis: int = 0) -> Any:
+def _stacked(node: NodeCall, rows: list[Any], axis: int = 0) -> Any:
     """Values of one shape as rows of one value."""
     if any(r is None or isinstance(r, list) for r in rows):
         raise node.fail("a turn gives no tensor to be stacked")
@@ -189,7 +189,7 @@ def _stacked(node: Call, rows: list[Any], axis: int = 0) -> Any:
     return parts[0]
 
 
-def _no_rows(node: Call, body: Graph, n: int, length: int = 0) -> Any:
+def _no_rows(node: NodeCall, body: Graph, n: int, length: int = 0) -> Any:
     """The result of no turns: no row of the shape that the body says, where it says one."""
     info = body.outputs[n]
     shape = [d if isinstance(d, int) else 0 for d in info.shape or ()]
@@ -200,7 +200,7 @@ def _no_rows(node: Call, body: Graph, n: int, length: int = 0) -> Any:
 
 @op("Scan", since=9, raw=True, sizes=True)
 def scan(
-    node: Call,
+    node: NodeCall,
     *values: Any,
     body: Graph,
     num_scan_inputs: int,
@@ -253,7 +253,7 @@ def scan(
     return (*state, *stacked)
 
 
-def _scanned_slices(node: Call, body: Graph, length: int, state: list[Any], scanned: list[Any]) -> Any:
+def _scanned_slices(node: NodeCall, body: Graph, length: int, state: list[Any], scanned: list[Any]) -> Any:
     """The last state and the rows of a Scan on the device; None if it cannot be there."""
 
     def xs() -> list[Tensor]:
@@ -269,7 +269,7 @@ def _scanned_slices(node: Call, body: Graph, length: int, state: list[Any], scan
 
 @op("Scan", since=8, raw=True)
 def scan_of_batches(
-    node: Call, lengths: Any, *values: Any, body: Graph, num_scan_inputs: int, directions: Any = None
+    node: NodeCall, lengths: Any, *values: Any, body: Graph, num_scan_inputs: int, directions: Any = None
 ) -> Any:
     """The first version: a batch of sequences along axis 0, scanned along axis 1."""
     n = num_scan_inputs
@@ -288,7 +288,7 @@ def scan_of_batches(
     return tuple([_stacked(node, list(column)) for column in zip(*each)])
 
 
-def _per_input(node: Call, given: Any, count: int) -> list[int]:
+def _per_input(node: NodeCall, given: Any, count: int) -> list[int]:
     if given is None or not len(given):
         return [0] * count
     if len(given) != count:
@@ -301,7 +301,7 @@ def _slice(x: Any, axis: int, at: int) -> Any:
 
 
 @op("Gradient", domain="ai.onnx.preview.training", raw=True)
-def gradient(node: Call, *values: Any, xs: list[str], y: str, zs: Any = None) -> Any:
+def gradient(node: NodeCall, *values: Any, xs: list[str], y: str, zs: Any = None) -> Any:
     """The derivatives of the value `y` of this graph by the values `xs`, where `zs` are held."""
     names = [*xs, *(zs or ())]
     if len(names) != len(values):
@@ -316,7 +316,7 @@ def gradient(node: Call, *values: Any, xs: list[str], y: str, zs: Any = None) ->
 
 
 @op("SequenceMap", since=17, raw=True, sizes=True)
-def sequence_map(node: Call, sequence: Any, *others: Any, body: Graph) -> Any:
+def sequence_map(node: NodeCall, sequence: Any, *others: Any, body: Graph) -> Any:
     """A subgraph run for each item of a sequence, and of other sequences; tensors among the inputs go to all turns."""
     if not isinstance(sequence, list):
         raise node.fail("its first input is no sequence")

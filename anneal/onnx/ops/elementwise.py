@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
+from anneal.onnx.host_sizes import Sizes
 from anneal.onnx.ops._values import Array, Value, counted, is_float, operand, single
 from anneal.onnx.registry import op, rows
-from anneal.onnx.sizes import Sizes
 from anneal.onnx.types import array_dtype, element_name, fits_device
 from anneal.tensor import Tensor
 
@@ -89,27 +89,27 @@ op("Mod")(lambda node, a, b, *, fmod: a.fmod(b) if fmod else a.remainder(b)).hos
 
 
 @op("Shrink")
-def shrink(node: Call, x: Tensor, *, bias: float, lambd: float) -> Tensor:
+def shrink(node: NodeCall, x: Tensor, *, bias: float, lambd: float) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, 0 between; integers are computed as floats."""
     wide = x if is_float(x) else x.float()
     return (wide < -lambd).where(wide + bias, (wide > lambd).where(wide - bias, 0.0)).cast(x.dtype)
 
 
 @op("Swish")
-def swish(node: Call, x: Tensor, *, alpha: float) -> Tensor:
+def swish(node: NodeCall, x: Tensor, *, alpha: float) -> Tensor:
     """x * sigmoid(alpha * x)."""
     return x.silu() if alpha == 1 else x * (x * alpha).sigmoid()
 
 
 @op("SwiGLU")
-def swiglu(node: Call, a: Tensor, b: Tensor, *, alpha: float) -> Tensor:
+def swiglu(node: NodeCall, a: Tensor, b: Tensor, *, alpha: float) -> Tensor:
     """Swish of the first input times the second."""
     gate: Tensor = swish.function(node, a, alpha=alpha)
     return gate * b
 
 
 @op("IsInf")
-def isinf(node: Call, x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
+def isinf(node: NodeCall, x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
     """True for each element that is one of the infinities asked for."""
     if detect_negative and detect_positive:
         return x.isinf()
@@ -119,7 +119,7 @@ def isinf(node: Call, x: Tensor, *, detect_negative: int, detect_positive: int) 
 
 
 @op("Clip", since=11, raw=True, was={"low": "min", "high": "max"})
-def clip(node: Call, x: Any, low: Any = None, high: Any = None) -> Any:
+def clip(node: NodeCall, x: Any, low: Any = None, high: Any = None) -> Any:
     """x moved into [low, high]; where low is above high, everything is high. Both are attributes before version 11."""
     if all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):
         out = x if low is None else np.maximum(x, low)
@@ -132,7 +132,7 @@ def clip(node: Call, x: Any, low: Any = None, high: Any = None) -> Any:
     return x if high is None else x.minimum(high)
 
 
-def _bound(node: Call, value: Any) -> Any:
+def _bound(node: NodeCall, value: Any) -> Any:
     """A bound as a number where it is known, so that it becomes part of the kernel, else a Tensor of shape ()."""
     if value is None:
         return None
@@ -142,7 +142,7 @@ def _bound(node: Call, value: Any) -> Any:
 
 
 @op("PRelu")
-def prelu(node: Call, x: Tensor, slope: Tensor) -> Tensor:
+def prelu(node: NodeCall, x: Tensor, slope: Tensor) -> Tensor:
     """slope * x below 0. Before version 7 a slope of one axis belongs to axis 1 of x; then it broadcasts."""
     if node.version < 7 and slope.ndim == 1 and slope.shape[0] > 1 and x.ndim > 1:
         slope = slope.reshape(-1, *[1] * (x.ndim - 2))
@@ -197,18 +197,20 @@ def _placed(a: Any, b: Any, broadcast: int | None, axis: int | None) -> Any:
 def _binary(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host: Callable[[Array, Array], Any]) -> None:
     """Register a function of two inputs that broadcast, and its form before version 7."""
 
-    def before(node: Call, a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None) -> Tensor:
+    def before(
+        node: NodeCall, a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None
+    ) -> Tensor:
         return on_device(a, _placed(a, b, broadcast, axis))
 
     op(name)(before).host(lambda node, a, b, *, broadcast=None, axis=None: on_host(a, _placed(a, b, broadcast, axis)))
 
-    def now(node: Call, a: Value, b: Value) -> Any:
+    def now(node: NodeCall, a: Value, b: Value) -> Any:
         return _computed(node, on_device, on_host, a, b)
 
     op(name, since=7, raw=True)(now)
 
 
-def _computed(node: Call, on_device: Callable[..., Any], on_host: Callable[..., Any], *xs: Value) -> Any:
+def _computed(node: NodeCall, on_device: Callable[..., Any], on_host: Callable[..., Any], *xs: Value) -> Any:
     """The result of one of two functions: of the host's where all values are, or where one is that no device holds."""
     held = [x for x in xs if isinstance(x, np.ndarray)]
     if len(held) == len(xs) or any(not fits_device(x.dtype) for x in held):
@@ -222,13 +224,13 @@ for _name, _both in BINARY.items():
 
 
 @op("Pow")
-def power_old(node: Call, a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None) -> Tensor:
+def power_old(node: NodeCall, a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None) -> Tensor:
     """a to the power of b, before version 7."""
     return a.pow(_placed(a, b, broadcast, axis)).cast(a.dtype)
 
 
 @op("Pow", since=7, raw=True)
-def power(node: Call, a: Value, b: Value) -> Value:
+def power(node: NodeCall, a: Value, b: Value) -> Value:
     """a to the power of b, in the dtype of a; a known exponent is a number, so that squares are products."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         node.broadcasts(a, b)
@@ -240,7 +242,7 @@ def power(node: Call, a: Value, b: Value) -> Value:
 
 
 @op("BitShift")
-def bit_shift(node: Call, x: Tensor, y: Tensor, *, direction: str) -> Tensor:
+def bit_shift(node: NodeCall, x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     """Bits moved to the LEFT or RIGHT by y; signed integers, which keep their sign, since version 28."""
     if direction == "LEFT":
         return x.bitwise_left_shift(y)
@@ -265,7 +267,7 @@ VARIADIC: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, A
 def _variadic(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host: Callable[[Array, Array], Any]) -> None:
     """Register a function of inputs taken two at a time; they broadcast since version 8."""
 
-    def computed(node: Call, *xs: Value) -> Any:
+    def computed(node: NodeCall, *xs: Value) -> Any:
         return _computed(node, lambda *t: reduce(on_device, t), lambda *a: reduce(on_host, a), *xs)
 
     op(name, raw=True)(computed)
@@ -276,12 +278,12 @@ for _name, _both in VARIADIC.items():
 
 
 @op("Where", raw=True)
-def where(node: Call, condition: Value, x: Value, y: Value) -> Any:
+def where(node: NodeCall, condition: Value, x: Value, y: Value) -> Any:
     """x where the condition holds, y elsewhere."""
     return _computed(node, Tensor.where, np.where, condition, x, y)
 
 
-def converted(node: Call, x: Value, dtype: np.dtype[Any], saturate: int = 1, round_mode: str = "up") -> Value:
+def converted(node: NodeCall, x: Value, dtype: np.dtype[Any], saturate: int = 1, round_mode: str = "up") -> Value:
     """x in another element type: on the device where both types are, else on the host."""
     if isinstance(x, Sizes):
         if dtype.name in ("int32", "int64"):
@@ -299,7 +301,7 @@ def converted(node: Call, x: Value, dtype: np.dtype[Any], saturate: int = 1, rou
     return _on_host(node, node.host(x), dtype, saturate, round_mode)
 
 
-def _on_host(node: Call, x: Array, dtype: np.dtype[Any], saturate: int, round_mode: str) -> Array:
+def _on_host(node: NodeCall, x: Array, dtype: np.dtype[Any], saturate: int, round_mode: str) -> Array:
     if dtype.hasobject:
         return np.array([_text(v) for v in x.reshape(-1)], object).reshape(x.shape)
     if x.dtype.hasobject:
@@ -329,7 +331,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _read(node: Call, x: Array, dtype: np.dtype[Any]) -> Array:
+def _read(node: NodeCall, x: Array, dtype: np.dtype[Any]) -> Array:
     """Numbers from text, as the standard reads them."""
     try:
         if dtype.kind in "iu":
@@ -359,7 +361,7 @@ def _power_of_two(x: Array, dtype: np.dtype[Any], saturate: int, round_mode: str
     return value.astype(np.float32).astype(dtype)
 
 
-def _named(node: Call, code: int) -> np.dtype[Any]:
+def _named(node: NodeCall, code: int) -> np.dtype[Any]:
     dtype = array_dtype(code)
     if dtype is None:
         raise node.fail(f"there is no element type {code}")
@@ -369,7 +371,7 @@ def _named(node: Call, code: int) -> np.dtype[Any]:
 
 
 @op("Cast", raw=True, sizes=True)
-def cast(node: Call, x: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
+def cast(node: NodeCall, x: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
     """Another element type. Version 1 names it by text; 8-bit floats stop at their ends unless `saturate` is 0."""
     if isinstance(to, str):
         dtype = np.dtype({"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower()))
@@ -379,7 +381,7 @@ def cast(node: Call, x: Value, *, to: Any, saturate: int = 1, round_mode: str = 
 
 
 @op("CastLike", raw=True)
-def cast_like(node: Call, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
+def cast_like(node: NodeCall, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
     """The element type of another value."""
     name = like.dtype.name
     dtype = like.dtype if isinstance(like, np.ndarray) else array_dtype_of(name)
@@ -401,7 +403,7 @@ def _bits(dtype: np.dtype[Any]) -> int:
 
 
 @op("BitCast", raw=True)
-def bitcast(node: Call, x: Value, *, to: int) -> Value:
+def bitcast(node: NodeCall, x: Value, *, to: int) -> Value:
     """The same bits read as another type of the same width; a bool is a byte of 0 or 1."""
     dtype = _named(node, to)
     was = x.dtype if isinstance(x, np.ndarray) else array_dtype_of(x.dtype.name)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, axis_of, ints, iota, is_float
 from anneal.onnx.ops.windows import WINDOWS, Windows, kernel_of, window_of
 from anneal.onnx.registry import op
@@ -25,7 +25,7 @@ from anneal.uop.sizes import divided_size
 # -- Resize -----------------------------------------------------------------------------------------------------------
 
 
-def _origins(node: Call, mode: str, n: int, m: int, scale: float, roi: tuple[float, float]) -> Array:
+def _origins(node: NodeCall, mode: str, n: int, m: int, scale: float, roi: tuple[float, float]) -> Array:
     """The place of each of m elements among n, `scale` of them for each of those."""
     at, wide = np.arange(m, dtype=np.float64), scale * n
     if mode == "align_corners":
@@ -48,7 +48,7 @@ def _origins(node: Call, mode: str, n: int, m: int, scale: float, roi: tuple[flo
     raise node.fail(f"there is no coordinate_transformation_mode {mode!r}")
 
 
-def _nearest(node: Call, origin: Array, mode: str) -> Array:
+def _nearest(node: NodeCall, origin: Array, mode: str) -> Array:
     """The whole number that each place is rounded to."""
     low = np.floor(origin)
     part = origin - low
@@ -92,7 +92,7 @@ def _taps(
     return np.clip(places, 0, n - 1)[:, used], weights[:, used]
 
 
-def _picked(node: Call, x: Tensor, axis: int, places: Array) -> Tensor:
+def _picked(node: NodeCall, x: Tensor, axis: int, places: Array) -> Tensor:
     """The elements of an axis at places that rise: a slice or repeated elements where they are, else by an index."""
     n, m = x.shape[axis], places.size
     if m % n == 0 and (places == np.arange(m) // (m // n)).all():
@@ -108,7 +108,7 @@ def _along(x: Tensor, axis: int) -> list[int]:
     return [-1 if i == axis else 1 for i in range(x.ndim)]
 
 
-def _interpolated(node: Call, x: Tensor, axis: int, places: Array, weights: Array) -> Tensor:
+def _interpolated(node: NodeCall, x: Tensor, axis: int, places: Array, weights: Array) -> Tensor:
     """Weighted sums of elements of an axis: of a few of them, or as a product with a matrix."""
     name = x.dtype.name
     if places.shape[1] > 4:
@@ -144,7 +144,7 @@ RESIZING = Resizing()
 
 
 def _resized(
-    node: Call, x: Tensor, scales: Sequence[float], sizes: Sequence[int], roi: Sequence[float] | None, how: Resizing
+    node: NodeCall, x: Tensor, scales: Sequence[float], sizes: Sequence[int], roi: Sequence[float] | None, how: Resizing
 ) -> Tensor:
     mode, nearest_mode, coordinates = how.mode, how.nearest_mode, how.coordinate_transformation_mode
     if mode not in ("nearest", "linear", "cubic"):
@@ -178,7 +178,7 @@ def _resized(
     return y.cast(x.dtype)
 
 
-def _repeated(node: Call, x: Tensor, axis: int, scale: float, coordinates: str, mode: str) -> Tensor:
+def _repeated(node: NodeCall, x: Tensor, axis: int, scale: float, coordinates: str, mode: str) -> Tensor:
     """An axis of symbolic size with each element repeated: the nearest ones, where the scale is a whole number."""
     times = round(scale)
     shifts = ("asymmetric", "half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn")  # alike wherever they begin
@@ -191,7 +191,7 @@ def _repeated(node: Call, x: Tensor, axis: int, scale: float, coordinates: str, 
     )
 
 
-def _scaled(node: Call, n: Any, scale: float) -> Any:
+def _scaled(node: NodeCall, n: Any, scale: float) -> Any:
     """A size times a scale, rounded down."""
     if not isinstance(n, UOp):
         return math.floor(n * scale)
@@ -200,7 +200,7 @@ def _scaled(node: Call, n: Any, scale: float) -> Any:
     raise node.fail(f"the size {n} times {scale}")
 
 
-def _factor(node: Call, m: Any, n: Any) -> float:
+def _factor(node: NodeCall, m: Any, n: Any) -> float:
     """The ratio of two sizes; an integer if one is symbolic."""
     if not isinstance(n, UOp) and not isinstance(m, UOp):
         return float(m / max(n, 1))
@@ -211,7 +211,7 @@ def _factor(node: Call, m: Any, n: Any) -> float:
 
 
 def _targets(
-    node: Call, x: Tensor, scales: Any, sizes: Any, axes: Sequence[int] | None, policy: str
+    node: NodeCall, x: Tensor, scales: Any, sizes: Any, axes: Sequence[int] | None, policy: str
 ) -> tuple[list[float], list[int]]:
     """The scale and size of every axis, of which scales or sizes name some or all."""
     which = list(range(x.ndim)) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
@@ -235,20 +235,20 @@ def _targets(
 
 
 @op("Upsample")
-def upsample_oldest(node: Call, x: Tensor, *, height_scale: float, mode: str, width_scale: float) -> Tensor:
+def upsample_oldest(node: NodeCall, x: Tensor, *, height_scale: float, mode: str, width_scale: float) -> Tensor:
     """An image's height and width times two numbers, in version 1; mode "bilinear" is linear."""
     by = [1.0, 1.0, height_scale, width_scale]
     return _upsampled(node, x, np.array(by), "linear" if mode == "bilinear" else mode)
 
 
 @op("Upsample", since=7)
-def upsample_old(node: Call, x: Tensor, *, mode: str, scales: Sequence[float]) -> Tensor:
+def upsample_old(node: NodeCall, x: Tensor, *, mode: str, scales: Sequence[float]) -> Tensor:
     """An image resized by one scale for each axis, an attribute in versions 7 and 8."""
     return _upsampled(node, x, np.array(scales), mode)
 
 
 @op("Upsample", since=9, values=("scales",))
-def upsample(node: Call, x: Tensor, scales: Array, *, mode: str) -> Tensor:
+def upsample(node: NodeCall, x: Tensor, scales: Array, *, mode: str) -> Tensor:
     """An image resized by one scale for each axis: the floor of the place, or linear between neighbours, from the first
     element on.
     """
@@ -258,14 +258,14 @@ def upsample(node: Call, x: Tensor, scales: Array, *, mode: str) -> Tensor:
 op("Resize", since=10, values=("scales",))(upsample.function)
 
 
-def _upsampled(node: Call, x: Tensor, scales: Array, mode: str) -> Tensor:
+def _upsampled(node: NodeCall, x: Tensor, scales: Array, mode: str) -> Tensor:
     by, to = _targets(node, x, scales, None, None, "stretch")
     return _resized(node, x, by, to, None, RESIZING._replace(mode=mode))
 
 
 @op("Resize", since=11, values=("roi", "scales", "sizes"))
 def resize(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     roi: Array | None = None,
     scales: Array | None = None,
@@ -351,7 +351,7 @@ def _cubic(d: Tensor, a: float, near: bool) -> Tensor:
 
 
 @op("GridSample")
-def grid_sample(node: Call, x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Tensor:
+def grid_sample(node: NodeCall, x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Tensor:
     """Images read at places from -1 to 1; of any number of axes since version 20, which renamed the modes."""
     kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     if kind not in ("nearest", "linear", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
@@ -369,7 +369,7 @@ def grid_sample(node: Call, x: Tensor, grid: Tensor, *, align_corners: int, mode
 
 
 @op("AffineGrid", values=("size",))
-def affine_grid(node: Call, theta: Tensor, size: Array, *, align_corners: int) -> Tensor:
+def affine_grid(node: NodeCall, theta: Tensor, size: Array, *, align_corners: int) -> Tensor:
     """The places that a matrix for each sample makes of the elements of images of two or three axes."""
     sizes = ints(size)[2:]
     node.room(*sizes, len(sizes) + 1)
@@ -396,7 +396,7 @@ def _between(at: Array, n: int) -> tuple[Array, Array, Array, Array]:
 
 @op("RoiAlign", values=("rois", "batch_indices"))
 def roi_align(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     rois: Array,
     batch_indices: Array,
@@ -431,7 +431,7 @@ def roi_align(
     return Tensor.stack(images)
 
 
-def _region(node: Call, image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
+def _region(node: NodeCall, image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
     """(channels, h, w) read at (rows, grid) places along one axis and (columns, grid) along the other."""
     (top, bottom, down, tall), (left, right, across, wide) = lines
     node.room(image.shape[0], *tall.shape, *wide.shape)
@@ -451,7 +451,9 @@ def _region(node: Call, image: Tensor, lines: Sequence[Any], mode: str) -> Tenso
 
 
 @op("MaxRoiPool", values=("rois",))
-def max_roi_pool(node: Call, x: Tensor, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
+def max_roi_pool(
+    node: NodeCall, x: Tensor, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float
+) -> Tensor:
     """The largest of each part of regions (image, x1, y1, x2, y2), rounded to whole elements; 0 of nothing."""
     rows, columns = pooled_shape
     node.room(len(rois), x.shape[1], rows, columns)
@@ -482,7 +484,7 @@ def _cell(i: int, count: int, begin: int, end: int, n: int) -> tuple[int, int]:
 
 @op("DeformConv")
 def deform_conv(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     weight: Tensor,
     offset: Tensor,
@@ -520,7 +522,7 @@ def deform_conv(
 
 
 @op("ImageDecoder", values=("encoded",))
-def image_decoder(node: Call, encoded: Array, *, pixel_format: str) -> Array:
+def image_decoder(node: NodeCall, encoded: Array, *, pixel_format: str) -> Array:
     """A picture file as (height, width, channels) of uint8, by Pillow if it is installed."""
     try:
         from PIL import Image

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, Value, axis_of, iota, single
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
@@ -28,7 +28,7 @@ def wrapped(index: Tensor, count: int) -> Tensor:
     return (index < 0).where(index + count, index)
 
 
-def _known(node: Call, index: Array, count: Any, axis: int) -> Array:
+def _known(node: NodeCall, index: Array, count: Any, axis: int) -> Array:
     """Positions that are on the host, checked and counted from 0."""
     if isinstance(count, UOp):
         if index.size and (index.min() < 0 or int(index.max()) >= least(count)):
@@ -40,7 +40,7 @@ def _known(node: Call, index: Array, count: Any, axis: int) -> Array:
 
 
 @op("Gather", raw=True)
-def gather(node: Call, x: Value, index: Value, *, axis: int = 0) -> Value:
+def gather(node: NodeCall, x: Value, index: Value, *, axis: int = 0) -> Value:
     """The elements of an axis at the indices, whose axes take its place. Negative ones since version 11."""
     axis = axis_of(node, axis, x.ndim)
     if isinstance(x, np.ndarray) and isinstance(index, np.ndarray):
@@ -65,7 +65,7 @@ def gather(node: Call, x: Value, index: Value, *, axis: int = 0) -> Value:
 
 
 @op("GatherElements")
-def gather_elements(node: Call, x: Tensor, index: Tensor, *, axis: int) -> Tensor:
+def gather_elements(node: NodeCall, x: Tensor, index: Tensor, *, axis: int) -> Tensor:
     """out[i, j] = x[index[i, j], j] for axis 0, and so on."""
     axis = axis_of(node, axis, x.ndim)
     return x.gather(axis, wrapped(index, x.shape[axis]))
@@ -83,7 +83,7 @@ def _flat_places(index: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 @op("GatherND")
-def gather_nd(node: Call, x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
+def gather_nd(node: NodeCall, x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Elements, or slices, at positions along the first axes behind `batch_dims`, which version 12 brought."""
     k, b = index.shape[-1], batch_dims
     if k + b > x.ndim or x.shape[:b] != index.shape[:b]:
@@ -98,7 +98,7 @@ def gather_nd(node: Call, x: Tensor, index: Tensor, *, batch_dims: int = 0) -> T
 
 
 @op("OneHot", values=("depth",))
-def one_hot(node: Call, index: Tensor, depth: Array, values: Tensor, *, axis: int) -> Tensor:
+def one_hot(node: NodeCall, index: Tensor, depth: Array, values: Tensor, *, axis: int) -> Tensor:
     """values[1] at the position that each index names along a new axis, values[0] elsewhere and for others."""
     count = int(single(depth))
     if count < 0:
@@ -113,7 +113,7 @@ def one_hot(node: Call, index: Tensor, depth: Array, values: Tensor, *, axis: in
 _REDUCE = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
-def _scattered(node: Call, x: Tensor, index: Tensor, updates: Tensor, axis: int, reduction: str) -> Tensor:
+def _scattered(node: NodeCall, x: Tensor, index: Tensor, updates: Tensor, axis: int, reduction: str) -> Tensor:
     if reduction == "none":
         return x.scatter(axis, index, updates)
     if reduction not in _REDUCE:
@@ -124,7 +124,7 @@ def _scattered(node: Call, x: Tensor, index: Tensor, updates: Tensor, axis: int,
 _AT = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _put(node: Call, x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+def _put(node: NodeCall, x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
     """x with what `updates` says at `places`, an array of positions for each of the first axes."""
     for place, count in zip(places, x.shape):
         if place.size and (place.min() < -count or place.max() >= count):
@@ -141,7 +141,7 @@ def _put(node: Call, x: Array, places: tuple[Array, ...], updates: Array, reduct
 
 @op("ScatterElements", "Scatter")
 def scatter_elements(
-    node: Call, x: Tensor, index: Tensor, updates: Tensor, *, axis: int, reduction: str = "none"
+    node: NodeCall, x: Tensor, index: Tensor, updates: Tensor, *, axis: int, reduction: str = "none"
 ) -> Tensor:
     """x with x[index[i, j], j] = updates[i, j] for axis 0; `reduction` since version 16, max and min since 18."""
     axis = axis_of(node, axis, x.ndim)
@@ -150,7 +150,7 @@ def scatter_elements(
 
 @scatter_elements.host
 def scatter_elements_on_host(
-    node: Call, x: Array, index: Array, updates: Array, *, axis: int, reduction: str = "none"
+    node: NodeCall, x: Array, index: Array, updates: Array, *, axis: int, reduction: str = "none"
 ) -> Array:
     """The same of arrays."""
     places: list[Array] = list(np.indices(index.shape, sparse=True))
@@ -159,7 +159,7 @@ def scatter_elements_on_host(
 
 
 @op("ScatterND")
-def scatter_nd(node: Call, x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+def scatter_nd(node: NodeCall, x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """x with elements, or slices, replaced at positions along its first axes; `reduction` since version 16."""
     k = index.shape[-1]
     row, rest = math.prod(x.shape[:k]), x.shape[k:]
@@ -177,14 +177,14 @@ def scatter_nd(node: Call, x: Tensor, index: Tensor, updates: Tensor, *, reducti
 
 
 @scatter_nd.host
-def scatter_nd_on_host(node: Call, x: Array, index: Array, updates: Array, *, reduction: str = "none") -> Array:
+def scatter_nd_on_host(node: NodeCall, x: Array, index: Array, updates: Array, *, reduction: str = "none") -> Array:
     """The same of arrays."""
     return _put(node, x, tuple(np.moveaxis(index, -1, 0)), updates, reduction)
 
 
 @op("TensorScatter")
 def tensor_scatter(
-    node: Call, cache: Tensor, update: Tensor, starts: Tensor | None = None, *, axis: int, mode: str
+    node: NodeCall, cache: Tensor, update: Tensor, starts: Tensor | None = None, *, axis: int, mode: str
 ) -> Tensor:
     """A cache with `update` written along an axis, for each sample from its own start on, round the end if circular."""
     axis = axis_of(node, axis, cache.ndim)
@@ -204,7 +204,7 @@ def tensor_scatter(
 
 
 @op("NonZero", raw=True)
-def nonzero(node: Call, x: Value) -> Array:
+def nonzero(node: NodeCall, x: Value) -> Array:
     """The positions of elements that are not 0, a row for each axis: none for a scalar."""
     array = node.host(x)
     found = np.nonzero(np.atleast_1d(array))
@@ -212,7 +212,7 @@ def nonzero(node: Call, x: Value) -> Array:
 
 
 @op("Compress", raw=True)
-def compress(node: Call, x: Value, condition: Value, *, axis: int | None = None) -> Value:
+def compress(node: NodeCall, x: Value, condition: Value, *, axis: int | None = None) -> Value:
     """The elements of an axis, or of the flat row, at which the condition holds; what it does not reach goes."""
     places = np.flatnonzero(node.host(condition)).astype(np.int32)
     if axis is None:
@@ -224,7 +224,7 @@ def compress(node: Call, x: Value, condition: Value, *, axis: int | None = None)
 
 
 @op("Unique", raw=True)
-def unique(node: Call, x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
+def unique(node: NodeCall, x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
     """The distinct elements, or slices along an axis: sorted, or in order of appearance; with their positions and
     counts.
     """
@@ -244,7 +244,7 @@ def unique(node: Call, x: Value, *, axis: int | None = None, sorted: int = 1) ->
 
 @op("NonMaxSuppression", raw=True)
 def non_max_suppression(
-    node: Call,
+    node: NodeCall,
     boxes: Value,
     scores: Value,
     most: Value | None = None,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Value, axis_of, single
 from anneal.onnx.ops.elementwise import array_dtype_of
 from anneal.onnx.registry import op
@@ -29,7 +29,7 @@ def _standardised(x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, bias: Ten
     return x * _channels(x, factor).cast(x.dtype) + _channels(x, bias - mean * factor).cast(x.dtype)
 
 
-def _inference(node: Call, x: Tensor, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float) -> Tensor:
+def _inference(node: NodeCall, x: Tensor, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float) -> Tensor:
     """Normalisation by running statistics: where these are known, the factor and the shift are computed once."""
     known = (scale, bias, mean, var)
     if not all(isinstance(v, np.ndarray) for v in known):
@@ -43,7 +43,7 @@ def _inference(node: Call, x: Tensor, scale: Value, bias: Value, mean: Value, va
 
 @op("BatchNormalization", raw=True)
 def batch_normalization_old(
-    node: Call,
+    node: NodeCall,
     data: Value,
     scale: Value,
     bias: Value,
@@ -74,7 +74,7 @@ def batch_normalization_old(
 
 @op("BatchNormalization", since=14, raw=True)
 def batch_normalization(
-    node: Call,
+    node: NodeCall,
     data: Value,
     scale: Value,
     bias: Value,
@@ -106,14 +106,14 @@ def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float
 
 
 @op("InstanceNormalization")
-def instance_normalization(node: Call, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
+def instance_normalization(node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
     """Instance normalisation: each channel of each sample with mean 0 and variance 1, then scaled and shifted."""
     return F.group_norm(x, x.shape[1], scale, bias, epsilon)
 
 
 @op("GroupNormalization")
 def group_normalization_old(
-    node: Call, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int
+    node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int
 ) -> Tensor:
     """Groups of channels with mean 0 and variance 1; in version 18 scale and bias have a number for each group."""
     each = x.shape[1] // num_groups
@@ -122,7 +122,7 @@ def group_normalization_old(
 
 @op("GroupNormalization", since=21)
 def group_normalization(
-    node: Call, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int
+    node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int
 ) -> Tensor:
     """Groups of channels with mean 0 and variance 1; scale and bias have a number for each channel."""
     return F.group_norm(_stashed(x, stash_type), num_groups, scale, bias, epsilon).cast(x.dtype)
@@ -138,7 +138,7 @@ def _stashed(x: Tensor, code: int) -> Tensor:
 
 @op("LayerNormalization")
 def layer_normalization(
-    node: Call, x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int, epsilon: float, stash_type: int
+    node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int, epsilon: float, stash_type: int
 ) -> Any:
     """Mean 0 and variance 1 over the axes from `axis` on; the mean and 1 / deviation are outputs as well."""
     first = axis_of(node, axis, x.ndim)
@@ -158,7 +158,9 @@ def layer_normalization(
 
 
 @op("RMSNormalization")
-def rms_normalization(node: Call, x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int) -> Tensor:
+def rms_normalization(
+    node: NodeCall, x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int
+) -> Tensor:
     """x over the root of its mean square, over the axes from `axis` on, times scale."""
     first = axis_of(node, axis, x.ndim)
     tail, wide = tuple(x.shape[first:]), _stashed(x, stash_type)
@@ -168,14 +170,14 @@ def rms_normalization(node: Call, x: Tensor, scale: Tensor, *, axis: int, epsilo
 
 
 @op("LpNormalization")
-def lp_normalization(node: Call, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
+def lp_normalization(node: NodeCall, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     """x over its 1- or 2-norm along an axis; 0 where that is 0."""
     size = x.norm(p, axis_of(node, axis, x.ndim), keepdim=True)
     return (size == 0).where(x.zeros_like(), x / size)
 
 
 @op("MeanVarianceNormalization")
-def mean_variance_normalization(node: Call, x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
+def mean_variance_normalization(node: NodeCall, x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
     """Mean 0 and variance 1 over axes; 1e-9 is added to the deviation."""
     over = tuple([axis_of(node, a, x.ndim) for a in axes])
     less = x - x.mean(over, keepdim=True)
@@ -183,7 +185,7 @@ def mean_variance_normalization(node: Call, x: Tensor, *, axes: Sequence[int] = 
 
 
 @op("LRN")
-def lrn(node: Call, x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
+def lrn(node: NodeCall, x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
     """x over a power of the mean square of `size` channels about each; of an even number more lie behind."""
     before = (size - 1) // 2
     sides = [(0, 0)] * x.ndim
@@ -195,7 +197,7 @@ def lrn(node: Call, x: Tensor, *, alpha: float, beta: float, bias: float, size: 
 # -- dropout ----------------------------------------------------------------------------------------------------------
 
 
-def _dropped(node: Call, x: Tensor, ratio: float, training: bool, seed: int | None = None) -> Any:
+def _dropped(node: NodeCall, x: Tensor, ratio: float, training: bool, seed: int | None = None) -> Any:
     """x, or with probability `ratio` 0 and what is left scaled; and what was kept as a mask, if it is wanted.
 
     With a seed the numbers are those of the standard's reference, NumPy's, and the same in each run.
@@ -212,7 +214,7 @@ def _dropped(node: Call, x: Tensor, ratio: float, training: bool, seed: int | No
 
 
 @op("Dropout", pure=False)
-def dropout_old(node: Call, x: Tensor, *, ratio: float, is_test: int = 1) -> Any:
+def dropout_old(node: NodeCall, x: Tensor, *, ratio: float, is_test: int = 1) -> Any:
     """x itself; zeros are drawn with is_test=0 alone, which versions 1 and 6 have. The mask is of bools since 10."""
     y = _dropped(node, x, ratio, not is_test)
     if isinstance(y, tuple) and node.version < 10:
@@ -221,7 +223,7 @@ def dropout_old(node: Call, x: Tensor, *, ratio: float, is_test: int = 1) -> Any
 
 
 @op("Dropout", since=12, values=("ratio", "training_mode"), pure=False)
-def dropout(node: Call, x: Tensor, ratio: Any = None, training_mode: Any = None, *, seed: int | None = None) -> Any:
+def dropout(node: NodeCall, x: Tensor, ratio: Any = None, training_mode: Any = None, *, seed: int | None = None) -> Any:
     """x itself unless training_mode is true."""
     share = 0.5 if ratio is None else float(single(ratio))
     training = training_mode is not None and bool(single(training_mode))

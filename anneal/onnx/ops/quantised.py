@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, Value, axis_of, is_float
 from anneal.onnx.ops.elementwise import array_dtype_of, converted
 from anneal.onnx.ops.windows import WINDOWS, Window, Windows, convolved, kernel_of, window_of
@@ -34,14 +34,14 @@ RANGES = {
 # -- scales and zero points -------------------------------------------------------------------------------------------
 
 
-def wide(node: Call, x: Value) -> Tensor:
+def wide(node: NodeCall, x: Value) -> Tensor:
     """A value as a tensor: elements that no device holds become int32 or float32 on the host first."""
     if isinstance(x, np.ndarray) and not fits_device(x.dtype):
         x = x.astype(np.int32 if "int" in x.dtype.name else np.float32)
     return node.tensor(x)  # type: ignore[no-any-return]
 
 
-def _spread(node: Call, scale: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
+def _spread(node: NodeCall, scale: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
     """A scale or zero point in a shape that broadcasts to x: of one element, of an axis, or of blocks of it."""
     if scale.numel() == 1 and not block:
         return scale.reshape(())
@@ -82,7 +82,7 @@ def quantised(x: Tensor, scale: Tensor, zero_point: Tensor | None, name: str) ->
 
 @op("QuantizeLinear", raw=True)
 def quantize_linear(
-    node: Call,
+    node: NodeCall,
     x: Value,
     y_scale: Value,
     y_zero_point: Value | None = None,
@@ -115,7 +115,7 @@ def quantize_linear(
 
 @op("DequantizeLinear", raw=True)
 def dequantize_linear(
-    node: Call,
+    node: NodeCall,
     x: Value,
     x_scale: Value,
     x_zero_point: Value | None = None,
@@ -140,7 +140,7 @@ def dequantize_linear(
 
 
 def _dequantised_on_host(
-    node: Call, x: Any, scale: Any, zero_point: Any, axis: int, block: int, output_dtype: int
+    node: NodeCall, x: Any, scale: Any, zero_point: Any, axis: int, block: int, output_dtype: int
 ) -> Array:
     """Weights, most of all: what they stand for is computed once."""
 
@@ -161,7 +161,7 @@ def _dequantised_on_host(
 
 
 @op("DynamicQuantizeLinear")
-def dynamic_quantize_linear(node: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def dynamic_quantize_linear(node: NodeCall, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """x as uint8, with the scale and zero point that its own least and largest elements, and 0, ask for."""
     low, high = x.min().minimum(0), x.max().maximum(0)
     scale = (high - low) / 255
@@ -186,7 +186,7 @@ def exact_matmul(a: Tensor, b: Tensor) -> Tensor:
     return exactly(Tensor.matmul, a, b)
 
 
-def _exact_conv(node: Call, x: Tensor, weight: Tensor, w: Window, groups: int) -> Tensor:
+def _exact_conv(node: NodeCall, x: Tensor, weight: Tensor, w: Window, groups: int) -> Tensor:
     return exactly(lambda a, b: convolved(node, a, b, None, w, groups), x, weight)
 
 
@@ -204,7 +204,7 @@ def _of_columns(zero_point: Tensor | None) -> Tensor | None:
 
 @op("MatMulInteger")
 def matmul_integer(
-    node: Call, a: Tensor, b: Tensor, a_zero_point: Tensor | None = None, b_zero_point: Tensor | None = None
+    node: NodeCall, a: Tensor, b: Tensor, a_zero_point: Tensor | None = None, b_zero_point: Tensor | None = None
 ) -> Tensor:
     """The product of matrices of 8-bit integers less their zero points, as int32."""
     return exact_matmul(integers(a, _of_rows(a_zero_point)), integers(b, _of_columns(b_zero_point)))
@@ -212,7 +212,7 @@ def matmul_integer(
 
 @op("QLinearMatMul")
 def qlinear_matmul(
-    node: Call,
+    node: NodeCall,
     a: Tensor,
     a_scale: Tensor,
     a_zero_point: Tensor,
@@ -245,7 +245,7 @@ def requantised(total: Tensor, factor: Tensor, zero_point: Tensor | None, name: 
 
 @op("ConvInteger")
 def conv_integer(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     weight: Tensor,
     x_zero_point: Tensor | None = None,
@@ -268,7 +268,7 @@ def _of_outputs(weight: Tensor, each: Tensor | None) -> Tensor | None:
 
 @op("QLinearConv")
 def qlinear_conv(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     x_scale: Tensor,
     x_zero_point: Tensor,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Value, iota
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
@@ -60,7 +60,7 @@ class Layer(NamedTuple):
 LAYER = Layer()
 
 
-def activations_of(node: Call, how: Layer, default: Sequence[str], directions: int) -> list[list[Function]]:
+def activations_of(node: NodeCall, how: Layer, default: Sequence[str], directions: int) -> list[list[Function]]:
     """The functions of each direction; alphas and betas go to those that have one, in order."""
     wanted = list(how.activations or list(default) * directions)
     if len(wanted) < len(default) * directions:
@@ -117,7 +117,7 @@ def _by_length(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _direction(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     cell: Cell,
     states: States,
@@ -136,7 +136,7 @@ def _direction(
 
 
 def _turns(
-    node: Call,
+    node: NodeCall,
     projected: Tensor,
     cell: Cell,
     states: States,
@@ -167,7 +167,7 @@ def _turns(
 
 
 def run_layer(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     cells: Sequence[Cell],
     initial: list[Tensor | None],
@@ -198,7 +198,7 @@ def run_layer(
     return whole, *ends
 
 
-def directions_of(node: Call, how: Layer, r: Value) -> int:
+def directions_of(node: NodeCall, how: Layer, r: Value) -> int:
     """The number of directions; an error for a hidden_size that is not the weights'."""
     if how.hidden_size is not None and how.hidden_size != r.shape[-1]:
         raise node.fail(f"hidden_size is {how.hidden_size}, but the weights R have {r.shape[-1]}")
@@ -238,7 +238,7 @@ def _rnn_step(x: Tensor, states: States, cell: Cell, f: list[Function]) -> State
 
 @op("RNN", raw=True)
 def rnn(
-    node: Call,
+    node: NodeCall,
     x: Value,
     w: Value,
     r: Value,
@@ -283,7 +283,7 @@ def _gru_step_reset_after(x: Tensor, states: States, cell: Cell, f: list[Functio
 
 @op("GRU", raw=True)
 def gru(
-    node: Call,
+    node: NodeCall,
     x: Value,
     w: Value,
     r: Value,
@@ -326,7 +326,7 @@ def _coupled_step(x: Tensor, states: States, cell: Cell, f: list[Function]) -> S
 
 @op("LSTM", raw=True)
 def lstm(
-    node: Call,
+    node: NodeCall,
     x: Value,
     w: Value,
     r: Value,

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import Array, axis_of, counted, ints, iota, is_float, single
+from anneal.onnx.execute import NodeCall
+from anneal.onnx.ops._values import Array, Value, axis_of, counted, ints, iota, is_float, single
 from anneal.onnx.registry import op
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, host_call
 
 Axes = tuple[int, ...]
 
@@ -81,7 +81,7 @@ ON_HOST: dict[str, Callable[[Array, Axes, bool], Any]] = {
 }
 
 
-def _axes(node: Call, ndim: int, given: Array | None, noop: int) -> Axes:
+def _axes(node: NodeCall, ndim: int, given: Array | None, noop: int) -> Axes:
     if given is None or not given.size:
         return () if noop else tuple(range(ndim))
     return tuple(sorted({axis_of(node, a, ndim) for a in ints(given)}))
@@ -92,14 +92,14 @@ def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> N
 
     @op(name, since=13 if name == "ReduceSum" else 18, values=("axes",), was={"axes": "axes"})
     def reduced(
-        node: Call, x: Tensor, axes: Array | None = None, *, keepdims: int, noop_with_empty_axes: int = 0
+        node: NodeCall, x: Tensor, axes: Array | None = None, *, keepdims: int, noop_with_empty_axes: int = 0
     ) -> Tensor:
         return function(x, _axes(node, x.ndim, axes, noop_with_empty_axes), bool(keepdims))
 
     if name in ON_HOST:
 
         @reduced.host
-        def _(node: Call, x: Array, axes: Any = None, *, keepdims: int, noop_with_empty_axes: int = 0) -> Any:
+        def _(node: NodeCall, x: Array, axes: Any = None, *, keepdims: int, noop_with_empty_axes: int = 0) -> Any:
             over = _axes(node, x.ndim, axes, noop_with_empty_axes)
             if name in ("ReduceMax", "ReduceMin") and any(not x.shape[a] for a in over):
                 return function(node.tensor(x), over, bool(keepdims))
@@ -114,7 +114,7 @@ for _name, _function in REDUCTIONS.items():
 
 
 @op("ArgMax", "ArgMin")
-def position(node: Call, x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
+def position(node: NodeCall, x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
     """The position of the largest, or the smallest, along an axis: the first, or since version 12 the last if asked."""
     axis = axis_of(node, axis, x.ndim)
     seen = x.flip(axis) if select_last_index else x
@@ -123,7 +123,7 @@ def position(node: Call, x: Tensor, *, axis: int, keepdims: int, select_last_ind
 
 
 @op("TopK", since=10, values=("k",), was={"k": "k"})
-def topk(node: Call, x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
+def topk(node: NodeCall, x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
     """The k largest, or since version 11 the smallest, in order (also where none is asked for), and their positions."""
     count, axis = int(single(k)), axis_of(node, axis, x.ndim)
     if not 0 <= count <= x.shape[axis]:
@@ -136,7 +136,7 @@ def topk(node: Call, x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted
 
 
 @op("CumSum", "CumProd", values=("axis",))
-def running(node: Call, x: Tensor, axis: Array, *, exclusive: int, reverse: int) -> Tensor:
+def running(node: NodeCall, x: Tensor, axis: Array, *, exclusive: int, reverse: int) -> Tensor:
     """The sum, or the product, of the elements up to each, itself included or not, from either end."""
     product = node.op == "CumProd"
     along = axis_of(node, int(single(axis)), x.ndim)
@@ -161,7 +161,7 @@ def _hardmax(x: Tensor, axis: int) -> Tensor:
 def _softmax(name: str, function: Callable[[Tensor, int], Tensor]) -> None:
     """Register a function of rows: before version 13 of the axes from `axis` on, laid flat, then of one axis."""
 
-    def before(node: Call, x: Tensor, *, axis: int) -> Tensor:
+    def before(node: NodeCall, x: Tensor, *, axis: int) -> Tensor:
         first = axis + x.ndim if axis < 0 else axis
         rows = x.reshape(math.prod(x.shape[:first]), math.prod(x.shape[first:]))
         return function(rows, 1).reshape(*x.shape)
@@ -181,3 +181,55 @@ def _rows(x: Tensor, axis: int) -> Tensor:
 _softmax("Softmax", _rows)
 _softmax("LogSoftmax", Tensor.log_softmax)
 _softmax("Hardmax", _hardmax)
+
+
+# -- products of matrices, and determinants ---------------------------------------------------------------------------
+
+
+@op("MatMul")
+def matmul(node: NodeCall, a: Tensor, b: Tensor) -> Tensor:
+    """The matrix product as NumPy's; integers since version 9."""
+    return a.matmul(b)
+
+
+@op("Gemm")
+def gemm(
+    node: NodeCall,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float,
+    beta: float,
+    broadcast: int = 1,
+    transA: int,
+    transB: int,
+) -> Tensor:
+    """alpha * A @ B + beta * C; C broadcasts (before version 7 if `broadcast` is 1), and is optional since 11."""
+    out = (a.T if transA else a) @ (b.T if transB else b)
+    out = _scaled(out, alpha)
+    return out if c is None or beta == 0 else out + _scaled(c, beta)
+
+
+def _scaled(x: Tensor, by: float) -> Tensor:
+    return x if by == 1 else x * by if is_float(x) else (x * by).cast(x.dtype)
+
+
+@op("Einsum")
+def einsum(node: NodeCall, *xs: Tensor, equation: str) -> Tensor:
+    """Products and sums by named axes."""
+    return Tensor.einsum(equation.replace(" ", ""), *xs)
+
+
+@op("Det", raw=True)
+def det(node: NodeCall, x: Value) -> Value:
+    """The determinants of square matrices, the last two axes, by LAPACK on the host."""
+    if isinstance(x, np.ndarray) or not x.shape[0]:
+        return np.asarray(np.linalg.det(node.host(x)), node.host(x).dtype)
+    dtype = np.dtype(x.dtype.name)
+
+    def computed(values: Any) -> Any:
+        return np.linalg.det(values).astype(dtype)
+
+    found = host_call(computed, (x.shape[:-2], x.dtype), x, key=("onnx Det", x.dtype.name))
+    return found

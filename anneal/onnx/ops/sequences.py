@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import regex
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
+from anneal.onnx.host_sizes import size_of
 from anneal.onnx.ops._values import Array, Value
 from anneal.onnx.registry import op
-from anneal.onnx.values import size_of
 from anneal.tensor import Tensor
 
 
-def _sequence(node: Call, x: Any) -> list[Any]:
+def _sequence(node: NodeCall, x: Any) -> list[Any]:
     if not isinstance(x, list):
         raise node.fail("takes a sequence, not a tensor")
     return x
 
 
-def _position(node: Call, position: Any, count: int, *, end: bool = False) -> int:
+def _position(node: NodeCall, position: Any, count: int, *, end: bool = False) -> int:
     """A position in a sequence, from its end if it is negative."""
     if position.size != 1:
         raise node.fail(f"its position has {position.size} elements, not one")
@@ -33,31 +33,31 @@ def _position(node: Call, position: Any, count: int, *, end: bool = False) -> in
 
 
 @op("SequenceConstruct", since=11, raw=True, sizes=True)
-def sequence_construct(node: Call, *items: Any) -> Any:
+def sequence_construct(node: NodeCall, *items: Any) -> Any:
     """The inputs as a sequence."""
     return list(items)
 
 
 @op("SequenceEmpty", since=11, raw=True)
-def sequence_empty(node: Call, *, dtype: int = 1) -> Any:
+def sequence_empty(node: NodeCall, *, dtype: int = 1) -> Any:
     """A sequence of nothing."""
     return []
 
 
 @op("SequenceLength", since=11, raw=True, sizes=True)
-def sequence_length(node: Call, x: Any) -> Any:
+def sequence_length(node: NodeCall, x: Any) -> Any:
     """The number of items."""
     return np.asarray(len(_sequence(node, x)), np.int64)
 
 
 @op("SequenceAt", since=11, raw=True, sizes=True, values=("position",))
-def sequence_at(node: Call, x: Any, position: Any) -> Any:
+def sequence_at(node: NodeCall, x: Any, position: Any) -> Any:
     """The item at a position."""
     return _sequence(node, x)[_position(node, position, len(x))]
 
 
 @op("SequenceErase", since=11, raw=True, sizes=True, values=("position",))
-def sequence_erase(node: Call, x: Any, position: Any = None) -> Any:
+def sequence_erase(node: NodeCall, x: Any, position: Any = None) -> Any:
     """The sequence without one item, the last unless it is named."""
     items = _sequence(node, x)
     if not items:
@@ -67,7 +67,7 @@ def sequence_erase(node: Call, x: Any, position: Any = None) -> Any:
 
 
 @op("SequenceInsert", since=11, raw=True, sizes=True, values=("position",))
-def sequence_insert(node: Call, x: Any, value: Any, position: Any = None) -> Any:
+def sequence_insert(node: NodeCall, x: Any, value: Any, position: Any = None) -> Any:
     """The items and one more, at the end unless a place is named."""
     items = _sequence(node, x)
     at = len(items) if position is None else _position(node, position, len(items), end=True)
@@ -75,7 +75,7 @@ def sequence_insert(node: Call, x: Any, value: Any, position: Any = None) -> Any
 
 
 @op("ConcatFromSequence", since=11, raw=True)
-def concat_from_sequence(node: Call, x: Any, *, axis: int, new_axis: int = 0) -> Any:
+def concat_from_sequence(node: NodeCall, x: Any, *, axis: int, new_axis: int = 0) -> Any:
     """The items one after the other along an axis, or stacked along a new one."""
     items = _sequence(node, x)
     if not items:
@@ -88,7 +88,7 @@ def concat_from_sequence(node: Call, x: Any, *, axis: int, new_axis: int = 0) ->
 
 
 @op("SplitToSequence", since=11, raw=True, values=("split",))
-def split_to_sequence(node: Call, x: Any, split: Any = None, *, axis: int = 0, keepdims: int = 1) -> Any:
+def split_to_sequence(node: NodeCall, x: Any, split: Any = None, *, axis: int = 0, keepdims: int = 1) -> Any:
     """Pieces along an axis: of one size, of given sizes, or single slices, which may lose the axis."""
     if not -x.ndim <= axis < x.ndim:
         raise node.fail(f"splits axis {axis} of an input of shape {list(x.shape)}")
@@ -118,19 +118,19 @@ def split_to_sequence(node: Call, x: Any, split: Any = None, *, axis: int = 0, k
 
 
 @op("Optional", since=15, raw=True, sizes=True)
-def optional(node: Call, x: Any = None, *, type: Any = None) -> Any:
+def optional(node: NodeCall, x: Any = None, *, type: Any = None) -> Any:
     """The input as an optional: itself, or None."""
     return x
 
 
 @op("OptionalHasElement", since=15, raw=True, sizes=True)
-def optional_has_element(node: Call, x: Any = None) -> Any:
+def optional_has_element(node: NodeCall, x: Any = None) -> Any:
     """True if there is a value."""
     return np.asarray(x is not None)
 
 
 @op("OptionalGetElement", since=15, raw=True, sizes=True)
-def optional_get_element(node: Call, x: Any = None) -> Any:
+def optional_get_element(node: NodeCall, x: Any = None) -> Any:
     """The value that there is."""
     if x is None:
         raise node.fail("its optional is empty", "ask OptionalHasElement first")
@@ -140,7 +140,7 @@ def optional_get_element(node: Call, x: Any = None) -> Any:
 PATIENCE = 1.0  # seconds that a pattern may take for one text; the file says the pattern
 
 
-def _text(node: Call, x: Any) -> Array:
+def _text(node: NodeCall, x: Any) -> Array:
     """A value that is text."""
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "OUS":
         raise node.fail("takes text, not numbers")
@@ -153,7 +153,7 @@ def characters(texts: Array) -> int:
 
 
 @op("StringConcat", raw=True)
-def string_concat(node: Call, x: Value, y: Value) -> Array:
+def string_concat(node: NodeCall, x: Value, y: Value) -> Array:
     """The texts of two arrays, concatenated pair by pair."""
     one, two = _text(node, x), _text(node, y)
     node.broadcasts(one, two)
@@ -163,7 +163,7 @@ def string_concat(node: Call, x: Value, y: Value) -> Array:
 
 
 @op("StringSplit", raw=True)
-def string_split(node: Call, x: Value, *, delimiter: str | None = None, maxsplit: int | None = None) -> Any:
+def string_split(node: NodeCall, x: Value, *, delimiter: str | None = None, maxsplit: int | None = None) -> Any:
     """The parts of each text, filled up with "" to one length, and how many there are."""
     texts = _text(node, x)
     most = -1 if maxsplit is None else maxsplit
@@ -179,7 +179,7 @@ def string_split(node: Call, x: Value, *, delimiter: str | None = None, maxsplit
 
 @op("StringNormalizer", raw=True)
 def string_normalizer(
-    node: Call,
+    node: NodeCall,
     x: Value,
     *,
     case_change_action: str = "NONE",
@@ -202,7 +202,7 @@ def string_normalizer(
 
 
 @op("RegexFullMatch", raw=True)
-def regex_full_match(node: Call, x: Value, *, pattern: str) -> Array:
+def regex_full_match(node: NodeCall, x: Value, *, pattern: str) -> Array:
     """True for each text that a pattern matches as a whole."""
     texts = _text(node, x)
     try:
@@ -217,7 +217,7 @@ def regex_full_match(node: Call, x: Value, *, pattern: str) -> Array:
 
 @op("TfIdfVectorizer", raw=True)
 def tf_idf_vectorizer(
-    node: Call,
+    node: NodeCall,
     x: Value,
     *,
     max_gram_length: int,
@@ -252,7 +252,9 @@ def tf_idf_vectorizer(
     return out.reshape(*words.shape[:-1], width)
 
 
-def _columns(node: Call, starts: Sequence[int], indexes: Sequence[int], pool: list[Any]) -> dict[tuple[Any, ...], int]:
+def _columns(
+    node: NodeCall, starts: Sequence[int], indexes: Sequence[int], pool: list[Any]
+) -> dict[tuple[Any, ...], int]:
     """The column of each sequence of words; the pool has all of one word first, then all of two, and so on."""
     grams: list[tuple[Any, ...]] = []
     for n, (begin, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, axis_of, single
 from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype
@@ -50,7 +50,7 @@ def _by_numpy(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     return found
 
 
-def _transformed(node: Call, x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
+def _transformed(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
     """(..., time, 1 or 2) to (..., frequency, 2), or back; onesided is half the spectrum, and real numbers."""
     if not 0 < n <= LONGEST:
         raise node.fail(f"a transform of {n} elements; from 1 to {LONGEST} are computed")
@@ -83,7 +83,7 @@ def _transformed(node: Call, x: Tensor, n: int, inverse: bool, onesided: bool) -
     return Tensor.stack([first, second], dim=-1)
 
 
-def _along(node: Call, x: Tensor, length: Array | None, axis: int, inverse: int, onesided: int) -> Tensor:
+def _along(node: NodeCall, x: Tensor, length: Array | None, axis: int, inverse: int, onesided: int) -> Tensor:
     axis = axis_of(node, axis, x.ndim)
     if axis == x.ndim - 1 or x.shape[-1] not in (1, 2):
         raise node.fail(f"axis {axis} of shape {tuple(x.shape)}; the last axis has the real and imaginary parts")
@@ -95,7 +95,7 @@ def _along(node: Call, x: Tensor, length: Array | None, axis: int, inverse: int,
 
 @op("DFT", values=("dft_length",))
 def dft_old(
-    node: Call, x: Tensor, dft_length: Array | None = None, *, axis: int, inverse: int, onesided: int
+    node: NodeCall, x: Tensor, dft_length: Array | None = None, *, axis: int, inverse: int, onesided: int
 ) -> Tensor:
     """The discrete Fourier transform along an axis, which is an attribute in version 17."""
     return _along(node, x, dft_length, axis, inverse, onesided)
@@ -103,7 +103,13 @@ def dft_old(
 
 @op("DFT", since=20, values=("dft_length", "axis"))
 def dft(
-    node: Call, x: Tensor, dft_length: Array | None = None, axis: Array | None = None, *, inverse: int, onesided: int
+    node: NodeCall,
+    x: Tensor,
+    dft_length: Array | None = None,
+    axis: Array | None = None,
+    *,
+    inverse: int,
+    onesided: int,
 ) -> Tensor:
     """The discrete Fourier transform along an axis, the last but one unless another is named."""
     return _along(node, x, dft_length, -2 if axis is None else int(single(axis)), inverse, onesided)
@@ -111,7 +117,7 @@ def dft(
 
 @op("STFT", values=("frame_step", "frame_length"))
 def stft(
-    node: Call,
+    node: NodeCall,
     signal: Tensor,
     frame_step: Array,
     window: Tensor | None = None,
@@ -142,7 +148,7 @@ def stft(
 def _window(name: str, *weights: float) -> None:
     """Register a sum of cosines: weights of 1, of -cos of one turn, of cos of two."""
 
-    def window(node: Call, size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
+    def window(node: NodeCall, size: Array, *, output_datatype: int = 1, periodic: int = 1) -> Array:
         n = int(single(size))
         node.room(n)
         angle = np.arange(n) * (2 * math.pi / max(n if periodic else n - 1, 1))
@@ -162,7 +168,7 @@ _window("BlackmanWindow", 0.42, 0.5, 0.08)
 
 @op("MelWeightMatrix", values=("bins", "dft_length", "rate", "low", "high"))
 def mel_weight_matrix(
-    node: Call, bins: Array, dft_length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int = 1
+    node: NodeCall, bins: Array, dft_length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int = 1
 ) -> Array:
     """Triangles at equal distances of pitch: a column for each band, a row for each frequency."""
     count, n = int(single(bins)), int(single(dft_length))

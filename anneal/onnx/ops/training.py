@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Value, counted
 from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype
@@ -19,7 +19,7 @@ from anneal.tensor.random import multinomial, rand, randn
 
 
 def _negative_log_likelihood(
-    node: Call, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, reduction: str
+    node: NodeCall, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, reduction: str
 ) -> Tensor:
     """Minus the log-probability (axis 1) of each target, weighted by class; a mean is over the weights."""
     if reduction not in ("none", "sum", "mean"):
@@ -43,7 +43,7 @@ def _negative_log_likelihood(
 
 @op("NegativeLogLikelihoodLoss")
 def negative_log_likelihood_loss(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
@@ -57,7 +57,7 @@ def negative_log_likelihood_loss(
 
 @op("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy_loss(
-    node: Call,
+    node: NodeCall,
     scores: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
@@ -74,7 +74,7 @@ def softmax_cross_entropy_loss(
 PREVIEW = "ai.onnx.preview.training"
 
 
-def _each(node: Call, tensors: tuple[Tensor, ...], kinds: int, step: Callable[..., tuple[Tensor, ...]]) -> Any:
+def _each(node: NodeCall, tensors: tuple[Tensor, ...], kinds: int, step: Callable[..., tuple[Tensor, ...]]) -> Any:
     """Inputs are all parameters, then all gradients, then all of each state; so are the outputs, without gradients."""
     if not tensors or len(tensors) % kinds:
         raise node.fail(f"{len(tensors)} tensors; {kinds} for each parameter are wanted")
@@ -85,7 +85,14 @@ def _each(node: Call, tensors: tuple[Tensor, ...], kinds: int, step: Callable[..
 
 @op("Momentum", domain=PREVIEW)
 def momentum(
-    node: Call, r: Tensor, t: Tensor, *tensors: Tensor, alpha: float, beta: float, mode: str, norm_coefficient: float
+    node: NodeCall,
+    r: Tensor,
+    t: Tensor,
+    *tensors: Tensor,
+    alpha: float,
+    beta: float,
+    mode: str,
+    norm_coefficient: float,
 ) -> Any:
     """Gradient descent with momentum, "standard" or "nesterov"."""
     if mode not in ("standard", "nesterov"):
@@ -102,7 +109,7 @@ def momentum(
 
 @op("Adagrad", domain=PREVIEW)
 def adagrad(
-    node: Call, r: Tensor, t: Tensor, *tensors: Tensor, decay_factor: float, epsilon: float, norm_coefficient: float
+    node: NodeCall, r: Tensor, t: Tensor, *tensors: Tensor, decay_factor: float, epsilon: float, norm_coefficient: float
 ) -> Any:
     """A rate for each element, less the more its gradients were."""
     rate = r / (t * decay_factor + 1)
@@ -117,7 +124,7 @@ def adagrad(
 
 @op("Adam", domain=PREVIEW)
 def adam(
-    node: Call,
+    node: NodeCall,
     r: Tensor,
     t: Tensor,
     *tensors: Tensor,
@@ -146,7 +153,7 @@ def _generator(seed: float | None) -> Generator | None:
     return None if seed is None else Generator(struct.unpack("<I", struct.pack("<f", seed))[0])
 
 
-def _named(node: Call, code: int | None, like: Value | None = None) -> str:
+def _named(node: NodeCall, code: int | None, like: Value | None = None) -> str:
     if code is None:
         return "float32" if like is None else like.dtype.name
     dtype = array_dtype(code)
@@ -155,17 +162,23 @@ def _named(node: Call, code: int | None, like: Value | None = None) -> str:
     return str(dtype.name)
 
 
-def _normal(node: Call, shape: Sequence[int], name: str, mean: float, scale: float, seed: float | None) -> Tensor:
+def _normal(node: NodeCall, shape: Sequence[int], name: str, mean: float, scale: float, seed: float | None) -> Tensor:
     return (randn(*shape, device=node.device, generator=_generator(seed)) * scale + mean).cast(name)
 
 
-def _uniform(node: Call, shape: Sequence[int], name: str, low: float, high: float, seed: float | None) -> Tensor:
+def _uniform(node: NodeCall, shape: Sequence[int], name: str, low: float, high: float, seed: float | None) -> Tensor:
     return (rand(*shape, device=node.device, generator=_generator(seed)) * (high - low) + low).cast(name)
 
 
 @op("RandomNormal", pure=False)
 def random_normal(
-    node: Call, *, dtype: int | None = None, mean: float, scale: float, seed: float | None = None, shape: Sequence[int]
+    node: NodeCall,
+    *,
+    dtype: int | None = None,
+    mean: float,
+    scale: float,
+    seed: float | None = None,
+    shape: Sequence[int],
 ) -> Tensor:
     """Normal numbers of a shape."""
     return _normal(node, shape, _named(node, dtype), mean, scale, seed)
@@ -173,7 +186,7 @@ def random_normal(
 
 @op("RandomNormalLike", raw=True, pure=False)
 def random_normal_like(
-    node: Call, x: Value, *, dtype: int | None = None, mean: float, scale: float, seed: float | None = None
+    node: NodeCall, x: Value, *, dtype: int | None = None, mean: float, scale: float, seed: float | None = None
 ) -> Tensor:
     """Normal numbers of the shape of another value."""
     return _normal(node, x.shape, _named(node, dtype, x), mean, scale, seed)
@@ -181,7 +194,13 @@ def random_normal_like(
 
 @op("RandomUniform", pure=False)
 def random_uniform(
-    node: Call, *, dtype: int | None = None, high: float, low: float, seed: float | None = None, shape: Sequence[int]
+    node: NodeCall,
+    *,
+    dtype: int | None = None,
+    high: float,
+    low: float,
+    seed: float | None = None,
+    shape: Sequence[int],
 ) -> Tensor:
     """Uniform numbers of a shape."""
     return _uniform(node, shape, _named(node, dtype), low, high, seed)
@@ -189,21 +208,21 @@ def random_uniform(
 
 @op("RandomUniformLike", raw=True, pure=False)
 def random_uniform_like(
-    node: Call, x: Value, *, dtype: int | None = None, high: float, low: float, seed: float | None = None
+    node: NodeCall, x: Value, *, dtype: int | None = None, high: float, low: float, seed: float | None = None
 ) -> Tensor:
     """Uniform numbers of the shape of another value."""
     return _uniform(node, x.shape, _named(node, dtype, x), low, high, seed)
 
 
 @op("Bernoulli", pure=False)
-def bernoulli(node: Call, p: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Tensor:
+def bernoulli(node: NodeCall, p: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Tensor:
     """1 with the probability that each element is, else 0."""
     drawn: Any = rand(*p.shape, device=p.device, generator=_generator(seed)) < p
     return drawn.cast(_named(node, dtype, p))  # type: ignore[no-any-return]
 
 
 @op("Multinomial", pure=False)
-def draws(node: Call, x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Tensor:
+def draws(node: NodeCall, x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Tensor:
     """Classes drawn from rows of unnormalised log-probabilities."""
     found = multinomial(x.float().softmax(-1), sample_size, True, generator=_generator(seed))
     return found.cast(dtypes.int32) if dtype == 6 else counted(found)

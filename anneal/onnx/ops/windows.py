@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, counted, ints, iota
 from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, dtypes
@@ -64,7 +64,7 @@ class Windows(NamedTuple):
 WINDOWS = Windows()
 
 
-def window_of(node: Call, sizes: Sequence[int], how: Windows, kernel: Sequence[int] | None = None) -> Window:
+def window_of(node: NodeCall, sizes: Sequence[int], how: Windows, kernel: Sequence[int] | None = None) -> Window:
     """The windows over axes of these sizes; an error that names the node where they do not fit."""
     axes, kernel = len(sizes), how.kernel_shape if kernel is None else kernel
     if kernel is None:
@@ -123,7 +123,7 @@ def _unfolded(x: Tensor, axis: int, k: int, s: int, d: int) -> Tensor:
 # -- convolutions -----------------------------------------------------------------------------------------------------
 
 
-def convolved(node: Call, x: Tensor, weight: Tensor, bias: Tensor | None, w: Window, groups: int) -> Tensor:
+def convolved(node: NodeCall, x: Tensor, weight: Tensor, bias: Tensor | None, w: Window, groups: int) -> Tensor:
     """The convolution of (batch, in, ...) and (out, in/groups, ...) over the windows."""
     axes = len(w.kernel)
     if axes not in _CONV:
@@ -134,7 +134,7 @@ def convolved(node: Call, x: Tensor, weight: Tensor, bias: Tensor | None, w: Win
     return _CONV[axes](x, weight, bias, list(w.strides), side, list(w.dilations), groups)
 
 
-def kernel_of(node: Call, weight: Tensor, how: Windows) -> tuple[int, ...]:
+def kernel_of(node: NodeCall, weight: Tensor, how: Windows) -> tuple[int, ...]:
     """The sizes of the kernel; the attribute, if given, must agree."""
     kernel = tuple(weight.shape[2:])
     if how.kernel_shape and tuple(how.kernel_shape) != kernel:
@@ -144,7 +144,7 @@ def kernel_of(node: Call, weight: Tensor, how: Windows) -> tuple[int, ...]:
 
 @op("Conv")
 def conv(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -159,7 +159,7 @@ def conv(
 
 @op("ConvTranspose")
 def conv_transpose(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -194,7 +194,7 @@ def conv_transpose(
 
 @op("CausalConvWithState")
 def causal_conv(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -214,7 +214,7 @@ def causal_conv(
 
 @op("Col2Im", values=("image_shape", "block_shape"))
 def col2im(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     image_shape: Array,
     block_shape: Array,
@@ -263,7 +263,7 @@ def _lowest(x: Tensor) -> Any:
 
 @op("MaxPool")
 def max_pool(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     storage_order: int = 0,
@@ -314,7 +314,7 @@ def _window_sum(x: Tensor, w: Window) -> Tensor:
 
 @op("AveragePool")
 def average_pool(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     count_include_pad: int = 0,
@@ -338,7 +338,7 @@ def average_pool(
 
 @op("LpPool")
 def lp_pool(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     p: float,
@@ -372,7 +372,7 @@ rows(
 
 @op("MaxUnpool", values=("output_shape",))
 def max_unpool(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     index: Tensor,
     output_shape: Array | None = None,

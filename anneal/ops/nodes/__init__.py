@@ -4,7 +4,37 @@ Movement that costs nothing when nothing moves, values that meet in one dtype an
 integers, sizes that a run fixes. Nothing here knows tensors.
 """
 
-from anneal.ops.nodes.movement import (
+from anneal.ops.nodes.rows import (
+    COUNTED,
+    Pick,
+    elementwise_where,
+    first_by_blocks,
+    inverse,
+    keys,
+    lay_back,
+    lay_out,
+    meet,
+    put_rows,
+    sorted_places,
+    take_rows,
+    wrapped,
+)
+from anneal.ops.nodes.values import (
+    Number,
+    Variable,
+    broadcast,
+    check_fits,
+    check_inside,
+    common_dtype,
+    elementwise,
+    named,
+    reciprocal,
+    repeated,
+    share,
+    weak_const,
+    weak_dtype,
+)
+from anneal.ops.nodes.views import (
     Pairs,
     every,
     expand,
@@ -19,31 +49,6 @@ from anneal.ops.nodes.movement import (
     shrink,
     spread,
     to_memory,
-)
-from anneal.ops.nodes.rows import (
-    Pick,
-    elementwise_where,
-    inverse,
-    lay_back,
-    lay_out,
-    meet,
-    put_rows,
-    take_rows,
-    wrapped,
-)
-from anneal.ops.nodes.sizes import Variable, check_inside, reciprocal
-from anneal.ops.nodes.sorting import COUNTED, first_by_blocks, keys, sorted_places
-from anneal.ops.nodes.values import (
-    Number,
-    broadcast,
-    check_fits,
-    common_dtype,
-    elementwise,
-    named,
-    repeated,
-    share,
-    weak_const,
-    weak_dtype,
 )
 
 __all__ = [

@@ -14,7 +14,7 @@ from anneal import settings
 from anneal.backend import Storage, cost_models, get_device, registry
 from anneal.backend.cpu import layout
 from anneal.backend.cpu.executor import CpuDevice
-from anneal.backend.cpu.index import Dims, Linear, NeedsSplit, NotLinear, linear
+from anneal.backend.cpu.index import Dims, LinearIndex, NeedsSplit, NotLinear, linear
 from anneal.backend.cpu.workers import Workers
 from anneal.backend.device import BufferPool
 from anneal.errors import CompilerError, DeviceError
@@ -253,7 +253,7 @@ def test_blas_has_one_thread_in_lanes_and_its_own_number_afterwards() -> None:
 # -- linear forms --------------------------------------------------------------------------------------------------
 
 
-def forms(index: UOp, *extents: int) -> tuple[Linear, Dims]:
+def forms(index: UOp, *extents: int) -> tuple[LinearIndex, Dims]:
     dims = Dims()
     for i, n in enumerate(extents):
         dims.add(i, n)

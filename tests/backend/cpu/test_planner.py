@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anneal.backend.cpu import planner
-from anneal.backend.cpu.plan import Loop, Pad, Plan, Product
+from anneal.backend.cpu.instructions import BlockLoop, CpuPlan, Pad, Product
 from anneal.backend.cpu.planner import make_plan
 from anneal.uop import Op, UOp, const
 from tests.backend.cpu.kernels import F32, I32, kernel, load, loop, over, param, reduce, store
@@ -16,22 +16,23 @@ A, B = load(param(1, M * K), I * K + R), load(param(2, K * N), R * N + J)
 OUT = param(0, M * N)
 
 
-def planned(value: UOp, out: UOp = OUT, index: UOp = I * N + J) -> Plan:
+def planned(value: UOp, out: UOp = OUT, index: UOp = I * N + J) -> CpuPlan:
     return make_plan(kernel(store(out, index, value)))
 
 
-def phases(plan: Plan) -> list[str]:
+def phases(plan: CpuPlan) -> list[str]:
     """The kind of each phase; of a loop, its instructions."""
     return [
-        " ".join(i.name for i in p.instrs) if isinstance(p, Loop) else type(p).__name__.lower() for p in plan.phases
+        " ".join(i.name for i in p.instrs) if isinstance(p, BlockLoop) else type(p).__name__.lower()
+        for p in plan.phases
     ]
 
 
-def only(plan: Plan, kind: type) -> list[object]:
+def only(plan: CpuPlan, kind: type) -> list[object]:
     return [p for p in plan.phases if isinstance(p, kind)]
 
 
-def product(plan: Plan) -> Product:
+def product(plan: CpuPlan) -> Product:
     (found,) = only(plan, Product)
     assert isinstance(found, Product)
     return found
@@ -64,7 +65,7 @@ def test_a_short_reduce_stays_in_the_loop_of_what_uses_it() -> None:
     row = over(2, N)
     plan = planned(load(param(1, M * N), I * N + J) / reduce(Op.ADD, load(param(1, M * N), I * N + row), row))
     assert phases(plan) == ["reduce_add divide"]
-    (found,) = only(plan, Loop)
+    (found,) = only(plan, BlockLoop)
     assert [i.fold for i in found.instrs] == [None, None]
 
 
@@ -74,7 +75,7 @@ def test_a_long_reduce_is_accumulated_in_a_loop_before(monkeypatch: pytest.Monke
     plan = planned(load(param(1, M * N), I * N + J) / reduce(Op.ADD, load(param(1, M * N), I * N + row), row))
     assert phases(plan) == ["reduce_add", "divide"]
     first = plan.phases[0]
-    assert isinstance(first, Loop)
+    assert isinstance(first, BlockLoop)
     assert first.instrs[0].fold is not None
     assert first.instrs[0].out.kind == "full"
     assert first.instrs[0].out.size == M
@@ -163,7 +164,7 @@ def test_a_matrix_that_something_else_reads_is_summed_where_that_reads_it() -> N
     assert not only(planned(both, param(0, 64), i), Product)
 
 
-def heads(batch: int, time: int, count: int, width: int) -> Plan:
+def heads(batch: int, time: int, count: int, width: int) -> CpuPlan:
     """A product over `width` whose rows, batch and time, are interrupted by the heads in the output."""
     b, h, t, j, k = loop(0, batch), loop(1, count), loop(2, time), loop(3, width), over(4, width)
     x = load(param(1, batch * time * width), (b * time + t) * width + k)
@@ -174,7 +175,7 @@ def heads(batch: int, time: int, count: int, width: int) -> Plan:
 
 
 def test_rows_that_columns_interrupt_are_gathered_unless_the_calls_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    def contiguous(plan: Plan) -> bool:
+    def contiguous(plan: CpuPlan) -> bool:
         """Whether the rows of the result are one axis, and its columns too."""
         p = product(plan)
         steps = p.c.strides

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from anneal.backend.cpu import calls, index
+from anneal.backend.cpu import index, primitives
 from anneal.backend.cpu.analysis import Analysis, share_ranges
 from anneal.backend.cpu.index import Access
+from anneal.backend.cpu.instructions import BlockLoop, CpuPlan, Pad
 from anneal.backend.cpu.layout import CpuProgram
-from anneal.backend.cpu.plan import Loop, Pad, Plan
 from anneal.backend.cpu.planner import make_plan
 from anneal.uop import DType, Op, UOp, const
 from tests.backend.cpu.kernels import F16, F32, I32, check, filled, kernel, load, loop, over, param, reduce, store
@@ -81,15 +81,15 @@ def _within(index: UOp, size: int) -> UOp:
     return index.alu(Op.LT, const(I32, 0)).alu(Op.NOT) & (index < size)
 
 
-def planned(case: Case) -> Plan:
+def planned(case: Case) -> CpuPlan:
     return make_plan(case.sink)
 
 
-def folded(plan: Plan) -> list[str]:
-    return [i.name for p in plan.phases if isinstance(p, Loop) for i in p.instrs if i.name.startswith("taps")]
+def folded(plan: CpuPlan) -> list[str]:
+    return [i.name for p in plan.phases if isinstance(p, BlockLoop) for i in p.instrs if i.name.startswith("taps")]
 
 
-def inner(plan: Plan) -> int:
+def inner(plan: CpuPlan) -> int:
     """The extent of the dim that lies innermost."""
     return plan.extent[plan.order[-1]]
 
@@ -106,7 +106,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_convolution_of_each_channel_is_folded_tap_by_tap() -> None:
     plan = planned(Case(channels=64))
     assert folded(plan) == ["taps_add"]
-    assert all(i.name != "reduce_add" for p in plan.phases if isinstance(p, Loop) for i in p.instrs)
+    assert all(i.name != "reduce_add" for p in plan.phases if isinstance(p, BlockLoop) for i in p.instrs)
 
 
 @pytest.mark.parametrize("op", [Op.MAX, Op.MIN, Op.ADD, Op.MUL])
@@ -145,7 +145,7 @@ def test_taps_are_no_dims_of_a_block() -> None:
     """No array of a loop has them, so blocks are as large as without them."""
     case = Case(channels=64, pad=0)
     plan = planned(case)
-    (found,) = [p for p in plan.phases if isinstance(p, Loop)]
+    (found,) = [p for p in plan.phases if isinstance(p, BlockLoop)]
     assert math.prod(plan.extent[s] for s in plan.order if found.mask >> s & 1) == case.sizes[0]
     (made,) = CpuProgram(Case(channels=64, height=40, width=40).sink, "test", 2)._loops()
     assert made.workers == 2
@@ -265,7 +265,7 @@ def test_reduces_along_short_rows_go_place_by_place(shape: tuple[int, ...]) -> N
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     axes = tuple(range(1, len(shape))) if len(shape) != 3 or shape[1] == 2 else (2,)
     out = np.empty([1 if i in axes else n for i, n in enumerate(shape)], np.float32)
-    steps = calls.reduce_calls(Op.MAX, axes, [x], out)
+    steps = primitives.reduce_calls(Op.MAX, axes, [x], out)
     assert len(steps) == math.prod(shape[i] for i in axes)
     for f, args in steps:
         f(*args)

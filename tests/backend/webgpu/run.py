@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.backend import numpy_dtype
-from anneal.backend.webgpu import Buffer, WebGpuDevice, WebGpuProgram
+from anneal.backend.webgpu import DeviceBuffer, WebGpuDevice, WebGpuProgram
 from anneal.codegen import Opt, Target, generate
 from anneal.uop import Op, UOp, toposort
 
@@ -28,7 +28,7 @@ def run(
     else:
         program = WebGpuProgram("test", generate(sink, target or device.target, opts))
     params = {u.arg[0]: u for u in toposort((sink,)) if u.op is Op.PARAM}
-    buffers: list[Buffer] = []
+    buffers: list[DeviceBuffer] = []
     for slot in range(max(params) + 1):
         p = params.get(slot)
         if p is None:

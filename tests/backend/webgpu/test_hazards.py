@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from anneal.backend.webgpu import WebGpuDevice
-from anneal.backend.webgpu.batch import Section, Use, sections
+from anneal.backend.webgpu.batch import BufferUse, Section, sections
 from anneal.uop import dtypes
 from tests.codegen import kernels as K
 
 
-def use(reads: str, writes: str) -> Use[str]:
-    return Use(tuple(reads), tuple(writes))
+def use(reads: str, writes: str) -> BufferUse[str]:
+    return BufferUse(tuple(reads), tuple(writes))
 
 
 def test_a_chain_needs_nothing() -> None:
@@ -43,7 +43,7 @@ def test_sections_are_in_order_and_independent_within(seed: int) -> None:
     uses = []
     for _ in range(60):
         chosen = rng.sample("abcdefghijkl", rng.randint(2, 5))
-        uses.append(Use(chosen[1:], chosen[:1]))
+        uses.append(BufferUse(chosen[1:], chosen[:1]))
     found = sections(uses)
     assert [n for p in found for n in range(p.begin, p.end)] == list(range(60))
     for p in found:

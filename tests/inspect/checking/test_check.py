@@ -14,7 +14,7 @@ import pytest
 import anneal
 from anneal import nn
 from anneal.errors import DataError, UserError
-from anneal.inspect import Difference, Limits, check, replayed, repro_of, under_check
+from anneal.inspect import CheckLimits, Difference, check, replayed, repro_of, under_check
 from anneal.tensor import Tensor, Variable, dtypes, jit, realize
 from anneal.tensor import functional as F
 from tests.cli.helpers import run
@@ -92,7 +92,7 @@ def test_what_is_hard_to_tell(device: str) -> None:
 
 def test_what_is_too_much_work_is_drawn_and_said() -> None:
     x = values(64, 64, device="cpu")
-    report = check(lambda: x @ x, limits=Limits(kernel=1 << 14, tensor=1 << 8))
+    report = check(lambda: x @ x, limits=CheckLimits(kernel=1 << 14, tensor=1 << 8))
     [kernel] = report.kernels
     assert report.ok
     assert 64 <= kernel.compared < kernel.elements
@@ -108,13 +108,13 @@ def test_elements_that_are_drawn_are_judged_as_all_are(device: str) -> None:
     from tests.fuzz.programs import build
 
     for seed in range(1, 21):
-        with under_check(Limits(kernel=1 << 16, tensor=0)) as state:
+        with under_check(CheckLimits(kernel=1 << 16, tensor=0)) as state:
             realize(list(build(program(seed), device).values()))
         assert state.report.ok, f"program {seed}: {state.report}"
         assert state.report.tensor_elements > 0
     [bug] = [b for b in planted.BUGS if b.name == "an index one too high"]
     with planted.compiled_afresh(bug):
-        found = check(bug.program, *planted.inputs(bug.device), limits=Limits(tensor=0)).first
+        found = check(bug.program, *planted.inputs(bug.device), limits=CheckLimits(tensor=0)).first
     assert isinstance(found, Difference)
     assert found.against == "tensor graph"
 

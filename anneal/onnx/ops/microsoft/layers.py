@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import axis_of, single
 from anneal.onnx.ops.indexing import gather_nd
 from anneal.onnx.ops.microsoft import MICROSOFT
-from anneal.onnx.ops.movement import pad, range_, trilu
 from anneal.onnx.ops.normalisation import layer_normalization, rms_normalization
 from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.recurrent import ACTIVATIONS
+from anneal.onnx.ops.shapes import pad, range_, trilu
 from anneal.onnx.ops.windows import WINDOWS, Windows, convolved, kernel_of, max_pool, window_of
 from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, dtypes
@@ -41,7 +41,7 @@ def _sum(x: Tensor, bias: Tensor | None) -> Tensor:
 
 
 @op("BiasSplitGelu", domain=MICROSOFT)
-def bias_split_gelu(node: Call, x: Tensor, bias: Tensor) -> Tensor:
+def bias_split_gelu(node: NodeCall, x: Tensor, bias: Tensor) -> Tensor:
     """The first half of the last axis of a sum, times gelu of the second."""
     x = x + bias
     half = x.shape[-1] // 2
@@ -49,7 +49,7 @@ def bias_split_gelu(node: Call, x: Tensor, bias: Tensor) -> Tensor:
 
 
 @op("BiasSoftmax", domain=MICROSOFT)
-def bias_softmax(node: Call, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
+def bias_softmax(node: NodeCall, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
     """softmax of a sum over the axes from `axis` on; of the axes before it a bias has the last, or the first."""
     first = axis_of(node, axis, x.ndim)
     if not is_inner_broadcast and bias.ndim == x.ndim - 1:
@@ -58,7 +58,7 @@ def bias_softmax(node: Call, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner
     return rows.softmax(1).reshape(*x.shape)
 
 
-def _activated(node: Call, y: Tensor, activation: str, parameters: Sequence[float]) -> Tensor:
+def _activated(node: NodeCall, y: Tensor, activation: str, parameters: Sequence[float]) -> Tensor:
     """y after an activation that was fused with what made it."""
     if not activation:
         return y
@@ -78,7 +78,7 @@ def _activated(node: Call, y: Tensor, activation: str, parameters: Sequence[floa
 
 @op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(
-    node: Call,
+    node: NodeCall,
     a: Tensor,
     b: Tensor,
     *,
@@ -99,7 +99,7 @@ def fused_matmul(
 
 @op("FusedGemm", domain=MICROSOFT)
 def fused_gemm(
-    node: Call,
+    node: NodeCall,
     a: Tensor,
     b: Tensor,
     c: Tensor | None = None,
@@ -120,7 +120,7 @@ def fused_gemm(
 
 @op("FusedConv", domain=MICROSOFT)
 def fused_conv(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -142,7 +142,7 @@ def fused_conv(
 
 @op("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_normalization(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     skip: Tensor,
     gamma: Tensor,
@@ -159,14 +159,14 @@ def skip_layer_normalization(
 
 @op("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_simplified_layer_normalization(
-    node: Call, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-12
+    node: NodeCall, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-12
 ) -> Any:
     """The root mean square norm of a sum; the sum is the fourth output."""
     total = x + skip if bias is None else x + skip + bias
     return _with_statistics(node, F.rms_norm(total, total.shape[-1], gamma, epsilon), total)
 
 
-def _with_statistics(node: Call, y: Tensor, total: Tensor) -> Any:
+def _with_statistics(node: NodeCall, y: Tensor, total: Tensor) -> Any:
     if node.wants(1) or node.wants(2):
         raise node.fail("the outputs mean and inv_std_var are not computed", "leave them off")
     return (y, None, None, total)[: node.outputs]
@@ -187,7 +187,7 @@ op("LayerNormalization", domain=MICROSOFT)(
 
 @op("GroupNorm", domain=MICROSOFT)
 def group_norm(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     gamma: Tensor,
     beta: Tensor,
@@ -206,7 +206,7 @@ def group_norm(
 
 @op("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_normalization(
-    node: Call,
+    node: NodeCall,
     ids: Tensor,
     segments: Tensor | None,
     words: Tensor,
@@ -240,7 +240,7 @@ def embed_layer_normalization(
 
 
 @op("CDist", domain=MICROSOFT)
-def cdist(node: Call, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
+def cdist(node: NodeCall, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
     """The distances, or their squares, of all pairs of rows."""
     if metric not in ("sqeuclidean", "euclidean"):
         raise node.fail(f"metric is sqeuclidean or euclidean, not {metric!r}")
@@ -250,7 +250,7 @@ def cdist(node: Call, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> T
 
 
 @op("IsAllFinite", domain=MICROSOFT)
-def is_all_finite(node: Call, *xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tensor:
+def is_all_finite(node: NodeCall, *xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tensor:
     """True if no element of any input is infinite or nan."""
     out: Tensor | None = None
     for x in xs:
@@ -263,7 +263,7 @@ def is_all_finite(node: Call, *xs: Tensor, isinf_only: int = 0, isnan_only: int 
 
 @op("NhwcMaxPool", domain=MICROSOFT)
 def nhwc_max_pool(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     how: Windows = WINDOWS,

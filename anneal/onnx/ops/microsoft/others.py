@@ -9,7 +9,7 @@ import numpy as np
 import regex
 
 import anneal.tensor.functional as F
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, Value, axis_of, ints
 from anneal.onnx.ops.images import grid_sample, sampled
 from anneal.onnx.ops.microsoft import MICROSOFT
@@ -24,7 +24,7 @@ from anneal.tensor import Tensor, dtypes
 
 @op("NhwcConv", "NhwcFusedConv", domain=MICROSOFT)
 def nhwc_conv(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -52,7 +52,7 @@ def nhwc_conv(
 
 @op("ConvTransposeWithDynamicPads", domain=MICROSOFT, values=("pads",))
 def conv_transpose_with_dynamic_pads(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     weight: Tensor,
     pads: Array | None = None,
@@ -84,7 +84,7 @@ op("GridSample", domain=MICROSOFT)(
 
 @op("CropAndResize", domain=MICROSOFT, values=("crop_size",))
 def crop_and_resize(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     rois: Tensor,
     batch_indices: Tensor,
@@ -119,7 +119,7 @@ def crop_and_resize(
 
 @op("SkipGroupNorm", domain=MICROSOFT)
 def skip_group_norm(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     gamma: Tensor,
     beta: Tensor,
@@ -145,13 +145,13 @@ def skip_group_norm(
 
 
 @op("UnfoldTensor", domain=MICROSOFT)
-def unfold_tensor(node: Call, x: Tensor, *, dim: int = -1, size: int, step: int = 1) -> Tensor:
+def unfold_tensor(node: NodeCall, x: Tensor, *, dim: int = -1, size: int, step: int = 1) -> Tensor:
     """Windows along an axis; what is in them is a new last axis."""
     return x.unfold(axis_of(node, dim, x.ndim), size, step)
 
 
 @op("Unique", domain=MICROSOFT, raw=True)
-def unique_in_order(node: Call, x: Value) -> tuple[Array, ...]:
+def unique_in_order(node: NodeCall, x: Value) -> tuple[Array, ...]:
     """The different elements in the order in which they come, where each stands among them, and how many there are."""
     _, first, inverse, counts = np.unique(node.host(x), return_index=True, return_inverse=True, return_counts=True)
     order = np.argsort(first)
@@ -159,7 +159,7 @@ def unique_in_order(node: Call, x: Value) -> tuple[Array, ...]:
 
 
 @op("NGramRepeatBlock", domain=MICROSOFT, raw=True)
-def ngram_repeat_block(node: Call, ids: Value, scores: Value, *, ngram_size: int) -> Array:
+def ngram_repeat_block(node: NodeCall, ids: Value, scores: Value, *, ngram_size: int) -> Array:
     """Scores, minus infinity for each token that would repeat a sequence of `ngram_size` tokens."""
     rows, out = node.host(ids, "its tokens are compared"), np.array(node.host(scores, "its tokens are compared"))
     if ngram_size < 1:
@@ -176,7 +176,7 @@ def ngram_repeat_block(node: Call, ids: Value, scores: Value, *, ngram_size: int
 
 
 @op("ComplexMul", "ComplexMulConj", domain=MICROSOFT)
-def complex_mul(node: Call, a: Tensor, b: Tensor) -> Tensor:
+def complex_mul(node: NodeCall, a: Tensor, b: Tensor) -> Tensor:
     """The product of complex numbers, which are pairs of the last axis; with Conj of the second's conjugates."""
     (ar, ai), (br, bi) = (a[..., 0], a[..., 1]), (b[..., 0], b[..., 1])
     bi = bi * (-1 if node.op == "ComplexMulConj" else 1)
@@ -184,14 +184,14 @@ def complex_mul(node: Call, a: Tensor, b: Tensor) -> Tensor:
 
 
 @op("Inverse", domain=MICROSOFT, raw=True)
-def inverse(node: Call, x: Value) -> Array:
+def inverse(node: NodeCall, x: Value) -> Array:
     """The inverses of square matrices, the last two axes, by LAPACK on the host."""
     array = node.host(x, "an inverse is computed on the host")
     return np.asarray(np.linalg.inv(array.astype(np.float64)).astype(array.dtype))
 
 
 @op("DynamicTimeWarping", domain=MICROSOFT, raw=True)
-def dynamic_time_warping(node: Call, x: Value) -> Array:
+def dynamic_time_warping(node: NodeCall, x: Value) -> Array:
     """The cheapest way from the first to the last place of a table of costs, as rows and columns: (2, steps)."""
     cost = node.host(x, "the way is found on the host")
     cost = cost.reshape(cost.shape[-2:]).astype(np.float64)
@@ -217,7 +217,7 @@ def dynamic_time_warping(node: Call, x: Value) -> Array:
 
 @op("BiasDropout", domain=MICROSOFT)
 def bias_dropout(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     bias: Tensor,
     residual: Tensor | None = None,
@@ -233,7 +233,7 @@ def bias_dropout(
 
 @op("GatedRMSNorm", domain=MICROSOFT)
 def gated_rms_norm(
-    node: Call, x: Tensor, scale: Tensor, gate: Tensor, *, activation: str = "silu", epsilon: float = 1e-5
+    node: NodeCall, x: Tensor, scale: Tensor, gate: Tensor, *, activation: str = "silu", epsilon: float = 1e-5
 ) -> Tensor:
     """The root mean square norm of each piece as long as the scale, times an activation of the gate."""
     if activation not in ("silu", "swish", "sigmoid"):
@@ -246,7 +246,7 @@ def gated_rms_norm(
 
 @op("RelativePositionBias", domain=MICROSOFT, values=("query_length", "key_length"))
 def relative_position_bias(
-    node: Call,
+    node: NodeCall,
     table: Tensor,
     query_length: Array,
     key_length: Array,
@@ -279,7 +279,7 @@ def relative_position_bias(
 
 @op("Tokenizer", domain=MICROSOFT, raw=True)
 def tokenizer(
-    node: Call,
+    node: NodeCall,
     x: Value,
     *,
     mark: int,
@@ -332,7 +332,7 @@ def _parts(text: str, separator: str) -> Iterator[str]:
 
 
 @op("MurmurHash3", domain=MICROSOFT, raw=True)
-def murmur_hash(node: Call, x: Value, *, positive: int = 1, seed: int = 0) -> Array:
+def murmur_hash(node: NodeCall, x: Value, *, positive: int = 1, seed: int = 0) -> Array:
     """MurmurHash3 of 32 bits of each element: of a text's UTF-8, of a number's bytes."""
     array = node.host(x, "its bytes are hashed on the host")
     texts = array.dtype.kind in "OUS"

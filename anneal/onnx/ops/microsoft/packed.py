@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, axis_of
 from anneal.onnx.ops.microsoft import MICROSOFT
 from anneal.onnx.registry import op
@@ -20,7 +20,7 @@ from anneal.tensor import Tensor, dtypes
 
 @op("MatMulNBits", domain=MICROSOFT, values=("b", "scales", "zero_points", "g_idx"))
 def matmul_nbits(
-    node: Call,
+    node: NodeCall,
     a: Tensor,
     b: Array,
     scales: Array,
@@ -77,7 +77,7 @@ def unpacked(x: Array, bits: int) -> Array:
 
 @op("GatherBlockQuantized", domain=MICROSOFT, values=("data", "scales", "zero_points"))
 def gather_block_quantized(
-    node: Call,
+    node: NodeCall,
     data: Array,
     index: Tensor,
     scales: Array,
@@ -140,7 +140,7 @@ _FP4 = (*_HALF, *[-v for v in _HALF])
 
 @op("MatMulBnb4", domain=MICROSOFT, values=("b", "absmax"))
 def matmul_bnb4(
-    node: Call,
+    node: NodeCall,
     a: Tensor,
     b: Array,
     absmax: Array,
@@ -185,7 +185,7 @@ class Mixture(NamedTuple):
 MIXTURE = Mixture()
 
 
-def _routed(node: Call, router: Tensor, k: int, normalise: int) -> Tensor:
+def _routed(node: NodeCall, router: Tensor, k: int, normalise: int) -> Tensor:
     """(rows, experts): the weight of each expert, 0 but for the k with the largest scores."""
     scores = router.float()
     experts = scores.shape[1]
@@ -199,7 +199,7 @@ def _routed(node: Call, router: Tensor, k: int, normalise: int) -> Tensor:
     return out
 
 
-def _gated(node: Call, h: Tensor, other: Tensor | None, how: Mixture) -> Tensor:
+def _gated(node: NodeCall, h: Tensor, other: Tensor | None, how: Mixture) -> Tensor:
     """The activation of the first product; of swiglu with the gate beside it, or in every second column."""
     kind = how.activation_type
     if kind == "swiglu":
@@ -231,7 +231,7 @@ def _gated(node: Call, h: Tensor, other: Tensor | None, how: Mixture) -> Tensor:
 
 
 def _mixed(
-    node: Call, x: Tensor, router: Tensor, layers: list[tuple[Tensor, Tensor | None] | None], how: Mixture
+    node: NodeCall, x: Tensor, router: Tensor, layers: list[tuple[Tensor, Tensor | None] | None], how: Mixture
 ) -> Tensor:
     """The experts' results, weighted; a layer is (experts, out, in) weights and (experts, out) biases."""
     if how.use_sparse_mixer:
@@ -254,7 +254,7 @@ def _mixed(
 
 @op("MoE", domain=MICROSOFT)
 def moe(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     router: Tensor,
     w1: Tensor,
@@ -277,7 +277,7 @@ _PACKED = ("w1", "s1", "w2", "s2", "w3", "s3", "z1", "z2", "z3")
 
 @op("QMoE", domain=MICROSOFT, values=_PACKED)
 def qmoe(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     router: Tensor,
     w1: Array,

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Value, axis_of
 from anneal.onnx.ops.attention import heads_of
 from anneal.onnx.ops.microsoft import MICROSOFT
-from anneal.onnx.ops.microsoft.attention import HEADS, Heads, joint_attention
 from anneal.onnx.ops.microsoft.layers import embed_layer_normalization
+from anneal.onnx.ops.microsoft.transformers import HEADS, Heads, joint_attention
 from anneal.onnx.ops.quantised import (
     dequantised,
     dequantize_linear,
@@ -50,7 +50,7 @@ def _written(y: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Ten
 
 @op("QLinearAdd", "QLinearMul", domain=MICROSOFT)
 def qlinear_pair(
-    node: Call,
+    node: NodeCall,
     a: Tensor,
     a_scale: Tensor,
     a_zero: Tensor | None,
@@ -67,7 +67,7 @@ def qlinear_pair(
 
 @op("QLinearSigmoid", domain=MICROSOFT)
 def qlinear_sigmoid(
-    node: Call, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
+    node: NodeCall, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
 ) -> Tensor:
     """sigmoid of quantised values."""
     return _written(_read(x, x_scale, x_zero).sigmoid(), y_scale, y_zero, x)
@@ -75,7 +75,7 @@ def qlinear_sigmoid(
 
 @op("QLinearLeakyRelu", domain=MICROSOFT)
 def qlinear_leaky_relu(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Tensor | None,
@@ -90,7 +90,7 @@ def qlinear_leaky_relu(
 
 @op("QLinearSoftmax", domain=MICROSOFT)
 def qlinear_softmax(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Tensor | None,
@@ -109,7 +109,7 @@ def qlinear_softmax(
 
 @op("QLinearWhere", domain=MICROSOFT)
 def qlinear_where(
-    node: Call,
+    node: NodeCall,
     condition: Tensor,
     x: Tensor,
     x_scale: Tensor,
@@ -126,7 +126,7 @@ def qlinear_where(
 
 
 @op("QLinearConcat", domain=MICROSOFT)
-def qlinear_concat(node: Call, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor, axis: int) -> Tensor:
+def qlinear_concat(node: NodeCall, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor, axis: int) -> Tensor:
     """Quantised values, each with its scale and zero point behind it, one after the other."""
     if not inputs or len(inputs) % 3:
         raise node.fail(f"{len(inputs)} inputs; each value has a scale and a zero point behind it")
@@ -139,7 +139,14 @@ def qlinear_concat(node: Call, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor,
 
 @op("QLinearGlobalAveragePool", domain=MICROSOFT)
 def qlinear_global_average_pool(
-    node: Call, x: Tensor, x_scale: Tensor, x_zero: Tensor, y_scale: Tensor, y_zero: Tensor, *, channels_last: int = 0
+    node: NodeCall,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    *,
+    channels_last: int = 0,
 ) -> Tensor:
     """The mean of each channel of quantised images."""
     axes = tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim))
@@ -148,7 +155,7 @@ def qlinear_global_average_pool(
 
 @op("QLinearReduceMean", domain=MICROSOFT)
 def qlinear_reduce_mean(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Tensor | None,
@@ -165,7 +172,7 @@ def qlinear_reduce_mean(
 
 @op("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Tensor | None,
@@ -207,7 +214,7 @@ def _of_floats(a: Tensor, b: Tensor, b_scale: Tensor) -> Tensor:
 
 @op("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(
-    node: Call, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None, bias: Tensor | None = None
+    node: NodeCall, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """Floats, quantised by their own range, times a quantised matrix, as floats."""
     zero = None if b_zero is None else _columns(b_zero)
@@ -217,7 +224,7 @@ def dynamic_quantize_matmul(
 
 @op("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(
-    node: Call,
+    node: NodeCall,
     a: Tensor,
     b: Tensor,
     a_scale: Tensor,
@@ -235,7 +242,7 @@ def matmul_integer_to_float(
 
 @op("QGemm", domain=MICROSOFT)
 def qgemm(
-    node: Call,
+    node: NodeCall,
     a: Tensor,
     a_scale: Tensor,
     a_zero: Tensor,
@@ -265,7 +272,7 @@ def qgemm(
 
 @op("QAttention", domain=MICROSOFT)
 def qattention(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -291,7 +298,7 @@ def qattention(
 
 @op("QEmbedLayerNormalization", domain=MICROSOFT)
 def qembed_layer_normalization(
-    node: Call,
+    node: NodeCall,
     ids: Tensor,
     segments: Tensor | None,
     words: Tensor,
@@ -353,7 +360,7 @@ class QuantisedCell(Cell):
 
 @op("DynamicQuantizeLSTM", domain=MICROSOFT, raw=True)
 def dynamic_quantize_lstm(
-    node: Call,
+    node: NodeCall,
     x: Value,
     w: Value,
     r: Value,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, Value, is_float
 from anneal.onnx.ops.ml import ML
 from anneal.onnx.registry import op
@@ -19,27 +19,27 @@ from anneal.tensor import Tensor, dtypes
 
 
 @op("ArrayFeatureExtractor", domain=ML)
-def array_feature_extractor(node: Call, x: Tensor, index: Tensor) -> Tensor:
+def array_feature_extractor(node: NodeCall, x: Tensor, index: Tensor) -> Tensor:
     """The columns (of the last axis) that an index names; a vector is a row."""
     x = x.reshape(1, -1) if x.ndim == 1 else x
     return x.index_select(x.ndim - 1, index.cast(dtypes.int32).reshape(-1))
 
 
 @array_feature_extractor.host
-def array_feature_extractor_on_host(node: Call, x: Array, index: Array) -> Array:
+def array_feature_extractor_on_host(node: NodeCall, x: Array, index: Array) -> Array:
     """The same of text."""
     return np.take(x.reshape(1, -1) if x.ndim == 1 else x, index.reshape(-1), -1)
 
 
 @op("Binarizer", domain=ML)
-def binarizer(node: Call, x: Tensor, *, threshold: float) -> Tensor:
+def binarizer(node: NodeCall, x: Tensor, *, threshold: float) -> Tensor:
     """1 where an element is above the threshold, else 0."""
     above: Any = x > threshold
     return above.cast(x.dtype)  # type: ignore[no-any-return]
 
 
 @op("FeatureVectorizer", domain=ML)
-def feature_vectorizer(node: Call, *xs: Tensor, inputdimensions: Sequence[int] | None = None) -> Tensor:
+def feature_vectorizer(node: NodeCall, *xs: Tensor, inputdimensions: Sequence[int] | None = None) -> Tensor:
     """Columns side by side, as float32, so many of each input as `inputdimensions` says."""
     rows = [x.reshape(1, -1) if x.ndim == 1 else x.reshape(x.shape[0], -1) for x in xs]
     widths = inputdimensions or [r.shape[1] for r in rows]
@@ -48,7 +48,7 @@ def feature_vectorizer(node: Call, *xs: Tensor, inputdimensions: Sequence[int] |
 
 @op("Imputer", domain=ML)
 def imputer(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     imputed_value_floats: Sequence[float] | None = None,
@@ -67,7 +67,7 @@ def imputer(
 
 
 @op("Normalizer", domain=ML)
-def normalizer(node: Call, x: Tensor, *, norm: str) -> Tensor:
+def normalizer(node: NodeCall, x: Tensor, *, norm: str) -> Tensor:
     """Rows over their largest element, their sum of sizes, or the root of their sum of squares; of zeros themselves."""
     x = x if is_float(x) else x.float()
     axis = x.ndim - 1
@@ -79,7 +79,7 @@ def normalizer(node: Call, x: Tensor, *, norm: str) -> Tensor:
 
 @op("Scaler", domain=ML)
 def scaler(
-    node: Call, x: Tensor, *, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None
+    node: NodeCall, x: Tensor, *, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None
 ) -> Tensor:
     """(x - offset) * scale, each a number or one for each column."""
     x = x.float()
@@ -102,7 +102,7 @@ def _looked_up(x: Array, keys: Sequence[Any], values: Sequence[Any], default: An
 
 @op("CategoryMapper", domain=ML, raw=True)
 def category_mapper(
-    node: Call,
+    node: NodeCall,
     x: Value,
     *,
     cats_int64s: Sequence[int] | None = None,
@@ -119,7 +119,7 @@ def category_mapper(
 
 @op("LabelEncoder", domain=ML, raw=True)
 def label_encoder_old(
-    node: Call, x: Value, *, classes_strings: Sequence[str] | None = None, default_int64: int, default_string: str
+    node: NodeCall, x: Value, *, classes_strings: Sequence[str] | None = None, default_int64: int, default_string: str
 ) -> Array:
     """Version 1: texts as their positions in a list, or positions as texts."""
     texts = classes_strings or ()
@@ -130,7 +130,7 @@ def label_encoder_old(
 
 @op("LabelEncoder", domain=ML, since=2, raw=True)
 def label_encoder(
-    node: Call,
+    node: NodeCall,
     x: Value,
     *,
     default_float: float,
@@ -167,7 +167,7 @@ def label_encoder(
 
 @op("OneHotEncoder", domain=ML, raw=True)
 def one_hot_encoder(
-    node: Call,
+    node: NodeCall,
     x: Value,
     *,
     cats_int64s: Sequence[int] | None = None,
@@ -187,7 +187,7 @@ def one_hot_encoder(
 # -- scores -----------------------------------------------------------------------------------------------------------
 
 
-def transformed(node: Call, scores: Tensor, how: str) -> Tensor:
+def transformed(node: NodeCall, scores: Tensor, how: str) -> Tensor:
     """Scores after `post_transform`."""
     if how == "NONE":
         return scores
@@ -202,7 +202,7 @@ def transformed(node: Call, scores: Tensor, how: str) -> Tensor:
     raise node.fail(f"there is no post_transform {how!r}")
 
 
-def labelled(node: Call, place: Tensor, numbers: Sequence[int] | None, texts: Sequence[str] | None) -> Value:
+def labelled(node: NodeCall, place: Tensor, numbers: Sequence[int] | None, texts: Sequence[str] | None) -> Value:
     """Classes by their position, as integers or as text."""
     if texts:
         names = np.array(texts, object)
@@ -212,7 +212,7 @@ def labelled(node: Call, place: Tensor, numbers: Sequence[int] | None, texts: Se
 
 @op("LinearRegressor", domain=ML)
 def linear_regressor(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     coefficients: Sequence[float],
@@ -224,7 +224,7 @@ def linear_regressor(
     return transformed(node, _linear(node, x, coefficients, intercepts, targets), post_transform)
 
 
-def _linear(node: Call, x: Tensor, coefficients: Sequence[float], intercepts: Any, count: int) -> Tensor:
+def _linear(node: NodeCall, x: Tensor, coefficients: Sequence[float], intercepts: Any, count: int) -> Tensor:
     x = x.reshape(1, -1) if x.ndim == 1 else x
     weights = np.array(coefficients, np.float32).reshape(count, -1).T
     y = x.float() @ node.constant(np.ascontiguousarray(weights))
@@ -233,7 +233,7 @@ def _linear(node: Call, x: Tensor, coefficients: Sequence[float], intercepts: An
 
 @op("LinearClassifier", domain=ML)
 def linear_classifier(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     classlabels_ints: Sequence[int] | None = None,
@@ -260,7 +260,7 @@ def linear_classifier(
 
 @op("ZipMap", domain=ML, raw=True)
 def zip_map(
-    node: Call,
+    node: NodeCall,
     x: Value,
     *,
     classlabels_int64s: Sequence[int] | None = None,
@@ -277,7 +277,7 @@ def zip_map(
 
 @op("DictVectorizer", domain=ML, raw=True)
 def dict_vectorizer(
-    node: Call,
+    node: NodeCall,
     x: Any,
     *,
     int64_vocabulary: Sequence[int] | None = None,
@@ -294,7 +294,7 @@ def dict_vectorizer(
 
 
 @op("CastMap", domain=ML, raw=True)
-def cast_map(node: Call, x: Any, *, cast_to: str, map_form: str, max_map: int) -> Array:
+def cast_map(node: NodeCall, x: Any, *, cast_to: str, map_form: str, max_map: int) -> Array:
     """The values of a map with whole numbers as keys, in their order (DENSE), or at the places that the keys name
     (SPARSE), as numbers or texts: (1, n).
     """
@@ -321,7 +321,7 @@ def cast_map(node: Call, x: Any, *, cast_to: str, map_form: str, max_map: int) -
     return row.reshape(1, -1)
 
 
-def _entries(node: Call, x: Any) -> Any:
+def _entries(node: NodeCall, x: Any) -> Any:
     if not isinstance(x, Map):
         raise node.fail("takes a map")
     return x.entries

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array
 from anneal.onnx.ops.ml import ML
 from anneal.onnx.ops.ml.features import labelled, transformed
@@ -32,7 +32,7 @@ class Machine(NamedTuple):
 MACHINE = Machine()
 
 
-def _kernel(node: Call, x: Tensor, count: int, how: Machine) -> Tensor:
+def _kernel(node: NodeCall, x: Tensor, count: int, how: Machine) -> Tensor:
     """(rows, vectors): what the kernel makes of each pair of a row and one of `count` support vectors."""
     vectors, kind = _matrix(node, how.support_vectors, count, "support_vectors"), how.kernel_type
     known = node.constant(np.ascontiguousarray(vectors.T))
@@ -50,7 +50,7 @@ def _kernel(node: Call, x: Tensor, count: int, how: Machine) -> Tensor:
     raise node.fail(f"kernel_type is LINEAR, POLY, RBF or SIGMOID, not {kind!r}")
 
 
-def _matrix(node: Call, values: Sequence[float] | None, rows: int, what: str) -> Array:
+def _matrix(node: NodeCall, values: Sequence[float] | None, rows: int, what: str) -> Array:
     """(rows, n) float32 numbers of a list."""
     array = np.array(values or (), np.float32)
     if rows < 1 or not array.size or array.size % rows:
@@ -60,7 +60,7 @@ def _matrix(node: Call, values: Sequence[float] | None, rows: int, what: str) ->
 
 @op("SVMRegressor", domain=ML)
 def svm_regressor(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     n_supports: int,
@@ -88,7 +88,7 @@ def _rows(x: Tensor) -> Tensor:
 
 @op("SVMClassifier", domain=ML)
 def svm_classifier(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     classlabels_ints: Sequence[int] | None = None,
@@ -138,7 +138,7 @@ def _of_two(scores: Tensor, positive: bool) -> Tensor:
     return chosen
 
 
-def _decisions(node: Call, x: Tensor, count: int, sizes: Sequence[int], how: Machine) -> Tensor:
+def _decisions(node: NodeCall, x: Tensor, count: int, sizes: Sequence[int], how: Machine) -> Tensor:
     """(rows, pairs of classes): the decision between the two of each pair, without its shift."""
     total = sum(sizes)
     if len(sizes) != count or min(sizes) < 0:
@@ -156,7 +156,7 @@ def _decisions(node: Call, x: Tensor, count: int, sizes: Sequence[int], how: Mac
     return _kernel(node, x, total, how) @ node.constant(table)
 
 
-def _votes(node: Call, scores: Tensor, count: int) -> Tensor:
+def _votes(node: NodeCall, scores: Tensor, count: int) -> Tensor:
     """(rows, classes): how many of its decisions each class wins."""
     pairs = list(itertools.combinations(range(count), 2))
     node.room(2, len(pairs), count)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, is_float
 from anneal.onnx.ops.ml.features import labelled, transformed
 from anneal.onnx.registry import op
@@ -35,7 +35,7 @@ class Forest:
     weights: Array  # (nodes, targets); nan where a leaf says nothing of a target
 
 
-def _depth(node: Call, yes: Array, no: Array, roots: Array) -> int:
+def _depth(node: NodeCall, yes: Array, no: Array, roots: Array) -> int:
     """The longest way from a root to a leaf; an error for nodes that lead in a circle."""
     level, depth = np.unique(roots), 0
     while True:
@@ -47,7 +47,7 @@ def _depth(node: Call, yes: Array, no: Array, roots: Array) -> int:
             raise node.fail("its trees lead in a circle")
 
 
-def _walked(node: Call, x: Tensor, f: Forest, aggregate: str) -> Tensor:
+def _walked(node: NodeCall, x: Tensor, f: Forest, aggregate: str) -> Tensor:
     """(rows, targets): the leaves that the rows of x reach, put together by SUM, AVERAGE, MIN or MAX."""
     n, trees = x.shape[0], len(f.roots)
     table = {k: node.constant(np.ascontiguousarray(v)) for k, v in _columns(x, f).items()}
@@ -76,7 +76,7 @@ def _columns(x: Tensor, f: Forest) -> dict[str, Array]:
     }
 
 
-def _answers(node: Call, seen: Tensor, at: Tensor, table: dict[str, Tensor], f: Forest) -> Tensor:
+def _answers(node: NodeCall, seen: Tensor, at: Tensor, table: dict[str, Tensor], f: Forest) -> Tensor:
     """True for each row whose element passes the test of its current node."""
     split = table["splits"].rows(at)
     asked = {
@@ -97,7 +97,7 @@ def _answers(node: Call, seen: Tensor, at: Tensor, table: dict[str, Tensor], f: 
     return goes  # type: ignore[no-any-return]
 
 
-def _member(node: Call, seen: Tensor, at: Tensor, f: Forest) -> Tensor:
+def _member(node: NodeCall, seen: Tensor, at: Tensor, f: Forest) -> Tensor:
     """True for each element in its node's set; sets are rows of one table, filled up with nan."""
     longest = max([len(v) for v in f.members.values()], default=1)
     sets = np.full((len(f.features), longest), np.nan)
@@ -109,7 +109,7 @@ def _member(node: Call, seen: Tensor, at: Tensor, f: Forest) -> Tensor:
 
 @op("TreeEnsemble", domain="ai.onnx.ml", since=5)
 def tree_ensemble(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     aggregate_function: int,
@@ -171,7 +171,7 @@ def _sets(values: Array | None, nodes: Array) -> dict[int, list[float]]:
     return dict(zip([int(n) for n in nodes], sets, strict=False))
 
 
-def _forest(node: Call, width: int, a: dict[str, Any], ids: Sequence[int], kind: str) -> Forest:
+def _forest(node: NodeCall, width: int, a: dict[str, Any], ids: Sequence[int], kind: str) -> Forest:
     """The trees of the older operators, whose leaves are nodes as well: their weights are told by tree and node."""
     place = {key: i for i, key in enumerate(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))}
     count = len(place)
@@ -231,7 +231,7 @@ def _either(a: dict[str, Any], name: str) -> Any:
 
 @op("TreeEnsembleRegressor", domain="ai.onnx.ml")
 def tree_ensemble_regressor(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     aggregate_function: str,
@@ -255,7 +255,7 @@ def tree_ensemble_regressor(
 
 @op("TreeEnsembleClassifier", domain="ai.onnx.ml")
 def tree_ensemble_classifier(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     class_ids: Any = None,

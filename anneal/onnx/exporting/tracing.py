@@ -34,7 +34,7 @@ class Input(NamedTuple):
     shape: tuple[Any, ...]
 
 
-class Traced(NamedTuple):
+class TracedGraph(NamedTuple):
     """A function that was traced: inputs, results, the tensors with names that it may read, and the nodes it made."""
 
     name: str
@@ -47,7 +47,7 @@ class Traced(NamedTuple):
 
 def traced(
     function: Callable[..., Any], example: Any, dynamic: Mapping[str, Mapping[int, Any]], names: Sequence[str] | None
-) -> Traced:
+) -> TracedGraph:
     """Call `function` on stand-ins for the tensors of `example`.
 
     Args:
@@ -78,7 +78,7 @@ def traced(
             t.uop = before[name]
             if t._views is not None:
                 t._outdate_views()
-    return Traced(_name_of(inner), device, inputs, [t.uop for t in leaves], weights, frozenset(trace.made()))
+    return TracedGraph(_name_of(inner), device, inputs, [t.uop for t in leaves], weights, frozenset(trace.made()))
 
 
 def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

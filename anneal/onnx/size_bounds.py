@@ -35,7 +35,7 @@ class SizeUse:
         return f"{self.name}{within}: {f'a plan per size, because {self.reason}' if self.reason else 'one plan'}"
 
 
-class Bounds:
+class SizeBounds:
     """The sizes of `load(shapes=...)`: `variables` are the sizes that one plan serves, by their names in the file.
 
     `inputs` are the model's, with the names and the numbers that were given in their shapes.

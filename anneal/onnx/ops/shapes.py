@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
+from anneal.onnx.host_sizes import broadcast, host_value
 from anneal.onnx.ops._values import Array, Value, axis_of, counted, ints, iota, single
 from anneal.onnx.registry import op
-from anneal.onnx.sizes import broadcast, host_value
 from anneal.onnx.types import array_dtype, fits_device
 from anneal.tensor import Tensor
 from anneal.uop import UOp
@@ -25,18 +25,18 @@ _FAR = (1 << 31) - 1  # positions beyond are as good as this one, and sizes that
 
 
 @op("Shape", raw=True, by_shape=True, sizes=True)
-def shape(node: Call, x: Value, *, start: int = 0, end: int | None = None) -> Any:
+def shape(node: NodeCall, x: Value, *, start: int = 0, end: int | None = None) -> Any:
     """The sizes as int64; those of axes `start` to `end` since version 15."""
     return host_value(x.shape[slice(start, end)])
 
 
 @op("Size", raw=True, by_shape=True, sizes=True)
-def size(node: Call, x: Value) -> Any:
+def size(node: NodeCall, x: Value) -> Any:
     """The number of elements, as int64."""
     return host_value(product(x.shape))
 
 
-def _reshaped(node: Call, x: Value, given: Sequence[int], allowzero: int) -> Value:
+def _reshaped(node: NodeCall, x: Value, given: Sequence[int], allowzero: int) -> Value:
     if len(given) > 64:
         raise node.fail(f"a shape of {len(given)} axes; 64 are the most")
     target = [n if n or allowzero or i >= x.ndim else x.shape[i] for i, n in enumerate(given)]
@@ -53,13 +53,13 @@ def _reshaped(node: Call, x: Value, given: Sequence[int], allowzero: int) -> Val
 
 
 @op("Reshape", since=5, values=("shape",), host=True, was={"shape": "shape"})
-def reshape(node: Call, x: Value, shape: Array, *, allowzero: int = 0) -> Value:
+def reshape(node: NodeCall, x: Value, shape: Array, *, allowzero: int = 0) -> Value:
     """Another shape: 0 keeps a size (with allowzero=1, since version 14, it is 0), -1 is worked out."""
     return _reshaped(node, x, ints(shape), allowzero)
 
 
 @op("Flatten", host=True)
-def flatten(node: Call, x: Value, *, axis: int) -> Value:
+def flatten(node: NodeCall, x: Value, *, axis: int) -> Value:
     """A matrix: the axes before `axis` (which may be negative since version 11), and the others."""
     first = axis + x.ndim if axis < 0 else axis
     if not 0 <= first <= x.ndim:
@@ -67,7 +67,7 @@ def flatten(node: Call, x: Value, *, axis: int) -> Value:
     return x.reshape((math.prod(x.shape[:first]), math.prod(x.shape[first:])))
 
 
-def _squeezed(node: Call, x: Value, axes: Sequence[int] | None) -> Value:
+def _squeezed(node: NodeCall, x: Value, axes: Sequence[int] | None) -> Value:
     if axes is None and any(isinstance(n, UOp) and least(n) == 1 for n in x.shape):
         raise node.fail(f"whether an axis of {tuple(x.shape)} goes is not the same for all sizes", "name the axes")
     gone = {i for i, n in enumerate(x.shape) if n == 1} if axes is None else {axis_of(node, a, x.ndim) for a in axes}
@@ -77,12 +77,12 @@ def _squeezed(node: Call, x: Value, axes: Sequence[int] | None) -> Value:
 
 
 @op("Squeeze", since=13, values=("axes",), host=True, was={"axes": "axes"})
-def squeeze(node: Call, x: Value, axes: Array | None = None) -> Value:
+def squeeze(node: NodeCall, x: Value, axes: Array | None = None) -> Value:
     """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
     return _squeezed(node, x, None if axes is None else ints(axes))
 
 
-def _unsqueezed(node: Call, x: Value, axes: Sequence[int]) -> Value:
+def _unsqueezed(node: NodeCall, x: Value, axes: Sequence[int]) -> Value:
     ndim = x.ndim + len(axes)
     new = {axis_of(node, a, ndim) for a in axes}
     if len(new) != len(axes):
@@ -92,30 +92,30 @@ def _unsqueezed(node: Call, x: Value, axes: Sequence[int]) -> Value:
 
 
 @op("Unsqueeze", since=13, values=("axes",), host=True, was={"axes": "axes"})
-def unsqueeze(node: Call, x: Value, axes: Array) -> Value:
+def unsqueeze(node: NodeCall, x: Value, axes: Array) -> Value:
     """New axes of size 1, at positions of the result; `axes` is an attribute before version 13."""
     return _unsqueezed(node, x, ints(axes))
 
 
 @op("Transpose")
-def transpose(node: Call, x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
+def transpose(node: NodeCall, x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
     """The axes in another order, reversed if none is given."""
     return x.permute(*(perm or reversed(range(x.ndim)))) if x.ndim > 1 or perm else x
 
 
 @transpose.host
-def _transpose_on_host(node: Call, x: Array, *, perm: Sequence[int] | None = None) -> Array:
+def _transpose_on_host(node: NodeCall, x: Array, *, perm: Sequence[int] | None = None) -> Array:
     return np.ascontiguousarray(np.transpose(x, perm or None))
 
 
 @op("Expand", values=("shape",))
-def expand(node: Call, x: Tensor, shape: Array) -> Tensor:
+def expand(node: NodeCall, x: Tensor, shape: Array) -> Tensor:
     """x and a value of `shape` broadcast: sizes of 1 give way on either side."""
     return x.expand(*broadcast(x.shape, ints(shape)))
 
 
 @expand.host
-def _expand_on_host(node: Call, x: Array, shape: Array) -> Value:
+def _expand_on_host(node: NodeCall, x: Array, shape: Array) -> Value:
     full = np.broadcast_shapes(x.shape, tuple(ints(shape)))
     if math.prod(full) > max(SMALL, x.size) and fits_device(x.dtype):
         return node.tensor(x).expand(*full)  # type: ignore[no-any-return]
@@ -126,17 +126,17 @@ def _expand_on_host(node: Call, x: Array, shape: Array) -> Value:
 
 
 @op("Concat")
-def concat(node: Call, *xs: Tensor, axis: int = 1) -> Tensor:
+def concat(node: NodeCall, *xs: Tensor, axis: int = 1) -> Tensor:
     """The inputs one after the other; the axis is 1 unless named before version 4, and required since."""
     return xs[0] if len(xs) == 1 else Tensor.cat(list(xs), dim=axis_of(node, axis, xs[0].ndim))
 
 
 @concat.host
-def _concat_on_host(node: Call, *xs: Array, axis: int = 1) -> Array:
+def _concat_on_host(node: NodeCall, *xs: Array, axis: int = 1) -> Array:
     return np.concatenate(xs, axis)
 
 
-def _split(node: Call, x: Value, sizes: Sequence[int] | None, parts: int, axis: int) -> tuple[Value, ...]:
+def _split(node: NodeCall, x: Value, sizes: Sequence[int] | None, parts: int, axis: int) -> tuple[Value, ...]:
     """Pieces of `sizes`, or `parts` of equal size, the last one smaller if need be."""
     axis = axis_of(node, axis, x.ndim)
     n = x.shape[axis]
@@ -152,7 +152,7 @@ def _split(node: Call, x: Value, sizes: Sequence[int] | None, parts: int, axis: 
 
 @op("Split", host=True)
 def split_old(
-    node: Call, x: Value, lengths: Value | None = None, *, split: Sequence[int] | None = None, axis: int = 0
+    node: NodeCall, x: Value, lengths: Value | None = None, *, split: Sequence[int] | None = None, axis: int = 0
 ) -> tuple[Value, ...]:
     """Pieces along an axis; their sizes are an attribute, or in version 1 an input as well."""
     sizes = split if lengths is None else ints(node.host(lengths))
@@ -160,13 +160,18 @@ def split_old(
 
 
 @op("Split", since=13, values=("split",), host=True)
-def split(node: Call, x: Value, split: Array | None = None, *, axis: int, num_outputs: int | None = None) -> Any:
+def split(node: NodeCall, x: Value, split: Array | None = None, *, axis: int, num_outputs: int | None = None) -> Any:
     """Pieces along an axis; their sizes are an input, their number an attribute since version 18."""
     return _split(node, x, None if split is None else ints(split), num_outputs or node.outputs, axis)
 
 
 def _sliced(
-    node: Call, x: Value, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None, steps: Sequence[int]
+    node: NodeCall,
+    x: Value,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int] | None,
+    steps: Sequence[int],
 ) -> Value:
     where = [slice(None)] * x.ndim
     chosen = range(len(starts)) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
@@ -206,7 +211,7 @@ def _stepped(x: Any, axis: int, first: Any, last: Any, step: int) -> Any:
     host=True,
     was={"starts": "starts", "ends": "ends", "axes": "axes", "steps": "steps"},
 )
-def slice_(node: Call, x: Value, starts: Array, ends: Array, axes: Array | None = None, steps: Any = None) -> Value:
+def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: Array | None = None, steps: Any = None) -> Value:
     """Elements from start to end along axes, by steps that may be negative; attributes before version 10."""
     begins = ints(starts)
     by = [1] * len(begins) if steps is None else ints(steps)
@@ -214,7 +219,7 @@ def slice_(node: Call, x: Value, starts: Array, ends: Array, axes: Array | None 
 
 
 @op("Tile")
-def tile_old(node: Call, x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
+def tile_old(node: NodeCall, x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
     """The whole laid out `tiles` times along one axis, in version 1."""
     counts = [1] * x.ndim
     counts[axis_of(node, int(single(node.host(axis))), x.ndim)] = int(single(node.host(tiles)))
@@ -222,13 +227,13 @@ def tile_old(node: Call, x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
 
 
 @op("Tile", since=6, values=("repeats",))
-def tile(node: Call, x: Tensor, repeats: Array) -> Tensor:
+def tile(node: NodeCall, x: Tensor, repeats: Array) -> Tensor:
     """The whole laid out again and again along each axis."""
     return x.repeat(*ints(repeats)) if x.ndim else x
 
 
 @tile.host
-def _tile_on_host(node: Call, x: Array, repeats: Array) -> Value:
+def _tile_on_host(node: NodeCall, x: Array, repeats: Array) -> Value:
     counts = ints(repeats)
     if x.size * math.prod(counts) > SMALL and fits_device(x.dtype):
         return tile.function(node, node.tensor(x), repeats)  # type: ignore[no-any-return]
@@ -241,7 +246,7 @@ _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate",
 _HOST_MODES = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
 
-def _padded(node: Call, x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) -> Tensor:
+def _padded(node: NodeCall, x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) -> Tensor:
     if mode not in _PAD_MODES:
         raise node.fail(f"mode is one of {', '.join(_PAD_MODES)}, not {mode!r}")
     if all(p == (0, 0) for p in pairs):
@@ -262,7 +267,7 @@ def _padded(node: Call, x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, 
 
 @op("Pad")
 def pad_old(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     *,
     pads: Sequence[int] | None = None,
@@ -276,7 +281,7 @@ def pad_old(
 
 
 @op("Pad", since=11, raw=True)
-def pad(node: Call, x: Value, pads: Value, value: Any = None, axes: Value | None = None, *, mode: str) -> Value:
+def pad(node: NodeCall, x: Value, pads: Value, value: Any = None, axes: Value | None = None, *, mode: str) -> Value:
     """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off."""
     sides = ints(node.host(pads))
     which = range(x.ndim) if axes is None else [axis_of(node, a, x.ndim) for a in ints(node.host(axes))]
@@ -301,7 +306,7 @@ def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value
 
 
 @op("CenterCropPad", values=("shape",))
-def center_crop_pad(node: Call, x: Tensor, shape: Array, *, axes: Sequence[int] | None = None) -> Tensor:
+def center_crop_pad(node: NodeCall, x: Tensor, shape: Array, *, axes: Sequence[int] | None = None) -> Tensor:
     """Axes cut or padded with zeros on both sides to the sizes given; of an odd number more at the end."""
     pairs = [(0, 0)] * x.ndim
     which = range(x.ndim) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
@@ -316,7 +321,7 @@ def center_crop_pad(node: Call, x: Tensor, shape: Array, *, axes: Sequence[int] 
 
 
 @op("DepthToSpace")
-def depth_to_space(node: Call, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+def depth_to_space(node: NodeCall, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     """Channels become pixels; which channels make a block is DCR alone before version 11."""
     n, c, h, w = x.shape
     b = blocksize
@@ -330,7 +335,7 @@ def depth_to_space(node: Call, x: Tensor, *, blocksize: int, mode: str = "DCR") 
 
 
 @op("SpaceToDepth")
-def space_to_depth(node: Call, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+def space_to_depth(node: NodeCall, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     """Pixels become channels; which channels make a block is DCR alone before version 28."""
     n, c, h, w = x.shape
     b = blocksize
@@ -342,7 +347,7 @@ def space_to_depth(node: Call, x: Tensor, *, blocksize: int, mode: str = "DCR") 
 
 
 @op("Trilu", values=("k",))
-def trilu(node: Call, x: Tensor, k: Array | None = None, *, upper: int) -> Tensor:
+def trilu(node: NodeCall, x: Tensor, k: Array | None = None, *, upper: int) -> Tensor:
     """The upper or lower triangle of the last two axes, from the k-th diagonal on."""
     diagonal = 0 if k is None else int(single(k))
     rows, columns = x.shape[-2:]
@@ -353,12 +358,12 @@ def trilu(node: Call, x: Tensor, k: Array | None = None, *, upper: int) -> Tenso
 
 
 @trilu.host
-def _trilu_on_host(node: Call, x: Array, k: Array | None = None, *, upper: int) -> Array:
+def _trilu_on_host(node: NodeCall, x: Array, k: Array | None = None, *, upper: int) -> Array:
     return (np.triu if upper else np.tril)(x, 0 if k is None else int(single(k)))
 
 
 @op("ReverseSequence")
-def reverse_sequence(node: Call, x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
+def reverse_sequence(node: NodeCall, x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
     """The first elements of each row reversed, as many as its length says."""
     time = iota(x, x.shape[time_axis], time_axis, x.ndim)
     length = lengths.int().reshape(*[x.shape[i] if i == batch_axis else 1 for i in range(x.ndim)])
@@ -370,7 +375,7 @@ def reverse_sequence(node: Call, x: Tensor, lengths: Tensor, *, batch_axis: int,
 
 
 @op("ConstantOfShape", values=("shape",))
-def constant_of_shape(node: Call, shape: Array, *, value: Array | None = None) -> Value:
+def constant_of_shape(node: NodeCall, shape: Array, *, value: Array | None = None) -> Value:
     """A tensor filled with one number, a float32 0 unless `value` is given."""
     sizes = ints(shape)
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
@@ -387,7 +392,7 @@ def constant_of_shape(node: Call, shape: Array, *, value: Array | None = None) -
 
 
 @op("Range", values=("start", "limit", "delta"))
-def range_(node: Call, start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Value:
+def range_(node: NodeCall, start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Value:
     """start, start + delta, ... up to but without limit; floats of 16 bits through wider ones, whatever stash_type."""
     first, last, step = single(start), single(limit), single(delta)
     out: Value
@@ -409,7 +414,7 @@ def range_(node: Call, start: Array, limit: Array, delta: Array, *, stash_type: 
 
 
 @op("EyeLike", raw=True)
-def eye_like(node: Call, x: Value, *, dtype: int | None = None, k: int) -> Tensor:
+def eye_like(node: NodeCall, x: Value, *, dtype: int | None = None, k: int) -> Tensor:
     """Ones on the k-th diagonal of a matrix of the shape of x, in its dtype unless another is named."""
     rows, columns = x.shape
     name = array_dtype(dtype).name if dtype else x.dtype.name  # type: ignore[union-attr]

@@ -21,7 +21,7 @@ from anneal.uop import UOp
 Block = dict[int, tuple[int, int]]  # which values of each dim, from the first to before the last
 
 
-class Value:
+class PlanValue:
     """An array of the plan. `kind`:
 
     const   a scalar; `ref` is a 0-d array
@@ -42,7 +42,7 @@ class Value:
         self.register = -1
 
     @property
-    def root(self) -> Value:
+    def root(self) -> PlanValue:
         """The value that owns the memory."""
         v = self
         while v.kind == "bits":
@@ -57,8 +57,8 @@ class Instr:
 
     name: str
     build: Build
-    ins: list[Value]
-    out: Value
+    ins: list[PlanValue]
+    out: PlanValue
     inplace: bool = True
     fold: Callable[..., Any] | None = None
     over: int = 0
@@ -66,7 +66,7 @@ class Instr:
 
 
 @dataclass(slots=True)
-class Loop:
+class BlockLoop:
     """Instructions run once for every block; `whole` are dims that must not be cut."""
 
     instrs: list[Instr]
@@ -78,9 +78,9 @@ class Loop:
 class Pad:
     """out[...] = 0, then out's interior = source."""
 
-    out: Value
-    interior: Value
-    source: Value
+    out: PlanValue
+    interior: PlanValue
+    source: PlanValue
     extents: dict[int, int]
 
 
@@ -88,9 +88,9 @@ class Pad:
 class Product:
     """c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]; each a list of dims in array order."""
 
-    a: Value
-    b: Value
-    c: Value
+    a: PlanValue
+    b: PlanValue
+    c: PlanValue
     batch: list[int]
     m: list[int]
     n: list[int]
@@ -98,13 +98,13 @@ class Product:
 
 
 @dataclass(slots=True)
-class Plan:
+class CpuPlan:
     """`order` lists the dims outermost first: the axes of every array. `extent` is indexed by dim."""
 
     order: list[int]
     extent: list[int]
-    phases: list[Loop | Pad | Product]
-    fulls: list[Value] = field(default_factory=list)
+    phases: list[BlockLoop | Pad | Product]
+    fulls: list[PlanValue] = field(default_factory=list)
     limits: dict[int, UOp] = field(default_factory=dict)  # dims of which a run takes the first values
     points: dict[int, UOp] = field(default_factory=dict)  # dims of which it takes one, a variable's
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.exporting.values import Value, Writer, broadcast, carrier
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, broadcast, carrier
 from anneal.uop import ALU, COMPARE, DType, Op, UOp, covering, dtypes
 
 _BOOL = dtypes.bool_
@@ -41,7 +41,7 @@ def without_form(u: UOp, opset: int) -> str:
     return ""
 
 
-def elementwise(w: Writer, u: UOp, given: list[Value]) -> Value:
+def elementwise(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     """An elementwise node; the shape is what its sources broadcast to."""
     shape = broadcast([v.shape for v in given])
     names = [v.name for v in given]
@@ -58,17 +58,17 @@ def elementwise(w: Writer, u: UOp, given: list[Value]) -> Value:
         name = _of_floats(w, u.op, names, u.dtype)
     else:
         name = _of_integers(w, u, names)
-    return Value(name, u.dtype, shape)
+    return GraphValue(name, u.dtype, shape)
 
 
-def _where(w: Writer, names: list[str], dtype: DType) -> str:
+def _where(w: GraphWriter, names: list[str], dtype: DType) -> str:
     if dtype is not _BOOL:
         return w.node("Where", names)
     chosen, a, b = names
     return w.node("Or", [w.node("And", [chosen, a]), w.node("And", [w.node("Not", [chosen]), b])])
 
 
-def _of_bools(w: Writer, op: Op, names: list[str]) -> str:
+def _of_bools(w: GraphWriter, op: Op, names: list[str]) -> str:
     if op is Op.NOT:
         return w.node("Not", names)
     if op is Op.LT:
@@ -76,7 +76,7 @@ def _of_bools(w: Writer, op: Op, names: list[str]) -> str:
     return w.node(_OF_BOOLS[op], names) if op in _OF_BOOLS else names[0]
 
 
-def _compare(w: Writer, op: Op, names: list[str], dtype: DType) -> str:
+def _compare(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
     if op is Op.LT:
         if dtype is dtypes.uint64:  # with the sign turned round the order of bits is that of signed integers
             names = [w.node("Add", [n, w.scalar(dtypes.int64, -(1 << 63))]) for n in names]
@@ -88,7 +88,7 @@ def _compare(w: Writer, op: Op, names: list[str], dtype: DType) -> str:
 # -- floats -----------------------------------------------------------------------------------------------------------
 
 
-def _of_floats(w: Writer, op: Op, names: list[str], dtype: DType) -> str:
+def _of_floats(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
     rule = _FLOATS.get(op)
     if rule is None:
         name = w.node(_PLAIN[op], names)
@@ -97,34 +97,34 @@ def _of_floats(w: Writer, op: Op, names: list[str], dtype: DType) -> str:
     return w.settled(name, dtype)
 
 
-def _trunc(w: Writer, names: list[str], _: DType) -> str:
+def _trunc(w: GraphWriter, names: list[str], _: DType) -> str:
     return w.node("Mul", [w.node("Sign", names), w.node("Floor", [w.node("Abs", names)])])
 
 
-def _exp2(w: Writer, names: list[str], dtype: DType) -> str:
+def _exp2(w: GraphWriter, names: list[str], dtype: DType) -> str:
     return w.node("Pow", [w.scalar(dtype, 2.0), *names])
 
 
-def _log2(w: Writer, names: list[str], dtype: DType) -> str:
+def _log2(w: GraphWriter, names: list[str], dtype: DType) -> str:
     return w.node("Div", [w.node("Log", names), w.scalar(dtype, math.log(2.0))])
 
 
-def _rsqrt(w: Writer, names: list[str], _: DType) -> str:
+def _rsqrt(w: GraphWriter, names: list[str], _: DType) -> str:
     return w.node("Reciprocal", [w.node("Sqrt", names)])
 
 
-def _tan(w: Writer, names: list[str], _: DType) -> str:
+def _tan(w: GraphWriter, names: list[str], _: DType) -> str:
     return w.node("Div", [w.node("Sin", names), w.node("Cos", names)])
 
 
-def _erf(w: Writer, names: list[str], dtype: DType) -> str:
+def _erf(w: GraphWriter, names: list[str], dtype: DType) -> str:
     if dtype is dtypes.float32:
         return w.node("Erf", names)
     # no runtime that we know has it in float64
     return w.cast(w.node("Erf", [w.cast(names[0], dtypes.float32)]), dtype)
 
 
-def _mod(w: Writer, names: list[str], dtype: DType) -> str:
+def _mod(w: GraphWriter, names: list[str], dtype: DType) -> str:
     """The remainder with the divisor's sign, from the one with the dividend's."""
     a, b = names
     zero = w.scalar(dtype, 0)
@@ -134,14 +134,14 @@ def _mod(w: Writer, names: list[str], dtype: DType) -> str:
     return w.node("Where", [wrong, w.node("Add", [rest, b]), rest])
 
 
-def _idiv(w: Writer, names: list[str], dtype: DType) -> str:
+def _idiv(w: GraphWriter, names: list[str], dtype: DType) -> str:
     """The floor of the quotient: what is left after the remainder divides evenly but for rounding."""
     a, b = names
     even = w.node("Round", [w.node("Div", [w.node("Sub", [a, _mod(w, names, dtype)]), b])])
     return w.node("Where", [w.node("Equal", [b, w.scalar(dtype, 0)]), w.node("Div", names), even])
 
 
-_FLOATS: dict[Op, Callable[[Writer, list[str], DType], str]] = {
+_FLOATS: dict[Op, Callable[[GraphWriter, list[str], DType], str]] = {
     Op.TRUNC: _trunc,
     Op.EXP2: _exp2,
     Op.LOG2: _log2,
@@ -162,7 +162,7 @@ FORMS = covering(
 # -- integers ---------------------------------------------------------------------------------------------------------
 
 
-def _of_integers(w: Writer, u: UOp, names: list[str]) -> str:
+def _of_integers(w: GraphWriter, u: UOp, names: list[str]) -> str:
     op, dtype = u.op, u.dtype
     if op in _BITS:
         return w.node(_BITS[op], names)
@@ -182,7 +182,7 @@ def _of_integers(w: Writer, u: UOp, names: list[str]) -> str:
     return w.settled(name, dtype) if op in _OVERFLOWS and not within else name
 
 
-def _of_long_words(w: Writer, op: Op, names: list[str]) -> str:
+def _of_long_words(w: GraphWriter, op: Op, names: list[str]) -> str:
     if op is Op.ABS:
         return names[0]
     zero, one = w.scalar(dtypes.int64, 0), w.scalar(dtypes.int64, 1)
@@ -192,7 +192,7 @@ def _of_long_words(w: Writer, op: Op, names: list[str]) -> str:
     return w.node("Where", [less, *(names[::-1] if op is Op.MAX else names)])
 
 
-def _power(w: Writer, places: str, dtype: DType) -> str:
+def _power(w: GraphWriter, places: str, dtype: DType) -> str:
     """2 to the power of `places`, in the carrier of a dtype; 0 from its width on."""
     own = carrier(dtype)
     table = [1 << i for i in range(own.bits - 1)] + [int(own.min)]
@@ -200,7 +200,7 @@ def _power(w: Writer, places: str, dtype: DType) -> str:
     return w.node("Gather", [row, w.cast(places, dtypes.int64)], axis=0)
 
 
-def _shifted_right(w: Writer, names: list[str], dtype: DType) -> str:
+def _shifted_right(w: GraphWriter, names: list[str], dtype: DType) -> str:
     x, places = names
     if dtype is dtypes.uint64:
         shifted = w.node("BitShift", [w.cast(n, dtype) for n in names], direction="RIGHT")
@@ -216,7 +216,7 @@ def _shifted_right(w: Writer, names: list[str], dtype: DType) -> str:
     return w.node("Where", [negative, w.node("Sub", [ones, shifted]), shifted])
 
 
-def _divided(w: Writer, u: UOp, names: list[str]) -> str:
+def _divided(w: GraphWriter, u: UOp, names: list[str]) -> str:
     """The quotient rounded down, or the remainder with the divisor's sign; by zero it is 0."""
     a, b = names
     left, right = u.src
@@ -243,7 +243,7 @@ def _divided(w: Writer, u: UOp, names: list[str]) -> str:
 # -- casts ------------------------------------------------------------------------------------------------------------
 
 
-def cast(w: Writer, name: str, old: DType, new: DType) -> str:
+def cast(w: GraphWriter, name: str, old: DType, new: DType) -> str:
     """A carried value of dtype `old` as a carried one of `new`."""
     a, b = carrier(old), carrier(new)
     if new is _BOOL:
@@ -264,7 +264,7 @@ def cast(w: Writer, name: str, old: DType, new: DType) -> str:
     return w.settled(out, new)
 
 
-def _to_integer(w: Writer, name: str, old: DType, new: DType) -> str:
+def _to_integer(w: GraphWriter, name: str, old: DType, new: DType) -> str:
     """A float towards zero, at the ends of the range where it is beyond, and 0 for nan."""
     own = carrier(new)
     if new is dtypes.uint64:

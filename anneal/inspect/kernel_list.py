@@ -19,7 +19,7 @@ _WORTH = 0.005  # seconds of code generation below which the texts are not worth
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class KernelBuffer:
     """A value of a plan as one launch sees it. `kernel` is the launch that wrote it last, None for what is given."""
 
     buffer: str
@@ -40,8 +40,8 @@ class KernelCall:
     """
 
     name: str
-    reads: tuple[Buffer, ...]
-    writes: tuple[Buffer, ...]
+    reads: tuple[KernelBuffer, ...]
+    writes: tuple[KernelBuffer, ...]
     flops: int
     bytes: int
     phase: str
@@ -104,7 +104,7 @@ def of_line(calls: Iterable[KernelCall], file: str, line: int) -> list[KernelCal
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class KernelRefusal:
     """The reason why launch `reader` is not fused with launch `writer`, whose result it reads: they are two kernels."""
 
     writer: int
@@ -112,7 +112,7 @@ class Refusal:
     reason: str
 
 
-def refusals(sink: UOp, cost_model: CostModel) -> list[Refusal]:
+def refusals(sink: UOp, cost_model: CostModel) -> list[KernelRefusal]:
     """The reasons why neighbouring launches of the plan of `sink` are not fused, by their numbers; the passes run
     again.
 
@@ -121,7 +121,7 @@ def refusals(sink: UOp, cost_model: CostModel) -> list[Refusal]:
     Args:
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
     """
-    return [Refusal(*found) for found in refused(sink, cost_model)]
+    return [KernelRefusal(*found) for found in refused(sink, cost_model)]
 
 
 def wgsl_for(device: AnyDevice, plan: Plan) -> Callable[[UOp], str]:
@@ -153,6 +153,6 @@ def _wgsl(sink: UOp, target: Target) -> str:
         return f"// no WGSL: {error}\n"
 
 
-def _buffer(plan: Plan, number: int, writer: dict[int, int]) -> Buffer:
+def _buffer(plan: Plan, number: int, writer: dict[int, int]) -> KernelBuffer:
     value = plan.values[number]
-    return Buffer(f"v{number}", value.size, value.dtype.name, value.kind, writer.get(number))
+    return KernelBuffer(f"v{number}", value.size, value.dtype.name, value.kind, writer.get(number))

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from anneal.onnx.exporting.values import Shape, Value, Writer, carrier
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, Shape, carrier
 from anneal.shape import matched_axes
 from anneal.uop import UOp, dtypes
 
 _LAST = (1 << 63) - 1  # an end beyond every axis
 
 
-def reshaped(w: Writer, u: UOp, given: list[Value]) -> Value:
+def reshaped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     """RESHAPE. Axes of size 1 that only come or go in front leave a value as it is."""
     v, old, new = given[0], u.src[0].shape, u.shape
     if all(n == 1 for n in v.shape):
-        return v if len(v.shape) <= len(new) else Value(w.reshape(v.name, (1,) * len(new)), v.dtype, (1,) * len(new))
+        return (
+            v if len(v.shape) <= len(new) else GraphValue(w.reshape(v.name, (1,) * len(new)), v.dtype, (1,) * len(new))
+        )
     if _trailing(old) == _trailing(new) and len(v.shape) <= len(_trailing(new)):
         return v
     spread = _spread(v, old, new)
     if spread is not None:
-        return Value(w.reshape(v.name, spread), v.dtype, spread)
-    return Value(w.reshape(w.whole(v, old).name, new), v.dtype, new)
+        return GraphValue(w.reshape(v.name, spread), v.dtype, spread)
+    return GraphValue(w.reshape(w.whole(v, old).name, new), v.dtype, new)
 
 
 def _trailing(shape: Shape) -> Shape:
@@ -30,7 +32,7 @@ def _trailing(shape: Shape) -> Shape:
     return shape[begin:]
 
 
-def _spread(v: Value, old: Shape, new: Shape) -> Shape | None:
+def _spread(v: GraphValue, old: Shape, new: Shape) -> Shape | None:
     """The shape of a value after a reshape of which no group of axes is repeated in part; None if one is."""
     if 0 in old:
         return None
@@ -47,7 +49,7 @@ def _spread(v: Value, old: Shape, new: Shape) -> Shape | None:
     return tuple(out)
 
 
-def permuted(w: Writer, u: UOp, given: list[Value]) -> Value:
+def permuted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     """PERMUTE; moving axes of one element among others is a reshape."""
     v = given[0]
     if all(n == 1 for n in v.shape):
@@ -56,25 +58,25 @@ def permuted(w: Writer, u: UOp, given: list[Value]) -> Value:
     shape = tuple([v.shape[a] for a in u.arg])
     long = [a for a in u.arg if v.shape[a] != 1]
     if long == sorted(long):
-        return Value(w.reshape(v.name, shape), v.dtype, shape)
-    return Value(w.node("Transpose", [v.name], perm=list(u.arg)), v.dtype, shape)
+        return GraphValue(w.reshape(v.name, shape), v.dtype, shape)
+    return GraphValue(w.node("Transpose", [v.name], perm=list(u.arg)), v.dtype, shape)
 
 
-def expanded(w: Writer, u: UOp, given: list[Value]) -> Value:
+def expanded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     """EXPAND: the value broadcasts as it is."""
     return given[0]
 
 
-def padded(w: Writer, u: UOp, given: list[Value]) -> Value:
+def padded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     """PAD with zeros."""
     v = w.whole(given[0], u.src[0].shape)
     pairs = u.arg
     parts = [b for b, _ in pairs] + [e for _, e in pairs]
     name = w.node("Pad", [v.name, w.shape(tuple(parts)), w.scalar(v.dtype, 0)])
-    return Value(name, v.dtype, u.shape)
+    return GraphValue(name, v.dtype, u.shape)
 
 
-def shrunk(w: Writer, u: UOp, given: list[Value]) -> Value:
+def shrunk(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     """SHRINK: a slice along the axes that change; a repeated axis is repeated less often."""
     rank = len(u.shape)
     v = given[0]
@@ -92,10 +94,10 @@ def shrunk(w: Writer, u: UOp, given: list[Value]) -> Value:
     v = w.ranked(v, rank)
     begins, ends = tuple([u.arg[a][0] for a in cut]), tuple([u.arg[a][1] for a in cut])
     name = w.node("Slice", [v.name, w.shape(begins), w.shape(ends), w.ints(cut)])
-    return Value(name, v.dtype, tuple([u.shape[a] if a in cut else n for a, n in enumerate(own)]))
+    return GraphValue(name, v.dtype, tuple([u.shape[a] if a in cut else n for a, n in enumerate(own)]))
 
 
-def flipped(w: Writer, u: UOp, given: list[Value]) -> Value:
+def flipped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     """FLIP: a slice from the last element to the first."""
     v = w.ranked(given[0], len(u.shape))
     axes = [a for a in u.arg if v.shape[a] != 1]
@@ -103,17 +105,17 @@ def flipped(w: Writer, u: UOp, given: list[Value]) -> Value:
         return v
     many = len(axes)
     ends = [w.ints([-1] * many), w.ints([-_LAST] * many), w.ints(axes), w.ints([-1] * many)]
-    return Value(w.node("Slice", [v.name, *ends]), v.dtype, v.shape)
+    return GraphValue(w.node("Slice", [v.name, *ends]), v.dtype, v.shape)
 
 
-def iota(w: Writer, u: UOp, _: list[Value]) -> Value:
+def iota(w: GraphWriter, u: UOp, _: list[GraphValue]) -> GraphValue:
     """IOTA of a symbolic size."""
     (n,) = u.shape
     last = w.cast(w.node("Squeeze", [w.size(n)]), dtypes.int32)
     name = w.node("Range", [w.scalar(dtypes.int32, 0), last, w.scalar(dtypes.int32, 1)])
-    return Value(name, dtypes.int32, u.shape)
+    return GraphValue(name, dtypes.int32, u.shape)
 
 
-def sized(w: Writer, u: UOp, _: list[Value]) -> Value:
+def sized(w: GraphWriter, u: UOp, _: list[GraphValue]) -> GraphValue:
     """A symbolic size as a number."""
-    return Value(w.cast(w.node("Squeeze", [w.size(u)]), carrier(u.dtype)), u.dtype, ())
+    return GraphValue(w.cast(w.node("Squeeze", [w.size(u)]), carrier(u.dtype)), u.dtype, ())

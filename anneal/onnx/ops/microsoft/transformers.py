@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, iota, single
 from anneal.onnx.ops.attention import attend, heads_of, rotated, scored, together
 from anneal.onnx.ops.indexing import tensor_scatter
@@ -27,7 +27,7 @@ HEADS = Heads()
 
 
 def joint_attention(
-    node: Call,
+    node: NodeCall,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -54,7 +54,7 @@ def joint_attention(
     return together(y), k, v
 
 
-def _hidden(node: Call, mask: Tensor, q: Tensor, total: int) -> Tensor:
+def _hidden(node: NodeCall, mask: Tensor, q: Tensor, total: int) -> Tensor:
     """The keys that a mask hides: lengths (batch,), or zeros of (batch, keys), (batch, queries, keys) or of four
     axes.
     """
@@ -78,7 +78,7 @@ def _hidden(node: Call, mask: Tensor, q: Tensor, total: int) -> Tensor:
 
 @op("Attention", domain=MICROSOFT)
 def attention(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     weights: Tensor,
     bias: Tensor | None = None,
@@ -100,7 +100,7 @@ def attention(
 
 @op("MultiHeadAttention", domain=MICROSOFT)
 def multi_head_attention(
-    node: Call,
+    node: NodeCall,
     query: Tensor,
     key: Tensor | None = None,
     value: Tensor | None = None,
@@ -133,7 +133,7 @@ def multi_head_attention(
 
 @op("GroupQueryAttention", domain=MICROSOFT, values=("total_sequence_length",))
 def group_query_attention(
-    node: Call,
+    node: NodeCall,
     query: Tensor,
     key: Tensor | None,
     value: Tensor | None,
@@ -196,7 +196,7 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int) -> Tensor:
     return turned if width == x.shape[-1] else Tensor.cat([turned, x[..., width:]], dim=-1)
 
 
-def _written(node: Call, cache: Tensor, new: Tensor, starts: Tensor, room: int) -> Tensor:
+def _written(node: NodeCall, cache: Tensor, new: Tensor, starts: Tensor, room: int) -> Tensor:
     """A cache of `room` positions with new ones written from each sample's start on."""
     more = room - cache.shape[2]
     cache = cache.pad(((0, 0), (0, 0), (0, more), (0, 0))) if more else cache
@@ -206,7 +206,7 @@ def _written(node: Call, cache: Tensor, new: Tensor, starts: Tensor, room: int) 
 
 @op("RotaryEmbedding", domain=MICROSOFT)
 def rotary_embedding(
-    node: Call,
+    node: NodeCall,
     x: Tensor,
     position_ids: Tensor,
     cos_cache: Tensor,

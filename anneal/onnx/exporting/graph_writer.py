@@ -7,20 +7,21 @@ dtype holds: after arithmetic it is rounded or wrapped by a cast to the dtype an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from anneal.onnx.types import array_code, array_dtype
+from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import DType, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import size
 
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
 _CARRIERS: dict[DType, DType] = {
-    **dict.fromkeys((dtypes.float8_e4m3fn, dtypes.float8_e5m2, dtypes.bfloat16, dtypes.float16), dtypes.float32),
-    **dict.fromkeys((dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16), dtypes.int32),
+    **FLOATS,
+    **dict.fromkeys(INTEGERS, dtypes.int32),
     dtypes.uint32: dtypes.int64,
     dtypes.uint64: dtypes.int64,
 }
@@ -38,7 +39,7 @@ def code_of(dtype: DType) -> int:
     return array_code(dtype.name)
 
 
-class Value(NamedTuple):
+class GraphValue(NamedTuple):
     """A tensor of the written graph: its name, the dtype that it stands for, and a shape.
 
     The shape may have fewer axes than the node's, and 1 where the node repeats: it broadcasts to the node's.
@@ -49,7 +50,7 @@ class Value(NamedTuple):
     shape: Shape
 
 
-class Writer:
+class GraphWriter:
     """A graph in the making. `sources` says for each symbolic size the input and the axis that tell it, or the input
     that is it."""
 
@@ -186,21 +187,21 @@ class Writer:
         more = {"allowzero": 1} if 0 in shape or symbolic else {}
         return self.node("Reshape", [name, self.shape(shape)], **more)
 
-    def ranked(self, v: Value, rank: int) -> Value:
+    def ranked(self, v: GraphValue, rank: int) -> GraphValue:
         """The value with axes of size 1 before its own."""
         missing = rank - len(v.shape)
         if not missing:
             return v
         shape = (1,) * missing + v.shape
-        return Value(self.node("Unsqueeze", [v.name, self.ints(range(missing))]), v.dtype, shape)
+        return GraphValue(self.node("Unsqueeze", [v.name, self.ints(range(missing))]), v.dtype, shape)
 
-    def whole(self, v: Value, shape: Shape) -> Value:
+    def whole(self, v: GraphValue, shape: Shape) -> GraphValue:
         """The value with `shape` itself."""
         if v.shape == shape:
             return v
         if all(n == 1 for n in shape):
             return self.ranked(v, len(shape))
-        return Value(self.node("Expand", [v.name, self.shape(shape)]), v.dtype, shape)
+        return GraphValue(self.node("Expand", [v.name, self.shape(shape)]), v.dtype, shape)
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
@@ -211,3 +212,13 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
             if n.__class__ is not int or n != 1:
                 out[-i] = size(n)
     return tuple(out)
+
+
+# -- a recipe ---------------------------------------------------------------------------------------------------------
+
+
+class ExportRecipe(NamedTuple):
+    """The nodes that a value is computed from, and the function that writes it from theirs."""
+
+    inputs: tuple[UOp, ...]
+    emit: Callable[[GraphWriter, list[GraphValue]], GraphValue]

@@ -42,7 +42,7 @@ Hook = Callable[[Pass[S], S], None]  # called with each pass and the state that 
 class Pipeline(Generic[S]):
     """Passes in their order, each name once; iterating gives them.
 
-    >>> from anneal.rewrite.pipeline import Pass, Pipeline
+    >>> from anneal.rewrite.passes import Pass, Pipeline
     >>> text = lambda n: [str(n)]
     >>> steps = Pipeline("example", [Pass("double", lambda n: n * 2, text, ""), Pass("negate", lambda n: -n, text, "")])
     >>> steps.run(4), steps.run(4, until="double")
