@@ -290,6 +290,8 @@ Event listening tracing""",
 Watch""",
     },
     "anneal.runtime": {
+        "bound": """
+BoundStep bound_step""",
         "bodies": """
 Choice DeviceCall Loop Rules While chosen extended looped repeated_while""",
         "execution": """
@@ -303,7 +305,7 @@ HostFunction HostGradient VmapMethod found_sizes key_of""",
         "jitted": """
 Jit Recapture compile jit""",
         "launch": """
-Execution execute new_outputs""",
+Execution compiled execute new_outputs""",
         "meter": """
 Meter Spread Times Track metered said""",
         "steps": """

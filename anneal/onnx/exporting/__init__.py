@@ -7,7 +7,7 @@
 
 from anneal.onnx.exporting.folding import Constants, carried
 from anneal.onnx.exporting.lowering import Leaf, Lowering, Missing
-from anneal.onnx.exporting.trace import Input, Traced, told, traced
+from anneal.onnx.exporting.trace import Input, Traced, named_tensors, told, traced
 from anneal.onnx.exporting.values import Value, Writer, carrier, code_of
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "carried",
     "carrier",
     "code_of",
+    "named_tensors",
     "told",
     "traced",
 ]

@@ -1,0 +1,237 @@
+"""`export`: functions become a page that runs them by their own kernels, in a browser, without Python."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anneal import __version__
+from anneal.backend import Array, get_device
+from anneal.errors import UserError
+from anneal.onnx import named_tensors
+from anneal.pages import oracle
+from anneal.pages.profiles import Profile, planned_for, profile
+from anneal.pages.program import Program
+from anneal.pages.weights import loaded, stored
+from anneal.pages.writing import write
+from anneal.runtime import BoundStep, Jit, bound_step, default_device
+from anneal.tensor import Tensor, no_grad, tree_leaves
+from anneal.transforms import paths_of
+from anneal.uop import UOp
+
+TOLERANCE = 1e-4  # of the largest magnitude of a result: what a page's values may differ from this device's by
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The page that was written: its files with their bytes, and what a run of each function takes.
+
+    `memory` is the bytes that it holds on the GPU; `calls` are the launches of each function.
+    """
+
+    path: Path
+    files: dict[str, int]
+    kernels: int
+    calls: dict[str, int]
+    memory: int
+
+    def __str__(self) -> str:
+        size = sum(self.files.values())
+        runs = ", ".join(f"{name}: {n} launches" for name, n in self.calls.items())
+        return f"{self.path}: {size:,} bytes, {self.kernels} kernels, {self.memory:,} bytes on the GPU; {runs}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A function with its example, and the names of its tensors."""
+
+    name: str
+    function: Function
+    args: tuple[Any, ...]
+    inputs: list[tuple[str, Tensor]]
+    gradients: bool
+
+    def call(self, act: Callable[[], Any]) -> Any:
+        """What `act` gives, with gradients recorded or not, as the function wants it."""
+        if self.gradients:
+            return act()
+        with no_grad():
+            return act()
+
+
+def export(
+    function: Function | Mapping[str, Function],
+    example_args: Any,
+    path: str | Path,
+    *,
+    train: bool | Collection[str] = False,
+    profiles: Sequence[str] = ("browser",),
+    weights: str = "f32",
+    single_file: bool = False,
+    name: str | None = None,
+    page: Mapping[str, Any] | None = None,
+    data: Mapping[str, Array] | None = None,
+) -> Exported:
+    """Write a page that computes `function` in a browser: `index.html`, plan, WGSL, weights and runtime.
+
+    The function is called some times, as a jit function is before it is captured: a training step takes so many steps,
+    and the page begins with the state that it leaves. Values of the example travel with the page, which compares its
+    own with them when it is opened. Nothing asks for a GPU here.
+
+    Args:
+        function: a function of tensors, a module or a jit function; several by name, which share their tensors.
+        example_args: its arguments, a tensor or a tuple of them; of several functions a dict of them. Shapes are fixed;
+            a size that varies is a bound Variable.
+        path: the folder, or with `single_file` the HTML file.
+        train: whether gradients are taken inside; of several functions the names of those.
+        profiles: which limits kernels are made for (`PROFILES`); a page takes the first that its adapter meets.
+        weights: "f32"; "f16" or "int8" for a smaller file: matrices are rounded, and computed with in float32.
+        single_file: one HTML file with all in it, below 30 MB.
+        name: the title.
+        page: what the page shows: {"kind": ...} (see docs/howto/web-page.md); a plain form by default.
+        data: arrays for the page, which no function reads.
+
+    Raises UserError, DTypeError or JitError for what a page cannot do, naming it, and DataError where files cannot be
+    written.
+
+    >>> import tempfile
+    >>> from anneal import nn
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = export(nn.Linear(3, 2), Tensor.ones(4, 3), folder)
+    >>> made.calls
+    {'run': 1}
+    """
+    entries = _entries(function, example_args, train)
+    wanted = [profile(p) for p in profiles]
+    if not wanted:
+        raise UserError("export: there is no profile; the plainest is 'browser'")
+    names = _Names([e.function for e in entries])
+    pack: list[str] = []
+    programs, steps = [], {}
+    for p in wanted:
+        program = Program(p, pack, names)
+        for entry in entries:
+            step = steps[p.name, entry.name] = _captured(entry, p)
+            program.add(entry.name, step, entry.inputs, _results(entry, step))
+        programs.append(program)
+    values = oracle.state_of(list(steps.values()))
+    written = {n for p in programs for n in p.written}
+    arrays = {names(t): array for t, array in values.values()} | {n: a for p in programs for n, a in p.constants.items()}
+    file, forms = stored(arrays, written, weights)
+    if forms:
+        rounded = loaded(file, forms)
+        computed = {n: (t, rounded[names(t)]) for n, (t, _) in values.items()}
+    else:
+        computed = values
+    check, examples = _checks(entries, steps, computed)
+    oracle.put_back(values)
+    title = name or getattr(entries[0].function, "__name__", type(entries[0].function).__name__)
+    model = {
+        "format": "anneal.page",
+        "version": 1,
+        "name": title,
+        "made_by": f"anneal {__version__}",
+        "forms": forms,
+        "programs": [p.data() for p in programs],
+        "check": check,
+        "page": dict(page or {"kind": "form"}),
+    }
+    files = write(Path(path), model, pack, file, examples, data or {}, single_file)
+    first = programs[0]
+    calls = {n: len(f["calls"]) for n, f in first.functions.items()}
+    return Exported(Path(path), files, len(first.kernels), calls, sum(first.buffers))
+
+
+class _Names:
+    """The names of tensors: those that the functions reach them by, and numbers for the others."""
+
+    def __init__(self, functions: Sequence[Function]) -> None:
+        self._known: dict[int, str] = {}
+        self._kept: list[Any] = []  # an id names an object while that lives
+        for f in functions:
+            for name, t in named_tensors(f.function if isinstance(f, Jit) else f).items():
+                if id(t) not in self._known:
+                    taken = name in self._known.values()
+                    self._known[id(t)] = f"{name}.{len(self._known)}" if taken else name
+                    self._kept.append(t)
+
+    def __call__(self, t: Any) -> str:
+        if id(t) not in self._known:
+            self._known[id(t)] = f"tensor.{len(self._known)}"
+            self._kept.append(t)
+        return self._known[id(t)]
+
+
+def _entries(function: Any, example: Any, train: bool | Collection[str]) -> list[_Entry]:
+    functions = dict(function) if isinstance(function, Mapping) else {"run": function}
+    examples = example if isinstance(function, Mapping) else {"run": example}
+    if not functions or not isinstance(examples, Mapping) or set(functions) != set(examples):
+        raise UserError("export: several functions are a dict by name, and example_args one of the same names")
+    gradients = set(functions) if train is True else set(train or ())
+    if not gradients <= set(functions):
+        raise UserError(f"export: train names {', '.join(sorted(gradients - set(functions)))}, which is no function")
+    out = []
+    for name, f in functions.items():
+        if not callable(f):
+            raise UserError(f"export: {name} is a {type(f).__name__}, not a function of tensors")
+        inner = f.function if isinstance(f, Jit) else f
+        args = examples[name] if isinstance(examples[name], tuple) else (examples[name],)
+        out.append(_Entry(name, inner, args, _inputs(inner, args), name in gradients))
+    return out
+
+
+def _inputs(function: Function, args: tuple[Any, ...]) -> list[tuple[str, Tensor]]:
+    """The tensors of the arguments, named after the function's parameters."""
+    try:
+        bound = inspect.signature(getattr(function, "forward", function)).bind(*args)
+    except TypeError as e:
+        raise UserError(f"export: the example's arguments do not fit the function: {e}") from None
+    named: list[tuple[str, Any]] = []
+    for name, value in bound.arguments.items():
+        several = bound.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+        named += [(f"{name}{n}", v) for n, v in enumerate(value)] if several else [(name, value)]
+    out = []
+    for name, value in named:
+        for where, leaf in zip(paths_of(value, name), tree_leaves(value), strict=True):
+            if isinstance(leaf, Tensor):
+                out.append((where, leaf))
+            elif not isinstance(leaf, (UOp, int, float, bool, str, type(None))):
+                raise UserError(f"export: {where} is a {type(leaf).__name__}; give a Tensor: Tensor(array)")
+    return out
+
+
+def _captured(entry: _Entry, wanted: Profile) -> BoundStep:
+    device = get_device(entry.inputs[0][1].device if entry.inputs else default_device())
+    with planned_for(device, wanted):
+        step: BoundStep = entry.call(lambda: bound_step(entry.function, entry.args, {}))
+    return step
+
+
+def _results(entry: _Entry, step: BoundStep) -> list[str]:
+    paths = zip(paths_of(step.result, "out"), tree_leaves(step.result), strict=True)
+    found = [path for path, leaf in paths if isinstance(leaf, Tensor)]
+    if not found:
+        raise UserError(f"export: {entry.name} gives no tensor; return what the page is to show")
+    return found
+
+
+def _checks(
+    entries: Sequence[_Entry], steps: Mapping[tuple[str, str], BoundStep], values: oracle.Values
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What a page compares its own values with: numbers for model.json, and arrays by name."""
+    check: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
+    for entry in entries:
+        mine = {p: step for (p, name), step in steps.items() if name == entry.name}
+        tensors = [t for _, t in entry.inputs]
+        arrays |= {f"{entry.name}/in/{n}": t.numpy() for n, t in entry.inputs}
+        calls = {p: entry.call(lambda s=step: oracle.digests(s, values, tensors)) for p, step in mine.items()}
+        found = entry.call(lambda e=entry: oracle.expected(e.function, e.args, values))
+        names = _results(entry, next(iter(mine.values())))
+        arrays |= {f"{entry.name}/out/{n}": a for n, a in zip(names, found, strict=True)}
+        check[entry.name] = {"tolerance": TOLERANCE, "calls": calls}
+    return check, arrays

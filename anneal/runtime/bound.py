@@ -1,0 +1,94 @@
+"""A call of a function as launches with the memory that they are bound to: what another program needs to run it.
+
+This is the one place that says how a captured call is taken apart; `anneal.pages` writes it into files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anneal.backend import AnyDevice, OpaqueBuffer, Storage
+from anneal.errors import JitError
+from anneal.runtime.arguments import flatten
+from anneal.runtime.context import here
+from anneal.runtime.flowing import Flowing
+from anneal.runtime.handle import Handle
+from anneal.runtime.jitted import Jit
+from anneal.runtime.nodes import storage_of
+from anneal.schedule import Plan
+
+_CALLS = 5  # an optimiser makes its state in the first, and what a function changed is seen in the next
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundStep:
+    """A captured call. Memory is equal where it is the same object.
+
+    Args:
+        device: where it is bound.
+        launches: in order, each a plan with the memory of its values by number.
+        copies: after the launches: new values of state, and the state's memory.
+        arguments: the memory of the arguments' tensors, in the order of `flatten`.
+        tensors: the tensors that outlive the call, with the memory that is read, and whether it is written.
+        variables: the values that the Variables had.
+        result: what the call gave.
+        jit: the owner of the memory.
+    """
+
+    device: AnyDevice
+    launches: Sequence[tuple[Plan, Sequence[OpaqueBuffer]]]
+    copies: Sequence[tuple[OpaqueBuffer, OpaqueBuffer]]
+    arguments: Sequence[OpaqueBuffer]
+    tensors: Sequence[tuple[Storage, Any, bool]]
+    variables: Mapping[str, int]
+    result: Any
+    jit: Jit[..., Any]
+
+    def results(self) -> list[tuple[Any, OpaqueBuffer | None]]:
+        """The tensors of the result, each with its memory if it is one that the launches know."""
+        tensors: list[Handle] = []
+        flatten(self.result, tensors, None)
+        found = [storage_of(t.uop) for t in tensors]
+        return [(t, None if s is None else s.ensure()) for t, s in zip(tensors, found, strict=True)]
+
+
+def bound_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundStep:
+    """Call `function` until a call is captured, with loops written out; the captured call.
+
+    Raises JitError with the reason where calls are not captured, and for one that needs the host in the middle.
+    """
+    jit: Jit[..., Any] = Jit(function)
+    unrolls, here.unrolls = here.unrolls, True
+    try:
+        for _ in range(_CALLS):
+            result = jit(*args, **kwargs)
+            captured = next((c for c in jit.captures.values() if c is not None), None)
+            if captured is not None or jit.uncaptured:
+                break
+    finally:
+        here.unrolls = unrolls
+    if captured is None or isinstance(captured, Flowing):
+        why = "gradients flow through its results" if captured is not None else jit.explain()
+        raise JitError(f"a call cannot be taken as a fixed list of kernels: {why}")
+    if captured.host_calls:
+        title = captured.host_calls[0].function.title
+        raise JitError(f"{title} runs on the host in the middle of the call, and a page has no Python: leave it out")
+    tensors = [(r.storage, t, False) for r in captured.reads.values() if (t := r.ref()) is not None]
+    tensors += [(w.storage, t, True) for w in captured.state.values() if (t := w.ref()) is not None]
+    given: list[Handle] = []
+    flatten((args, kwargs), given, {})
+    number: dict[int, int] = {}  # one memory passed twice is one argument
+    places = [number.setdefault(id(storage_of(t.uop)), len(number)) for t in given]
+    memory = [staging.memory.ensure() for staging in captured.arguments]
+    return BoundStep(
+        captured.device,
+        [(launch.plan, launch.buffers) for launch in captured.launches],
+        [(copy.aside.ensure(), copy.state.storage.ensure()) for copy in captured.copies],
+        [memory[n] for n in places],
+        tensors,
+        dict(captured.bound),
+        result,
+        jit,
+    )
