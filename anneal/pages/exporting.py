@@ -18,10 +18,12 @@ from anneal.pages.program import Program
 from anneal.pages.weights import loaded, stored
 from anneal.pages.writing import write
 from anneal.runtime import BoundStep, Jit, bound_step, default_device
+from anneal.schedule import CostModel
 from anneal.tensor import Tensor, no_grad, tree_leaves
 from anneal.transforms import paths_of
 from anneal.uop import UOp
 
+DEFAULT = ("browser", "software")
 TOLERANCE = 1e-4  # of the largest magnitude of a result: what a page's values may differ from this device's by
 Function = Callable[..., Any]
 
@@ -69,7 +71,7 @@ def export(
     path: str | Path,
     *,
     train: bool | Collection[str] = False,
-    profiles: Sequence[str] = ("browser",),
+    profiles: Sequence[str] = DEFAULT,
     weights: str = "f32",
     single_file: bool = False,
     name: str | None = None,
@@ -111,14 +113,17 @@ def export(
         raise UserError("export: there is no profile; the plainest is 'browser'")
     names = _Names([e.function for e in entries])
     pack: list[str] = []
-    programs, steps = [], {}
+    programs: list[Program] = []
+    plans: dict[CostModel, dict[str, BoundStep]] = {}  # profiles that fuse alike share captured calls
     for p in wanted:
-        program = Program(p, pack, names)
+        if p.cost_model not in plans:
+            plans[p.cost_model] = {e.name: _captured(e, p) for e in entries}
+        program = Program(p, pack, names, list(plans).index(p.cost_model))
         for entry in entries:
-            step = steps[p.name, entry.name] = _captured(entry, p)
+            step = plans[p.cost_model][entry.name]
             program.add(entry.name, step, entry.inputs, _results(entry, step))
         programs.append(program)
-    values = oracle.state_of(list(steps.values()))
+    values = oracle.state_of([step for steps in plans.values() for step in steps.values()])
     written = {n for p in programs for n in p.written}
     arrays = {names(t): array for t, array in values.values()} | {n: a for p in programs for n, a in p.constants.items()}
     file, forms = stored(arrays, written, weights)
@@ -127,7 +132,7 @@ def export(
         computed = {n: (t, rounded[names(t)]) for n, (t, _) in values.items()}
     else:
         computed = values
-    check, examples = _checks(entries, steps, computed)
+    check, examples = _checks(entries, list(plans.values()), computed)
     oracle.put_back(values)
     title = name or getattr(entries[0].function, "__name__", type(entries[0].function).__name__)
     model = {
@@ -220,18 +225,17 @@ def _results(entry: _Entry, step: BoundStep) -> list[str]:
 
 
 def _checks(
-    entries: Sequence[_Entry], steps: Mapping[tuple[str, str], BoundStep], values: oracle.Values
+    entries: Sequence[_Entry], plans: Sequence[Mapping[str, BoundStep]], values: oracle.Values
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """What a page compares its own values with: numbers for model.json, and arrays by name."""
     check: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     for entry in entries:
-        mine = {p: step for (p, name), step in steps.items() if name == entry.name}
         tensors = [t for _, t in entry.inputs]
         arrays |= {f"{entry.name}/in/{n}": t.numpy() for n, t in entry.inputs}
-        calls = {p: entry.call(lambda s=step: oracle.digests(s, values, tensors)) for p, step in mine.items()}
+        calls = [oracle.digests(steps[entry.name], values, tensors) for steps in plans]
         found = entry.call(lambda e=entry: oracle.expected(e.function, e.args, values))
-        names = _results(entry, next(iter(mine.values())))
+        names = _results(entry, plans[0][entry.name])
         arrays |= {f"{entry.name}/out/{n}": a for n, a in zip(names, found, strict=True)}
         check[entry.name] = {"tolerance": TOLERANCE, "calls": calls}
     return check, arrays

@@ -26,6 +26,7 @@ class Profile:
         buffer_bytes: the largest buffer.
         target: what generated code relies on.
         features: WebGPU's names of the features that the page asks for.
+        software: whether it is for adapters that run kernels on the CPU, and for these alone.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Profile:
     buffer_bytes: int = 1 << 28
     target: Target = field(default_factory=Target)
     features: tuple[str, ...] = ()
+    software: bool = False
 
     @property
     def cost_model(self) -> CostModel:
@@ -58,6 +60,10 @@ PROFILES = {
     p.name: p
     for p in (
         Profile("browser", "every browser with WebGPU, its default limits"),
+        Profile(
+            "software", "browsers whose WebGPU runs on the CPU: SwiftShader, llvmpipe", target=Target(barriers=False),
+            software=True,
+        ),
         Profile(
             "adreno", "phones with an Adreno of 2021 or later, as Chrome for Android opens it", 8, 1 << 30,
             replace(_WIDE, binding_bytes=1 << 28), ("shader-f16",),

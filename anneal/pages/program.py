@@ -63,6 +63,7 @@ class Program:
     profile: Profile
     pack: list[str]  # WGSL of distinct kernels, shared by the profiles of an export
     names: Callable[[Tensor], str]
+    plan: int  # profiles of one number fuse alike, and have the same calls
     buffers: list[int] = field(default_factory=list)  # bytes
     weights: dict[str, int] = field(default_factory=dict)  # name: buffer
     written: set[str] = field(default_factory=set)
@@ -163,6 +164,8 @@ class Program:
         """What the page reads of it."""
         return {
             "profile": self.profile.name,
+            "software": self.profile.software,
+            "plan": self.plan,
             "limits": self.profile.limits(),
             "features": list(self.profile.features),
             "buffers": self.buffers,

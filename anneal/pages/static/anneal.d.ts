@@ -30,6 +30,10 @@ export type Fn = {
 };
 export type Program = {
     profile: string;
+    /** whether it is for adapters that run kernels on the CPU */
+    software: boolean;
+    /** programs of one number have the same calls */
+    plan: number;
     limits: Record<string, number>;
     features: string[];
     buffers: number[];
@@ -53,7 +57,7 @@ export type Plan = {
     programs: Program[];
     check: Record<string, {
         tolerance: number;
-        calls: Record<string, Digest[][]>;
+        calls: Digest[][][];
     }>;
     page: {
         kind: string;

@@ -51,7 +51,10 @@ async function openDevice(programs: Program[], profile?: string): Promise<[GPUDe
   const limits = adapter.limits as unknown as Record<string, number>;
   const lacks = (p: Program) =>
     p.features.filter((f) => !adapter.features.has(f)).concat(Object.entries(p.limits).filter(([n, v]) => !(limits[n]! >= v)).map(([n, v]) => `${n} ${v} (it has ${limits[n]})`));
-  const wanted = profile === undefined ? programs : programs.filter((p) => p.profile === profile);
+  const { isFallbackAdapter, architecture, description } = adapter.info;
+  const software = isFallbackAdapter || /swiftshader|llvmpipe|lavapipe/i.test(`${architecture} ${description}`);
+  const alike = programs.filter((p) => p.software === software);
+  const wanted = profile === undefined ? (alike.length ? alike : programs) : programs.filter((p) => p.profile === profile);
   insist(wanted.length, `this model was not exported for ${profile}; it has ${programs.map((p) => p.profile).join(", ")}`);
   const found = wanted.find((p) => !lacks(p).length);
   insist(found, `this adapter is too small for the model: ${lacks(wanted.at(-1)!).join(", ")}; export it for a smaller profile, or open the page on another machine`);
@@ -312,7 +315,7 @@ export class Model {
     const values = Object.fromEntries(f.variables.map((v) => [v.name, v.example]));
     for (const p of f.inputs) engine.write(p, numbersOf(p, inputs[p.name], values, name), values);
     engine.setVariables(values);
-    const digests = this.plan.check[name]!.calls[engine.program.profile] ?? [];
+    const digests = this.plan.check[name]!.calls[engine.program.plan] ?? [];
     for (const [n, call] of f.calls.entries()) {
       const found = digests[n] ?? [];
       const places = found.map(([dtype, size], k): Place => ({ name: "", buffer: call[1][k]!, dtype: dtype as Place["dtype"], shape: [size], room: [size] }));

@@ -10,6 +10,10 @@ export type Call = [kernel: number, buffers: number[], grid: [number, number, nu
 export type Fn = { inputs: Place[]; outputs: Place[]; variables: Variable[]; calls: Call[]; copies: [number, number][] };
 export type Program = {
   profile: string;
+  /** whether it is for adapters that run kernels on the CPU */
+  software: boolean;
+  /** programs of one number have the same calls */
+  plan: number;
   limits: Record<string, number>;
   features: string[];
   buffers: number[];
@@ -28,7 +32,7 @@ export type Plan = {
   sources: [number, number][];
   forms: Record<string, "f16" | "int8">;
   programs: Program[];
-  check: Record<string, { tolerance: number; calls: Record<string, Digest[][]> }>;
+  check: Record<string, { tolerance: number; calls: Digest[][][] }>;
   page: { kind: string } & Record<string, unknown>;
 };
 
