@@ -3,7 +3,22 @@
 `export` writes a page, `fit` says what a profile of a browser's adapter would make of one.
 """
 
-from anneal.pages.exporting import Exported, export
+from anneal.pages.exporting import DEFAULT, Exported, export
+from anneal.pages.fitting import Fit, fit
 from anneal.pages.profiles import PROFILES, Profile, profile
+from anneal.pages.recipes import Recipe, of_onnx, of_text, of_training
 
-__all__ = ["PROFILES", "Exported", "Profile", "export", "profile"]
+__all__ = [
+    "DEFAULT",
+    "PROFILES",
+    "Exported",
+    "Fit",
+    "Profile",
+    "Recipe",
+    "export",
+    "fit",
+    "of_onnx",
+    "of_text",
+    "of_training",
+    "profile",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class Entry:
     """A function with its example, and the names of its tensors."""
 
     name: str
@@ -107,32 +108,24 @@ def export(
     >>> made.calls
     {'run': 1}
     """
-    entries = _entries(function, example_args, train)
+    entries = entries_of(function, example_args, train)
     wanted = [profile(p) for p in profiles]
     if not wanted:
         raise UserError("export: there is no profile; the plainest is 'browser'")
-    names = _Names([e.function for e in entries])
-    pack: list[str] = []
-    programs: list[Program] = []
-    plans: dict[CostModel, dict[str, BoundStep]] = {}  # profiles that fuse alike share captured calls
-    for p in wanted:
-        if p.cost_model not in plans:
-            plans[p.cost_model] = {e.name: _captured(e, p) for e in entries}
-        program = Program(p, pack, names, list(plans).index(p.cost_model))
-        for entry in entries:
-            step = plans[p.cost_model][entry.name]
-            program.add(entry.name, step, entry.inputs, _results(entry, step))
-        programs.append(program)
-    values = oracle.state_of([step for steps in plans.values() for step in steps.values()])
+    names = Names([e.function for e in entries])
+    programs, plans = programs_of(entries, wanted, names)
+    values = oracle.state_of([step for steps in plans for step in steps.values()])
     written = {n for p in programs for n in p.written}
-    arrays = {names(t): array for t, array in values.values()} | {n: a for p in programs for n, a in p.constants.items()}
+    arrays = {names(t): array for t, array in values.values()} | {
+        n: a for p in programs for n, a in p.constants.items()
+    }
     file, forms = stored(arrays, written, weights)
     if forms:
         rounded = loaded(file, forms)
         computed = {n: (t, rounded[names(t)]) for n, (t, _) in values.items()}
     else:
         computed = values
-    check, examples = _checks(entries, list(plans.values()), computed)
+    check, examples = _checks(entries, plans, computed)
     oracle.put_back(values)
     title = name or getattr(entries[0].function, "__name__", type(entries[0].function).__name__)
     model = {
@@ -145,13 +138,13 @@ def export(
         "check": check,
         "page": dict(page or {"kind": "form"}),
     }
-    files = write(Path(path), model, pack, file, examples, data or {}, single_file)
+    files = write(Path(path), model, programs[0].pack, file, examples, data or {}, single_file)
     first = programs[0]
     calls = {n: len(f["calls"]) for n, f in first.functions.items()}
     return Exported(Path(path), files, len(first.kernels), calls, sum(first.buffers))
 
 
-class _Names:
+class Names:
     """The names of tensors: those that the functions reach them by, and numbers for the others."""
 
     def __init__(self, functions: Sequence[Function]) -> None:
@@ -171,7 +164,27 @@ class _Names:
         return self._known[id(t)]
 
 
-def _entries(function: Any, example: Any, train: bool | Collection[str]) -> list[_Entry]:
+def programs_of(
+    entries: Sequence[Entry], profiles: Sequence[Profile], names: Callable[[Any], str]
+) -> tuple[list[Program], list[dict[str, BoundStep]]]:
+    """The program of each profile, and the captured calls that they are made of: profiles that fuse alike share
+    those."""
+    pack: list[str] = []
+    programs: list[Program] = []
+    plans: dict[CostModel, dict[str, BoundStep]] = {}
+    for p in profiles:
+        if p.cost_model not in plans:
+            plans[p.cost_model] = {e.name: _captured(e, p) for e in entries}
+        program = Program(p, pack, names, list(plans).index(p.cost_model))
+        for entry in entries:
+            step = plans[p.cost_model][entry.name]
+            program.add(entry.name, step, entry.inputs, _results(entry, step))
+        programs.append(program)
+    return programs, list(plans.values())
+
+
+def entries_of(function: Any, example: Any, train: bool | Collection[str]) -> list[Entry]:
+    """The functions with their examples, checked."""
     functions = dict(function) if isinstance(function, Mapping) else {"run": function}
     examples = example if isinstance(function, Mapping) else {"run": example}
     if not functions or not isinstance(examples, Mapping) or set(functions) != set(examples):
@@ -185,7 +198,7 @@ def _entries(function: Any, example: Any, train: bool | Collection[str]) -> list
             raise UserError(f"export: {name} is a {type(f).__name__}, not a function of tensors")
         inner = f.function if isinstance(f, Jit) else f
         args = examples[name] if isinstance(examples[name], tuple) else (examples[name],)
-        out.append(_Entry(name, inner, args, _inputs(inner, args), name in gradients))
+        out.append(Entry(name, inner, args, _inputs(inner, args), name in gradients))
     return out
 
 
@@ -209,14 +222,14 @@ def _inputs(function: Function, args: tuple[Any, ...]) -> list[tuple[str, Tensor
     return out
 
 
-def _captured(entry: _Entry, wanted: Profile) -> BoundStep:
+def _captured(entry: Entry, wanted: Profile) -> BoundStep:
     device = get_device(entry.inputs[0][1].device if entry.inputs else default_device())
     with planned_for(device, wanted):
         step: BoundStep = entry.call(lambda: bound_step(entry.function, entry.args, {}))
     return step
 
 
-def _results(entry: _Entry, step: BoundStep) -> list[str]:
+def _results(entry: Entry, step: BoundStep) -> list[str]:
     paths = zip(paths_of(step.result, "out"), tree_leaves(step.result), strict=True)
     found = [path for path, leaf in paths if isinstance(leaf, Tensor)]
     if not found:
@@ -225,7 +238,7 @@ def _results(entry: _Entry, step: BoundStep) -> list[str]:
 
 
 def _checks(
-    entries: Sequence[_Entry], plans: Sequence[Mapping[str, BoundStep]], values: oracle.Values
+    entries: Sequence[Entry], plans: Sequence[Mapping[str, BoundStep]], values: oracle.Values
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """What a page compares its own values with: numbers for model.json, and arrays by name."""
     check: dict[str, Any] = {}
@@ -234,7 +247,7 @@ def _checks(
         tensors = [t for _, t in entry.inputs]
         arrays |= {f"{entry.name}/in/{n}": t.numpy() for n, t in entry.inputs}
         calls = [oracle.digests(steps[entry.name], values, tensors) for steps in plans]
-        found = entry.call(lambda e=entry: oracle.expected(e.function, e.args, values))
+        found = entry.call(partial(oracle.expected, entry.function, entry.args, values))
         names = _results(entry, plans[0][entry.name])
         arrays |= {f"{entry.name}/out/{n}": a for n, a in zip(names, found, strict=True)}
         check[entry.name] = {"tolerance": TOLERANCE, "calls": calls}

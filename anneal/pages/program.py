@@ -138,7 +138,12 @@ class Program:
             kernel = generate(planned.sink, target)
         except DTypeError as e:
             raise DTypeError(f"export: kernel {planned.name} does not fit profile {self.profile.name}: {e}") from e
-        bindings = tuple([(b.number, b.slot, b.offset, b.length, b.written) for b in bindings_of(kernel.params, target.binding_bytes)])
+        bindings = tuple(
+            [
+                (b.number, b.slot, b.offset, b.length, b.written)
+                for b in bindings_of(kernel.params, target.binding_bytes)
+            ]
+        )
         if len(bindings) > self.profile.buffers:
             raise UserError(
                 f"export: kernel {planned.name} binds {len(bindings)} buffers, and {self.profile.name} has "

@@ -8,8 +8,9 @@ import html
 import io
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from anneal.tensor import io as tensor_files
 
 STATIC = Path(__file__).parent / "static"
 PIECE = 4 << 20  # bytes that are fetched, compared with their hash and passed on at a time
+_KINDS = {"float32": "F32", "int32": "I32", "uint32": "U32"}
 _MOST_SINGLE = 30 << 20
 _POLICY = (
     "default-src 'none'; script-src {script}; style-src {style}; connect-src {connect}; img-src 'self' blob: data:; "
@@ -37,6 +39,8 @@ def write(
     single: bool,
 ) -> dict[str, int]:
     """Write the page; the bytes of each file. Raises DataError where that cannot be done."""
+    model["zeros"] = {n: [_KINDS[a.dtype.name], list(a.shape)] for n, a in weights.items() if _is_blank(a)}
+    weights = {n: a for n, a in weights.items() if n not in model["zeros"]}
     contents = {"kernels.wgsl": "".join(pack).encode(), "weights.safetensors": _packed(weights)}
     contents["check.safetensors"] = _packed(examples)
     if data:
@@ -58,6 +62,11 @@ def write(
     return _write_all({path / name: b for name, b in contents.items()})
 
 
+def _is_blank(array: Array) -> bool:
+    """True for what a page can make itself: zeros, as state begins with."""
+    return array.dtype.name in _KINDS and array.size > 0 and not array.any()
+
+
 def _packed(arrays: Mapping[str, Array]) -> bytes:
     out = io.BytesIO()
     tensor_files.safe_save({n: a.astype(np.uint32) if a.dtype == np.bool_ else a for n, a in arrays.items()}, out)
@@ -75,10 +84,14 @@ def _hashes(data: bytes) -> list[str]:
 def _write_all(contents: Mapping[Path, bytes]) -> dict[str, int]:
     for path, data in contents.items():
         try:
-            files.replace(path, lambda f, data=data: f.write(data))
+            files.replace(path, partial(_put, data))
         except OSError as e:
             raise DataError(f"export: cannot write {path}: {e.strerror or e}") from e
     return {path.name: len(data) for path, data in contents.items()}
+
+
+def _put(data: bytes, file: IO[bytes]) -> None:
+    file.write(data)
 
 
 def _page(title: str, contents: Mapping[str, bytes]) -> bytes:

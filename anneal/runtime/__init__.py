@@ -43,8 +43,8 @@ from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.uses import Calls, note_call
 
 if TYPE_CHECKING:
-    from anneal.runtime.bound import BoundStep, bound_step
     from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
+    from anneal.runtime.bound import BoundStep, bound_step
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.flowing import Again, filled
     from anneal.runtime.group import Exchange, Group, Reduction

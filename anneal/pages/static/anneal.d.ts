@@ -54,6 +54,7 @@ export type Plan = {
     }>;
     sources: [number, number][];
     forms: Record<string, "f16" | "int8">;
+    zeros: Record<string, [dtype: string, shape: number[]]>;
     programs: Program[];
     check: Record<string, {
         tolerance: number;
@@ -96,6 +97,8 @@ export declare class Tensors {
     readonly blob: Blob;
     readonly entries: Map<string, Entry>;
     private constructor();
+    /** Add tensors of zeros, which no file has. */
+    addZeros(zeros: Plan["zeros"]): Tensors;
     static open(blob: Blob, name: string): Promise<Tensors>;
     bytes(name: string): Promise<ArrayBuffer>;
     /** The numbers of a tensor of 32-bit numbers, or of what is widened to floats. */

@@ -88,8 +88,8 @@ export class Model {
     let done = 0;
     const told = (bytes: number) => options.progress?.({ part: "weights", done: (done += bytes), of });
     const weights = options.weights
-      ? Promise.resolve(options.weights)
-      : fetched(source, plan, "weights.safetensors", told).then((blob) => Tensors.open(blob, "weights.safetensors"));
+      ? Promise.resolve(options.weights.addZeros(plan.zeros))
+      : fetched(source, plan, "weights.safetensors", told).then(async (blob) => (await Tensors.open(blob, "weights.safetensors")).addZeros(plan.zeros));
     weights.catch(() => {}); // told where it is waited for
     const wgsl = new Uint8Array(await (await fetched(source, plan, "kernels.wgsl", () => {})).arrayBuffer());
     const sources = plan.sources.map(([a, b]) => new TextDecoder().decode(wgsl.subarray(a, b)));

@@ -86,6 +86,12 @@ const WIDTHS: Record<string, number> = { F32: 4, I32: 4, U32: 4, F16: 2, BF16: 2
 export class Tensors {
   private constructor(readonly blob: Blob, readonly entries: Map<string, Entry>) {}
 
+  /** Add tensors of zeros, which no file has. */
+  addZeros(zeros: Plan["zeros"]): Tensors {
+    for (const [name, [dtype, shape]] of Object.entries(zeros)) this.entries.set(name, { dtype, shape, start: -1, end: -1 });
+    return this;
+  }
+
   static async open(blob: Blob, name: string): Promise<Tensors> {
     const wrong = (what: string) => `${name} is no sound safetensors file: ${what}`;
     insist(blob.size >= 8, wrong("it is too short"));
@@ -115,6 +121,7 @@ export class Tensors {
   async bytes(name: string): Promise<ArrayBuffer> {
     const e = this.entries.get(name);
     insist(e, `tensor ${name} is missing in the weights`);
+    if (e.start < 0) return new ArrayBuffer(4 * e.shape.reduce((a, b) => a * b, 1));
     return this.blob.slice(e.start, e.end).arrayBuffer();
   }
 

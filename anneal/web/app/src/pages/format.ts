@@ -31,6 +31,7 @@ export type Plan = {
   files: Record<string, { bytes: number; sha256: string[] }>;
   sources: [number, number][];
   forms: Record<string, "f16" | "int8">;
+  zeros: Record<string, [dtype: string, shape: number[]]>;
   programs: Program[];
   check: Record<string, { tolerance: number; calls: Digest[][][] }>;
   page: { kind: string } & Record<string, unknown>;
@@ -77,7 +78,7 @@ export function readPlan(text: string): Plan {
     insist(Array.isArray(s) && isCount(s[0]) && isCount(s[1]) && s[0] < s[1] && s[1] <= bytes, wrong(`source ${n} is outside kernels.wgsl`));
   insist(Array.isArray(plan.programs) && plan.programs.length > 0, wrong("it has no program"));
   for (const program of plan.programs) readProgram(program, plan, wrong);
-  insist(isObject(plan.check) && isObject(plan.page) && isObject(plan.forms), wrong("it has no check or page"));
+  insist(isObject(plan.check) && isObject(plan.page) && isObject(plan.forms) && isObject(plan.zeros), wrong("it has no check or page"));
   return plan;
 }
 
