@@ -103,7 +103,7 @@ class Reader:
     def __init__(self, model: nn.GPT) -> None:
         c = model.config
         self.model = model.eval()
-        self.block = math.gcd(_BLOCK, c.block_size)
+        self.block = math.gcd(_BLOCK, max(1, c.block_size // 4))
         self.blocks = Variable("blocks", 1, c.block_size // self.block)
         shape = (c.n_head, c.block_size, c.n_embd // c.n_head)
         self.keys = [Tensor.zeros(*shape) for _ in model.h]
