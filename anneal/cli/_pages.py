@@ -95,7 +95,7 @@ def _of_script(script: str, name: str, train: bool) -> Recipe:
     except Exception as error:
         raise UserError(f"{script} failed: {type(error).__name__}: {error}") from error
     if not callable(found.get(name)):
-        known = ", ".join(n for n, v in found.items() if callable(v) and not n.startswith("_"))
+        known = ", ".join(n for n, v in found.items() if callable(v) and not isinstance(v, type) and n[0] != "_")
         raise UserError(f"{script} has no function {name!r}; it has {known or 'none'}")
     if "EXAMPLE" not in found:
         raise UserError(

@@ -83,7 +83,7 @@ class Program:
         calls = [self._call(c, buffers, known) for plan, buffers in step.launches for c in plan.calls]
         self.functions[name] = {
             "inputs": [_named(n, t, known[id(b)]) for (n, t), b in zip(inputs, step.arguments, strict=True)],
-            "outputs": [_output(n, t, b, known) for n, (t, b) in zip(outputs, step.results(), strict=True)],
+            "outputs": [_output(n, t, b, known) for n, (t, b) in zip(outputs, step.results, strict=True)],
             "variables": _variables(step),
             "calls": calls,
             "copies": [[known[id(a)], known[id(b)]] for a, b in step.copies],
@@ -203,6 +203,6 @@ def _output(name: str, t: Tensor, buffer: OpaqueBuffer | None, known: Mapping[in
 
 def _variables(step: BoundStep) -> list[dict[str, Any]]:
     found = {v.arg[0]: v.arg for plan, _ in step.launches for v in plan.variables}
-    for t, _ in step.results():
+    for t, _ in step.results:
         found.update((v.arg[0], v.arg) for n in t.uop.shape for v in variables_of(n))
     return [{"name": n, "low": a[1], "high": a[2], "example": step.variables[n]} for n, a in sorted(found.items())]

@@ -33,7 +33,7 @@ class BoundStep:
         arguments: the memory of the arguments' tensors, in the order of `flatten`.
         tensors: the tensors that outlive the call, with the memory that is read, and whether it is written.
         variables: the values that the Variables had.
-        result: what the call gave.
+        result: what the call gave. results: its tensors, each with its memory, None where it is in none.
         jit: the owner of the memory.
     """
 
@@ -44,14 +44,8 @@ class BoundStep:
     tensors: Sequence[tuple[Storage, Any, bool]]
     variables: Mapping[str, int]
     result: Any
+    results: Sequence[tuple[Any, OpaqueBuffer | None]]
     jit: Jit[..., Any]
-
-    def results(self) -> list[tuple[Any, OpaqueBuffer | None]]:
-        """The tensors of the result, each with its memory if it is one that the launches know."""
-        tensors: list[Handle] = []
-        flatten(self.result, tensors, None)
-        found = [storage_of(t.uop) for t in tensors]
-        return [(t, None if s is None else s.ensure()) for t, s in zip(tensors, found, strict=True)]
 
 
 def bound_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundStep:
@@ -81,6 +75,9 @@ def bound_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
     flatten((args, kwargs), given, {})
     number: dict[int, int] = {}  # one memory passed twice is one argument
     places = [number.setdefault(id(storage_of(t.uop)), len(number)) for t in given]
+    made: list[Handle] = []
+    flatten(result, made, None)
+    held = [s or storage_of(t.uop) for s, t in zip(captured.shown, made, strict=True)]
     memory = [staging.memory.ensure() for staging in captured.arguments]
     return BoundStep(
         captured.device,
@@ -90,5 +87,6 @@ def bound_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
         tensors,
         dict(captured.bound),
         result,
+        [(t, None if s is None else s.ensure()) for t, s in zip(made, held, strict=True)],
         jit,
     )

@@ -160,6 +160,8 @@ class Capture:
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
         self.result = rebuild(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
         self.sources = [self._source(r, internal, given, any(r is t for t in run.state)) for r in run.results]
+        shown = [storage_of(r.uop) for r in run.results]  # results whose memory stays, for `bound.py`
+        self.shown = [s if id(s) not in self.in_flight else None for s in shown]
         self._aliases = aliases_of(run.results)
         self._states = list(self.state.values())
         seen: list[Callable[[], Handle | None]] = [r.ref for r in self.reads.values()]
