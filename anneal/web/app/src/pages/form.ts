@@ -12,7 +12,7 @@ export async function form(model: Model, main: HTMLElement): Promise<void> {
       const text = typeof value === "number" ? String(value) : Array.from(value as ArrayLike<number>, (x) => Number(x.toPrecision(6))).join(" ");
       return [key, element("textarea", { rows: 3, spellcheck: "false" }, text)] as const;
     });
-    const out = element("pre", { "aria-live": "polite", tabindex: "0", "aria-label": `results of ${name}` });
+    const out = element("pre", { role: "region", "aria-live": "polite", tabindex: "0", "aria-label": `results of ${name}` });
     const run = async () => {
       const inputs: Record<string, Input> = {};
       for (const [key, area] of fields) {

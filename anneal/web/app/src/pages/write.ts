@@ -41,7 +41,7 @@ export async function* tokens(model: Model, prompt: number[], temperature: numbe
 export async function writing(model: Model, main: HTMLElement, words: Words, prompt: string, length: number, most: number): Promise<void> {
   const given = element("textarea", { rows: 2, spellcheck: "false" }, prompt);
   const warmth = element("input", { type: "number", min: 0, max: 2, step: 0.1, value: 0.8 });
-  const text = element("pre", { "aria-live": "off", tabindex: "0", "aria-label": "the text" });
+  const text = element("pre", { role: "region", "aria-live": "off", tabindex: "0", "aria-label": "the text" });
   const rate = element("p", { role: "status" });
   const go = element("button", {}, "Write");
   let running = false;
