@@ -290,10 +290,10 @@ Event listening tracing""",
 Watch""",
     },
     "anneal.runtime": {
-        "bound": """
-BoundStep bound_step""",
         "bodies": """
 Choice DeviceCall Loop Rules While chosen extended looped repeated_while""",
+        "bound": """
+BoundStep bound_step""",
         "execution": """
 memory plan_of realize realize_new tracing upload values""",
         "flowing": """

@@ -140,13 +140,17 @@ def main() -> None:
         with sync_playwright() as p:
             browser = p.chromium.launch(executable_path=given.browser, args=flags)
             print(f"chromium {browser.version}, {given.adapter}, {time.strftime('%Y-%m-%d')}; milliseconds")
-            print("| model | first result, ours | theirs | a run, ours | theirs | ratio | difference |\n|---|---|---|---|---|---|---|")
+            print(
+                "| model | first result, ours | theirs | a run, ours | theirs | ratio | difference |\n|---|---|---|---|---|---|---|"
+            )
             for name, (shape, kind, _) in found.items():
                 page = browser.new_context().new_page()
                 page.goto(f"http://127.0.0.1:{server.server_port}/{name}/empty.html")
                 first = page.evaluate(OURS), page.evaluate(THEIRS, [name, shape, kind])
                 ours, other, worst = page.evaluate(TURNS, given.runs)
-                print(f"| {name} | {first[0]:.0f} | {first[1]:.0f} | {ours:.1f} | {other:.1f} | {ours / other:.2f} | {worst:.1e} |")
+                print(
+                    f"| {name} | {first[0]:.0f} | {first[1]:.0f} | {ours:.1f} | {other:.1f} | {ours / other:.2f} | {worst:.1e} |"
+                )
                 page.close()
             browser.close()
         server.shutdown()

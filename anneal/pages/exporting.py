@@ -59,7 +59,7 @@ class Entry:
     gradients: bool
 
     def call(self, act: Callable[[], Any]) -> Any:
-        """What `act` gives, with gradients recorded or not, as the function wants it."""
+        """The result of `act`, with gradients recorded or not, as the function wants it."""
         if self.gradients:
             return act()
         with no_grad():
@@ -115,33 +115,36 @@ def export(
     names = Names([e.function for e in entries])
     programs, plans = programs_of(entries, wanted, names)
     values = oracle.state_of([step for steps in plans for step in steps.values()])
-    written = {n for p in programs for n in p.written}
-    arrays = {names(t): array for t, array in values.values()} | {
-        n: a for p in programs for n, a in p.constants.items()
-    }
-    file, forms = stored(arrays, written, weights)
-    if forms:
-        rounded = loaded(file, forms)
-        computed = {n: (t, rounded[names(t)]) for n, (t, _) in values.items()}
-    else:
-        computed = values
-    check, examples = _checks(entries, plans, computed)
-    oracle.put_back(values)
+    constants = {n: a for p in programs for n, a in p.constants.items()}
+    as_they_are = constants.keys() | {n for p in programs for n in p.written}
+    file, forms = stored({names(t): a for t, a in values.values()} | constants, as_they_are, weights)
+    rounded = loaded(file, forms)
+    computed = {n: (t, rounded[names(t)] if names(t) in forms else a) for n, (t, a) in values.items()}
+    try:
+        check, examples = _checks(entries, plans, computed)
+    finally:
+        oracle.put_back(values)
     title = name or getattr(entries[0].function, "__name__", type(entries[0].function).__name__)
-    model = {
+    model = _model(title, programs, forms, check, page or {"kind": "form"})
+    files = write(Path(path), model, programs[0].pack, file, examples, data or {}, single_file)
+    calls = {n: len(f["calls"]) for n, f in programs[0].functions.items()}
+    return Exported(Path(path), files, len(programs[0].kernels), calls, sum(programs[0].buffers))
+
+
+def _model(
+    name: str, programs: Sequence[Program], forms: Mapping[str, str], check: Mapping[str, Any], page: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The content of model.json, but for what the files add."""
+    return {
         "format": "anneal.page",
         "version": 1,
-        "name": title,
+        "name": name,
         "made_by": f"anneal {__version__}",
         "forms": forms,
         "programs": [p.data() for p in programs],
         "check": check,
-        "page": dict(page or {"kind": "form"}),
+        "page": dict(page),
     }
-    files = write(Path(path), model, programs[0].pack, file, examples, data or {}, single_file)
-    first = programs[0]
-    calls = {n: len(f["calls"]) for n, f in first.functions.items()}
-    return Exported(Path(path), files, len(first.kernels), calls, sum(first.buffers))
 
 
 class Names:
@@ -240,7 +243,7 @@ def _results(entry: Entry, step: BoundStep) -> list[str]:
 def _checks(
     entries: Sequence[Entry], plans: Sequence[Mapping[str, BoundStep]], values: oracle.Values
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What a page compares its own values with: numbers for model.json, and arrays by name."""
+    """The values that a page compares its own with: numbers for model.json, and arrays by name."""
     check: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""`fit`: what a profile of a browser's adapter makes of functions, before anything is written."""
+"""`fit`: functions under a profile of a browser's adapter, before anything is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anneal.pages.profiles import profile
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a profile makes of functions.
+    """The fate of functions under a profile.
 
     `why` is empty where they fit; else the other numbers are 0. `memory` is all that a page holds on the GPU, and at
     the same time the most, since a page takes it all when it opens: `weights` of it are tensors, `working` what is
@@ -46,11 +46,11 @@ def fit(
     name: str = "browser",
     train: bool | Collection[str] = False,
 ) -> Fit:
-    """Whether a page of `function` fits a profile, what of it is split, and the memory that it takes.
+    """The fate of a page of `function` under a profile: whether it fits, what is split, the memory that it takes.
 
     Args:
         function: as `export` takes it. example_args: its arguments. train: whether gradients are taken inside.
-        name: the profile's name, one of `PROFILES`.
+        name: the name of the profile, one of `PROFILES`.
 
     >>> from anneal import nn
     >>> from anneal.tensor import Tensor

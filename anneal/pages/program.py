@@ -166,7 +166,7 @@ class Program:
         return kernel, found
 
     def data(self) -> dict[str, Any]:
-        """What the page reads of it."""
+        """The program as model.json has it."""
         return {
             "profile": self.profile.name,
             "software": self.profile.software,

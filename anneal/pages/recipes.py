@@ -37,7 +37,7 @@ class Recipe:
 
 
 def of_training(name: str, training: Training, train: bool) -> Recipe:
-    """The recipe of an example model: its forward, and with `train` its training step."""
+    """The recipe of an example model, called `name`: its forward, and with `train` its training step."""
     model: Any = training.model
     batch = training.next_batch()
     if isinstance(model, nn.GPT) and hasattr(training, "alphabet"):
@@ -62,7 +62,7 @@ def _first(value: Any) -> Any:
 
 
 def _arguments(training: Training, batch: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What the loss of a batch gives the model first."""
+    """The arguments that the loss of a batch gives the model first."""
     found: list[tuple[Any, ...]] = []
     model: Any = training.model
     forward = model.forward
@@ -153,7 +153,7 @@ class Reader:
 
 
 def of_text(model: nn.GPT, page: Mapping[str, Any]) -> Recipe:
-    """The recipe of a GPT that writes, token by token."""
+    """The recipe of a GPT, `model`, that writes, token by token; `page` is what it shows."""
     reader = Reader(model)
     context = model.config.block_size
     whole = np.zeros(context, np.int32)
@@ -169,7 +169,8 @@ def of_text(model: nn.GPT, page: Mapping[str, Any]) -> Recipe:
 
 
 def of_onnx(model: Model, feeds: Mapping[str, Any], labels: list[str] | None = None) -> Recipe:
-    """The recipe of an ONNX model for inputs of the sizes of `feeds`; one of a picture describes what is dropped."""
+    """The recipe of an ONNX model for inputs of the sizes of `feeds`; one of a picture describes what is dropped,
+    by the `labels` of its classes."""
     names = [v.name for v in model.inputs if v.name in feeds]
     fixed = {n: feeds[n] for n in names if not isinstance(feeds[n], Tensor) and n in model.deciding}
     given = [n for n in names if n not in fixed]

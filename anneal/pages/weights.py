@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -14,12 +14,14 @@ _LEAST = 1024  # elements below which there is nothing to be saved
 SCALES = "#scale"  # the end of the name of a matrix's scales, one for each row
 
 
-def stored(arrays: Mapping[str, Array], written: set[str], form: str) -> tuple[dict[str, Array], dict[str, str]]:
+def stored(
+    arrays: Mapping[str, Array], as_they_are: Collection[str], form: str
+) -> tuple[dict[str, Array], dict[str, str]]:
     """The arrays of the file, and of those that are not held as they are used the form.
 
     Args:
         arrays: the tensors by name.
-        written: those that the functions change, which stay as they are.
+        as_they_are: the names of those that are not rounded: state, constants.
         form: one of `FORMATS`.
 
     Raises SettingError for another form.
@@ -29,7 +31,7 @@ def stored(arrays: Mapping[str, Array], written: set[str], form: str) -> tuple[d
     out: dict[str, Array] = {}
     forms: dict[str, str] = {}
     for name, array in arrays.items():
-        large = array.dtype == np.float32 and array.size >= _LEAST and array.ndim >= 2 and name not in written
+        large = array.dtype == np.float32 and array.size >= _LEAST and array.ndim >= 2 and name not in as_they_are
         if form == "f16" and large:
             out[name], forms[name] = array.astype(np.float16), "f16"
         elif form == "int8" and large:

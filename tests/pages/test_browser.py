@@ -71,7 +71,6 @@ def opened(page: Any, url: str) -> str:
     return str(page.inner_text("#badge"))
 
 
-
 def used(page: Any, url: str, body: str, given: Any = None) -> Any:
     """What JavaScript gives that uses the `model` of a folder and what is `given`."""
     script = "async ([url, given]) => { const { load } = await import(`${url}/anneal.js`); "
@@ -310,8 +309,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_damaged_exports_are_told_in_words(page: Any, site: str, folder: Path) -> None:
     assert len(DAMAGES) >= 20
     wanted = {}
-    export(lambda x, w=Tensor.ones(4, 4).realize() * 3: (x @ w).relu(), Tensor.ones(2, 4), folder / "sound",
-           profiles=["browser"])  # fmt: skip
+    w = (Tensor.ones(4, 4) * 3).realize()
+    export(lambda x: (x @ w).relu(), Tensor.ones(2, 4), folder / "sound", profiles=["browser"])
     for n, (damage, said) in enumerate(DAMAGES.values()):
         shutil.copytree(folder / "sound", folder / f"damaged{n}")
         damage(folder / f"damaged{n}")
@@ -343,7 +342,9 @@ def test_a_wrong_kernel_is_named(page: Any, site: str, folder: Path) -> None:
     found = used(page, f"{site}/wrong", "return await model.check();")
     program = plan["programs"][1]
     names = [program["kernels"][c[0]]["name"] for c in program["functions"]["run"]["calls"]]
-    assert not found["ok"] and found["where"] == "run: out" and found["kernel"].split(",")[0] in names
+    assert not found["ok"]
+    assert found["where"] == "run: out"
+    assert found["kernel"].split(",")[0] in names
 
 
 MISTAKES = {

@@ -12,7 +12,7 @@ import typer
 from anneal import settings
 from anneal.cli._flags import Json, Quiet, Sizes, Weights, alone, command, switch
 from anneal.cli._output import data, json_report, message
-from anneal.cli._pages import Labels, Steps, Train, What, recipe_of
+from anneal.cli.commands._recipes import Labels, Steps, Train, What, recipe_of
 from anneal.errors import SettingError
 
 app = alone()
@@ -36,11 +36,13 @@ class Order:
     train: Train = False
     profiles: Annotated[
         list[str] | None,
-        typer.Option("--for", metavar="PROFILE", help="browser, software, m1, adreno; the first that fits is taken."),
+        typer.Option(
+            "--for", metavar="PROFILE", help="Limits that kernels are made for: browser, software, m1, adreno."
+        ),
     ] = None
-    store: Annotated[Stored, switch("--store", "Numbers of the weights' file; they are computed with in float32.")] = (
-        Stored.f32
-    )
+    store: Annotated[
+        Stored, typer.Option("--store", metavar="FORM", help="Numbers in the file of weights: f32, f16 or int8.")
+    ] = Stored.f32
     steps: Steps = 0
     weights: Weights = None
     size: Sizes = None
@@ -52,7 +54,7 @@ class Order:
 
 @command(app, Order)
 def export(order: Order) -> None:
-    """Write a model as a web page that runs it in any browser, without Python."""
+    """Write a model as a web page that runs it in any browser."""
     from anneal.pages import DEFAULT, profile
     from anneal.pages import export as write
 

@@ -10,7 +10,7 @@ import typer
 from anneal import settings
 from anneal.cli._flags import Json, Quiet, Sizes, alone, command
 from anneal.cli._output import data, json_report
-from anneal.cli._pages import Train, What, recipe_of
+from anneal.cli.commands._recipes import Train, What, recipe_of
 from anneal.errors import UserError
 
 app = alone()
@@ -22,7 +22,10 @@ class Question:
 
     model: What
     profiles: Annotated[
-        list[str] | None, typer.Option("--for", metavar="PROFILE", help="browser, software, m1, adreno; default: all.")
+        list[str] | None,
+        typer.Option(
+            "--for", metavar="PROFILE", help="Limits to look at: browser, software, m1, adreno; default: all."
+        ),
     ] = None
     train: Train = False
     size: Sizes = None
@@ -32,7 +35,7 @@ class Question:
 
 @command(app, Question)
 def fit(question: Question) -> None:
-    """Say whether a model fits a browser's limits, what is split, and its memory. Exit code 2: it does not."""
+    """Say whether a model fits a browser's limits, and its memory. Exit code 2: no."""
     from anneal.pages import PROFILES, profile
     from anneal.pages import fit as fitted
 
