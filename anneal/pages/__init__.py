@@ -6,7 +6,7 @@
 from anneal.pages.exporting import DEFAULT, Exported, export
 from anneal.pages.fitting import Fit, fit
 from anneal.pages.profiles import PROFILES, Profile, profile
-from anneal.pages.recipes import Recipe, of_onnx, of_text, of_training
+from anneal.pages.recipes import Recipe, of_gpt2, of_onnx, of_text, of_training
 
 __all__ = [
     "DEFAULT",
@@ -17,6 +17,7 @@ __all__ = [
     "Recipe",
     "export",
     "fit",
+    "of_gpt2",
     "of_onnx",
     "of_text",
     "of_training",

@@ -16,7 +16,7 @@ from anneal.onnx import named_tensors
 from anneal.pages import oracle
 from anneal.pages.profiles import Profile, planned_for, profile
 from anneal.pages.program import Program
-from anneal.pages.weights import loaded, stored
+from anneal.pages.weights import VISITOR, loaded, stored
 from anneal.pages.writing import write
 from anneal.runtime import BoundStep, Jit, bound_step, default_device
 from anneal.schedule import CostModel
@@ -81,18 +81,18 @@ def export(
 ) -> Exported:
     """Write a page that computes `function` in a browser: `index.html`, plan, WGSL, weights and runtime.
 
-    The function is called some times, as a jit function is before it is captured: a training step takes so many steps,
-    and the page begins with the state that it leaves. Values of the example travel with the page, which compares its
-    own with them when it is opened. Nothing asks for a GPU here.
+    The function is called some times until it is captured: a training step takes so many steps, and the page begins
+    with the state that it leaves. Values of the example travel along, for the page to compare its own with.
 
     Args:
         function: a function of tensors, a module or a jit function; several by name, which share their tensors.
-        example_args: its arguments, a tensor or a tuple of them; of several functions a dict of them. Shapes are fixed;
-            a size that varies is a bound Variable.
+        example_args: its arguments, a tensor or a tuple; of several functions a dict. A size that varies is a bound
+            Variable.
         path: the folder, or with `single_file` the HTML file.
         train: whether gradients are taken inside; of several functions the names of those.
         profiles: which limits kernels are made for (`PROFILES`); a page takes the first that its adapter meets.
-        weights: "f32"; "f16" or "int8" for a smaller file: matrices are rounded, and computed with in float32.
+        weights: "f32"; "f16" or "int8" for a smaller file: matrices are rounded, and computed with in float32;
+            "visitor": the page asks its visitor for them, and compares nothing.
         single_file: one HTML file with all in it, below 30 MB.
         name: the title.
         page: what the page shows: {"kind": ...} (see docs/howto/web-page.md); a plain form by default.
@@ -109,69 +109,81 @@ def export(
     {'run': 1}
     """
     entries = entries_of(function, example_args, train)
-    wanted = [profile(p) for p in profiles]
-    if not wanted:
-        raise UserError("export: there is no profile; the plainest is 'browser'")
     names = Names([e.function for e in entries])
-    programs, plans = programs_of(entries, wanted, names)
+    programs, plans = programs_of(entries, [profile(p) for p in profiles], names)
+    file, more, examples = _values(entries, programs, plans, names, weights)
+    title = name or getattr(entries[0].function, "__name__", type(entries[0].function).__name__)
+    model = {
+        "format": "anneal.page",
+        "version": 1,
+        "name": title,
+        "made_by": f"anneal {__version__}",
+        "programs": [p.data() for p in programs],
+        "page": dict(page or {"kind": "form"}),
+        **more,
+    }
+    files = write(Path(path), model, programs[0].pack, file, examples, data or {}, single_file)
+    calls = {n: len(f["calls"]) for n, f in programs[0].functions.items()}
+    return Exported(Path(path), files, len(programs[0].kernels), calls, sum(programs[0].buffers))
+
+
+def _values(
+    entries: Sequence[Entry],
+    programs: Sequence[Program],
+    plans: Sequence[Mapping[str, BoundStep]],
+    names: Callable[[Any], str],
+    weights: str,
+) -> tuple[dict[str, Array], dict[str, Any], dict[str, Array]]:
+    """The tensors of the weights' file, what model.json says of values, and the arrays of the check's file."""
     values = oracle.state_of([step for steps in plans for step in steps.values()])
     constants = {n: a for p in programs for n, a in p.constants.items()}
     as_they_are = constants.keys() | {n for p in programs for n in p.written}
-    file, forms = stored({names(t): a for t, a in values.values()} | constants, as_they_are, weights)
+    arrays = {names(t): a for t, a in values.values()} | constants
+    if weights == VISITOR:
+        oracle.put_back(values)
+        wanted = {n: list(a.shape) for n, a in arrays.items() if n not in as_they_are}
+        return {n: arrays[n] for n in as_they_are}, {"forms": {}, "check": {}, "wanted": wanted}, {}
+    file, forms = stored(arrays, as_they_are, weights)
     rounded = loaded(file, forms)
     computed = {n: (t, rounded[names(t)] if names(t) in forms else a) for n, (t, a) in values.items()}
     try:
         check, examples = _checks(entries, plans, computed)
     finally:
         oracle.put_back(values)
-    title = name or getattr(entries[0].function, "__name__", type(entries[0].function).__name__)
-    model = _model(title, programs, forms, check, page or {"kind": "form"})
-    files = write(Path(path), model, programs[0].pack, file, examples, data or {}, single_file)
-    calls = {n: len(f["calls"]) for n, f in programs[0].functions.items()}
-    return Exported(Path(path), files, len(programs[0].kernels), calls, sum(programs[0].buffers))
-
-
-def _model(
-    name: str, programs: Sequence[Program], forms: Mapping[str, str], check: Mapping[str, Any], page: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The content of model.json, but for what the files add."""
-    return {
-        "format": "anneal.page",
-        "version": 1,
-        "name": name,
-        "made_by": f"anneal {__version__}",
-        "forms": forms,
-        "programs": [p.data() for p in programs],
-        "check": check,
-        "page": dict(page),
-    }
+    return file, {"forms": forms, "check": check, "wanted": {}}, examples
 
 
 class Names:
-    """The names of tensors: those that the functions reach them by, and numbers for the others."""
+    """The names of tensors: those that the functions reach them by, and numbers for the others. `known` are the
+    tensors."""
 
     def __init__(self, functions: Sequence[Function]) -> None:
         self._known: dict[int, str] = {}
-        self._kept: list[Any] = []  # an id names an object while that lives
+        self.known: list[Any] = []  # an id names an object while that lives
         for f in functions:
             for name, t in named_tensors(f.function if isinstance(f, Jit) else f).items():
                 if id(t) not in self._known:
                     taken = name in self._known.values()
                     self._known[id(t)] = f"{name}.{len(self._known)}" if taken else name
-                    self._kept.append(t)
+                    self.known.append(t)
 
     def __call__(self, t: Any) -> str:
         if id(t) not in self._known:
             self._known[id(t)] = f"tensor.{len(self._known)}"
-            self._kept.append(t)
+            self.known.append(t)
         return self._known[id(t)]
 
 
 def programs_of(
-    entries: Sequence[Entry], profiles: Sequence[Profile], names: Callable[[Any], str]
+    entries: Sequence[Entry], profiles: Sequence[Profile], names: Names
 ) -> tuple[list[Program], list[dict[str, BoundStep]]]:
-    """The program of each profile, and the captured calls that they are made of: profiles that fuse alike share
-    those."""
+    """The program of each profile, and the captured calls that they are made of: profiles that fuse alike share those.
+
+    State is as it was before, unless gradients are taken: an optimiser has made its own meanwhile.
+    """
+    if not profiles:
+        raise UserError("export: there is no profile; the plainest is 'browser'")
+    before = {} if any(e.gradients for e in entries) else oracle.values_of(names.known)
     pack: list[str] = []
     programs: list[Program] = []
     plans: dict[CostModel, dict[str, BoundStep]] = {}
@@ -183,6 +195,7 @@ def programs_of(
             step = plans[p.cost_model][entry.name]
             program.add(entry.name, step, entry.inputs, _results(entry, step))
         programs.append(program)
+    oracle.put_back({n: v for n, v in before.items() if names(v[0]) in programs[0].written})
     return programs, list(plans.values())
 
 

@@ -21,9 +21,13 @@ Values = Mapping[int, tuple[Tensor, Array]]  # by the tensor's id
 
 def state_of(steps: Sequence[BoundStep]) -> dict[int, tuple[Tensor, Array]]:
     """The tensors that the steps read or write, with their values now."""
-    tensors = {id(t): t for step in steps for _, t, _ in step.tensors}
-    realize(list(tensors.values()))
-    return {n: (t, t.numpy()) for n, t in tensors.items()}
+    return values_of([t for step in steps for _, t, _ in step.tensors])
+
+
+def values_of(tensors: Sequence[Tensor]) -> dict[int, tuple[Tensor, Array]]:
+    """Tensors with their values now, by id."""
+    realize(tensors)
+    return {id(t): (t, t.numpy()) for t in tensors}
 
 
 def put_back(values: Values) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from anneal import nn
 from anneal.backend import Array
 from anneal.errors import UserError
+from anneal.pages.weights import VISITOR
 from anneal.tensor import Tensor, Variable, realize
 from anneal.tensor import functional as F
 from anneal.uop import UOp
@@ -34,6 +35,7 @@ class Recipe:
     page: dict[str, Any] = field(default_factory=lambda: {"kind": "form"})
     data: Mapping[str, Array] = field(default_factory=dict)
     train: tuple[str, ...] = ()
+    weights: str = ""  # a form that the recipe asks for
 
 
 def of_training(name: str, training: Training, train: bool) -> Recipe:
@@ -163,6 +165,11 @@ def of_text(model: nn.GPT, page: Mapping[str, Any]) -> Recipe:
     functions: dict[str, Callable[..., Any]] = {"begin": reader.begin, "go_on": reader.go_on}
     shown = {**page, "context": context, "block": reader.block}
     return Recipe(functions, {"begin": begin, "go_on": go_on}, shown)
+
+
+def of_gpt2(config: nn.GPTConfig) -> Recipe:
+    """The recipe of a GPT-2 of these sizes whose weights and words the page's visitor has, as `config.json`'s folder."""
+    return replace(of_text(nn.GPT.from_config(config), {"kind": "gpt2"}), weights=VISITOR)
 
 
 # -- ONNX -------------------------------------------------------------------------------------------------------------

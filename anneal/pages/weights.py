@@ -10,6 +10,7 @@ from anneal.backend import Array
 from anneal.errors import SettingError
 
 FORMATS = ("f32", "f16", "int8")
+VISITOR = "visitor"  # the weights come from files that the visitor of the page has
 _LEAST = 1024  # elements below which there is nothing to be saved
 SCALES = "#scale"  # the end of the name of a matrix's scales, one for each row
 

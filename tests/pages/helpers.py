@@ -23,7 +23,7 @@ def recipe_of(name: str, train: bool = False, batch: int = 8) -> tuple[Any, Reci
 
 def write(recipe: Recipe, path: Path, **how: Any) -> Exported:
     """Export a recipe."""
-    more = {"train": recipe.train, "page": recipe.page, "data": recipe.data}
+    more: dict[str, Any] = {"train": recipe.train, "page": recipe.page, "data": recipe.data}
     return export(recipe.functions, recipe.examples, path, **more, **how)
 
 

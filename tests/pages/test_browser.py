@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal.pages import export, of_onnx
+from anneal.pages import export, of_gpt2, of_onnx
 from anneal.tensor import Tensor, no_grad
 from anneal.tensor.io import safe_load
 from tests.pages.helpers import recipe_of, served, write
@@ -144,6 +144,32 @@ def test_a_picture_is_described(page: Any, site: str, tmp_path: Path) -> None:
     (tmp_path / "no.png").write_bytes(b"no picture")
     page.locator("input[type=file]").set_input_files(tmp_path / "no.png")
     page.wait_for_selector("main [role=alert]")
+
+
+def test_gpt2_writes_from_the_visitors_files(page: Any, site: str, folder: Path, tmp_path: Path) -> None:
+    from examples.gpt2 import Decoder, Sampling, Tokenizer, read_checkpoint
+    from tests.cli.test_gpt2 import make
+
+    make(tmp_path)
+    model = read_checkpoint(tmp_path)
+    write(of_gpt2(model.config), folder / "gpt2", weights="visitor")
+    assert (folder / "gpt2/weights.safetensors").stat().st_size < 1000
+    page.goto(f"{site}/gpt2/")
+    page.locator("input[type=file]").set_input_files(tmp_path / "vocab.json")
+    until(lambda: "choose model.safetensors and merges.txt as well" in page.inner_text("main"))
+    page.locator("input[type=file]").set_input_files(
+        [tmp_path / n for n in ("model.safetensors", "vocab.json", "merges.txt")]
+    )
+    page.wait_for_selector(READY, state="attached")
+    assert "the weights are yours" in page.inner_text("#badge")
+    page.locator("textarea").fill("Hello")
+    page.locator("input[type=number]").fill("0")
+    page.get_by_role("button", name="Write").click()
+    tokenizer = Tokenizer.read(tmp_path / "vocab.json", tmp_path / "merges.txt")
+    told = list(Decoder(model, Sampling(greedy=True)).generate(tokenizer.encode("Hello"), 8))
+    wanted = "Hello" + bytes(told).decode("utf-8", "replace")
+    until(lambda: len(page.evaluate("document.querySelector('pre').textContent")) > len(wanted))
+    assert page.evaluate("document.querySelector('pre').textContent").startswith(wanted[:-3])
 
 
 def test_one_file_has_all_in_it(page: Any, tmp_path: Path, site: str, folder: Path) -> None:

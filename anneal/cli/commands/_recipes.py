@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anneal import progress
+from anneal import nn, progress
 from anneal.cli._flags import number
 from anneal.errors import SettingError, UserError
 from anneal.training import check_model, load_example
@@ -59,9 +59,12 @@ def _refuse(what: str, **flags: Any) -> None:
 
 
 def _of_example(name: str, train: bool, steps: int, weights: Path | None) -> Recipe:
-    from anneal.pages import of_training
+    from anneal.pages import of_gpt2, of_training
     from anneal.tensor.io import safe_load
 
+    if name == "gpt2":
+        _refuse(name, train=train, steps=steps, weights=weights)
+        return of_gpt2(nn.GPTConfig())
     example = load_example(name)
     training: Any = example.make(steps=max(1, steps), batch=example.BATCH, seed=1, lr=example.LR)
     if weights is not None:

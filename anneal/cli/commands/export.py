@@ -75,7 +75,7 @@ def export(order: Order) -> None:
             order.output,
             train=recipe.train,
             profiles=wanted,
-            weights=order.store.value,
+            weights=recipe.weights or order.store.value,
             single_file=order.single_file,
             name=order.name or Path(order.model.partition(":")[0]).stem,
             page=recipe.page,

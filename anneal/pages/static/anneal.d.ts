@@ -54,6 +54,8 @@ export type Plan = {
     }>;
     sources: [number, number][];
     forms: Record<string, "f16" | "int8">;
+    /** the shapes of tensors that no file of the export has: the visitor brings them */
+    wanted: Record<string, number[]>;
     zeros: Record<string, [dtype: string, shape: number[]]>;
     programs: Program[];
     check: Record<string, {
@@ -96,7 +98,10 @@ export type Entry = {
 export declare class Tensors {
     readonly blob: Blob;
     readonly entries: Map<string, Entry>;
+    private readonly others;
     private constructor();
+    /** Tensors of another file by names of this one, some of them with rows and columns exchanged. */
+    add(other: Tensors, from: string, as: string, transposed: boolean): void;
     /** Add tensors of zeros, which no file has. */
     addZeros(zeros: Plan["zeros"]): Tensors;
     static open(blob: Blob, name: string): Promise<Tensors>;
@@ -162,8 +167,8 @@ export type Options = {
     integrity?: string | undefined;
     /** the program of this profile, in the place of the first that the adapter can run */
     profile?: string;
-    /** weights from elsewhere, in the place of those of the export */
-    weights?: Tensors;
+    /** adds the tensors that the plan wants and no file of the export has: `Tensors.add` */
+    visitor?: (plan: Plan, weights: Tensors) => Promise<void>;
     /** hears that the GPU was lost, and that the model runs again */
     lost?: (state: "lost" | "restored" | "gone") => void;
 };

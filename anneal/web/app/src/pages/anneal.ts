@@ -20,8 +20,8 @@ export type Options = {
   integrity?: string | undefined;
   /** the program of this profile, in the place of the first that the adapter can run */
   profile?: string;
-  /** weights from elsewhere, in the place of those of the export */
-  weights?: Tensors;
+  /** adds the tensors that the plan wants and no file of the export has: `Tensors.add` */
+  visitor?: (plan: Plan, weights: Tensors) => Promise<void>;
   /** hears that the GPU was lost, and that the model runs again */
   lost?: (state: "lost" | "restored" | "gone") => void;
 };
@@ -87,9 +87,16 @@ export class Model {
     const of = plan.files["weights.safetensors"]!.bytes;
     let done = 0;
     const told = (bytes: number) => options.progress?.({ part: "weights", done: (done += bytes), of });
-    const weights = options.weights
-      ? Promise.resolve(options.weights.addZeros(plan.zeros))
-      : fetched(source, plan, "weights.safetensors", told).then(async (blob) => (await Tensors.open(blob, "weights.safetensors")).addZeros(plan.zeros));
+    const weights = fetched(source, plan, "weights.safetensors", told).then(async (blob) => {
+      const tensors = (await Tensors.open(blob, "weights.safetensors")).addZeros(plan.zeros);
+      if (Object.keys(plan.wanted).length) await options.visitor?.(plan, tensors);
+      for (const [name, shape] of Object.entries(plan.wanted)) {
+        const found = tensors.entries.get(name);
+        insist(found, `tensor ${name} is missing: this model is exported without its weights`);
+        insist(`${found.shape}` === `${shape}`, `tensor ${name} has the shape [${found.shape}], and this model's has [${shape}]: the file is of another model`);
+      }
+      return tensors;
+    });
     weights.catch(() => {}); // told where it is waited for
     const wgsl = new Uint8Array(await (await fetched(source, plan, "kernels.wgsl", () => {})).arrayBuffer());
     const sources = plan.sources.map(([a, b]) => new TextDecoder().decode(wgsl.subarray(a, b)));
@@ -121,8 +128,8 @@ export class Model {
       let data = this.kept.get(name);
       if (!data) {
         const form = this.plan.forms[name];
-        data = form && !this.options.weights ? await file.array(name) : await file.bytes(name);
-        if (form === "int8" && !this.options.weights) {
+        data = form ? await file.array(name) : await file.bytes(name);
+        if (form === "int8") {
           const scale = await file.array(`${name}#scale`);
           const row = (data as Float32Array).length / scale.length;
           for (let n = 0; n < (data as Float32Array).length; n++) (data as Float32Array)[n]! *= scale[Math.floor(n / row)]!;

@@ -84,7 +84,23 @@ const WIDTHS: Record<string, number> = { F32: 4, I32: 4, U32: 4, F16: 2, BF16: 2
 
 /** A safetensors file: where each tensor is, and its bytes. */
 export class Tensors {
+  private readonly others = new Map<string, () => Promise<ArrayBuffer>>();
+
   private constructor(readonly blob: Blob, readonly entries: Map<string, Entry>) {}
+
+  /** Tensors of another file by names of this one, some of them with rows and columns exchanged. */
+  add(other: Tensors, from: string, as: string, transposed: boolean): void {
+    const { dtype, shape } = other.entries.get(from)!;
+    this.entries.set(as, { dtype, shape: transposed ? [...shape].reverse() : shape, start: -1, end: -1 });
+    this.others.set(as, async () => {
+      const numbers = await other.array(from);
+      if (!transposed) return numbers.buffer as ArrayBuffer;
+      const [rows, columns] = shape as [number, number];
+      const out = new Float32Array(numbers.length);
+      for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) out[c * rows + r] = numbers[r * columns + c]!;
+      return out.buffer;
+    });
+  }
 
   /** Add tensors of zeros, which no file has. */
   addZeros(zeros: Plan["zeros"]): Tensors {
@@ -121,6 +137,8 @@ export class Tensors {
   async bytes(name: string): Promise<ArrayBuffer> {
     const e = this.entries.get(name);
     insist(e, `tensor ${name} is missing in the weights`);
+    const other = this.others.get(name);
+    if (other) return other();
     if (e.start < 0) return new ArrayBuffer(4 * e.shape.reduce((a, b) => a * b, 1));
     return this.blob.slice(e.start, e.end).arrayBuffer();
   }

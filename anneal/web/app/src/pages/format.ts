@@ -31,6 +31,8 @@ export type Plan = {
   files: Record<string, { bytes: number; sha256: string[] }>;
   sources: [number, number][];
   forms: Record<string, "f16" | "int8">;
+  /** the shapes of tensors that no file of the export has: the visitor brings them */
+  wanted: Record<string, number[]>;
   zeros: Record<string, [dtype: string, shape: number[]]>;
   programs: Program[];
   check: Record<string, { tolerance: number; calls: Digest[][][] }>;
@@ -78,7 +80,7 @@ export function readPlan(text: string): Plan {
     insist(Array.isArray(s) && isCount(s[0]) && isCount(s[1]) && s[0] < s[1] && s[1] <= bytes, wrong(`source ${n} is outside kernels.wgsl`));
   insist(Array.isArray(plan.programs) && plan.programs.length > 0, wrong("it has no program"));
   for (const program of plan.programs) readProgram(program, plan, wrong);
-  insist(isObject(plan.check) && isObject(plan.page) && isObject(plan.forms) && isObject(plan.zeros), wrong("it has no check or page"));
+  insist(isObject(plan.check) && isObject(plan.page) && isObject(plan.forms) && isObject(plan.zeros) && isObject(plan.wanted), wrong("it has no check or page"));
   return plan;
 }
 

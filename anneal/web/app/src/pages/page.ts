@@ -1,5 +1,6 @@
 // The page around a model: loads it, shows whether its values are right, and gives it the look that its kind asks for.
 import { embedded, folder, load, type Model, PageError } from "./anneal";
+import { askForGpt2 } from "./gpt2";
 import { KINDS } from "./kinds";
 import { byId, bytes, element } from "./parts";
 
@@ -23,6 +24,7 @@ async function main(): Promise<void> {
   const integrity = document.querySelector<HTMLMetaElement>("meta[name=model]")?.content;
   const model = await load(source, {
     integrity,
+    visitor: askForGpt2,
     progress: ({ part, done, of }) => tell(part === "weights" ? `loading ${bytes(done)} of ${bytes(of)}` : `preparing kernel ${done} of ${of}`),
     lost: (state) => tell({ lost: "the GPU was lost; loading again", restored: "the GPU was lost; the model runs again", gone: "the GPU was lost, and does not come back: open the page again" }[state], state === "restored" ? "" : "bad"),
   });
@@ -30,7 +32,8 @@ async function main(): Promise<void> {
   byId("facts").textContent = `${model.plan.made_by} · ${adapter} · kernels for ${profile} · ${bytes(memory)} on the GPU. Nothing that you do here leaves this machine.`;
   const checked = await model.check();
   const worst = checked.worst.toExponential(1);
-  if (checked.ok) tell(`checked: worst error ${worst} on ${adapter}`, "good");
+  if (Object.keys(model.plan.wanted).length) tell(`ready on ${adapter}; the weights are yours, so nothing is compared`, "good");
+  else if (checked.ok) tell(`checked: worst error ${worst} on ${adapter}`, "good");
   else tell(`wrong values: ${checked.where} is off by ${worst}${checked.kernel ? `; the first wrong kernel is ${checked.kernel}` : ""}`, "bad");
   document.documentElement.dataset["ready"] = `${Math.round(performance.now() - began)}`;
   (globalThis as { model?: Model }).model = model;
