@@ -39,8 +39,9 @@ class Profile:
 
     @property
     def cost_model(self) -> CostModel:
-        """The prices that kernels are fused by. Calls run in order: a page binds memory of one dtype."""
-        return replace(cost_models.gpu(self.buffers, self.target.binding_bytes), concurrent=False)
+        """The prices that kernels are fused by. Calls run in order, on memory of one dtype, and no scores are computed
+        again for each reader: the host runs this plan too."""
+        return replace(cost_models.gpu(self.buffers, self.target.binding_bytes), concurrent=False, chained_bytes=0)
 
     def limits(self) -> dict[str, int]:
         """The limits by WebGPU's names, as `requestDevice` takes them."""
