@@ -36,7 +36,6 @@ ROOMS = {
 # What a feature that an issue asked for costs in these rooms, in the same unit: a room's bound is its row and these.
 FEATURES: dict[str, dict[str, int]] = {
     "attention without its square": {"codegen": 109, "schedule": 27, "backend": 1},
-    "attention without its square": {"codegen": 109, "schedule": 25, "backend": 1},
     "a model as a web page": {"pages": 93, "cli": 16, "runtime": 8, "codegen": 4, "onnx": 1, "(top)": 1},
 }
 SLACK = 20  # hundreds of tokens that a row may lie above its room
