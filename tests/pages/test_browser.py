@@ -99,7 +99,7 @@ def test_a_digit_is_drawn_by_keys(page: Any, site: str) -> None:
     until(lambda: page.inner_text("table") != before)
 
 
-def until(holds: Callable[[], bool], tries: int = 200) -> None:
+def until(holds: Callable[[], bool], tries: int = 600) -> None:
     import time
 
     for _ in range(tries):
