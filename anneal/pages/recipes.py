@@ -168,7 +168,7 @@ def of_text(model: nn.GPT, page: Mapping[str, Any]) -> Recipe:
 
 
 def of_gpt2(config: nn.GPTConfig) -> Recipe:
-    """The recipe of a GPT-2 of these sizes whose weights and words the page's visitor has."""
+    """The recipe of a GPT-2 of the sizes of `config`, whose weights and words the visitor of the page has."""
     return replace(of_text(nn.GPT.from_config(config), {"kind": "gpt2"}), weights=VISITOR)
 
 
