@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the command's first import: until it is done nobody can cat
     from anneal import utils as utils
     from anneal.front import *
     from anneal.inspect import check as check
+    from anneal.pages import export as export
 
 __version__ = "0.1.0"
 
@@ -39,7 +40,7 @@ if not TYPE_CHECKING:
         at = os.path.join(os.path.dirname(__file__), name)
         if os.path.isdir(at) or os.path.isfile(f"{at}.py"):
             return import_module(f"anneal.{name}")
-        home = import_module("anneal.inspect" if name == "check" else "anneal.front")
+        home = import_module({"check": "anneal.inspect", "export": "anneal.pages"}.get(name, "anneal.front"))
         if not hasattr(home, name):
             raise AttributeError(f"module 'anneal' has no attribute {name!r}{home.instead(name)}")
         found = globals()[name] = getattr(home, name)
@@ -64,4 +65,4 @@ def __dir__() -> list[str]:
         "tracebacks",
     }  # imported by others, no user's names
     own = set(globals()) - {"Any", "TYPE_CHECKING", "annotations"} - inner
-    return sorted({"check", *own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})
+    return sorted({"check", "export", *own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})

@@ -51,7 +51,7 @@ else:
         ),
         "ANNEAL_DEBUG=2 and `anneal kernels --time` show times": "monitor profiler",
         "ANNEAL_DEBUG and `anneal explain` show what the compiler does; jit captures": (
-            "export fx jit_script library overrides"
+            "fx jit_script library overrides"
         ),
         "there is no quantisation of programs; onnx runs quantised models": (
             "ao dequantize per_channel_affine per_tensor_affine qint32 qint8 quantization quantize_per_channel "

@@ -286,6 +286,8 @@ Watch""",
     "anneal.runtime": {
         "bodies": """
 Choice DeviceCall Loop Rules While chosen extended looped repeated_while""",
+        "bound": """
+BoundStep bound_step""",
         "execution": """
 memory plan_of realize realize_new tracing upload values""",
         "flowing": """
@@ -297,7 +299,7 @@ HostFunction HostGradient VmapMethod found_sizes key_of""",
         "jitted": """
 Jit Recapture compile jit""",
         "launch": """
-Execution execute new_outputs""",
+Execution compiled execute new_outputs""",
         "meter": """
 Meter Spread Times Track metered said""",
         "steps": """

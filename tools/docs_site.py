@@ -35,7 +35,7 @@ OUTSIDE = {
 }
 # What a search finds first: pages that teach, before the reference, before pages about the house itself.
 BOOSTS = {
-    "guides/": 8, "howto/": 8, "first-hour": 8, "coming-from": 8, "faq": 6, "limitations": 8, "gallery": 3,
+    "guides/": 8, "howto/web-page": 1, "howto/": 8, "first-hour": 8, "coming-from": 8, "faq": 6, "limitations": 8, "gallery": 3,
     "notebooks/": 2, "reference/anneal/": 2, "reference/": 1, "internals/": 0.5, "changelog": 0.3, "reading": 0.3, "decisions/": 0.2,
 }  # fmt: skip
 LINK = re.compile(r"(\]\()(?!https?://|#|mailto:|data:)([^)\s#]+)(#[^)\s]*)?(\))")
@@ -50,6 +50,21 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         if isinstance(item, dict) and "Decisions" in item:
             item["Decisions"] = ["decisions/README.md", *_decisions()]
     return config
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """The exported page that docs/howto/web-page.md shows."""
+    from anneal import settings
+    from anneal.pages import export, of_training
+    from anneal.training import load_example
+
+    example = load_example("mlp")
+    with settings.override(device="cpu"):
+        training: Any = example.make(steps=1, batch=example.BATCH, seed=1, lr=example.LR)
+        recipe = of_training("mlp", training, False)
+        place = Path(config.site_dir) / "live" / "spirals"
+        how: dict[str, Any] = {"train": recipe.train, "page": recipe.page, "data": recipe.data}
+        export(recipe.functions, recipe.examples, place, name="Three spirals", **how)
 
 
 def _reference_nav() -> list[Any]:

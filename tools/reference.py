@@ -53,6 +53,7 @@ ROOMS = (
     ("anneal.tensor.random", "random", "anneal.random"),
     ("anneal.transforms", "transforms", "anneal.transforms"),
     ("anneal.onnx", "onnx", "anneal.onnx"),
+    ("anneal.pages", "pages", "anneal.pages"),
     ("anneal.distributed", "distributed", "anneal.distributed"),
     ("anneal.errors", "errors", "anneal.errors"),
     ("anneal.settings", "settings", "anneal.settings"),

@@ -54,6 +54,8 @@ class Target:
     `subgroup`: so many threads, aligned and neighbouring, exchange values without memory or barriers; 0: none do.
     `names_subgroups`: WGSL has to name the extension before it uses them (Tint), or may not (naga).
     `matrices`: the subgroup matrices that it multiplies; none by default.
+    `barriers`: whether its threads wait for each other cheaply; a driver that runs kernels on the CPU takes seconds to
+    compile a wait.
     `binding_bytes`: the most that one storage binding shows. `f16`, `int64`, `float64`: whether it has those dtypes.
     """
 
@@ -68,6 +70,7 @@ class Target:
     names_subgroups: bool = False
     matrices: tuple[MatrixShape, ...] = ()
     dialect: str = "wgsl"
+    barriers: bool = True
 
     @property
     def dtypes(self) -> frozenset[DType]:

@@ -6,6 +6,7 @@ package is imported when a model is loaded or written.
 
 from anneal.errors import OnnxError
 from anneal.onnx.compare import Checked, NodeDifference, check
+from anneal.onnx.exporting import named_tensors
 from anneal.onnx.graph import ValueInfo
 from anneal.onnx.model import Model, load
 from anneal.onnx.module import OnnxModule
@@ -30,4 +31,5 @@ __all__ = [
     "check",
     "export",
     "load",
+    "named_tensors",
 ]

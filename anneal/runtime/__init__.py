@@ -46,12 +46,13 @@ from anneal.runtime.uses import Calls, note_call
 
 if TYPE_CHECKING:
     from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
+    from anneal.runtime.bound import BoundStep, bound_step
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.flowing import Again
     from anneal.runtime.group import Exchange, Group, Reduction
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
-    from anneal.runtime.launch import Execution, execute, new_outputs
+    from anneal.runtime.launch import Execution, compiled, execute, new_outputs
     from anneal.runtime.meter import Meter, Spread, Times, Track, metered, said
     from anneal.runtime.steps import Collective, HostCall, Launch, Step
 else:  # what computes is imported when something is computed
@@ -63,6 +64,7 @@ __all__ = [
     "SEEN",
     "UNSEEN",
     "Again",
+    "BoundStep",
     "Calls",
     "Choice",
     "Collective",
@@ -94,6 +96,7 @@ __all__ = [
     "While",
     "become_late",
     "bound_shape",
+    "bound_step",
     "buffer_leaf",
     "cache_statistics",
     "call_late",
@@ -101,6 +104,7 @@ __all__ = [
     "chosen",
     "compile",
     "compile_seconds",
+    "compiled",
     "composite",
     "default_device",
     "emptied",

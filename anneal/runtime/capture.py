@@ -57,7 +57,7 @@ class Recorded:
 Source = Callable[[list[Any]], Handle]  # what makes a result of a replay, given the memory of its arguments
 
 
-class _CopyBack:
+class CopyBack:
     """The step that takes new values of state from where they were computed to where the tensor shows them."""
 
     __slots__ = ("aside", "device", "state")
@@ -248,14 +248,14 @@ class Capture:
 
         return hand_out
 
-    def _placed(self, steps: Sequence[Step], carried: dict[int, Storage]) -> list[Step | _CopyBack]:
+    def _placed(self, steps: Sequence[Step], carried: dict[int, Storage]) -> list[Step | CopyBack]:
         """The steps over the capture's memory: state is read from and written to the storage that carries it, in place
         where safe, and blanks stand for results."""
         read_from = {id(v): k for k, v in carried.items()}
         last_reader = {id(s): n for n, step in enumerate(steps) for s in step.inputs}
         blanks = {k: blank for k, (blank, _) in self._new.items()}
-        placed: list[Step | _CopyBack] = []
-        copies: list[_CopyBack] = []
+        placed: list[Step | CopyBack] = []
+        copies: list[CopyBack] = []
         for n, step in enumerate(steps):
             plan, in_place = (
                 (None, set()) if isinstance(step, HostCall) else self._donated(step, n, read_from, last_reader)
@@ -266,7 +266,7 @@ class Capture:
                 source = read_from.get(id(s))
                 if source is not None and k not in in_place and (source in last_reader and last_reader[source] >= n):
                     outputs[k] = Storage(s.size, s.dtype, s.device)
-                    copies.append(_CopyBack(self.device, self.state[id(s)], outputs[k]))
+                    copies.append(CopyBack(self.device, self.state[id(s)], outputs[k]))
             if plan is None:
                 placed.append(replace(step, inputs=inputs, outputs=outputs))
             else:
@@ -306,15 +306,15 @@ class Capture:
             found = self._shared.get(n)
             if found is None:
                 found = self._bound(step, where, programs, scratch)
-                if isinstance(step, _CopyBack) or own.isdisjoint(map(id, (*step.inputs, *step.outputs))):
+                if isinstance(step, CopyBack) or own.isdisjoint(map(id, (*step.inputs, *step.outputs))):
                     self._shared[n] = found
             made.bound.append(found)
 
     def _bound(
-        self, step: Step | _CopyBack, where: Mapping[int, Storage], programs: Sequence[Program], scratch: Scratch | None
+        self, step: Step | CopyBack, where: Mapping[int, Storage], programs: Sequence[Program], scratch: Scratch | None
     ) -> Bound:
         """A step bound to memory; `where` has that of what changes its storage."""
-        if isinstance(step, _CopyBack):
+        if isinstance(step, CopyBack):
             return step
         inputs, outputs = ([where.get(id(s), s) for s in several] for several in (step.inputs, step.outputs))
         if isinstance(step, Launch):
@@ -331,6 +331,12 @@ class Capture:
         if isinstance(step.function, DeviceCall):
             return bound(call, self.device)
         return _BoundHostCall(call, self.device, self.bound, self._give)
+
+    def laid_out(self) -> tuple[list[Bound], dict[int, Storage]]:
+        """The steps bound to the memory of a round, and that of its results by the id of the storage that showed each
+        when it was captured (for `bound.py`)."""
+        made = self._only or self._rounds[-1]
+        return list(made.bound), dict(zip(self._new, made.storages, strict=True))
 
     def unbind(self) -> None:
         """Bind the steps anew for the coming runs: memory that they read is elsewhere."""
@@ -467,7 +473,7 @@ class Capture:
         """The memory held here beside the tensors that others can see: see `memory_report`."""
         memory = [staging.memory for staging in self.arguments]
         memory += [r.own.memory for r in self.reads.values() if r.own is not None]
-        memory += [step.aside for step in self.steps if isinstance(step, _CopyBack)]
+        memory += [step.aside for step in self.steps if isinstance(step, CopyBack)]
         nbytes = sum([s.size * s.dtype.itemsize for s in memory])
         nbytes += sum([size * dtype.itemsize for step in self.launches for size, dtype in step.plan.temporaries])
         return self.device.name, f"jit function {self.name}: temporaries and arguments", nbytes

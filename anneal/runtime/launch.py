@@ -123,7 +123,7 @@ class Execution(Holding):
 
 
 def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
-    """The programs of a plan's calls."""
+    """The programs of a plan's calls on a device, in their order."""
     begun = time.perf_counter()
     with BUILDING:
         programs = device.compile_all([c.kernel for c in plan.calls])

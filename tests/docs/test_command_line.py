@@ -14,6 +14,7 @@ SECTIONS = dict(re.findall(r"^## anneal ([\w ]+)\n(.*?)(?=^## |\Z)", PAGE, re.MU
 COMMON = {"--json", "--quiet", "--device", "--adapter", "--help"}  # the page's head has them
 COMMANDS = {
     "doctor": ["doctor"], "train": ["train"], "gpt2 sample": ["gpt2 sample"], "run": ["run llama2c", "run resnet9"],
+    "export": ["export"], "fit": ["fit"],
     "onnx": ["onnx info", "onnx run", "onnx check", "onnx export"], "graph": ["graph"], "kernels": ["kernels"],
     "explain": ["explain"], "check": ["check"], "record": ["record"], "web": ["web"], "viz": ["viz"],
     "cache": ["cache where", "cache ls", "cache prune"],

@@ -121,6 +121,6 @@ def test_no_page_hides_python_from_the_runner() -> None:
     for name in pages():
         text = read(name)
         fences = re.findall(r"^```(\w*)$", text, re.MULTILINE)
-        assert set(fences) <= {"", "python", "console", "text", "log", "sh"}, name
+        assert set(fences) <= {"", "python", "console", "text", "log", "sh", "js"}, name
         assert fences.count("python") == sum(block.kind == "python" for block in blocks(text)), name
     assert (ROOT / TAUGHT).exists()

@@ -17,6 +17,8 @@ COMMANDS = {
     "check": "Compare kernels and values with float64.",
     "gpt2": "Generate text with GPT-2 small, or another checkpoint.",
     "run": "Run a trained model.",
+    "export": "Write a model as a web page that runs it in any browser.",
+    "fit": "Say whether a model fits a browser's limits, and its memory.",
     "onnx": "Import, run, check and export ONNX models.",
     "cache": "Inspect and prune the compilation cache on disk.",
 }

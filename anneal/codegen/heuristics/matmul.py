@@ -292,6 +292,24 @@ def matmul(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     return (*(o for o in wanted if o.amount > 1 or o.kind == "MERGE"), Opt("TILE", k, 1), Opt("PREFETCH", k, 1))
 
 
+def registers(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+    """Reduces where threads that wait for each other cost more than memory that is read again: each thread has a small
+    tile of results, and takes lanes of vectors along the reduce, or along the columns."""
+    if len(facts.reduces) != 1 or len(facts.reduces[0].src) != 2:
+        return None
+    k = facts.reduces[0].src[1]
+    product = _product(facts)
+    deep = facts.lanes([k]) if k.src[0].is_const else 1
+    opts = [Opt("VECTORIZE", facts.number(k), deep)] if deep > 1 else []
+    tile = [] if product is None else [(product.m, 4), (product.n, 4 if deep > 1 else 1)]
+    if product is not None and deep == 1 and (wide := facts.lanes([product.n.range])) > 1:
+        opts = [Opt("VECTORIZE", facts.number(product.n.range), wide)]
+    for axis, most in tile:
+        amount = math.gcd(axis.extent or 1, most)
+        opts += [Opt("UPCAST", facts.number(axis.range), amount)] if amount > 1 else []
+    return (*opts, Opt("FLAT", 0, min(64, target.max_threads))) if opts else None
+
+
 def _product(facts: Facts) -> _Product | None:
     if not facts.reduces or len({u.src[1:] for u in facts.reduces}) != 1:
         return None

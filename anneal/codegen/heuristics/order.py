@@ -7,7 +7,7 @@ import math
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.chains import chains
 from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
-from anneal.codegen.heuristics.matmul import matmul, matrices
+from anneal.codegen.heuristics.matmul import matmul, matrices, registers
 from anneal.codegen.heuristics.reduces import fused_reduces, shared_reduce
 from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.target import Target
@@ -116,7 +116,8 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
         len(order),
         [u for u in order if u.op is Op.LT and u.src[0].dtype is dtypes.int32],
     )
-    for rule in (chains, matrices, matmul, fused_reduces, shared_reduce, transposed):
+    together = (chains, matrices, matmul, fused_reduces, shared_reduce, transposed)
+    for rule in together if target.barriers else (registers,):
         opts = rule(facts, target)
         if opts is not None:
             return opts

@@ -8,7 +8,7 @@
 from anneal.onnx.exporting.folding import Constants, carried
 from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, carrier, code_of
 from anneal.onnx.exporting.lowering import GraphLowering, Leaf, Missing
-from anneal.onnx.exporting.tracing import Input, TracedGraph, told, traced
+from anneal.onnx.exporting.tracing import Input, TracedGraph, named_tensors, told, traced
 
 __all__ = [
     "Constants",
@@ -22,6 +22,7 @@ __all__ = [
     "carried",
     "carrier",
     "code_of",
+    "named_tensors",
     "told",
     "traced",
 ]

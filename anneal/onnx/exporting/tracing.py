@@ -60,7 +60,7 @@ def traced(
     """
     inner = function.function if isinstance(function, Jit) else function
     args, kwargs = _arguments(example)
-    weights = _named_tensors(inner)
+    weights = named_tensors(inner)
     realize(list(weights.values()))
     (args, kwargs), inputs, originals = _stand_ins(inner, args, kwargs, dynamic, names)
     nodes = {i.node: i.name for i in inputs}
@@ -100,12 +100,12 @@ def _name_of(function: Any) -> str:
 # -- what it reads ----------------------------------------------------------------------------------------------------
 
 
-def _named_tensors(function: Any) -> dict[str, Tensor]:
+def named_tensors(function: Any) -> dict[str, Tensor]:
     """The tensors that a function reaches by name: of a module its own, of a function those of its variables."""
     if isinstance(function, Module):
         return _of_module("", function)
     if isinstance(function, functools.partial):
-        return _named_tensors(function.func) | _of_values(dict(enumerate(function.args)) | function.keywords)
+        return named_tensors(function.func) | _of_values(dict(enumerate(function.args)) | function.keywords)
     owner = getattr(function, "__self__", None)
     if isinstance(owner, Module):
         return _of_module("", owner)

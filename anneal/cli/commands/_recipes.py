@@ -1,0 +1,109 @@
+"""Models of a command line as recipes of pages: an example, an ONNX file, or a function of a script."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from anneal import nn, progress
+from anneal.cli._flags import number
+from anneal.errors import SettingError, UserError
+from anneal.training import check_model, load_example
+
+if TYPE_CHECKING:
+    from anneal.pages import Recipe
+
+What = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="Example model, ONNX file, or SCRIPT.py:FUNCTION (its EXAMPLE: arguments)."),
+]
+Train = Annotated[bool, typer.Option("--train", help="The training step too, which the page runs.")]
+Steps = Annotated[int, number("Train an example so many steps first.", 0)]
+Labels = Annotated[
+    Path | None, typer.Option("--labels", metavar="FILE", help="ONNX classifier: names of its classes, one a line.")
+]
+
+
+def recipe_of(
+    what: str,
+    train: bool,
+    steps: int,
+    weights: Path | None,
+    sizes: Sequence[str] | None = None,
+    labels: Path | None = None,
+) -> Recipe:
+    """The recipe of a page. Raises UserError or DataError for a model that there is not, or flags that do not go
+    with it."""
+    script, colon, function = what.rpartition(":")
+    if colon and script.endswith(".py"):
+        _refuse(what, steps=steps, weights=weights, sizes=sizes, labels=labels)
+        return _of_script(script, function, train)
+    if what.endswith(".onnx"):
+        _refuse(what, train=train, steps=steps, weights=weights)
+        return _of_onnx(what, sizes, labels)
+    check_model(what)
+    _refuse(what, sizes=sizes, labels=labels)
+    return _of_example(what, train, steps, weights)
+
+
+def _refuse(what: str, **flags: Any) -> None:
+    for name, value in flags.items():
+        if value:
+            raise SettingError(
+                f"--{name.removesuffix('s') if name == 'sizes' else name} is not for {what}; leave it out"
+            )
+
+
+def _of_example(name: str, train: bool, steps: int, weights: Path | None) -> Recipe:
+    from anneal.pages import of_gpt2, of_training
+    from anneal.tensor.io import safe_load
+
+    if name == "gpt2":
+        _refuse(name, train=train, steps=steps, weights=weights)
+        return of_gpt2(nn.GPTConfig())
+    example = load_example(name)
+    training: Any = example.make(steps=max(1, steps), batch=example.BATCH, seed=1, lr=example.LR)
+    if weights is not None:
+        training.model.load_state_dict(safe_load(weights))
+    for _ in progress.told(range(steps), "training", steps):
+        training.step()
+    return of_training(name, training, train)
+
+
+def _of_onnx(path: str, sizes: Sequence[str] | None, labels: Path | None) -> Recipe:
+    from anneal.cli.commands.onnx import feeds_of
+    from anneal.files import opened
+    from anneal.onnx import load
+    from anneal.pages import of_onnx
+
+    model = load(path, "cpu")
+    names = None
+    if labels is not None:
+        with opened(labels) as f:
+            names = f.read(1 << 20).decode("utf-8", "replace").splitlines()
+    return of_onnx(model, feeds_of(model, None, sizes, 0), names)
+
+
+def _of_script(script: str, name: str, train: bool) -> Recipe:
+    from anneal.cli._scripts import check_script
+    from anneal.pages import Recipe
+
+    check_script(script)
+    try:
+        found = runpy.run_path(script, run_name="anneal_export")
+    except Exception as error:
+        raise UserError(f"{script} failed: {type(error).__name__}: {error}") from error
+    if not callable(found.get(name)):
+        known = ", ".join(n for n, v in found.items() if callable(v) and not isinstance(v, type) and n[0] != "_")
+        raise UserError(f"{script} has no function {name!r}; it has {known or 'none'}")
+    if "EXAMPLE" not in found:
+        raise UserError(
+            f"{script} has no EXAMPLE: add EXAMPLE = (Tensor..., ), the arguments that {name} is called with"
+        )
+    given = found["EXAMPLE"]
+    args = given if isinstance(given, tuple) else (given,)
+    return Recipe({"run": found[name]}, {"run": args}, train=("run",) if train else ())

@@ -1,0 +1,25 @@
+"""Models as web pages: functions leave as plans, WGSL and weights, and a small runtime runs them in any browser.
+
+`export` writes a page, `fit` says what a profile of a browser's adapter would make of one.
+"""
+
+from anneal.pages.exporting import DEFAULT, Exported, export
+from anneal.pages.fitting import Fit, fit
+from anneal.pages.profiles import PROFILES, Profile, profile
+from anneal.pages.recipes import Recipe, of_gpt2, of_onnx, of_text, of_training
+
+__all__ = [
+    "DEFAULT",
+    "PROFILES",
+    "Exported",
+    "Fit",
+    "Profile",
+    "Recipe",
+    "export",
+    "fit",
+    "of_gpt2",
+    "of_onnx",
+    "of_text",
+    "of_training",
+    "profile",
+]

@@ -1,0 +1,270 @@
+"""`export`: functions become a page that runs them by their own kernels, in a browser, without Python."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from anneal import __version__
+from anneal.backend import Array, get_device
+from anneal.errors import UserError
+from anneal.onnx import named_tensors
+from anneal.pages import oracle
+from anneal.pages.profiles import Profile, planned_for, profile
+from anneal.pages.program import Program
+from anneal.pages.weights import VISITOR, loaded, stored
+from anneal.pages.writing import write
+from anneal.runtime import BoundStep, Jit, bound_step, default_device
+from anneal.schedule import CostModel
+from anneal.tensor import Tensor, no_grad, tree_leaves
+from anneal.transforms import paths_of
+from anneal.uop import UOp
+
+DEFAULT = ("browser", "software")
+TOLERANCE = 1e-4  # of the largest magnitude of a result: what a page's values may differ from this device's by
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The page that was written: its files with their bytes, and what a run of each function takes.
+
+    `memory` is the bytes that it holds on the GPU; `calls` are the launches of each function.
+    """
+
+    path: Path
+    files: dict[str, int]
+    kernels: int
+    calls: dict[str, int]
+    memory: int
+
+    def __str__(self) -> str:
+        size = sum(self.files.values())
+        runs = ", ".join(f"{name}: {n} launches" for name, n in self.calls.items())
+        return f"{self.path}: {size:,} bytes, {self.kernels} kernels, {self.memory:,} bytes on the GPU; {runs}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A function with its example, and the names of its tensors."""
+
+    name: str
+    function: Function
+    args: tuple[Any, ...]
+    inputs: list[tuple[str, Tensor]]
+    gradients: bool
+
+    def call(self, act: Callable[[], Any]) -> Any:
+        """The result of `act`, with gradients recorded or not, as the function wants it."""
+        if self.gradients:
+            return act()
+        with no_grad():
+            return act()
+
+
+def export(
+    function: Function | Mapping[str, Function],
+    example_args: Any,
+    path: str | Path,
+    *,
+    train: bool | Collection[str] = False,
+    profiles: Sequence[str] = DEFAULT,
+    weights: str = "f32",
+    single_file: bool = False,
+    name: str | None = None,
+    page: Mapping[str, Any] | None = None,
+    data: Mapping[str, Array] | None = None,
+) -> Exported:
+    """Write a page that computes `function` in a browser: `index.html`, plan, WGSL, weights and runtime.
+
+    The function is called some times until it is captured: a training step takes so many steps, and the page begins
+    with the state that it leaves. Values of the example travel along, for the page to compare its own with.
+
+    Args:
+        function: a function of tensors, a module or a jit function; several by name, which share their tensors.
+        example_args: its arguments, a tensor or a tuple; of several functions a dict. A size that varies is a bound
+            Variable.
+        path: the folder, or with `single_file` the HTML file.
+        train: whether gradients are taken inside; of several functions the names of those.
+        profiles: which limits kernels are made for (`PROFILES`); a page takes the first that its adapter meets.
+        weights: "f32"; "f16" or "int8" for a smaller file: matrices are rounded, and computed with in float32;
+            "visitor": the page asks its visitor for them, and compares nothing.
+        single_file: one HTML file with all in it, below 30 MB.
+        name: the title.
+        page: what the page shows: {"kind": ...} (see docs/howto/web-page.md); a plain form by default.
+        data: arrays for the page, which no function reads.
+
+    Raises UserError, DTypeError or JitError for what a page cannot do, naming it, and DataError where files cannot be
+    written.
+
+    >>> import tempfile
+    >>> from anneal import nn
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = export(nn.Linear(3, 2), Tensor.ones(4, 3), folder)
+    >>> made.calls
+    {'run': 1}
+    """
+    entries = entries_of(function, example_args, train)
+    names = Names([e.function for e in entries])
+    programs, plans = programs_of(entries, [profile(p) for p in profiles], names)
+    file, more, examples = _values(entries, programs, plans, names, weights)
+    title = name or getattr(entries[0].function, "__name__", type(entries[0].function).__name__)
+    model = {
+        "format": "anneal.page",
+        "version": 1,
+        "name": title,
+        "made_by": f"anneal {__version__}",
+        "programs": [p.data() for p in programs],
+        "page": dict(page or {"kind": "form"}),
+        **more,
+    }
+    files = write(Path(path), model, programs[0].pack, file, examples, data or {}, single_file)
+    calls = {n: len(f["calls"]) for n, f in programs[0].functions.items()}
+    return Exported(Path(path), files, len(programs[0].kernels), calls, sum(programs[0].buffers))
+
+
+def _values(
+    entries: Sequence[Entry],
+    programs: Sequence[Program],
+    plans: Sequence[Mapping[str, BoundStep]],
+    names: Callable[[Any], str],
+    weights: str,
+) -> tuple[dict[str, Array], dict[str, Any], dict[str, Array]]:
+    """The tensors of the weights' file, what model.json says of values, and the arrays of the check's file."""
+    values = oracle.state_of([step for steps in plans for step in steps.values()])
+    constants = {n: a for p in programs for n, a in p.constants.items()}
+    as_they_are = constants.keys() | {n for p in programs for n in p.written}
+    arrays = {names(t): a for t, a in values.values()} | constants
+    if weights == VISITOR:
+        oracle.put_back(values)
+        wanted = {n: list(a.shape) for n, a in arrays.items() if n not in as_they_are}
+        return {n: arrays[n] for n in as_they_are}, {"forms": {}, "check": {}, "wanted": wanted}, {}
+    file, forms = stored(arrays, as_they_are, weights)
+    rounded = loaded(file, forms)
+    computed = {n: (t, rounded[names(t)] if names(t) in forms else a) for n, (t, a) in values.items()}
+    try:
+        check, examples = _checks(entries, plans, computed)
+    finally:
+        oracle.put_back(values)
+    return file, {"forms": forms, "check": check, "wanted": {}}, examples
+
+
+class Names:
+    """The names of tensors: those that the functions reach them by, and numbers for the others. `known` are the
+    tensors."""
+
+    def __init__(self, functions: Sequence[Function]) -> None:
+        self._known: dict[int, str] = {}
+        self.known: list[Any] = []  # an id names an object while that lives
+        for f in functions:
+            for name, t in named_tensors(f.function if isinstance(f, Jit) else f).items():
+                if id(t) not in self._known:
+                    taken = name in self._known.values()
+                    self._known[id(t)] = f"{name}.{len(self._known)}" if taken else name
+                    self.known.append(t)
+
+    def __call__(self, t: Any) -> str:
+        if id(t) not in self._known:
+            self._known[id(t)] = f"tensor.{len(self._known)}"
+            self.known.append(t)
+        return self._known[id(t)]
+
+
+def programs_of(
+    entries: Sequence[Entry], profiles: Sequence[Profile], names: Names
+) -> tuple[list[Program], list[dict[str, BoundStep]]]:
+    """The program of each profile, and the captured calls that they are made of: profiles that fuse alike share those.
+
+    State is as it was before, unless gradients are taken: an optimiser has made its own meanwhile.
+    """
+    if not profiles:
+        raise UserError("export: there is no profile; the plainest is 'browser'")
+    before = {} if any(e.gradients for e in entries) else oracle.values_of(names.known)
+    pack: list[str] = []
+    programs: list[Program] = []
+    plans: dict[CostModel, dict[str, BoundStep]] = {}
+    for p in profiles:
+        if p.cost_model not in plans:
+            plans[p.cost_model] = {e.name: _captured(e, p) for e in entries}
+        program = Program(p, pack, names, list(plans).index(p.cost_model))
+        for entry in entries:
+            step = plans[p.cost_model][entry.name]
+            program.add(entry.name, step, entry.inputs, _results(entry, step))
+        programs.append(program)
+    oracle.put_back({n: v for n, v in before.items() if names(v[0]) in programs[0].written})
+    return programs, list(plans.values())
+
+
+def entries_of(function: Any, example: Any, train: bool | Collection[str]) -> list[Entry]:
+    """The functions with their examples, checked."""
+    functions = dict(function) if isinstance(function, Mapping) else {"run": function}
+    examples = example if isinstance(function, Mapping) else {"run": example}
+    if not functions or not isinstance(examples, Mapping) or set(functions) != set(examples):
+        raise UserError("export: several functions are a dict by name, and example_args one of the same names")
+    gradients = set(functions) if train is True else set(train or ())
+    if not gradients <= set(functions):
+        raise UserError(f"export: train names {', '.join(sorted(gradients - set(functions)))}, which is no function")
+    out = []
+    for name, f in functions.items():
+        if not callable(f):
+            raise UserError(f"export: {name} is a {type(f).__name__}, not a function of tensors")
+        inner = f.function if isinstance(f, Jit) else f
+        args = examples[name] if isinstance(examples[name], tuple) else (examples[name],)
+        out.append(Entry(name, inner, args, _inputs(inner, args), name in gradients))
+    return out
+
+
+def _inputs(function: Function, args: tuple[Any, ...]) -> list[tuple[str, Tensor]]:
+    """The tensors of the arguments, named after the function's parameters."""
+    try:
+        bound = inspect.signature(getattr(function, "forward", function)).bind(*args)
+    except TypeError as e:
+        raise UserError(f"export: the example's arguments do not fit the function: {e}") from None
+    named: list[tuple[str, Any]] = []
+    for name, value in bound.arguments.items():
+        several = bound.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+        named += [(f"{name}{n}", v) for n, v in enumerate(value)] if several else [(name, value)]
+    out = []
+    for name, value in named:
+        for where, leaf in zip(paths_of(value, name), tree_leaves(value), strict=True):
+            if isinstance(leaf, Tensor):
+                out.append((where, leaf))
+            elif not isinstance(leaf, (UOp, int, float, bool, str, type(None))):
+                raise UserError(f"export: {where} is a {type(leaf).__name__}; give a Tensor: Tensor(array)")
+    return out
+
+
+def _captured(entry: Entry, wanted: Profile) -> BoundStep:
+    device = get_device(entry.inputs[0][1].device if entry.inputs else default_device())
+    with planned_for(device, wanted):
+        step: BoundStep = entry.call(lambda: bound_step(entry.function, entry.args, {}))
+    return step
+
+
+def _results(entry: Entry, step: BoundStep) -> list[str]:
+    paths = zip(paths_of(step.result, "out"), tree_leaves(step.result), strict=True)
+    found = [path for path, leaf in paths if isinstance(leaf, Tensor)]
+    if not found:
+        raise UserError(f"export: {entry.name} gives no tensor; return what the page is to show")
+    return found
+
+
+def _checks(
+    entries: Sequence[Entry], plans: Sequence[Mapping[str, BoundStep]], values: oracle.Values
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The values that a page compares its own with: numbers for model.json, and arrays by name."""
+    check: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
+    for entry in entries:
+        tensors = [t for _, t in entry.inputs]
+        arrays |= {f"{entry.name}/in/{n}": t.numpy() for n, t in entry.inputs}
+        calls = [oracle.digests(steps[entry.name], values, tensors) for steps in plans]
+        found = entry.call(partial(oracle.expected, entry.function, entry.args, values))
+        names = _results(entry, plans[0][entry.name])
+        arrays |= {f"{entry.name}/out/{n}": a for n, a in zip(names, found, strict=True)}
+        check[entry.name] = {"tolerance": TOLERANCE, "calls": calls}
+    return check, arrays

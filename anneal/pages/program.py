@@ -1,0 +1,208 @@
+"""From captured calls to a program for one profile: buffers, kernels and calls by number, as JSON says them.
+
+Tensors that several functions read or write have one buffer. What is computed on the way has memory that all functions
+share, since a page runs one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from anneal.backend import Array, OpaqueBuffer
+from anneal.codegen import Kernel, bindings_of, generate
+from anneal.errors import DTypeError, UserError
+from anneal.pages.profiles import Profile
+from anneal.runtime import BoundStep
+from anneal.schedule import Call
+from anneal.schedule import Kernel as Planned
+from anneal.tensor import Tensor
+from anneal.uop import DType, Op, UOp
+from anneal.uop.sizes import Size, variables_of, widest
+
+_WORDS = {Op.ADD: "+", Op.MUL: "*", Op.SUB: "-", Op.IDIV: "/", Op.MOD: "%", Op.MIN: "min", Op.MAX: "max"}
+HELD = {"float32": "f32", "int32": "i32", "uint32": "u32", "bool": "bool"}  # what a page gives and takes
+
+
+def held(name: str, dtype: DType) -> str:
+    """The page's name of a dtype. Raises DTypeError for one that it has no array of."""
+    if dtype.name not in HELD:
+        raise DTypeError(f"export: {name} is {dtype.name}; a page takes and gives {', '.join(HELD)}: cast it")
+    return HELD[dtype.name]
+
+
+def expression(u: Size) -> Any:
+    """A size as JSON: a number, the name of a Variable, or a list of an operation and its operands.
+
+    >>> from anneal.tensor import Variable
+    >>> expression(Variable("n", 1, 8) * 64 + 1)
+    ['+', ['*', 'n', 64], 1]
+    """
+    if not isinstance(u, UOp):
+        return int(u)
+    if u.op is Op.CONST:
+        return u.arg
+    if u.op in (Op.VARIABLE, Op.BIND):
+        return u.arg[0]
+    if u.op not in _WORDS:
+        raise UserError(f"export: a size is computed by {u.op.name}, which a page cannot do")
+    return [_WORDS[u.op], *map(expression, u.src)]
+
+
+def nbytes(size: int, dtype: DType) -> int:
+    """The bytes of a buffer: whole vectors, as kernels read them."""
+    return max(16, -(-size * dtype.device_itemsize // 16) * 16)
+
+
+@dataclass(eq=False)
+class Program:
+    """The program of one profile. `add` takes a function; then `data` is what a page reads."""
+
+    profile: Profile
+    pack: list[str]  # WGSL of distinct kernels, shared by the profiles of an export
+    names: Callable[[Tensor], str]
+    plan: int  # profiles of one number fuse alike, and have the same calls
+    buffers: list[int] = field(default_factory=list)  # bytes
+    weights: dict[str, int] = field(default_factory=dict)  # name: buffer
+    written: set[str] = field(default_factory=set)
+    constants: dict[str, Array] = field(default_factory=dict)
+    scratch: list[int] = field(default_factory=list)  # buffers that all functions share, largest first
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+    functions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _numbers: dict[tuple[str, tuple[Any, ...]], int] = field(default_factory=dict)
+
+    def add(self, name: str, step: BoundStep, inputs: Sequence[tuple[str, Tensor]], outputs: Sequence[str]) -> None:
+        """Add a captured call under a name, with the names of its inputs and outputs."""
+        known = {id(s.ensure()): self._tensor(t, written) for s, t, written in step.tensors}
+        for (_, t), buffer in zip(inputs, step.arguments, strict=True):
+            if id(buffer) not in known:
+                known[id(buffer)] = self._buffer(nbytes(prod(widest(t.uop.shape)), t.uop.dtype))
+        self._place(name, step, known)
+        calls = [self._call(c, buffers, known) for plan, buffers in step.launches for c in plan.calls]
+        self.functions[name] = {
+            "inputs": [_named(n, t, known[id(b)]) for (n, t), b in zip(inputs, step.arguments, strict=True)],
+            "outputs": [_output(n, t, b, known) for n, (t, b) in zip(outputs, step.results, strict=True)],
+            "variables": _variables(step),
+            "calls": calls,
+            "copies": [[known[id(a)], known[id(b)]] for a, b in step.copies],
+        }
+
+    def _buffer(self, size: int) -> int:
+        if size > self.profile.buffer_bytes:
+            raise UserError(
+                f"export: a tensor takes {size} bytes, and {self.profile.name} has buffers of up to "
+                f"{self.profile.buffer_bytes}; split it, or export for a larger profile"
+            )
+        self.buffers.append(size)
+        return len(self.buffers) - 1
+
+    def _tensor(self, t: Tensor, written: bool) -> int:
+        name = self.names(t)
+        if written:
+            self.written.add(name)
+        if name not in self.weights:
+            self.weights[name] = self._buffer(nbytes(prod(widest(t.uop.shape)), t.uop.dtype))
+        return self.weights[name]
+
+    def _place(self, name: str, step: BoundStep, known: dict[int, int]) -> None:
+        """Give a buffer to what the launches read and write besides: constants, and memory on the way."""
+        made: dict[int, int] = {}  # bytes
+        for plan, buffers in step.launches:
+            for v, (value, buffer) in enumerate(zip(plan.values, buffers, strict=True)):
+                key, size = id(buffer), nbytes(value.size, value.dtype)
+                if key in known:
+                    self.buffers[known[key]] = max(self.buffers[known[key]], size)
+                elif v < plan.inputs and key not in made:
+                    label = f"constant.{len(self.constants)}"
+                    self.constants[label] = step.device.download(buffer, value.size, value.dtype)
+                    known[key] = self.weights[label] = self._buffer(size)
+                else:
+                    made[key] = max(made.get(key, 0), size)
+        for n, (key, size) in enumerate(sorted(made.items(), key=lambda item: -item[1])):
+            if n == len(self.scratch):
+                self.scratch.append(self._buffer(size))
+            known[key] = self.scratch[n]
+            self.buffers[known[key]] = max(self.buffers[known[key]], size)
+
+    def _call(self, call: Call, buffers: Sequence[OpaqueBuffer], known: Mapping[int, int]) -> list[Any]:
+        kernel, number = self._kernel(call.kernel)
+        args = [known[id(buffers[v])] for v in call.args]
+        needed = kernel.launch.needed
+        return [number, args, list(kernel.grid), *([] if needed is None else [expression(needed)])]
+
+    def _kernel(self, planned: Planned) -> tuple[Kernel, int]:
+        target = self.profile.target
+        try:
+            kernel = generate(planned.sink, target)
+        except DTypeError as e:
+            raise DTypeError(f"export: kernel {planned.name} does not fit profile {self.profile.name}: {e}") from e
+        bindings = tuple(
+            [
+                (b.number, b.slot, b.offset, b.length, b.written)
+                for b in bindings_of(kernel.params, target.binding_bytes)
+            ]
+        )
+        if len(bindings) > self.profile.buffers:
+            raise UserError(
+                f"export: kernel {planned.name} binds {len(bindings)} buffers, and {self.profile.name} has "
+                f"{self.profile.buffers}: a tensor of several bindings is too large for it"
+            )
+        key = (kernel.source, kernel.variables)
+        found = self._numbers.get(key)
+        if found is None:
+            if kernel.source not in self.pack:
+                self.pack.append(kernel.source)
+            found = self._numbers[key] = len(self.kernels)
+            self.kernels.append(
+                {
+                    "name": planned.name,
+                    "source": self.pack.index(kernel.source),
+                    "bindings": [[n, slot, offset, length, int(w)] for n, slot, offset, length, w in bindings],
+                    "variables": list(kernel.variables),
+                }
+            )
+        return kernel, found
+
+    def data(self) -> dict[str, Any]:
+        """The program as model.json has it."""
+        return {
+            "profile": self.profile.name,
+            "software": self.profile.software,
+            "plan": self.plan,
+            "limits": self.profile.limits(),
+            "features": list(self.profile.features),
+            "buffers": self.buffers,
+            "weights": self.weights,
+            "state": sorted(self.written),
+            "kernels": self.kernels,
+            "functions": self.functions,
+        }
+
+
+def _named(name: str, t: Tensor, buffer: int) -> dict[str, Any]:
+    shape = t.uop.shape
+    return {
+        "name": name,
+        "buffer": buffer,
+        "dtype": held(name, t.uop.dtype),
+        "shape": [expression(n) for n in shape],
+        "room": list(widest(shape)),
+    }
+
+
+def _output(name: str, t: Tensor, buffer: OpaqueBuffer | None, known: Mapping[int, int]) -> dict[str, Any]:
+    if buffer is None or id(buffer) not in known:
+        raise UserError(
+            f"export: result {name} is computed by no kernel: it is a constant, or a copy of a tensor that outlives "
+            "the call; return what the call computes"
+        )
+    return _named(name, t, known[id(buffer)])
+
+
+def _variables(step: BoundStep) -> list[dict[str, Any]]:
+    found = {v.arg[0]: v.arg for plan, _ in step.launches for v in plan.variables}
+    for t, _ in step.results:
+        found.update((v.arg[0], v.arg) for n in t.uop.shape for v in variables_of(n))
+    return [{"name": n, "low": a[1], "high": a[2], "example": step.variables[n]} for n, a in sorted(found.items())]

@@ -1,0 +1,1 @@
+var a="anneal-page";self.addEventListener("fetch",s=>{let e=s;e.request.method!=="GET"||new URL(e.request.url).origin!==location.origin||e.respondWith(caches.open(a).then(async n=>{try{let t=await fetch(e.request);return t.ok&&await n.put(e.request,t.clone()),t}catch(t){let r=await n.match(e.request,{ignoreSearch:!0});if(r)return r;throw t}}))});

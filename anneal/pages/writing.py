@@ -1,0 +1,128 @@
+"""The files of a page: a folder, or one HTML file with all of them in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import io
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from anneal import files
+from anneal.backend import Array
+from anneal.errors import DataError, UserError
+from anneal.tensor import io as tensor_files
+
+STATIC = Path(__file__).parent / "static"
+PIECE = 4 << 20  # bytes that are fetched, compared with their hash and passed on at a time
+_KINDS = {"float32": "F32", "int32": "I32", "uint32": "U32"}
+_MOST_SINGLE = 30 << 20
+_POLICY = (
+    "default-src 'none'; script-src {script}; style-src {style}; connect-src {connect}; img-src 'self' blob: data:; "
+    "worker-src 'self'; base-uri 'none'; form-action 'none'"
+)
+
+
+def write(
+    path: Path,
+    model: dict[str, Any],
+    pack: Sequence[str],
+    weights: Mapping[str, Array],
+    examples: Mapping[str, Array],
+    data: Mapping[str, Array],
+    single: bool,
+) -> dict[str, int]:
+    """Write the page; the bytes of each file. Raises DataError where that cannot be done."""
+    model["zeros"] = {n: [_KINDS[a.dtype.name], list(a.shape)] for n, a in weights.items() if _is_blank(a)}
+    weights = {n: a for n, a in weights.items() if n not in model["zeros"]}
+    contents = {"kernels.wgsl": "".join(pack).encode(), "weights.safetensors": _packed(weights)}
+    contents["check.safetensors"] = _packed(examples)
+    if data:
+        contents["data.safetensors"] = _packed(data)
+    at = 0
+    model["sources"] = [[at, at := at + len(source.encode())] for source in pack]
+    model["piece"] = PIECE
+    model["files"] = {name: {"bytes": len(b), "sha256": _hashes(b)} for name, b in contents.items()}
+    contents["model.json"] = json.dumps(model, separators=(",", ":")).encode()
+    if single:
+        return _write_all({path: _single(str(model["name"]), contents)})
+    names = ("anneal.js", "anneal.d.ts", "page.js", "style.css", "sw.js")
+    contents |= {name: (STATIC / name).read_bytes() for name in names}
+    contents["index.html"] = _page(str(model["name"]), contents)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise DataError(f"export: cannot make the folder {path}: {e.strerror or e}") from e
+    return _write_all({path / name: b for name, b in contents.items()})
+
+
+def _is_blank(array: Array) -> bool:
+    """True for what a page can make itself: zeros, as state begins with."""
+    return array.dtype.name in _KINDS and array.size > 0 and not array.any()
+
+
+def _packed(arrays: Mapping[str, Array]) -> bytes:
+    out = io.BytesIO()
+    tensor_files.safe_save({n: a.astype(np.uint32) if a.dtype == np.bool_ else a for n, a in arrays.items()}, out)
+    return out.getvalue()
+
+
+def _digest(data: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()
+
+
+def _hashes(data: bytes) -> list[str]:
+    return [_digest(data[at : at + PIECE]) for at in range(0, max(1, len(data)), PIECE)]
+
+
+def _write_all(contents: Mapping[Path, bytes]) -> dict[str, int]:
+    for path, data in contents.items():
+        try:
+            files.replace(path, partial(_put, data))
+        except OSError as e:
+            raise DataError(f"export: cannot write {path}: {e.strerror or e}") from e
+    return {path.name: len(data) for path, data in contents.items()}
+
+
+def _put(data: bytes, file: IO[bytes]) -> None:
+    file.write(data)
+
+
+def _page(title: str, contents: Mapping[str, bytes]) -> bytes:
+    """index.html of a folder: the policy lets it read its own folder and nothing else, and run no text as code."""
+    policy = _POLICY.format(script="'self'", style="'self'", connect="'self'")
+    head = f'<link rel="stylesheet" href="style.css" integrity="sha256-{_digest(contents["style.css"])}">\n'
+    head += f'<script type="module" src="page.js" integrity="sha256-{_digest(contents["page.js"])}"></script>'
+    return _html(title, policy, f'{head}\n<meta name="model" content="{_digest(contents["model.json"])}">', "")
+
+
+def _single(title: str, contents: Mapping[str, bytes]) -> bytes:
+    """One HTML file: files in base64, and code that the policy names by its hash."""
+    size = sum(len(b) for b in contents.values()) * 4 // 3
+    if size > _MOST_SINGLE:
+        raise UserError(
+            f"export: one file of {size >> 20} MB is more than {_MOST_SINGLE >> 20}; leave --single-file out, or make "
+            "the weights smaller: --weights int8"
+        )
+    script, style = (STATIC / "single.js").read_bytes(), (STATIC / "style.css").read_bytes()
+    policy = _POLICY.format(script=f"'sha256-{_digest(script)}'", style=f"'sha256-{_digest(style)}'", connect="'none'")
+    head = f'<style>{style.decode()}</style>\n<meta name="model" content="{_digest(contents["model.json"])}">'
+    tail = "".join(
+        f'<script type="application/octet-stream" data-file="{name}">{base64.b64encode(b).decode()}</script>\n'
+        for name, b in contents.items()
+    )
+    return _html(title, policy, head, f'{tail}<script type="module">{script.decode()}</script>\n')
+
+
+def _html(title: str, policy: str, head: str, tail: str) -> bytes:
+    text = (STATIC / "index.html").read_text(encoding="utf-8")
+    parts = {"title": html.escape(title), "policy": policy, "head": head, "tail": tail}
+    for key, value in parts.items():  # what is put in last may have anything in it
+        text = text.replace(f"{{{{{key}}}}}", value)
+    return text.encode()

@@ -1,0 +1,420 @@
+"""Exported pages in a real browser, whose WebGPU runs on the CPU: every kind of page, values beside the cpu device's,
+training, damaged exports, a lost GPU, memory, and no network beyond the folder.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal.pages import export, of_gpt2, of_onnx
+from anneal.tensor import Tensor, no_grad
+from anneal.tensor.io import safe_load
+from tests.pages.helpers import recipe_of, served, write
+from tests.tiers import thinned
+from tests.web.test_browser import AXE, RULES, browser  # noqa: F401
+
+pytestmark = pytest.mark.ci
+READY = "html[data-ready], #badge.bad"
+PAGES = ("mlp", "conv", "nanogpt", "describe", "form")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of each kind."""
+    place = tmp_path_factory.mktemp("pages")
+    for name in ("mlp", "conv", "nanogpt"):
+        write(recipe_of(name)[1], place / name, name=name)
+    _, recipe = recipe_of("conv")
+    model: Any = recipe.functions["predict"]
+    page = {"kind": "describe", "size": [16, 16], "labels": [f"class {n}" for n in range(10)]}
+    export(lambda x: model(x.mean(1, keepdim=True)), Tensor.ones(1, 3, 16, 16), place / "describe", page=page)
+    export(lambda x: (x * 2, x.sum()), Tensor(np.arange(4, dtype=np.float32)), place / "form", name="form")
+    (place / "empty.html").write_text("<!doctype html><html lang=en><title>empty</title>")
+    return place
+
+
+@pytest.fixture(scope="module")
+def site(folder: Path) -> Iterator[str]:
+    with served(folder) as url:
+        yield url
+
+
+@pytest.fixture
+def page(browser: Any, site: str) -> Iterator[Any]:  # noqa: F811
+    """An empty page beside the exports; what a page asks for beyond them, and an error in its console, fail a test."""
+    context = browser.new_context()
+    context.set_default_timeout(60_000)
+    found = context.new_page()
+    wrong: list[str] = []
+    found.on("pageerror", lambda e: wrong.append(str(e)))
+    found.on("console", lambda m: wrong.append(m.text) if m.type == "error" and "404" not in m.text else None)
+    found.on("request", lambda r: wrong.append(r.url) if not r.url.startswith((site, "blob:", "data:")) else None)
+    found.goto(f"{site}/empty.html")
+    yield found
+    context.close()
+    assert wrong == []
+
+
+def opened(page: Any, url: str) -> str:
+    """Go to a page, and wait until it is checked; what its badge says."""
+    page.goto(url)
+    page.wait_for_selector(READY, state="attached")
+    return str(page.inner_text("#badge"))
+
+
+def used(page: Any, url: str, body: str, given: Any = None) -> Any:
+    """What JavaScript gives that uses the `model` of a folder and what is `given`."""
+    script = "async ([url, given]) => { const { load } = await import(`${url}/anneal.js`); "
+    return page.evaluate(script + f"const model = await load(`${{url}}/`); {body} }}", [url, given])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_right_and_accessible(name: str, scheme: str, page: Any, site: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    assert opened(page, f"{site}/{name}/").startswith("checked: worst error")
+    if not AXE.is_file():
+        pytest.skip("needs axe-core: `npm ci` in anneal/web/app, as .ci/run does")
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("rules => axe.run(document, { runOnly: rules })", RULES)
+    assert [(v["id"], [n["target"] for n in v["nodes"]]) for v in found["violations"]] == []
+
+
+def test_a_digit_is_drawn_by_keys(page: Any, site: str) -> None:
+    opened(page, f"{site}/conv/")
+    page.locator("canvas").focus()
+    before = page.inner_text("table")
+    for key in ("Space", "ArrowDown", "Space", "ArrowRight", "Space"):
+        page.keyboard.press(key)
+    page.wait_for_selector("table")
+    until(lambda: page.inner_text("table") != before)
+
+
+def until(holds: Callable[[], bool], tries: int = 600) -> None:
+    import time
+
+    for _ in range(tries):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never came")
+
+
+def test_spirals_are_learnt(page: Any, site: str, tmp_path: Path) -> None:
+    opened(page, f"{site}/mlp/")
+    page.get_by_role("button", name="Train").click()
+    said = page.locator("main [role=status]")
+    until(lambda: "step" in said.inner_text() and int(said.inner_text().split()[1].rstrip(",")) >= 100)
+    page.get_by_role("button", name="Pause").click()
+    with page.expect_download() as waited:
+        page.get_by_role("button", name="Save").click()
+    waited.value.save_as(tmp_path / "state")
+    assert safe_load(tmp_path / "state")["first.weight"].shape == (64, 2)
+    page.locator("input[type=file]").set_input_files(tmp_path / "state")
+    page.get_by_role("button", name="Start anew").click()
+    until(lambda: said.inner_text() == "not trained yet")
+
+
+def test_a_text_is_written(page: Any, site: str) -> None:
+    opened(page, f"{site}/nanogpt/")
+    page.get_by_role("button", name="Write").click()
+    until(lambda: page.inner_text("pre").startswith("ROMEO:") and len(page.inner_text("pre")) > 20)
+    page.locator("textarea").fill("\u2603")
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Write").click()
+    until(lambda: "does not know \u2603" in page.locator("main [role=status]").inner_text())
+
+
+def test_a_picture_is_described(page: Any, site: str, tmp_path: Path) -> None:
+    from anneal.training import png
+
+    (tmp_path / "p.png").write_bytes(png(np.full((20, 30, 3), 90, np.uint8)))
+    opened(page, f"{site}/describe/")
+    page.locator("input[type=file]").set_input_files(tmp_path / "p.png")
+    page.wait_for_selector("meter")
+    (tmp_path / "no.png").write_bytes(b"no picture")
+    page.locator("input[type=file]").set_input_files(tmp_path / "no.png")
+    page.wait_for_selector("main [role=alert]")
+
+
+def test_gpt2_writes_from_the_visitors_files(page: Any, site: str, folder: Path, tmp_path: Path) -> None:
+    from examples.gpt2 import Decoder, Sampling, Tokenizer, read_checkpoint
+    from tests.cli.test_gpt2 import make
+
+    make(tmp_path)
+    model = read_checkpoint(tmp_path)
+    write(of_gpt2(model.config), folder / "gpt2", weights="visitor")
+    assert (folder / "gpt2/weights.safetensors").stat().st_size < 1000
+    page.goto(f"{site}/gpt2/")
+    page.locator("input[type=file]").set_input_files(tmp_path / "vocab.json")
+    until(lambda: "choose model.safetensors and merges.txt as well" in page.inner_text("main"))
+    page.locator("input[type=file]").set_input_files(
+        [tmp_path / n for n in ("model.safetensors", "vocab.json", "merges.txt")]
+    )
+    page.wait_for_selector(READY, state="attached")
+    assert "the weights are yours" in page.inner_text("#badge")
+    page.locator("textarea").fill("Hello")
+    page.locator("input[type=number]").fill("0")
+    page.get_by_role("button", name="Write").click()
+    tokenizer = Tokenizer.read(tmp_path / "vocab.json", tmp_path / "merges.txt")
+    told = list(Decoder(model, Sampling(greedy=True)).generate(tokenizer.encode("Hello"), 8))
+    wanted = "Hello" + bytes(told).decode("utf-8", "replace")
+    until(lambda: len(page.evaluate("document.querySelector('pre').textContent")) > len(wanted))
+    assert page.evaluate("document.querySelector('pre').textContent").startswith(wanted[:-3])
+
+
+def test_one_file_has_all_in_it(page: Any, tmp_path: Path, site: str, folder: Path) -> None:
+    write(recipe_of("nanogpt")[1], folder / "one.html", single_file=True, weights="int8")
+    assert opened(page, f"{site}/one.html").startswith("checked: worst error")
+
+
+def test_it_opens_again_without_a_network(browser: Any, folder: Path) -> None:  # noqa: F811
+    context = browser.new_context()
+    page = context.new_page()
+    with served(folder / "form") as url:
+        opened(page, f"{url}/")
+        page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+        assert opened(page, f"{url}/").startswith("checked")  # the worker keeps what it sees
+        context.set_offline(True)
+        assert opened(page, f"{url}/").startswith("checked")
+    context.close()
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+# The other examples' forwards are as much as their kernels: a longer tier runs them.
+EXAMPLES = ("llama", "makemore-gru", "vit", "resnet9", "diffusion", "dit", "meanflow", "dynmlp", "makemore-bigram",
+            "makemore-mlp", "makemore-cnn", "makemore-rnn", "makemore-gpt")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", thinned(EXAMPLES, test=6, ci=6))
+def test_an_example_gives_the_cpu_devices_values(name: str, page: Any, site: str, folder: Path) -> None:
+    _, recipe = recipe_of(name, batch=2)
+    write(recipe, folder / name)
+    (function,), (args,) = recipe.functions.values(), recipe.examples.values()
+    rng = np.random.default_rng(3)  # other values than those that travel with the page
+    fresh = [Tensor(rng.normal(0, 1, a.shape).astype(np.float32)) if a.dtype.is_float else a for a in args]
+    with no_grad():
+        wanted = function(*fresh).numpy()
+    body = """
+      const inputs = {};
+      model.plan.programs[0].functions.predict.inputs.forEach((p, n) => (inputs[p.name] = given[n]));
+      const found = await model.run(inputs);
+      return Object.values(found).map((a) => Array.from(a.data));
+    """
+    (found,) = used(page, f"{site}/{name}", body, [t.numpy().ravel().tolist() for t in fresh if isinstance(t, Tensor)])
+    assert np.abs(np.array(found).reshape(wanted.shape) - wanted).max() <= 1e-4 * max(1.0, np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", ["mlp", "conv", pytest.param("nanogpt", marks=pytest.mark.deep)])
+def test_training_for_a_hundred_steps_is_ours(name: str, page: Any, site: str, folder: Path) -> None:
+    steps, batch = {"mlp": (100, 32), "conv": (20, 8), "nanogpt": (3, 2)}[name]
+    training, recipe = recipe_of(name, train=True, batch=batch)
+    write(recipe, folder / f"{name}-train")
+    batches = [[t.numpy() for t in training.next_batch()] for _ in range(steps)]
+    body = """
+      const f = model.plan.programs[0].functions.train;
+      const losses = [];
+      for (const batch of given) {
+        const inputs = Object.fromEntries(f.inputs.map((p, n) => [p.name, batch[n]]));
+        losses.push((await model.call("train", inputs))[f.outputs[0].name].data[0]);
+      }
+      return [losses, Array.from(await model.read(model.plan.programs[0].state[0])), model.plan.programs[0].state[0]];
+    """
+    given = [[a.ravel().tolist() for a in batch] for batch in batches]
+    losses, weight, of = used(page, f"{site}/{name}-train", body, given)
+    ours = [training.update(*map(Tensor, batch)).item() for batch in batches]
+    assert np.abs(np.array(losses) - ours).max() <= 1e-3 * max(ours)
+    mine = dict(training.model.named_parameters()).get(of)
+    if mine is not None:
+        assert np.abs(np.array(weight) - mine.numpy().ravel()).max() <= 1e-3 * np.abs(mine.numpy()).max()
+
+
+def test_kept_keys_and_values_give_what_the_whole_text_does(page: Any, site: str) -> None:
+    training, _ = recipe_of("nanogpt")
+    tokens = list(range(3, 33))
+    body = """
+      const whole = new Int32Array(64);
+      whole.set(given.slice(0, 9));
+      let out = (await model.call("begin", { tokens: whole, count: [9], blocks: 1 })).out;
+      for (let place = 9; place < given.length; place++)
+        out = (await model.call("go_on", { token: [given[place]], place: [place], blocks: (place >> 4) + 1 })).out;
+      return Array.from(out.data);
+    """
+    found = used(page, f"{site}/nanogpt", body, tokens)
+    with no_grad():
+        wanted = training.model.eval()(Tensor(np.array([tokens], np.int32))).numpy()[0, -1]
+    assert np.abs(np.array(found) - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+def test_an_onnx_model_gives_the_cpu_devices_values(page: Any, site: str, folder: Path, tmp_path: Path) -> None:
+    from anneal import onnx
+    from tests.onnx.test_models import mlp
+
+    (tmp_path / "m.onnx").write_bytes(mlp())
+    model = onnx.load(tmp_path / "m.onnx", "cpu")
+    shape = [d if isinstance(d, int) else 2 for d in model.inputs[0].shape or ()]
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    write(of_onnx(model, {model.inputs[0].name: x}), folder / "onnx")
+    assert opened(page, f"{site}/onnx/").startswith("checked: worst error")
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+def changed(act: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """A damage to model.json."""
+
+    def damage(folder: Path) -> None:
+        plan = json.loads((folder / "model.json").read_text())
+        act(plan)
+        (folder / "model.json").write_text(json.dumps(plan))
+
+    return damage
+
+
+def bytes_of(name: str, act: Callable[[bytearray], Any]) -> Callable[[Path], None]:
+    """A damage to a file."""
+
+    def damage(folder: Path) -> None:
+        data = bytearray((folder / name).read_bytes())
+        act(data)
+        (folder / name).write_bytes(data)
+
+    return damage
+
+
+def flip(data: bytearray) -> None:
+    data[len(data) // 2] ^= 1
+
+
+def cut(data: bytearray) -> None:
+    del data[-9:]
+
+
+def first(plan: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(iter(plan["programs"][0]["functions"].values()))
+    return found
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no plan": (lambda f: (f / "model.json").unlink(), "model.json is missing"),
+    "no kernels": (lambda f: (f / "kernels.wgsl").unlink(), "kernels.wgsl is missing"),
+    "no weights": (lambda f: (f / "weights.safetensors").unlink(), "weights.safetensors is missing"),
+    "a plan cut short": (bytes_of("model.json", cut), "model.json is damaged, it is no JSON"),
+    "weights cut short": (bytes_of("weights.safetensors", cut), "weights.safetensors is cut short"),
+    "weights too long": (bytes_of("weights.safetensors", lambda d: d.extend(b"more")), "it has more than"),
+    "a bit of the weights": (bytes_of("weights.safetensors", flip), "weights.safetensors is damaged: its bytes"),
+    "a bit of the kernels": (bytes_of("kernels.wgsl", flip), "kernels.wgsl is damaged: its bytes"),
+    "another format": (changed(lambda p: p.update(format="x")), "is no plan of a page"),
+    "a later version": (changed(lambda p: p.update(version=2)), "model.json is of version 2"),
+    "no programs": (changed(lambda p: p.update(programs=[])), "it has no program"),
+    "no files": (changed(lambda p: p.pop("files")), "it lists no files"),
+    "a strange file": (changed(lambda p: p["files"].update({"../x": {"bytes": 1, "sha256": [""]}})), 'called "../x"'),
+    "hashes of another": (changed(lambda p: p["files"]["kernels.wgsl"].update(sha256=[])), "has 0 hashes"),
+    "a source outside": (changed(lambda p: p["sources"].__setitem__(0, [0, 10**9])), "outside kernels.wgsl"),
+    "a buffer of no size": (changed(lambda p: p["programs"][0]["buffers"].__setitem__(0, 3)), "buffer 0 has 3 bytes"),
+    "a huge buffer": (changed(lambda p: p["programs"][0]["buffers"].__setitem__(0, 1 << 33)), "buffer 0 has 85899"),
+    "a call of no kernel": (changed(lambda p: first(p)["calls"][0].__setitem__(0, 99)), "is of no kernel"),
+    "a call of no buffer": (changed(lambda p: first(p)["calls"][0].__setitem__(1, [-1, 0])), "binds a buffer that is"),
+    "an input too large": (changed(lambda p: first(p)["inputs"][0].update(room=[1 << 30])), "does not fit its buffer"),
+    "a grid too wide": (changed(lambda p: first(p)["calls"][0].__setitem__(2, [1 << 20, 1, 1])), "has no grid"),
+    "state of no weight": (changed(lambda p: p["programs"][0].update(state=["x"])), "state x is no weight"),
+}  # fmt: skip
+
+
+def test_damaged_exports_are_told_in_words(page: Any, site: str, folder: Path) -> None:
+    assert len(DAMAGES) >= 20
+    wanted = {}
+    w = (Tensor.ones(4, 4) * 3).realize()
+    export(lambda x: (x @ w).relu(), Tensor.ones(2, 4), folder / "sound", profiles=["browser"])
+    for n, (damage, said) in enumerate(DAMAGES.values()):
+        shutil.copytree(folder / "sound", folder / f"damaged{n}")
+        damage(folder / f"damaged{n}")
+        wanted[f"{site}/damaged{n}/"] = said
+    script = """async ([from, urls]) => {
+      const { load, PageError } = await import(`${from}/anneal.js`);
+      const said = {};
+      for (const url of urls) said[url] = await load(url).then(() => "it loaded", (e) => (e instanceof PageError ? "" : "no PageError: ") + e.message);
+      return said;
+    }"""
+    found = page.evaluate(script, [f"{site}/sound", list(wanted)])
+    assert {u: m for u, m in found.items() if wanted[u] not in m or m.startswith("no PageError")} == {}
+
+
+def test_a_page_knows_its_plan_by_its_hash(page: Any, site: str, folder: Path) -> None:
+    shutil.copytree(folder / "form", folder / "other")
+    changed(lambda p: p.update(name="other"))(folder / "other")
+    assert opened(page, f"{site}/other/") == "it does not run here"
+    assert "is not the one that this page was exported with" in page.inner_text("main")
+
+
+def test_a_wrong_kernel_is_named(page: Any, site: str, folder: Path) -> None:
+    export(lambda x: ((x + 1).sum(1) * 2).sqrt().sum(), Tensor.ones(64, 512) * 1e-3, folder / "wrong")
+    plan = json.loads((folder / "wrong/model.json").read_text())
+    pack = (folder / "wrong/kernels.wgsl").read_bytes().replace(b"sqrt(", b"-abs(")
+    (folder / "wrong/kernels.wgsl").write_bytes(pack)
+    plan["files"]["kernels.wgsl"]["sha256"] = [base64.b64encode(hashlib.sha256(pack).digest()).decode()]
+    (folder / "wrong/model.json").write_text(json.dumps(plan))
+    found = used(page, f"{site}/wrong", "return await model.check();")
+    program = plan["programs"][1]
+    names = [program["kernels"][c[0]]["name"] for c in program["functions"]["run"]["calls"]]
+    assert not found["ok"]
+    assert found["where"] == "run: out"
+    assert found["kernel"].split(",")[0] in names
+
+
+MISTAKES = {
+    "{}": "input x is f32 of shape [4], and was not given",
+    "{x: [1, 2]}": "input x is f32 of shape [4], 4 numbers; 2 were given",
+    "{x: [1, 2, 3, 4], y: 1}": "run has no input y; it has x",
+}
+
+
+def test_wrong_inputs_are_told_in_words(page: Any, site: str) -> None:
+    for given, said in MISTAKES.items():
+        body = f"return model.run({given}).then(() => 'ran', (e) => e.message);"
+        assert said in used(page, f"{site}/form", body)
+    body = "return model.call('go').then(() => 'ran', (e) => e.message);"
+    assert used(page, f"{site}/form", body) == "there is no function go; there are run"
+
+
+def test_a_lost_gpu_comes_back_with_what_was_kept(page: Any, site: str) -> None:
+    body = """
+      const batch = await model.example("train");
+      const { outputs } = model.plan.programs[0].functions.train;
+      const loss = async () => (await model.call("train", batch))[outputs[0].name].data[0];
+      await loss();
+      await model.save();
+      const wanted = await loss();
+      model.engine.device.destroy();
+      await new Promise((done) => setTimeout(done, 100));
+      const found = await loss();
+      return [wanted, found];
+    """
+    wanted, found = used(page, f"{site}/mlp", body)
+    assert found == pytest.approx(wanted, rel=1e-6)
+
+
+def test_memory_is_flat_after_a_thousand_runs(page: Any, site: str) -> None:
+    body = """
+      let made = 0;
+      const make = GPUDevice.prototype.createBuffer;
+      GPUDevice.prototype.createBuffer = function (...a) { made++; return make.apply(this, a); };
+      for (let n = 0; n < 20; n++) await model.run({ x: [1, 2, 3, 4] });
+      const [first, heap] = [made, performance.memory.usedJSHeapSize];
+      for (let n = 0; n < 1000; n++) await model.run({ x: [1, 2, 3, n] });
+      return [made - first, performance.memory.usedJSHeapSize - heap];
+    """
+    made, heap = used(page, f"{site}/form", body)
+    assert made == 0, "a run makes no buffer"
+    assert heap <= 8 << 20
