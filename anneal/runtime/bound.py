@@ -69,7 +69,7 @@ def bound_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
     if captured is None or isinstance(captured, Flowing):
         why = "gradients flow through its results" if captured is not None else jit.explain()
         raise JitError(f"a call cannot be taken as a fixed list of kernels: {why}")
-    bound, fresh = captured.laid_out()
+    bound, held = captured.laid_out()
     launches = [step for step in bound if isinstance(step, Execution)]
     copies = [step for step in bound if isinstance(step, CopyBack)]
     if len(launches) + len(copies) < len(bound):
@@ -85,8 +85,6 @@ def bound_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
     places = [number.setdefault(id(storage_of(t.uop)), len(number)) for t in given]
     made: list[Handle] = []
     flatten(result, made, None)
-    shown = [storage_of(t.uop) for t in made]
-    held = [fresh.get(id(s), s) for s in shown]
     memory = [staging.memory.ensure() for staging in captured.arguments]
     return BoundStep(
         captured.device,

@@ -164,6 +164,8 @@ class Capture:
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
         self.sources = [source(r) for r in run.results]
         self._aliases = _aliases_of(run.results)
+        shown = [storage_of(r.uop) for r in run.results]
+        self._shown = [self._new[id(s)][0] if id(s) in self._new else s for s in shown]
 
     def _find_state(self, run: Recorded, internal: set[int], outside: dict[int, Storage]) -> dict[int, Storage]:
         """Tell the tensors that the run only read from those that it updated.
@@ -332,11 +334,11 @@ class Capture:
             return bound(call, self.device)
         return _BoundHostCall(call, self.device, self.bound, self._give)
 
-    def laid_out(self) -> tuple[list[Bound], dict[int, Storage]]:
-        """The steps bound to the memory of a round, and that of its results by the id of the storage that showed each
-        when it was captured (for `bound.py`)."""
+    def laid_out(self) -> tuple[list[Bound], list[Storage | None]]:
+        """The steps bound to the memory of a round, and the memory of each result (None if it has none), for `bound.py`."""
         made = self._only or self._rounds[-1]
-        return list(made.bound), dict(zip(self._new, made.storages, strict=True))
+        own = {id(blank): s for (blank, _), s in zip(self._new.values(), made.storages, strict=True)}
+        return list(made.bound), [own.get(id(s), s) for s in self._shown]
 
     def unbind(self) -> None:
         """Bind the steps anew for the coming runs: memory that they read is elsewhere."""
