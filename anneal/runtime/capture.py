@@ -125,6 +125,8 @@ class Capture:
         carried = self._find_state(run, internal, _outside(run, internal))
         self.arguments = [Staging(s) for s in run.arguments]
         self._hand_out(run, lambda r: self._source(r, internal, called, given, any(r is t for t in run.state)))
+        shown = [storage_of(r.uop) for r in run.results]
+        self._shown = [self._new[id(s)][0] if id(s) in self._new else s for s in shown]
         self._states = list(self.state.values())
         seen: list[Callable[[], Handle | None]] = [r.ref for r in self.reads.values()]
         seen += [w.ref for w in self.state.values()]
@@ -164,8 +166,6 @@ class Capture:
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
         self.sources = [source(r) for r in run.results]
         self._aliases = _aliases_of(run.results)
-        shown = [storage_of(r.uop) for r in run.results]
-        self._shown = [self._new[id(s)][0] if id(s) in self._new else s for s in shown]
 
     def _find_state(self, run: Recorded, internal: set[int], outside: dict[int, Storage]) -> dict[int, Storage]:
         """Tell the tensors that the run only read from those that it updated.
@@ -335,7 +335,7 @@ class Capture:
         return _BoundHostCall(call, self.device, self.bound, self._give)
 
     def laid_out(self) -> tuple[list[Bound], list[Storage | None]]:
-        """The steps bound to the memory of a round, and the memory of each result (None if it has none), for `bound.py`."""
+        """The steps bound to a round's memory, and the memory of each result, None if it has none (for `bound.py`)."""
         made = self._only or self._rounds[-1]
         own = {id(blank): s for (blank, _), s in zip(self._new.values(), made.storages, strict=True)}
         return list(made.bound), [own.get(id(s), s) for s in self._shown]
