@@ -396,7 +396,7 @@ class Jit(Generic[P, R]):
                 cause = captured.flag_changed() or captured.guards.failure() or Failure("a guard", "held", "failed")
         elif self.captures and key not in self.captures:
             ((last, *modes), last_places), ((now_given, *now_modes), now_places) = next(reversed(self.captures)), key
-            others = zip(("gradients recorded", "default device", "arguments that share memory"),
+            others = zip(("gradients recorded", "default device", "autocast", "arguments that share memory"),
                          (*modes, last_places), (*now_modes, now_places))  # fmt: skip
             cause = difference(last, now_given) or next(Failure(w, str(a), str(b)) for w, a, b in others if a != b)
         else:
