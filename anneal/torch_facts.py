@@ -209,7 +209,7 @@ set_flush_denormal = _nothing
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Choose what products of float32 matrices are made of, from now on: as in torch, of gradients too.
+    """Choose by `precision` what products of float32 matrices are made of, from now on: as in torch, of gradients too.
 
     It changes products on tensor cores alone (webgpu through Dawn), of large matrices whose sizes tiles divide; all
     others stay exact to float32. "highest": float32. "high": each factor is the sum of two scaled float16 numbers, and
@@ -231,7 +231,7 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 
 def get_float32_matmul_precision() -> str:
-    """What `set_float32_matmul_precision` was given last; "highest" at first."""
+    """The word that `set_float32_matmul_precision` was given last; "highest" at first."""
     return cost_models.float32_products()
 
 

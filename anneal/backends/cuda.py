@@ -40,7 +40,7 @@ enable_math_sdp = enable_mem_efficient_sdp = enable_cudnn_sdp = enable_flash_sdp
 class _Products(type):
     @property
     def allow_tf32(cls) -> bool:
-        """Whether products of float32 may be less exact: unless `set_float32_matmul_precision` says "highest"."""
+        """True if products of float32 may be less exact: unless `set_float32_matmul_precision` says "highest"."""
         return cost_models.float32_products() != "highest"
 
     @allow_tf32.setter

@@ -73,7 +73,15 @@ def casts(function: F, rule: str) -> F:
 
 
 def cast_dtype(kinds: tuple[tuple[str, DType], ...], device: str) -> DType | None:
-    """The dtype that the blocks of `autocast` in force say for a device, by its kind."""
+    """The dtype of tensors that blocks of `autocast` in force ask for on a device; None if none does.
+
+    Args:
+        kinds: the blocks: a kind of device and a dtype each.
+        device: the device's name.
+
+    >>> cast_dtype((("cpu", dtypes.bfloat16),), "cpu:0")
+    dtypes.bfloat16
+    """
     kind = device.partition(":")[0]
     return next((dtype for name, dtype in kinds if name == kind), None)
 

@@ -140,7 +140,7 @@ def _how(u: UOp, precision: str) -> tuple[_Axes, bool] | None:
 
 
 def _value(factor: UOp) -> UOp:
-    """What a factor shows, in the dtype that it is a cast of."""
+    """The value below a factor, in the dtype that it is a cast of."""
     while factor.op in MOVEMENT or factor.op is Op.CAST and factor.src[0].dtype.is_narrow:
         factor = factor.src[0]
     return factor
