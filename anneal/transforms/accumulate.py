@@ -241,9 +241,14 @@ def _joined(calls: dict[UOp, PendingCall], key: Any, live: list[Tensor]) -> list
             if len(found) > _TOGETHER or not all(map(is_call, passed)):
                 return []
             rest += [u.arg.made_by.src[-1].arg.derivative.captured for u in passed]
-    graded = {_base(n) for t in live if t._grad is not None for n in leaf_nodes(t)} if found else set()
+    graded = {_base(n) for t in live if found and _is_pending(t._grad) for n in leaf_nodes(t)}
     several = list(found.values())
     return several if all([call.joins((key, n), graded) for n, call in enumerate(several)]) else []  # noqa: C419
+
+
+def _is_pending(grad: Any) -> bool:
+    """True for a gradient that waits to be computed, with the memory of the calls that it is of."""
+    return grad is not None and (grad is INSIDE or grad.late is not None or not is_realized(grad.uop))
 
 
 def _computed(

@@ -182,8 +182,8 @@ class PendingCall:
         """True if gradients of the call's inputs are to be computed together with what is made of them, as those of a
         loop are that takes such steps again and again (the `key` tells them apart).
 
-        By themselves they are computed where they are added to some that are there already (those of `graded` memory),
-        and where such a step did not come lately.
+        By themselves they are computed where they are added to some that are not computed (those of `graded` memory),
+        which would keep what several calls keep, and where such a step did not come lately.
         """
         b = self._backward
         self._check()
