@@ -56,8 +56,8 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-# They look into a folder, or serve until they are stopped (tests/cli/test_circumstances.py); export and fit do not tell of
-# their work yet.
+# They look into a folder, or serve until they are stopped (tests/cli/test_circumstances.py); `export` and `fit` do not
+# tell of their work yet.
 OTHERS = {"cache where", "cache ls", "cache prune", "web", "viz", "export", "fit"}
 
 
