@@ -9,6 +9,7 @@ of bools is one of int32: 0 or -1. Wants `-fwrapv`, since sums of integers wrap,
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,7 @@ _LINES = {
     "fma": "{into} = {a} * {b} + {into};",
     "barrier": "// all threads of the workgroup are this one",
 }
+_BITS = {dtypes.float16: "<e", dtypes.bfloat16: "<f"}  # dtypes whose values are bits until they are cast
 _SUFFIXES = {"f32": "f", "u32": "u", "i64": "LL", "u64": "ULL"}
 
 
@@ -72,6 +74,8 @@ def _text_of(op: Op, dtype: DType, lanes: int = 1) -> str | None:
 
 
 def _literal(dtype: DType, value: Any) -> str:
+    if dtype in _BITS:
+        return str(int.from_bytes(struct.pack(_BITS[dtype], float(value))[-2:], "little"))
     if dtype.is_float:
         if not math.isfinite(value):
             return "NAN" if value != value else "INFINITY" if value > 0 else "(-INFINITY)"
@@ -171,7 +175,7 @@ class _Writer(Writer):
             if name == "step2_if":
                 self.make(f"SOME({shape}, {lanes})")
             self.make(f"{name.upper()}({shape}, {lanes})")
-            at = [f"{memory}, {index}" if step is None else f"{memory} + {index}"]
+            at = [f"{memory}, {self.wide(s.src[1], u.src[1], lanes)}" if step is None else f"{memory} + {index}"]
             at += [str(step)] if name.startswith("step") and "2" not in name else []
             text = f"{name}_{shape}x{lanes}({', '.join([*at, mask] if mask else at)})"
         if u.dtype.kind == "bool":
@@ -263,15 +267,14 @@ class _Writer(Writer):
 
     def cast(self, value: str, old: DType, new: DType, lanes: int) -> str:
         to = _type_of(new, lanes)
-        narrow = {dtypes.float16, dtypes.bfloat16}
+        if old in _BITS and new is not dtypes.float32:
+            return self.cast(self.cast(value, old, dtypes.float32, lanes), dtypes.float32, new, lanes)
         if new.kind == "bool":
             test = f"({value} != 0)"
             return test if lanes == 1 or old.bits == 32 else f"__builtin_convertvector({bare(test)}, i32x{lanes})"
-        if old in narrow and new is not dtypes.float32:
+        if new in _BITS and old is not dtypes.float32:
             return self.cast(self.cast(value, old, dtypes.float32, lanes), dtypes.float32, new, lanes)
-        if new in narrow and old is not dtypes.float32:
-            return self.cast(self.cast(value, old, dtypes.float32, lanes), dtypes.float32, new, lanes)
-        if (old.is_float and new.is_int) or old in narrow or new in narrow:
+        if (old.is_float and new.is_int) or old in _BITS or new in _BITS:
             name = f"to_{_type_of(new)}"
             if lanes > 1:
                 self.make(f"MAP1({name}, {_type_of(old)}, {_type_of(new)}, {lanes})")

@@ -65,7 +65,6 @@ class _Kernel:
         return min(self.lanes, 2 * power_of_two((a.extent or 1) - 1))
 
 
-
 def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
     """Opts for a kernel whose loops are coalesced."""
     order = toposort((sink,))
