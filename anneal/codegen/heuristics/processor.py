@@ -39,9 +39,9 @@ class _Access:
 
     def cost(self, v: Axis, lanes: int) -> float:
         """Of an access to the lanes along `v`, in those of one vector."""
-        if not self.moved >> v.range.arg[0] & 1 or self.steps.get(v.range) == 1:
+        if not self.moved >> v.range.arg[0] & 1:
             return 1
-        return lanes
+        return {1: 1, 2: 3}.get(self.steps.get(v.range, 0), lanes)
 
 
 @dataclass(frozen=True, slots=True)
