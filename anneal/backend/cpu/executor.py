@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from anneal import settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.binding import Binder
+from anneal.backend.cpu.compiled import CProgram, Kernels, Launch, Table
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import UNFIT, forget_ones
@@ -25,7 +27,8 @@ from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread, run_all
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
-from anneal.schedule import name_of
+from anneal.progress import told
+from anneal.schedule import Kernel, name_of
 from anneal.uop import SYMBOLIC, WRAPS, DType, UOp, dtypes, uncollected
 from anneal.uop.sizes import variables_of
 
@@ -133,17 +136,20 @@ class _PartialBound(_Bound):
             item.steps[0][1][0][:] = new.steps
 
 
-def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> CpuProgram:
+def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> CpuProgram | CProgram:
     """The calls of `program` that run with these values, if need be for one worker."""
+    if isinstance(program, CProgram):
+        return program
     found = program.program(values) if isinstance(program, SymbolicProgram) else program
     assert isinstance(found, CpuProgram)
     return found.for_one_worker if one_worker else found
 
 
-def _mostly_gemv(programs: Sequence[CpuProgram]) -> bool:
+def _mostly_gemv(chosen: Sequence[CpuProgram | CProgram]) -> bool:
     """True if nearly all of the work is matrix-vector products (GEMV). They run at the speed of memory, and BLAS's own
     threads, which start sooner than workers, are faster for them; for other work one worker is enough.
     """
+    programs = [p for p in chosen if isinstance(p, CpuProgram)]
     return sum([p.gemv_worth for p in programs]) > _MOSTLY * sum([p.worth for p in programs])
 
 
@@ -168,6 +174,7 @@ class CpuBatch(Batch[Array]):
         self._bound = self._device.bind(calls, self._values, not self._on_workers)
         # with whose values they are to run: others may use the same ones meanwhile
         self._partial = [(b, b.key) for b in self._bound if isinstance(b, _PartialBound)]
+        self._compiled = [b for b in self._bound if isinstance(b, Launch)]
         self._streams: Streams | None = None
         self._composed_of = [b.made for b, _ in self._partial]
 
@@ -180,6 +187,8 @@ class CpuBatch(Batch[Array]):
             self._bind(self._calls)
         else:
             self._partial = [(b, b.program.key(values)) for b, _ in self._partial]
+            if self._compiled:
+                self._streams = None
 
     def _settle(self) -> None:
         """See that every program runs with this batch's values."""
@@ -233,25 +242,45 @@ class CpuBatch(Batch[Array]):
                 return
             # most batches run once: composing them would cost more than it brings
             self._again = True
-            for b in self._bound:
-                run_all(b.steps)
+            if self._compiled:
+                self._streams = self._in_a_row()
+                self._workers.run(self._streams.steps)
+            else:
+                for b in self._bound:
+                    run_all(b.steps)
 
     def _composed(self) -> Streams:
+        if self._compiled:
+            return self._in_a_row()
         worth = sum(item.cost for b in self._bound for wave in b.waves for item in wave)
         if self._on_workers and worth > _SYNCHRONISATION_NS:
             return compose([(b.waves, b.for_worker) for b in self._bound], self._workers.count)
         return self._in_a_row()
 
-    def _in_a_row(self) -> Streams:
-        """All kernels in one stream."""
-        each = [b.steps for b in self._bound]
-        numbers = [n for n, steps in enumerate(each) for _ in steps]
-        return Streams([list(itertools.chain.from_iterable(each))], [], [numbers])
+    def _in_a_row(self, apart: bool = False) -> Streams:
+        """All kernels in one stream; those in C that follow each other are one step, unless they are to be `apart`."""
+        steps: list[Step] = []
+        numbers: list[int] = []
+        self._tables: list[Table] = []  # which the steps point into
+        for compiled, group in itertools.groupby(enumerate(self._bound), lambda x: isinstance(x[1], Launch)):
+            rows = list(group)
+            for part in [rows] if compiled and not apart else [[row] for row in rows]:
+                found = self._table([b for _, b in part]) if compiled else part[0][1].steps
+                steps += found
+                numbers += [part[0][0]] * len(found)
+        return Streams([steps], [], [numbers])
+
+    def _table(self, launches: Sequence[Launch]) -> list[Step]:
+        self._tables.append(self._device.kernels.table(launches, self._values))
+        return self._tables[-1].steps
 
     def timed(self) -> Timed:
         self._settle()
         with self._threads():
-            streams = (self._streams or self._composed()) if self._again else self._in_a_row()
+            if self._compiled or not self._again:
+                streams = self._in_a_row(apart=True)
+            else:
+                streams = self._streams or self._composed()
             self._streams = None
             parts = streams.parts()
             ticks = [array("d") for _ in parts]
@@ -259,7 +288,7 @@ class CpuBatch(Batch[Array]):
             begun = time.perf_counter()
             self._workers.run(timed, streams.locks)
             ended = time.perf_counter()
-            if self._again:
+            if self._again and not self._compiled:
                 self._streams = streams
             self._again = True
         self._check()
@@ -285,6 +314,7 @@ class CpuDevice(Device[Array]):
             dtypes=frozenset(d for d in vars(dtypes).values() if isinstance(d, DType)),
         )
         self._programs: dict[UOp, CpuProgram | SymbolicProgram] = {}
+        self._kernels: Kernels | None = None
         self._bindings: dict[tuple[int, ...], _Bound] = {}
         self._users: dict[int, list[tuple[int, ...]]] = {}
         self._arenas: dict[int, Array] = {}
@@ -368,7 +398,27 @@ class CpuDevice(Device[Array]):
                     del self._users[id(b)]
 
     # -- programs
-    def compile(self, sink: UOp) -> CpuProgram | SymbolicProgram:
+    @property
+    def kernels(self) -> Kernels:
+        """The kernels in C."""
+        if self._kernels is None:
+            self._kernels = Kernels(self.workers.count)
+        return self._kernels
+
+    def compile(self, sink: UOp) -> CProgram | CpuProgram | SymbolicProgram:
+        return self._compile_all([sink])[0]
+
+    def compile_all(self, kernels: Sequence[Kernel]) -> list[Program]:
+        return [*self._compile_all([k.sink for k in kernels])]
+
+    def _compile_all(self, sinks: Sequence[UOp]) -> list[CProgram | CpuProgram | SymbolicProgram]:
+        in_c: list[CProgram | None] = [None] * len(sinks)
+        if settings.current().cpu == "c":
+            in_c = self.kernels.compile_all(sinks)
+        with_sinks = told(list(zip(in_c, sinks, strict=True)), "compiling kernels", len(sinks))
+        return [p or self._in_numpy(sink) for p, sink in with_sinks]
+
+    def _in_numpy(self, sink: UOp) -> CpuProgram | SymbolicProgram:
         found = self._programs.pop(sink, None)
         if found is None:
             found = self._compiled(sink)
@@ -387,11 +437,15 @@ class CpuDevice(Device[Array]):
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
-    def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], one_worker: bool) -> list[_Bound]:
+    def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], one_worker: bool) -> list[_Bound | Launch]:
         """Each call's program on its buffers, for these values of variables; perhaps for one worker."""
         return [self._bind(_chosen(p, values, one_worker), buffers, values) for p, buffers in calls]
 
-    def _bind(self, program: CpuProgram, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound:
+    def _bind(
+        self, program: CpuProgram | CProgram, buffers: Sequence[Array], values: Mapping[str, int]
+    ) -> _Bound | Launch:
+        if isinstance(program, CProgram):
+            return Launch(program, tuple(buffers))
         key = (id(program), *map(id, buffers))
         found = self._bindings.get(key)
         if found is not None:
