@@ -10,6 +10,7 @@ and the only way in which speed enters.
 
 from anneal.codegen.affine import form as affine_form
 from anneal.codegen.apply import apply_opts
+from anneal.codegen.coalesce import coalesce
 from anneal.codegen.dialects import Binding, Written, bindings_of, in_text, segment_bytes, writing
 from anneal.codegen.hardware import Launch, grid
 from anneal.codegen.heuristics import choose
@@ -49,6 +50,7 @@ __all__ = [
     "bindings_of",
     "bodies_of",
     "choose",
+    "coalesce",
     "decode_kernel",
     "decode_opts",
     "encode_kernel",

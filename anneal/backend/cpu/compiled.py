@@ -15,13 +15,16 @@ import numpy as np
 from anneal import cache
 from anneal.backend.cpu import compiler
 from anneal.backend.cpu.compiler import Compiler, NotCompiled
+from anneal.backend.cpu.layout import ALIGN
 from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.products import Product, split
 from anneal.backend.cpu.streams import WorkItem
+from anneal.backend.cpu.workers import blas_product
 from anneal.backend.device import Program
-from anneal.codegen import Target, fused_ops, generate, kernel_info, opts_text
+from anneal.codegen import Target, generate, kernel_info, opts_text
 from anneal.codegen.dialects import C_TARGET
 from anneal.errors import AnnealError
-from anneal.schedule import members_of, name_of
+from anneal.schedule import members_of, name_of, standalone
 from anneal.uop import Op, UOp, dtypes, toposort
 from anneal.uop.sizes import evaluator
 
@@ -29,59 +32,106 @@ _START = "\nvoid kernel("
 # Work of less than so many nanoseconds is not worth another thread; a chunk of a launch has at least as much.
 _CHUNK_NS = 10_000
 _MOST_CHUNKS = 64
+_FLOPS_IN_BLAS = 40  # in a nanosecond
 
 
-class CProgram(Program):
-    """A kernel in C. `function` is its address once it is compiled.
+class Part:
+    """One launch of a program in C: a function, the slots of its memory, and how many workgroups there are.
 
-    `workgroups` is the number of those that there may be, `needed` gives how many there are for values of variables,
-    `worth` the estimated nanoseconds on one core.
+    `text` is the C, None for a product, which `description` describes. `function` is the address once there is one;
+    `needed` gives the workgroups for values of variables, and `worth` is the estimated nanoseconds on one core.
     """
 
-    def __init__(self, sink: UOp, target: Target) -> None:
-        kernel = generate(sink, target)
-        info = kernel_info(sink)
-        self.sink, self.name, self._opts = sink, name_of(sink), opts_text(kernel.opts)
-        self.head, _, self.body = kernel.source.partition(_START)
-        self.source = kernel.source
-        self.symbol = "kernel_" + hashlib.blake2b(self.body.encode(), digest_size=12).hexdigest()
-        self.workgroups = kernel.launch.workgroups
-        self.needed = None if kernel.launch.needed is None else evaluator((kernel.launch.needed,))
-        self.names = kernel.variables
-        self.worth = max(info.flops // 8, (info.bytes_read + info.bytes_written) // 8)
-        self.chunks = max(1, min(self.worth // _CHUNK_NS, _MOST_CHUNKS))
-        self.function = 0
+    __slots__ = ("body", "chunks", "description", "function", "head", "names", "needed", "slots", "symbol", "workgroups")
 
-    @property
-    def opts(self) -> str:
-        return self._opts
+    def __init__(self, sink: UOp | Product, target: Target) -> None:
+        self.function, self.needed, self.names = 0, None, ()
+        self.head = self.body = self.symbol = ""
+        self.description: Array | None = None
+        if isinstance(sink, Product):
+            blas, wide = blas_product(sink.itemsize)
+            self.description = np.array(sink.description(blas, wide), np.int64)
+            self.slots, self.workgroups = sink.slots, sink.batches * sink.blocks
+            worth = sink.flops // _FLOPS_IN_BLAS
+        else:
+            kernel, self.slots = standalone(sink)
+            made, info = generate(kernel, target), kernel_info(kernel)
+            self.head, _, self.body = made.source.partition(_START)
+            self.symbol = "kernel_" + hashlib.blake2b(self.body.encode(), digest_size=12).hexdigest()
+            self.workgroups, self.names = made.launch.workgroups, made.variables
+            if made.launch.needed is not None:
+                self.needed = evaluator((made.launch.needed,))
+            worth = max(info.flops // 8, (info.bytes_read + info.bytes_written) // 8)
+        self.chunks = max(1, min(worth // _CHUNK_NS, _MOST_CHUNKS))
 
     @property
     def text(self) -> str:
         """The function under its own name, to stand in a unit with others."""
         return f"\nvoid {self.symbol}({self.body}"
 
+    def row(self, memory: int, values: Mapping[str, int]) -> tuple[int, int, int, int]:
+        """The row in a table of launches."""
+        count = self.workgroups if self.needed is None else self.needed(values)[0]
+        return self.function, memory, count, max(1, min(count, self.chunks))
+
+
+class CProgram(Program):
+    """A kernel in C, in parts that run one after another, with `scratch` between them: (elements, bytes) by slot."""
+
+    def __init__(self, sink: UOp, target: Target) -> None:
+        self.sink, self.name = sink, name_of(sink)
+        self.parts: list[Part] = []
+        self.scratch: dict[int, tuple[int, int]] = {}
+        slots = 1 + max([u.arg[0] for u in toposort((sink,)) if u.op is Op.PARAM])
+        for member in members_of(sink):
+            found = split(member, slots) if blas_product(4)[0] else None
+            if found is not None:
+                slots += len(found.scratch)
+                self.scratch.update(found.scratch)
+            self.parts += [Part(p, target) for p in (found.parts if found is not None else [member])]
+
+    @property
+    def ready(self) -> bool:
+        """True once all parts have functions."""
+        return all([p.function for p in self.parts])
+
+    @property
+    def source(self) -> str:  # type: ignore[override]
+        """The C of the parts."""
+        return "\n".join([p.text for p in self.parts])
+
 
 class Launch:
-    """A program in C bound to a set of buffers; `row` is its row in a table of launches."""
+    """A program in C bound to a set of buffers."""
 
     __slots__ = ("buffers", "memory", "name", "program", "values", "waves")
 
-    def __init__(self, program: CProgram, buffers: tuple[Array, ...]) -> None:
-        self.program, self.name, self.buffers = program, program.name, buffers
-        self.values = np.zeros(max(1, len(program.names)), np.int32)
-        places = [b.__array_interface__["data"][0] for b in (*buffers, self.values)]
-        self.memory = np.array(places, np.uint64)
+    def __init__(self, program: CProgram, buffers: tuple[Array, ...], scratch: Array) -> None:
+        self.program, self.name, self.buffers = program, program.name, (*buffers, scratch)
         self.waves: list[list[WorkItem]] = []
+        places = {n: b.__array_interface__["data"][0] for n, b in enumerate(buffers)}
+        at = scratch.__array_interface__["data"][0]
+        for slot, (size, itemsize) in program.scratch.items():
+            places[slot] = at
+            at += -(-size * itemsize // ALIGN) * ALIGN
+        self.values = [np.zeros(len(p.names) + 1, np.int32) for p in program.parts]
+        self.memory = []
+        for p, values in zip(program.parts, self.values, strict=True):
+            last = values if p.description is None else p.description
+            self.memory.append(np.array([*[places[s] for s in p.slots], last.ctypes.data], np.uint64))
 
-    def give(self, values: Mapping[str, int]) -> None:
-        """Run with these values of the variables."""
-        self.values[: len(self.program.names)] = [values[n] for n in self.program.names]
+    def rows(self, values: Mapping[str, int]) -> list[tuple[int, int, int, int]]:
+        """Its rows in a table of launches, for these values of variables."""
+        out = []
+        for p, memory, mine in zip(self.program.parts, self.memory, self.values, strict=True):
+            mine[: len(p.names)] = [values[n] for n in p.names]
+            out.append(p.row(memory.ctypes.data, values))
+        return out
 
-    def row(self, values: Mapping[str, int]) -> tuple[int, int, int, int]:
-        p = self.program
-        count = p.workgroups if p.needed is None else p.needed(values)[0]
-        return p.function, self.memory.ctypes.data, count, max(1, min(count, p.chunks))
+
+def scratch_bytes(program: CProgram) -> int:
+    """The bytes between the parts of a program."""
+    return sum([-(-size * itemsize // ALIGN) * ALIGN for size, itemsize in program.scratch.values()])
 
 
 class Table:
@@ -90,12 +140,9 @@ class Table:
     __slots__ = ("launches", "rows", "steps")
 
     def __init__(self, launches: Sequence[Launch], values: Mapping[str, int], run: Any, threads: int) -> None:
-        for launch in launches:
-            if launch.program.names:
-                launch.give(values)
         self.launches = launches
-        self.rows = np.array([launch.row(values) for launch in launches], np.int64)
-        self.steps: list[Step] = [(run, (self.rows.ctypes.data, len(launches), threads, None))]
+        self.rows = np.array([row for launch in launches for row in launch.rows(values)], np.int64)
+        self.steps: list[Step] = [(run, (self.rows.ctypes.data, len(self.rows), threads, None))]
 
 
 class Kernels:
@@ -120,24 +167,17 @@ class Kernels:
         for sink in sinks:
             if sink not in self._programs:
                 self._programs[sink] = self._program(sink)
-        wanted = {p.symbol: p for s in sinks if (p := self._programs[s]) is not None and not p.function}
-        if wanted and not self._failed:
+        programs = {p: None for s in sinks if (p := self._programs[s]) is not None and not p.ready}
+        if programs and not self._failed:
             found = compiler.find()
             try:
                 if found is None:
                     raise NotCompiled("there is no C compiler: install gcc, clang or anneal-compiler[cc]")
-                self._load([*wanted.values()], found)
+                self._load([part for p in programs for part in p.parts], found)
             except NotCompiled as e:
                 self._failed = str(e)
                 print(f"anneal: NumPy runs the kernels of the cpu: {e}", file=sys.stderr)
-        for sink in sinks:
-            p = self._programs[sink]
-            if p is not None and not p.function:
-                if p.symbol not in self._functions:
-                    self._programs[sink] = None
-                else:
-                    p.function = self._functions[p.symbol]
-        return [self._programs[s] for s in sinks]
+        return [p if p is not None and p.ready else None for p in [self._programs[s] for s in sinks]]
 
     def table(self, launches: Sequence[Launch], values: Mapping[str, int]) -> Table:
         """Launches as one call."""
@@ -151,14 +191,12 @@ class Kernels:
         except AnnealError:
             return None
 
-    def _load(self, programs: Sequence[CProgram], found: Compiler) -> None:
-        """Find or compile the functions of programs, in a unit for each thread, and the pool."""
-        left = []
-        for p in programs:
-            if p.symbol not in self._functions and not self._recall(p, found):
-                left.append(p)
+    def _load(self, parts: Sequence[Part], found: Compiler) -> None:
+        """Find or compile the functions of parts, in a unit for each thread, and the pool."""
+        wanted = {p.symbol: p for p in parts if p.description is None and p.symbol not in self._functions}
+        left = [p for p in wanted.values() if not self._recall(p, found)]
         texts = [_pool()] if self.run is None else []
-        units: list[list[CProgram]] = [[] for _ in range(min(self.threads, len(left)))]
+        units: list[list[Part]] = [[] for _ in range(min(self.threads, len(left)))]
         for p in sorted(left, key=lambda p: -len(p.body)):
             min(units, key=lambda unit: sum(len(p.body) for p in unit)).append(p)
         texts += [unit[0].head + "\n" + "".join(p.text for p in unit) for unit in units]
@@ -168,26 +206,30 @@ class Kernels:
             self.run = self._library.run
             self.run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
             self.run.restype = None
+            self._functions[""] = _address(self._library.multiply)
         for unit, (key, library) in zip(units, made, strict=True):
             for p in unit:
-                self._add(p, library)
-                cache.save("native", self._key(p, found), key.hex(), f"the library of {p.name}")
+                self._functions[p.symbol] = _address(library[p.symbol])
+                cache.save("native", self._key(p, found), key.hex(), "the library of a kernel")
+        for p in parts:
+            p.function = self._functions[p.symbol]
 
-    def _key(self, p: CProgram, found: Compiler) -> bytes | None:
+    def _key(self, p: Part, found: Compiler) -> bytes | None:
         return cache.disk_key(p.head, p.body, found.identity)
 
-    def _recall(self, p: CProgram, found: Compiler) -> bool:
+    def _recall(self, p: Part, found: Compiler) -> bool:
         """Find the function in a library that an earlier process made."""
         key = cache.load("native", self._key(p, found), bytes.fromhex)
         library = None if key is None else compiler.known(key)
         if library is not None:
-            self._add(p, library)
+            self._functions[p.symbol] = _address(library[p.symbol])
         return library is not None
 
-    def _add(self, p: CProgram, library: ctypes.CDLL) -> None:
-        address = ctypes.cast(getattr(library, p.symbol), ctypes.c_void_p).value
-        assert address is not None
-        self._functions[p.symbol] = address
+
+def _address(function: Any) -> int:
+    found = ctypes.cast(function, ctypes.c_void_p).value
+    assert found is not None
+    return found
 
 
 def _pool() -> str:
@@ -201,4 +243,4 @@ def suits(sink: UOp) -> bool:
             return False
         if u.op is Op.PARAM and u.arg[1][0] >= 2**31:
             return False
-    return not any("matmul" in name for name in fused_ops(sink))
+    return True

@@ -18,7 +18,7 @@ from anneal import settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.binding import Binder
-from anneal.backend.cpu.compiled import CProgram, Kernels, Launch, Table
+from anneal.backend.cpu.compiled import CProgram, Kernels, Launch, Table, scratch_bytes
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import UNFIT, forget_ones
@@ -445,7 +445,7 @@ class CpuDevice(Device[Array]):
         self, program: CpuProgram | CProgram, buffers: Sequence[Array], values: Mapping[str, int]
     ) -> _Bound | Launch:
         if isinstance(program, CProgram):
-            return Launch(program, tuple(buffers))
+            return Launch(program, tuple(buffers), self.shared(scratch_bytes(program)))
         key = (id(program), *map(id, buffers))
         found = self._bindings.get(key)
         if found is not None:

@@ -109,6 +109,67 @@ static void spread(const launch *l, int threads) {
   }
 }
 
+/* Products of matrices by BLAS: the workgroups are blocks of rows (or of columns, whichever are more) of one product
+   after another. memory[3] describes them, as `Product.description` in products.py writes it down. */
+
+typedef struct { int64_t extent, a, b, c; } axis;
+typedef void sgemm64(int, int, int, int64_t, int64_t, int64_t, float, const void *, int64_t, const void *, int64_t,
+                     float, void *, int64_t);
+typedef void dgemm64(int, int, int, int64_t, int64_t, int64_t, double, const void *, int64_t, const void *, int64_t,
+                     double, void *, int64_t);
+typedef void sgemm32(int, int, int, int, int, int, float, const void *, int, const void *, int, float, void *, int);
+typedef void dgemm32(int, int, int, int, int, int, double, const void *, int, const void *, int, double, void *, int);
+
+static void moved(const axis *axes, int64_t count, int64_t at, int64_t *a, int64_t *b, int64_t *c) {
+  for (int64_t n = count - 1; n >= 0; n -= 1) {
+    int64_t i = at % axes[n].extent;
+    at /= axes[n].extent;
+    *a += i * axes[n].a;
+    *b += i * axes[n].b;
+    *c += i * axes[n].c;
+  }
+}
+
+void multiply(void **memory, long begin, long end) {
+  const int64_t *d = memory[3];
+  void *blas = (void *)d[0];
+  int64_t wide = d[1], size = d[2], m = d[3], n = d[4], k = d[5], blocks = d[6], lda = d[9], ldb = d[10], ldc = d[11];
+  int ta = d[7] ? 112 : 111, tb = d[8] ? 112 : 111;
+  int64_t batches = d[15], sums = d[16 + 4 * batches], times = 1;
+  const axis *batch = (const axis *)(d + 16), *outer = (const axis *)(d + 17 + 4 * batches);
+  for (int64_t s = 0; s < sums; s += 1) times *= outer[s].extent;
+  for (long at = begin; at < end; at += 1) {
+    int64_t block = at % blocks, rows = m, columns = n, a0 = d[12], b0 = d[13], c0 = d[14];
+    moved(batch, batches, at / blocks, &a0, &b0, &c0);
+    if (m >= n) {
+      int64_t first = m * block / blocks;
+      rows = m * (block + 1) / blocks - first;
+      a0 += first * (d[7] ? 1 : lda);
+      c0 += first * ldc;
+    } else {
+      int64_t first = n * block / blocks;
+      columns = n * (block + 1) / blocks - first;
+      b0 += first * (d[8] ? ldb : 1);
+      c0 += first;
+    }
+    for (int64_t t = 0; t < times; t += 1) {
+      int64_t a1 = a0, b1 = b0, c1 = c0;
+      moved(outer, sums, t, &a1, &b1, &c1);
+      const char *a = (char *)memory[0] + a1 * size, *b = (char *)memory[1] + b1 * size;
+      char *c = (char *)memory[2] + c0 * size;
+      double beta = t ? 1 : 0;
+      if (wide && size == 4)
+        ((sgemm64 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+      else if (wide)
+        ((dgemm64 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+      else if (size == 4)
+        ((sgemm32 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+      else
+        ((dgemm32 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+    }
+  }
+}
+
 static double seconds(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
