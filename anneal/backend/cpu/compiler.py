@@ -26,7 +26,7 @@ from pathlib import Path
 from anneal import cache
 
 FLAGS = (
-    "-std=gnu11", "-O2", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+    "-std=gnu11", "-O2", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd",
     "-fno-semantic-interposition", "-w", "-fPIC", "-shared", "-pthread",
 )  # fmt: skip
 _NAMES = ("cc", "clang", "gcc")

@@ -18,7 +18,8 @@ from anneal import settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.binding import Binder
-from anneal.backend.cpu.compiled import CProgram, Kernels, Launch, Table, scratch_bytes
+from anneal.backend.cpu.compiled import CProgram, Launch, Table, overlap
+from anneal.backend.cpu.kernels import Kernels
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import UNFIT, forget_ones
@@ -414,7 +415,7 @@ class CpuDevice(Device[Array]):
     def _compile_all(self, sinks: Sequence[UOp]) -> list[CProgram | CpuProgram | SymbolicProgram]:
         in_c: list[CProgram | None] = [None] * len(sinks)
         if settings.current().cpu == "c":
-            in_c = self.kernels.compile_all(sinks)
+            in_c = self.kernels.programs(sinks)
         with_sinks = told(list(zip(in_c, sinks, strict=True)), "compiling kernels", len(sinks))
         return [p or self._in_numpy(sink) for p, sink in with_sinks]
 
@@ -444,8 +445,10 @@ class CpuDevice(Device[Array]):
     def _bind(
         self, program: CpuProgram | CProgram, buffers: Sequence[Array], values: Mapping[str, int]
     ) -> _Bound | Launch:
-        if isinstance(program, CProgram):
-            return Launch(program, tuple(buffers), self.shared(scratch_bytes(program)))
+        if isinstance(program, CProgram) and not overlap(program, buffers):
+            return Launch(program, tuple(buffers), self.shared(program.scratch))
+        program = _chosen(self._in_numpy(program.sink), values, False) if isinstance(program, CProgram) else program
+        assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))
         found = self._bindings.get(key)
         if found is not None:

@@ -69,17 +69,12 @@ class Product:
         m, n, k = map(_extent, (self.m, self.n, self.k))
         return max(1, min(max(m, n) // _ROWS, m * n * k // _BLOCK, -(-_CALLS // self.batches)))
 
-    def description(self, blas: int, wide: bool) -> list[int]:
-        """The words that `multiply` in pool.c reads.
-
-        Args:
-            blas: the address of the function.
-            wide: whether its integers have 64 bits.
-        """
+    def description(self) -> list[int]:
+        """The words that `multiply` in pool.c reads, after those for the function of BLAS."""
         a, b, c, m, n, k = self.a, self.b, self.c, self.m, self.n, self.k
         by_rows_a, lda = _lines(a.step(m), a.step(k), m, k)
         by_rows_b, ldb = _lines(b.step(k), b.step(n), k, n)
-        out = [blas, int(wide), self.itemsize, _extent(m), _extent(n), _extent(k), self.blocks]
+        out = [self.itemsize, _extent(m), _extent(n), _extent(k), self.blocks]
         out += [int(not by_rows_a), int(not by_rows_b), lda, ldb, c.step(m), a.offset, b.offset, c.offset]
         for axes in (self.batch, self.outer):
             out.append(len(axes))
