@@ -92,7 +92,7 @@ def libraries(texts: Sequence[str], compiler: Compiler) -> list[tuple[bytes, cty
     if missing:
         for key, code in zip(missing, _compiled([*missing.values()], compiler), strict=True):
             text = base64.b85encode(code).decode()
-            cache.save("native", cache.disk_key(key), text, f"compiled kernels, {len(code) >> 10} KiB")
+            cache.save("native", cache.disk_key(key), text, f"compiled kernels, {len(code) >> 10} KiB", private=True)
             found[key] = _loaded(key, code)
     return [(key, library) for key in keys if (library := found[key]) is not None]
 
@@ -107,7 +107,7 @@ _open: dict[bytes, ctypes.CDLL] = {}
 def known(key: bytes) -> ctypes.CDLL | None:
     """The library of this key if this process has loaded it, or the cache has it."""
     if key not in _open:
-        code = cache.load("native", cache.disk_key(key), base64.b85decode)
+        code = cache.load("native", cache.disk_key(key), base64.b85decode, private=True)
         if code is None:
             return None
         _loaded(key, code)
@@ -162,9 +162,8 @@ def _ran(commands: Sequence[tuple[str, ...]], folder: str) -> list[str]:
         raise NotCompiled(f"{commands[0][0]} did not run: {e}") from None
     finally:
         for p in running:
-            if p.poll() is None:
+            with p:  # which waits for it
                 p.kill()
-                p.wait()
     for p, text in zip(running, said, strict=True):
         if p.returncode:
             raise NotCompiled(f"{p.args[0]} failed with status {p.returncode}: {text.strip()[-2000:]}")

@@ -67,7 +67,7 @@ class Kernels:
         fresh: list[UOp] = []
         for sink in sinks:
             key = cache.disk_key("native", sink.key, identity)
-            plan = cache.load("native", key, decode_plan)
+            plan = cache.load("native", key, decode_plan, private=True)
             if plan is not None and self._recalled(plan[1]):
                 plans[sink] = plan[0]
             elif (made := self._planned(sink)) is not None:
@@ -82,7 +82,7 @@ class Kernels:
             self._programs[sink] = CProgram(sink, plan, self.target)
         for sink in fresh:
             key = cache.disk_key("native", sink.key, identity)
-            cache.save("native", key, encode_plan(plans[sink], self._libraries), "a kernel in C")
+            cache.save("native", key, encode_plan(plans[sink], self._libraries), "a kernel in C", private=True)
 
     def _planned(self, sink: UOp) -> Plan | None:
         if not suits(sink):
