@@ -59,10 +59,11 @@ class Part:
         return self.function, memory, count, max(1, min(count, self.worth // _CHUNK_NS, _MOST_CHUNKS))
 
 
-def _part(sink: UOp | Product, target: Target) -> Part:
+def _part(sink: UOp | Product, target: Target, threads: int) -> Part:
     if isinstance(sink, Product):
         worth = sink.flops // _FLOPS_IN_BLAS
-        return Part("", sink.slots, sink.batches * sink.blocks, worth, description=sink.description())
+        said = sink.description(threads)
+        return Part("", sink.slots, sink.batches * sink.blocks(threads), worth, description=said)
     kernel, slots = standalone(sink)
     made, info = generate(kernel, target), kernel_info(kernel)
     head, _, body = made.source.partition(_START)
@@ -82,8 +83,8 @@ class Plan:
     scratch: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-def planned(sink: UOp, target: Target) -> Plan:
-    """The plan of a kernel graph. Raises AnnealError where C lacks something."""
+def planned(sink: UOp, target: Target, threads: int) -> Plan:
+    """The plan of a kernel graph for so many threads. Raises AnnealError where C lacks something."""
     out = Plan()
     slots = 1 + max([u.arg[0] for u in toposort((sink,)) if u.op is Op.PARAM])
     for member in members_of(sink):
@@ -91,7 +92,7 @@ def planned(sink: UOp, target: Target) -> Plan:
         if found is not None:
             slots += len(found.scratch)
             out.scratch.update(found.scratch)
-        out.parts += [_part(p, target) for p in (found.parts if found is not None else [member])]
+        out.parts += [_part(p, target, threads) for p in (found.parts if found is not None else [member])]
     return out
 
 
@@ -125,7 +126,7 @@ class CProgram(Program):
     @property
     def source(self) -> str:  # type: ignore[override]
         """The C of the parts."""
-        return "".join([p.text for p in planned(self.sink, self._target).parts]).lstrip("\n")
+        return "".join([p.text for p in planned(self.sink, self._target, 1).parts]).lstrip("\n")
 
 
 class Launch:

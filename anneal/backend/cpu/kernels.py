@@ -62,7 +62,7 @@ class Kernels:
         found = compiler.find()
         if found is None:
             raise NotCompiled("there is no C compiler; install gcc or clang, or anneal-compiler[cc]")
-        identity = found.identity, self.target, blas_product(4)[0] != 0
+        identity = found.identity, self.target, self.threads, blas_product(4)[0] != 0
         plans: dict[UOp, Plan] = {}
         fresh: list[UOp] = []
         for sink in sinks:
@@ -88,7 +88,7 @@ class Kernels:
         if not suits(sink):
             return None
         try:
-            return planned(sink, self.target)
+            return planned(sink, self.target, self.threads)
         except AnnealError:
             return None
 

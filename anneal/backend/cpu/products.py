@@ -18,8 +18,8 @@ from anneal.uop import Op, UOp, const, dtypes, toposort
 
 # A product with a shorter side, or of fewer multiplications, is not BLAS's; nor is one in many small ones.
 _SHORTEST, _FEWEST, _EACH = 8, 1 << 15, 1 << 12
-# A call of BLAS computes at least so many multiplications, and so many rows or columns; there are at most so many.
-_BLOCK, _ROWS, _CALLS = 1 << 20, 64, 16
+# A call of BLAS computes at least so many multiplications, and so many rows or columns; so many where there are enough.
+_BLOCK, _ROWS, _MANY_ROWS = 1 << 18, 32, 192
 
 # Ranges that are as one in all operands, outermost first.
 Axis = tuple[UOp, ...]
@@ -63,18 +63,20 @@ class Product:
     def batches(self) -> int:
         return math.prod(map(_extent, self.batch))
 
-    @property
-    def blocks(self) -> int:
-        """Into how many blocks of rows or columns each product is cut: its shape decides, not the number of threads."""
+    def blocks(self, threads: int) -> int:
+        """Into how many blocks of rows or columns each product is cut. BLAS arranges the other factor anew for each, so
+        few are better, but every thread should have one, if they are not too small."""
         m, n, k = map(_extent, (self.m, self.n, self.k))
-        return max(1, min(max(m, n) // _ROWS, m * n * k // _BLOCK, -(-_CALLS // self.batches)))
+        each = -(-threads // self.batches)
+        most = min(max(m, n) // _ROWS, m * n * k // _BLOCK)
+        return max(1, min(2 * each if max(m, n) >= 2 * each * _MANY_ROWS else each, most))
 
-    def description(self) -> list[int]:
+    def description(self, threads: int) -> list[int]:
         """The words that `multiply` in pool.c reads, after those for the function of BLAS."""
         a, b, c, m, n, k = self.a, self.b, self.c, self.m, self.n, self.k
         by_rows_a, lda = _lines(a.step(m), a.step(k), m, k)
         by_rows_b, ldb = _lines(b.step(k), b.step(n), k, n)
-        out = [self.itemsize, _extent(m), _extent(n), _extent(k), self.blocks]
+        out = [self.itemsize, _extent(m), _extent(n), _extent(k), self.blocks(threads)]
         out += [int(not by_rows_a), int(not by_rows_b), lda, ldb, c.step(m), a.offset, b.offset, c.offset]
         for axes in (self.batch, self.outer):
             out.append(len(axes))
