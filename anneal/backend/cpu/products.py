@@ -158,6 +158,8 @@ class _Split:
         for x, lines in zip(u.src[0].src, (rows, columns), strict=True):
             found = _in_memory(x)
             if found is None or not any(_readable(found, (r,), (k,)) for r in lines for k in along):
+                if _windows(x):
+                    return None
                 found, kernel = self._computed(x, batch, lines, along)
                 before.append(kernel)
             factors.append(found)
@@ -242,6 +244,13 @@ def _in_memory(x: UOp) -> Operand | None:
     if any(t.op is not Op.RANGE or step < 0 for t, step in terms.items()):
         return None
     return Operand(x.src[0].arg[0], offset, terms)
+
+
+def _windows(x: UOp) -> bool:
+    """True if a factor reads windows of its memory, which overlap: writing them out would take many times as much."""
+    ranges = {r: r.src[0].arg for r in toposort((x,)) if r.op is Op.RANGE}
+    loads = [u for u in toposort((x,)) if u.op is Op.LOAD]
+    return any(u.src[0].arg[1][0] * 2 <= math.prod([e for r, e in ranges.items() if u.ranges >> r.arg[0] & 1]) for u in loads)
 
 
 def _readable(x: Operand, lines: Axis, along: Axis) -> bool:
