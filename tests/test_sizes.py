@@ -48,6 +48,16 @@ FEATURES: dict[str, dict[str, int]] = {
         "optim": 1,
         "runtime": 1,
     },
+    "training in several processes": {
+        "nn": 3,
+        "distributed": 82,
+        "optim": 19,
+        "runtime": 15,
+        "cli": 11,
+        "schedule": 8,
+        "backend": 6,
+        "training": 3,
+    },
 }
 SLACK = 20  # hundreds of tokens that a row may lie above its room
 _CODE = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.flowing import Again
-    from anneal.runtime.group import Exchange, Group, Reduction
+    from anneal.runtime.group import Begin, Exchange, Group, Reduction, reduced
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
     from anneal.runtime.launch import Execution, execute, new_outputs
@@ -63,6 +63,7 @@ __all__ = [
     "SEEN",
     "UNSEEN",
     "Again",
+    "Begin",
     "Calls",
     "Choice",
     "Collective",
@@ -139,6 +140,7 @@ __all__ = [
     "plan_of",
     "realize",
     "realize_new",
+    "reduced",
     "register_late",
     "repeated_while",
     "resolve_device",
