@@ -87,7 +87,7 @@ class Again:
                         self.plans.append((plan, schedule.origins(schedule.graph(list(wanted)))))
                     self._runs[pattern] = Run(plan, [first[id(s)] for s in inputs], shapes)
 
-            return launched(list(wanted), list(wanted), self.device, keep)
+            return launched(list(wanted), list(wanted), self.device, (), keep)
         here.context.plans_found += 1
         done = run.again(get_device(self.device), [storages[n] for n in run.numbers], True)  # type: ignore[misc]
         found = list(done.leaves)
