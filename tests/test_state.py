@@ -32,6 +32,7 @@ STATE = {
     "anneal.settings._current": "the settings, read from the environment once; `override` puts others there for a block",
     "anneal.settings._watchers": TABLE,
     "anneal.torch_facts._BEFORE": "the default devices outside the blocks of `with device(...)`, which are the process's",
+    "anneal.backend.cost_models._precision": "torch's precision of products of float32, which is the process's: devices open with it",
     "anneal.backend.arrays._NUMPY": CACHE,
     "anneal.backend.arrays._OURS": CACHE,
     "anneal.ops.bases._recipes": CACHE,
