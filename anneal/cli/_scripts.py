@@ -35,7 +35,7 @@ def run_script(name: str, arguments: Sequence[str], aside: bool) -> None:
         if end.code not in (None, 0):
             message(f"anneal: {name} ended with {end.code}")
     except AnnealError as error:
-        raise UserError(f"{name}: {error}") from error
+        raise (DataError if isinstance(error, DataError) else UserError)(f"{name}: {error}") from error
     except Exception as error:
         mine = [f for f in traceback.extract_tb(error.__traceback__) if _is(f.filename, name)]
         where = f" at line {mine[-1].lineno}" if mine else ""

@@ -74,9 +74,8 @@ def bound_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
     copies = [step for step in bound if isinstance(step, CopyBack)]
     if len(launches) + len(copies) < len(bound):
         called = next(step for step in captured.steps if isinstance(step, HostCall))
-        raise JitError(
-            f"{called.function.title} runs on the host in the middle of the call, and a page has no Python: leave it out"
-        )
+        title = called.function.title
+        raise JitError(f"{title} runs on the host in the middle of the call, and a page has no Python: leave it out")
     tensors = [(r.storage, t, False) for r in captured.reads.values() if (t := r.ref()) is not None]
     tensors += [(w.storage, t, True) for w in captured.state.values() if (t := w.ref()) is not None]
     given: list[Handle] = []

@@ -45,7 +45,21 @@ def test_a_wheel_grows_by_no_file_that_nobody_meant(wheel: Path) -> None:
     assert page == {f"anneal/web/static/{p.name}": p.stat().st_size for p in (ROOT / "anneal/web/static").iterdir()}
     assert sum(page.values()) < 2 << 20
     kinds = {Path(name).suffix for name in files}
-    assert kinds <= {".py", ".pyi", ".upat", ".typed", ".md", ".txt", ".png", ".gz", ".bin"}, kinds
+    assert kinds <= {
+        ".py",
+        ".pyi",
+        ".upat",
+        ".typed",
+        ".md",
+        ".txt",
+        ".png",
+        ".gz",
+        ".bin",
+        ".html",
+        ".css",
+        ".js",
+        ".ts",
+    }, kinds
     documents = {name: size for name, size in files.items() if name.endswith(".md")}
     assert all(name.endswith("/README.md") for name in documents)
     assert sum(documents.values()) < 48 << 10

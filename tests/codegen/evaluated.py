@@ -21,7 +21,7 @@ _REDUCE: dict[Op, Any] = {Op.ADD: np.sum, Op.MAX: np.max}
 
 
 def evaluated(sink: UOp, inputs: dict[int, Array]) -> dict[int, Array]:
-    """What the kernel stores, by slot; nan where it stores nothing."""
+    """The memory that the kernel stores, by slot; nan where it stores nothing."""
     order = toposort((sink,))
     ranges = [u for u in order if u.op is Op.RANGE]
     extents = [int(r.src[0].arg) for r in ranges]

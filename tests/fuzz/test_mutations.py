@@ -131,8 +131,8 @@ def swapped_reduce() -> Iterator[None]:
 
     right = range_propagation._reduce
 
-    def wrong(kind: Op, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
-        return right(Op.MIN if kind is Op.MAX and len(ranges) > 1 else kind, value, ranges)
+    def wrong(kind: Op, value: UOp, ranges: tuple[UOp, ...], *others: Any) -> UOp:
+        return right(Op.MIN if kind is Op.MAX and len(ranges) > 1 else kind, value, ranges, *others)
 
     with mock.patch.object(range_propagation, "_reduce", wrong):
         yield
