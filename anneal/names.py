@@ -325,7 +325,7 @@ members_of standalone""",
         "memory": """
 nbytes""",
         "parts": """
-Part in_parts""",
+PlanPart in_parts""",
         "passes": """
 PASSES PERMUTATION indexed kernel_graph run_passes simplify_indices""",
         "places": """

@@ -69,8 +69,8 @@ def reduce_scatter(
 ) -> Tensor | list[Tensor]:
     """This participant's part, along the first axis, of what `all_reduce` gives: x (size * n, ...) becomes (n, ...).
 
-    The gradient of a sum gathers the cotangents of all parts. Raises DTypeError, GroupError and ShapeError as
-    `all_reduce` does, and ShapeError for a first axis that has no equal parts.
+    The gradient of a sum gathers the cotangents of all parts. Arguments and errors as for `all_reduce`, with an `op`
+    "sum" or "mean" of a `group`; a ShapeError as well for a first axis that has no equal parts.
 
     >>> from anneal.distributed import in_threads
     >>> in_threads(lambda group: reduce_scatter(Tensor([1, 2, 3, 4]), group).tolist(), 2)
@@ -132,7 +132,7 @@ def broadcast(x: Tensor | Sequence[Tensor], group: Group | None = None, root: in
 
 
 def send(x: Tensor, dst: int, group: Group | None = None) -> None:
-    """Compute a tensor and give it to participant `dst`, who calls `recv`. Inside jit each replay does.
+    """Compute a tensor x and give it to participant `dst` of `group`, who calls `recv`. Inside jit each replay does.
 
     Raises DTypeError for something that is no tensor, GroupError for no such participant.
     """
@@ -149,7 +149,7 @@ def send(x: Tensor, dst: int, group: Group | None = None) -> None:
 
 
 def recv(like: Tensor, src: int, group: Group | None = None) -> Tensor:
-    """The tensor that participant `src` sends, of the shape, dtype and device of `like`, whose values do not count.
+    """The tensor that participant `src` of `group` sends, like `like` in shape, dtype and device.
 
     It is there when the call returns. Raises DTypeError for something that is no tensor, GroupError for no such
     participant, or where the tensor that comes is of another shape or dtype.
@@ -165,7 +165,7 @@ def recv(like: Tensor, src: int, group: Group | None = None) -> Tensor:
 
 
 def barrier(group: Group | None = None) -> None:
-    """Wait until all participants have come here; what they have asked a device for may still be computed."""
+    """Wait until all participants of `group` have come here; their devices may still compute."""
     (group or world()).barrier()
 
 

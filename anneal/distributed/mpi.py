@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend import Array
-from anneal.distributed.window import SLOTS, Piece, Window, pieces_of, signature
+from anneal.distributed.window import SLOTS, Piece, SharedWindow, pieces_of, signature
 from anneal.errors import GroupError
 from anneal.runtime import Group, Reduction, reduced
 from anneal.uop import references
@@ -85,7 +85,7 @@ class MPIGroup(Group):
         self._local.Barrier()
         threads = min(_THREADS, len(cores) // self.local_size)
         crossing = None if self.hosts == 1 else self._between_hosts
-        self._window = Window(segments, self.local_rank, self._memory.Sync, self.size, crossing, threads)
+        self._window = SharedWindow(segments, self.local_rank, self._memory.Sync, self.size, crossing, threads)
         self._results: dict[tuple[Any, ...], list[Array]] = {}  # by shape and dtype
         self._last = ""  # the exchange that was made last, in words
         self.waited = 0.0  # seconds
@@ -368,7 +368,7 @@ class MPIGroup(Group):
         self.abort()
 
     def abort(self, code: int = 1) -> None:
-        """End all ranks now."""
+        """End all ranks now, with an exit `code`."""
         sys.stdout.flush()
         sys.stderr.flush()
         self._ended = True

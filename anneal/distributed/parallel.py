@@ -27,7 +27,7 @@ def bucket_bytes(tensors: Sequence[Tensor]) -> int:
 
 
 def buckets(tensors: Sequence[Tensor], nbytes: int) -> Iterator[list[int]]:
-    """The numbers of tensors that are exchanged together, the last tensors first: their gradients are there first.
+    """The numbers of tensors that are exchanged together, up to `nbytes`, the last ones first, as gradients come.
 
     >>> [list(b) for b in buckets([Tensor.zeros(4), Tensor.zeros(2), Tensor.zeros(2)], 16)]
     [[2, 1], [0]]
@@ -92,7 +92,7 @@ def average_gradients(
 
 
 def broadcast_all(tensors: Iterable[Tensor], group: Group | None = None, root: int = 0) -> None:
-    """Give tensors the values that they have at participant `root`: models that start alike stay alike."""
+    """Give tensors the values that they have at participant `root` of `group`: models that start alike stay alike."""
     group = world() if group is None else group
     there = list(tensors)
     if there and not isinstance(group, Alone):

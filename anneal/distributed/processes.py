@@ -126,13 +126,11 @@ def _joined(timeout: float) -> MPIGroup:
 
 
 def _facts() -> dict[str, str]:
-    """What is the same at all ranks of a program, in words."""
-    from anneal import __version__
-
+    """Versions, program and seed, in words: the same at all ranks."""
     main = getattr(sys.modules["__main__"], "__file__", None)
     program = Path(main).read_bytes() if main and Path(main).is_file() else b""
     return {
-        "anneal's version": __version__,
+        "anneal's version": sys.modules["anneal"].__version__,
         "numpy's version": np.__version__,
         "Python's version": sys.version.split()[0],
         "the program's digest": hashlib.blake2b(program, digest_size=6).hexdigest(),
@@ -144,7 +142,7 @@ def _facts() -> dict[str, str]:
 
 
 def init_process_group(backend: str | None = None, timeout: float = 600.0) -> None:
-    """`init`. `backend` is "mpi" or None; torch's other backends are not there, and raise GroupError."""
+    """`init` with a `timeout`. `backend` is "mpi" or None; others raise GroupError."""
     if backend not in (None, "mpi"):
         raise GroupError(f'init_process_group: the backend is "mpi", or None, not {said(backend)}')
     init(timeout)

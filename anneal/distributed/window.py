@@ -49,7 +49,7 @@ class Piece:
         self.number = -1
 
 
-class Window:
+class SharedWindow:
     """The slots of all ranks of one host, and the pieces of exchanges that go through them in their order.
 
     Args:
@@ -59,7 +59,7 @@ class Window:
         crossing: combines a share with those of other hosts, where there are several.
         threads: the threads that copy and add large arrays together.
 
-    >>> window = Window([np.zeros(_HEAD + SLOTS * 64, np.uint8)], 0, lambda: None, 1, None)
+    >>> window = SharedWindow([np.zeros(_HEAD + SLOTS * 64, np.uint8)], 0, lambda: None, 1, None)
     >>> out = np.empty(3, np.float32)
     >>> window.add(Piece("reduce", 7, [np.ones(3, np.float32)], [out], "sum"))
     0

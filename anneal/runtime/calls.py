@@ -160,8 +160,8 @@ class _Computed:
     def early(
         self, calls: Sequence[tuple[HostFunction, Any, Any]], sources: Sequence[Sequence[UOp]], device_name: str
     ) -> list[Between]:
-        """Where there are several exchanges, each is started as soon as what it takes is there, while the rest is
-        computed; the others of a wave of calls wait for all of it."""
+        """The starts of a wave's exchanges, if there are several: each comes as soon as its inputs are computed, while
+        the rest is computed. Other calls of the wave wait for all of it."""
         found: list[Between] = []
         for n, ((function, _, _), src) in enumerate(zip(calls, sources, strict=True)):
             if isinstance(function, Exchange) and function.begin is not None:

@@ -54,16 +54,16 @@ class Group(ABC):
         return self.begin_all_reduce(arrays, op)()
 
     def begin_all_reduce(self, arrays: Arrays, op: Reduction) -> Callable[[], list[Array]]:
-        """Start `all_reduce`; what is returned waits for its results. Here it takes place at once."""
+        """Start `all_reduce` of `arrays` by `op`; what is returned waits for its results. Here it has them at once."""
         made = self._reduced(self.exchange(f"all_reduce ({op})", arrays), op)
         return lambda: made
 
     def reduce_scatter(self, arrays: Arrays, op: Reduction) -> list[Array]:
-        """This participant's part, along the first axis, of what `all_reduce` gives for each of several arrays."""
+        """This participant's part, along the first axis, of what `all_reduce` by `op` gives for each array."""
         return self.begin_reduce_scatter(arrays, op)()
 
     def begin_reduce_scatter(self, arrays: Arrays, op: Reduction) -> Callable[[], list[Array]]:
-        """Start `reduce_scatter`; what is returned waits for its results."""
+        """Start `reduce_scatter` of `arrays` by `op`; what is returned waits for its results."""
         given = self.exchange(f"reduce_scatter ({op})", arrays)
         made = self._reduced([[np.split(a, self.size)[self.rank] for a in each] for each in given], op)
         return lambda: made
@@ -73,7 +73,7 @@ class Group(ABC):
         return self.begin_all_gather(arrays)()
 
     def begin_all_gather(self, arrays: Arrays) -> Callable[[], list[Array]]:
-        """Start `all_gather`; what is returned waits for its results."""
+        """Start `all_gather` of `arrays`; what is returned waits for its results."""
         made = [np.stack(each) for each in zip(*self.exchange("all_gather", arrays), strict=True)]
         return lambda: made
 
@@ -109,7 +109,7 @@ class Group(ABC):
 
 
 def reduced(parts: Sequence[Array], op: Reduction, size: int) -> Array:
-    """The sum of arrays in their order, or the mean over a group of `size`, or the largest, as a new array."""
+    """A new array: the sum of `parts` in their order, the mean over a group of `size`, or the largest, by `op`."""
     dtype = parts[0].dtype
     if op == "max":
         largest: Array = np.maximum.reduce(parts)

