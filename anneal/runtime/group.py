@@ -59,7 +59,7 @@ class Group(ABC):
         return lambda: made
 
     def reduce_scatter(self, arrays: Arrays, op: Reduction) -> list[Array]:
-        """This participant's part, along the first axis, of what `all_reduce` by `op` gives for each array."""
+        """This participant's part, along the first axis, of what `all_reduce` of `arrays` by `op` gives."""
         return self.begin_reduce_scatter(arrays, op)()
 
     def begin_reduce_scatter(self, arrays: Arrays, op: Reduction) -> Callable[[], list[Array]]:
