@@ -435,15 +435,36 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation over (batch, channels, ...); with one participant it is `BatchNorm2d` for any shape.
+    """Batch normalisation over (batch, channels, ...) whose statistics, in training, are of all processes' batches.
 
-    Arguments as for `BatchNorm2d`. Statistics are of this process's batch: `anneal.distributed` has exchanges.
+    Arguments as for `BatchNorm2d`. Batches are of one size. With one process it is `BatchNorm2d` for any shape.
 
     >>> SyncBatchNorm(3)(Tensor.ones(2, 3, 4, 4)).shape
     (2, 3, 4, 4)
     """
 
     axes = ("", ", length", ", h, w", ", d, h, w")
+
+    def forward(self, x: Tensor) -> Tensor:
+        from anneal.distributed import all_reduce, world  # layers of one process do not need it
+
+        group = world()
+        if group.size == 1 or not self.training or self.momentum is None:
+            return super().forward(x)
+        over, shape = [0, *range(2, x.ndim)], (1, -1, *[1] * (x.ndim - 2))
+        mean = all_reduce(x.mean(over), group, "mean")
+        apart = x - mean.reshape(shape)
+        var = all_reduce((apart * apart).mean(over), group, "mean")
+        if self.running_mean is not None and self.running_var is not None:
+            count = x.numel() // x.shape[1] * group.size
+            for kept, now in ((self.running_mean, mean), (self.running_var, var * (count / max(1, count - 1)))):
+                kept.assign(kept * (1 - self.momentum) + now.detach() * self.momentum)
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+        out = apart * (var.reshape(shape) + self.eps).rsqrt()
+        if self.weight is None or self.bias is None:
+            return out
+        return out * self.weight.reshape(shape) + self.bias.reshape(shape)
 
 
 class _InstanceNorm(_ChannelNorm):
