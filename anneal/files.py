@@ -39,9 +39,7 @@ _KINDS = {
 }
 
 
-def replace(
-    path: StrPath, write: Callable[[IO[bytes]], Any], *, cached: bool = False, private: bool = False
-) -> None:
+def replace(path: StrPath, write: Callable[[IO[bytes]], Any], *, cached: bool = False, private: bool = False) -> None:
     """Put what `write` writes into the file it is given in the place of the file at `path`, or there anew.
 
     The rights of a file that is replaced are kept. Raises OSError if it cannot be done, and what `write` raises; then

@@ -130,7 +130,7 @@ def _is_private(path: str, facts: os.stat_result) -> bool:
         return True
     both = facts, os.stat(os.path.dirname(path))
     return os.path.samestat(os.lstat(path), facts) and all(
-        [f.st_uid == os.geteuid() and not f.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for f in both]
+        f.st_uid == os.geteuid() and not f.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for f in both
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,21 +10,16 @@ import numpy as np
 
 from anneal.backend.cpu.layout import ALIGN
 from anneal.backend.cpu.ops import Array, Step
-from anneal.backend.cpu.products import Product, split
 from anneal.backend.cpu.streams import WorkItem
 from anneal.backend.cpu.workers import blas_product
 from anneal.backend.device import Program
-from anneal.codegen import Target, generate, kernel_info
-from anneal.schedule import members_of, name_of, standalone
-from anneal.uop import Op, UOp, decode_graph, encode_graph, toposort
+from anneal.schedule import name_of
+from anneal.uop import UOp, decode_graph, encode_graph
 from anneal.uop.sizes import evaluator
 
-_START = "\nvoid kernel("
 # Work of less than so many nanoseconds is not worth another thread; a chunk of a launch has at least as much.
 _CHUNK_NS = 10_000
 _MOST_CHUNKS = 64
-# What one core does in a nanosecond: operations and bytes of a kernel, operations of a product by BLAS.
-_FLOPS, _BYTES, _FLOPS_IN_BLAS = 8, 8, 40
 
 
 @dataclass(slots=True)
@@ -59,21 +53,6 @@ class Part:
         return self.function, memory, count, max(1, min(count, self.worth // _CHUNK_NS, _MOST_CHUNKS))
 
 
-def _part(sink: UOp | Product, target: Target, threads: int) -> Part:
-    if isinstance(sink, Product):
-        worth = sink.flops // _FLOPS_IN_BLAS
-        said = sink.description(threads)
-        return Part("", sink.slots, sink.batches * sink.blocks(threads), worth, description=said)
-    kernel, slots = standalone(sink)
-    made, info = generate(kernel, target), kernel_info(kernel)
-    head, _, body = made.source.partition(_START)
-    symbol = "kernel_" + hashlib.blake2b(made.source.encode(), digest_size=12).hexdigest()
-    worth = max(info.flops // _FLOPS, (info.bytes_read + info.bytes_written) // _BYTES)
-    return Part(
-        symbol, slots, made.launch.workgroups, worth, made.variables, made.launch.needed, head=head, body=body
-    )
-
-
 @dataclass(slots=True)
 class Plan:
     """The parts of a kernel, which run one after another, with `scratch` between them: (elements, bytes of one) by
@@ -81,19 +60,6 @@ class Plan:
 
     parts: list[Part] = field(default_factory=list)
     scratch: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-
-def planned(sink: UOp, target: Target, threads: int) -> Plan:
-    """The plan of a kernel graph for so many threads. Raises AnnealError where C lacks something."""
-    out = Plan()
-    slots = 1 + max([u.arg[0] for u in toposort((sink,)) if u.op is Op.PARAM])
-    for member in members_of(sink):
-        found = split(member, slots) if blas_product(4)[0] else None
-        if found is not None:
-            slots += len(found.scratch)
-            out.scratch.update(found.scratch)
-        out.parts += [_part(p, target, threads) for p in (found.parts if found is not None else [member])]
-    return out
 
 
 def encode_plan(plan: Plan, libraries: Mapping[str, str]) -> list[Any]:
@@ -117,16 +83,16 @@ def decode_plan(data: list[Any]) -> tuple[Plan, dict[str, str]]:
 
 
 class CProgram(Program):
-    """A kernel in C."""
+    """A kernel in C; `text` gives it to be read."""
 
-    def __init__(self, sink: UOp, plan: Plan, target: Target) -> None:
-        self.sink, self.name, self.plan, self._target = sink, name_of(sink), plan, target
+    def __init__(self, sink: UOp, plan: Plan, text: Callable[[], str]) -> None:
+        self.sink, self.name, self.plan, self._text = sink, name_of(sink), plan, text
         self.scratch = sum([-(-size * itemsize // ALIGN) * ALIGN for size, itemsize in plan.scratch.values()])
 
     @property
     def source(self) -> str:  # type: ignore[override]
         """The C of the parts."""
-        return "".join([p.text for p in planned(self.sink, self._target, 1).parts]).lstrip("\n")
+        return self._text()
 
 
 class Launch:

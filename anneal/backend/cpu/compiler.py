@@ -164,7 +164,7 @@ def _ran(commands: Sequence[tuple[str, ...]], folder: str) -> list[str]:
         for p in running:
             with p:  # which waits for it
                 p.kill()
-    for p, text in zip(running, said, strict=True):
+    for p, command, text in zip(running, commands, said, strict=True):
         if p.returncode:
-            raise NotCompiled(f"{p.args[0]} failed with status {p.returncode}: {text.strip()[-2000:]}")
+            raise NotCompiled(f"{command[0]} failed with status {p.returncode}: {text.strip()[-2000:]}")
     return said

@@ -10,7 +10,7 @@ import warnings
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.binding import Binder
 from anneal.backend.cpu.compiled import CProgram, Launch, Table, overlap
-from anneal.backend.cpu.kernels import Kernels
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import UNFIT, forget_ones
@@ -32,6 +31,9 @@ from anneal.progress import told
 from anneal.schedule import Kernel, name_of
 from anneal.uop import SYMBOLIC, WRAPS, DType, UOp, dtypes, uncollected
 from anneal.uop.sizes import variables_of
+
+if TYPE_CHECKING:
+    from anneal.backend.cpu.kernels import Kernels
 
 # Work of less than this many nanoseconds is not worth a synchronisation with another thread.
 _SYNCHRONISATION_NS = 100_000
@@ -243,19 +245,17 @@ class CpuBatch(Batch[Array]):
                 return
             # most batches run once: composing them would cost more than it brings
             self._again = True
+            streams = self._in_a_row()
+            run_all(streams.steps[0])
             if self._compiled:
-                self._streams = self._in_a_row()
-                self._workers.run(self._streams.steps)
-            else:
-                for b in self._bound:
-                    run_all(b.steps)
+                self._streams = streams
 
     def _composed(self) -> Streams:
         if self._compiled:
             return self._in_a_row()
         worth = sum(item.cost for b in self._bound for wave in b.waves for item in wave)
         if self._on_workers and worth > _SYNCHRONISATION_NS:
-            return compose([(b.waves, b.for_worker) for b in self._bound], self._workers.count)
+            return compose([(b.waves, b.for_worker) for b in self._bound if isinstance(b, _Bound)], self._workers.count)
         return self._in_a_row()
 
     def _in_a_row(self, apart: bool = False) -> Streams:
@@ -263,17 +263,19 @@ class CpuBatch(Batch[Array]):
         steps: list[Step] = []
         numbers: list[int] = []
         self._tables: list[Table] = []  # which the steps point into
-        for compiled, group in itertools.groupby(enumerate(self._bound), lambda x: isinstance(x[1], Launch)):
-            rows = list(group)
-            for part in [rows] if compiled and not apart else [[row] for row in rows]:
-                found = self._table([b for _, b in part]) if compiled else part[0][1].steps
-                steps += found
-                numbers += [part[0][0]] * len(found)
+        together: list[Launch] = []
+        for n, b in enumerate(self._bound):
+            if isinstance(b, Launch):
+                together.append(b)
+                if not apart and n + 1 < len(self._bound) and isinstance(self._bound[n + 1], Launch):
+                    continue
+                self._tables.append(self._device.kernels.table(together, self._values))
+                found, together = self._tables[-1].steps, []
+            else:
+                found = b.steps
+            steps += found
+            numbers += [n] * len(found)
         return Streams([steps], [], [numbers])
-
-    def _table(self, launches: Sequence[Launch]) -> list[Step]:
-        self._tables.append(self._device.kernels.table(launches, self._values))
-        return self._tables[-1].steps
 
     def timed(self) -> Timed:
         self._settle()
@@ -402,6 +404,8 @@ class CpuDevice(Device[Array]):
     @property
     def kernels(self) -> Kernels:
         """The kernels in C."""
+        from anneal.backend.cpu.kernels import Kernels  # with the code generator, which NumPy does not need
+
         if self._kernels is None:
             self._kernels = Kernels(self.workers.count)
         return self._kernels

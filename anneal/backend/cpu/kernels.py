@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.resources
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from anneal import cache
 from anneal.backend.cpu import compiler
-from anneal.backend.cpu.compiled import CProgram, Launch, Part, Plan, Table, decode_plan, encode_plan, planned
+from anneal.backend.cpu.compiled import CProgram, Launch, Part, Plan, Table, decode_plan, encode_plan
 from anneal.backend.cpu.compiler import Compiler, NotCompiled
+from anneal.backend.cpu.products import Product, split
 from anneal.backend.cpu.workers import blas_product
-from anneal.codegen.dialects import C_TARGET
+from anneal.codegen import C_TARGET, Target, generate, kernel_info
 from anneal.errors import AnnealError
+from anneal.schedule import members_of, standalone
 from anneal.uop import Op, UOp, toposort
 
 _VECTORS = "/* vectors */\n"  # ends the part of a text's head that all have; what follows are lines of its own
 _MOST = 2048
+_START = "\nvoid kernel("
+# What one core does in a nanosecond: operations and bytes of a kernel, operations of a product by BLAS.
+_FLOPS, _BYTES, _FLOPS_IN_BLAS = 8, 8, 40
 
 
 class Kernels:
@@ -79,7 +86,7 @@ class Kernels:
         for sink, plan in plans.items():
             for p in plan.parts:
                 p.function = self._functions[p.symbol]
-            self._programs[sink] = CProgram(sink, plan, self.target)
+            self._programs[sink] = CProgram(sink, plan, partial(self._text, sink))
         for sink in fresh:
             key = cache.disk_key("native", sink.key, identity)
             cache.save("native", key, encode_plan(plans[sink], self._libraries), "a kernel in C", private=True)
@@ -91,6 +98,9 @@ class Kernels:
             return planned(sink, self.target, self.threads)
         except AnnealError:
             return None
+
+    def _text(self, sink: UOp) -> str:
+        return "".join([p.text for p in planned(sink, self.target, self.threads).parts]).lstrip("\n")
 
     def _recalled(self, libraries: Mapping[str, str]) -> bool:
         """True if all of these functions could be found, in libraries that an earlier process made."""
@@ -147,3 +157,29 @@ def suits(sink: UOp) -> bool:
         if u.op is Op.PARAM and u.arg[1][0] >= 2**31:
             return False
     return True
+
+
+def planned(sink: UOp, target: Target, threads: int) -> Plan:
+    """The plan of a kernel graph for so many threads. Raises AnnealError where C lacks something."""
+    out = Plan()
+    slots = 1 + max([u.arg[0] for u in toposort((sink,)) if u.op is Op.PARAM])
+    for member in members_of(sink):
+        found = split(member, slots) if blas_product(4)[0] else None
+        if found is not None:
+            slots += len(found.scratch)
+            out.scratch.update(found.scratch)
+        out.parts += [_part(p, target, threads) for p in (found.parts if found is not None else [member])]
+    return out
+
+
+def _part(sink: UOp | Product, target: Target, threads: int) -> Part:
+    if isinstance(sink, Product):
+        worth = sink.flops // _FLOPS_IN_BLAS
+        said = sink.description(threads)
+        return Part("", sink.slots, sink.batches * sink.blocks(threads), worth, description=said)
+    kernel, slots = standalone(sink)
+    made, info = generate(kernel, target), kernel_info(kernel)
+    head, _, body = made.source.partition(_START)
+    symbol = "kernel_" + hashlib.blake2b(made.source.encode(), digest_size=12).hexdigest()
+    worth = max(info.flops // _FLOPS, (info.bytes_read + info.bytes_written) // _BYTES)
+    return Part(symbol, slots, made.launch.workgroups, worth, made.variables, made.launch.needed, head=head, body=body)

@@ -1,9 +1,9 @@
 """Kernels taken apart at their matrix products: BLAS computes those into scratch, kernels before and after do the rest.
 
-    out[i, j] = relu(sum over k of (x[i, k] * scale[i]) * w[k, j])
-    ->  s0[i, k] = x[i, k] * scale[i]      a factor that is no plain memory
-        s1 = s0 @ w                        BLAS
-        out[i, j] = relu(s1[i, j])
+out[i, j] = relu(sum over k of (x[i, k] * scale[i]) * w[k, j])
+->  s0[i, k] = x[i, k] * scale[i]      a factor that is no plain memory
+    s1 = s0 @ w                        BLAS
+    out[i, j] = relu(s1[i, j])
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from anneal.codegen import affine_form, coalesce
+from anneal.codegen import affine_form, coalesce_loops
 from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
@@ -105,7 +105,7 @@ class Parts:
 
 def split(sink: UOp, slots: int) -> Parts | None:
     """The parts of a kernel that binds `slots` buffers; None if it has no product for BLAS."""
-    sink = coalesce(sink)
+    sink = coalesce_loops(sink)
     made = _Split(slots)
     for u in toposort((sink,)):
         if u.op is Op.REDUCE and (found := made.product(u)) is not None:
@@ -149,9 +149,7 @@ class _Split:
             return None
         return self._multiply(u, batch, rows, columns, along)
 
-    def _multiply(
-        self, u: UOp, batch: list[UOp], rows: list[UOp], columns: list[UOp], along: list[UOp]
-    ) -> UOp | None:
+    def _multiply(self, u: UOp, batch: list[UOp], rows: list[UOp], columns: list[UOp], along: list[UOp]) -> UOp | None:
         factors: list[Operand] = []
         before: list[UOp] = []
         slots = self.slots
@@ -194,7 +192,9 @@ class _Split:
     def _computed(self, x: UOp, batch: list[UOp], lines: list[UOp], along: list[UOp]) -> tuple[Operand, UOp]:
         """A factor that has to be computed first, and the kernel that does."""
         x = rebuild(x, over, dict(self.table))
-        inner = {r for u in toposort((x,)) if u.op is Op.LOAD for r, step in affine_form(u.src[1])[0].items() if step == 1}
+        inner = {
+            r for u in toposort((x,)) if u.op is Op.LOAD for r, step in affine_form(u.src[1])[0].items() if step == 1
+        }
         last = inner & set(lines)
         found = self._memory(x, [*batch, *along, *lines] if last else [*batch, *lines, *along])
         loops = {r: UOp(Op.RANGE, r.dtype, r.src, (r.arg[0], "loop")) for r in found.steps}
@@ -250,7 +250,9 @@ def _windows(x: UOp) -> bool:
     """True if a factor reads windows of its memory, which overlap: writing them out would take many times as much."""
     ranges = {r: r.src[0].arg for r in toposort((x,)) if r.op is Op.RANGE}
     loads = [u for u in toposort((x,)) if u.op is Op.LOAD]
-    return any(u.src[0].arg[1][0] * 2 <= math.prod([e for r, e in ranges.items() if u.ranges >> r.arg[0] & 1]) for u in loads)
+    return any(
+        u.src[0].arg[1][0] * 2 <= math.prod([e for r, e in ranges.items() if u.ranges >> r.arg[0] & 1]) for u in loads
+    )
 
 
 def _readable(x: Operand, lines: Axis, along: Axis) -> bool:

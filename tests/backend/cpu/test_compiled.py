@@ -7,7 +7,6 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -222,7 +221,9 @@ def test_nothing_is_left_half_written(in_c: CpuDevice, tmp_path: Path, monkeypat
     assert all(not stat.S_IMODE(path.stat().st_mode) & 0o022 for path in files(tmp_path))
 
 
-def test_ctrl_c_while_it_compiles_ends_the_compiler(in_c: CpuDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_it_compiles_ends_the_compiler(
+    in_c: CpuDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow = tmp_path / "cc"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
@@ -300,7 +301,7 @@ def test_the_pool_runs_each_workgroup_once(tmp_path: Path) -> None:
         kernels = Kernels(7)
         kernels._load([], FOUND)
         assert kernels._pool is not None
-        (_, library), = compiler.libraries([counting], FOUND)
+        ((_, library),) = compiler.libraries([counting], FOUND)
     address = ctypes.cast(library.count, ctypes.c_void_p).value
     sizes = [1, 2, 3, 5, 64, 100, 1000]
     counts = [np.zeros(n, np.int32) for n in sizes]
