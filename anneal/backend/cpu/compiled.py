@@ -1,4 +1,4 @@
-"""Kernels in C on the cpu: programs in parts, their launches, and tables of launches that are one call of Python."""
+"""CKernels in C on the cpu: programs in parts, their launches, and tables of launches that are one call of Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_CHUNKS = 64
 
 
 @dataclass(slots=True)
-class Part:
+class CPart:
     """One launch of a program: a function in C, the slots of its memory, and its workgroups, at most.
 
     `symbol` names the function, "" for a product, which `description` describes. `needed` are the workgroups where that
@@ -54,15 +54,15 @@ class Part:
 
 
 @dataclass(slots=True)
-class Plan:
+class CPlan:
     """The parts of a kernel, which run one after another, with `scratch` between them: (elements, bytes of one) by
     slot."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[CPart] = field(default_factory=list)
     scratch: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-def encode_plan(plan: Plan, libraries: Mapping[str, str]) -> list[Any]:
+def encode_plan(plan: CPlan, libraries: Mapping[str, str]) -> list[Any]:
     """A plan as lists of strings and numbers; `libraries` has the library of each symbol."""
     parts = [
         [p.symbol, libraries.get(p.symbol, ""), list(p.slots), p.workgroups, p.worth, list(p.names),
@@ -72,20 +72,22 @@ def encode_plan(plan: Plan, libraries: Mapping[str, str]) -> list[Any]:
     return [parts, [[slot, *size] for slot, size in plan.scratch.items()]]
 
 
-def decode_plan(data: list[Any]) -> tuple[Plan, dict[str, str]]:
+def decode_plan(data: list[Any]) -> tuple[CPlan, dict[str, str]]:
     """The plan that `encode_plan` wrote down, and the library of each symbol."""
     parts, scratch = data
     made = [
-        Part(symbol, slots, workgroups, worth, names, None if needed is None else decode_graph(needed), description)
+        CPart(symbol, slots, workgroups, worth, names, None if needed is None else decode_graph(needed), description)
         for symbol, _, slots, workgroups, worth, names, needed, description in parts
     ]
-    return Plan(made, {slot: (size, itemsize) for slot, size, itemsize in scratch}), {p[0]: p[1] for p in parts if p[0]}
+    return CPlan(made, {slot: (size, itemsize) for slot, size, itemsize in scratch}), {
+        p[0]: p[1] for p in parts if p[0]
+    }
 
 
 class CProgram(Program):
     """A kernel in C; `text` gives it to be read."""
 
-    def __init__(self, sink: UOp, plan: Plan, text: Callable[[], str]) -> None:
+    def __init__(self, sink: UOp, plan: CPlan, text: Callable[[], str]) -> None:
         self.sink, self.name, self.plan, self._text = sink, name_of(sink), plan, text
         self.scratch = sum([-(-size * itemsize // ALIGN) * ALIGN for size, itemsize in plan.scratch.values()])
 
@@ -95,7 +97,7 @@ class CProgram(Program):
         return self._text()
 
 
-class Launch:
+class CLaunch:
     """A program in C bound to a set of buffers."""
 
     __slots__ = ("buffers", "memory", "name", "program", "values", "waves")
@@ -129,12 +131,12 @@ class Launch:
         return out
 
 
-class Table:
+class LaunchTable:
     """Launches that follow each other, as one call for these values of variables."""
 
     __slots__ = ("launches", "rows", "steps")
 
-    def __init__(self, launches: Sequence[Launch], values: Mapping[str, int], run: Any, threads: int) -> None:
+    def __init__(self, launches: Sequence[CLaunch], values: Mapping[str, int], run: Any, threads: int) -> None:
         self.launches = launches
         self.rows = np.array([row for launch in launches for row in launch.rows(values)], np.int64)
         self.steps: list[Step] = [(run, (self.rows.ctypes.data, len(self.rows), threads, None))]

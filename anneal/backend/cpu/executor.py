@@ -18,7 +18,7 @@ from anneal import settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.binding import Binder
-from anneal.backend.cpu.compiled import CProgram, Launch, Table, overlap
+from anneal.backend.cpu.compiled import CLaunch, CProgram, LaunchTable, overlap
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import UNFIT, forget_ones
@@ -33,7 +33,7 @@ from anneal.uop import SYMBOLIC, WRAPS, DType, UOp, dtypes, uncollected
 from anneal.uop.sizes import variables_of
 
 if TYPE_CHECKING:
-    from anneal.backend.cpu.kernels import Kernels
+    from anneal.backend.cpu.in_c import CKernels
 
 # Work of less than this many nanoseconds is not worth a synchronisation with another thread.
 _SYNCHRONISATION_NS = 100_000
@@ -177,7 +177,7 @@ class CpuBatch(Batch[Array]):
         self._bound = self._device.bind(calls, self._values, not self._on_workers)
         # with whose values they are to run: others may use the same ones meanwhile
         self._partial = [(b, b.key) for b in self._bound if isinstance(b, _PartialBound)]
-        self._compiled = [b for b in self._bound if isinstance(b, Launch)]
+        self._compiled = [b for b in self._bound if isinstance(b, CLaunch)]
         self._streams: Streams | None = None
         self._composed_of = [b.made for b, _ in self._partial]
 
@@ -262,12 +262,12 @@ class CpuBatch(Batch[Array]):
         """All kernels in one stream; those in C that follow each other are one step, unless they are to be `apart`."""
         steps: list[Step] = []
         numbers: list[int] = []
-        self._tables: list[Table] = []  # which the steps point into
-        together: list[Launch] = []
+        self._tables: list[LaunchTable] = []  # which the steps point into
+        together: list[CLaunch] = []
         for n, b in enumerate(self._bound):
-            if isinstance(b, Launch):
+            if isinstance(b, CLaunch):
                 together.append(b)
-                if not apart and n + 1 < len(self._bound) and isinstance(self._bound[n + 1], Launch):
+                if not apart and n + 1 < len(self._bound) and isinstance(self._bound[n + 1], CLaunch):
                     continue
                 self._tables.append(self._device.kernels.table(together, self._values))
                 found, together = self._tables[-1].steps, []
@@ -317,7 +317,7 @@ class CpuDevice(Device[Array]):
             dtypes=frozenset(d for d in vars(dtypes).values() if isinstance(d, DType)),
         )
         self._programs: dict[UOp, CpuProgram | SymbolicProgram] = {}
-        self._kernels: Kernels | None = None
+        self._kernels: CKernels | None = None
         self._bindings: dict[tuple[int, ...], _Bound] = {}
         self._users: dict[int, list[tuple[int, ...]]] = {}
         self._arenas: dict[int, Array] = {}
@@ -402,12 +402,12 @@ class CpuDevice(Device[Array]):
 
     # -- programs
     @property
-    def kernels(self) -> Kernels:
+    def kernels(self) -> CKernels:
         """The kernels in C."""
-        from anneal.backend.cpu.kernels import Kernels  # with the code generator, which NumPy does not need
+        from anneal.backend.cpu.in_c import CKernels  # with the code generator, which NumPy does not need
 
         if self._kernels is None:
-            self._kernels = Kernels(self.workers.count)
+            self._kernels = CKernels(self.workers.count)
         return self._kernels
 
     def compile(self, sink: UOp) -> CProgram | CpuProgram | SymbolicProgram:
@@ -442,15 +442,15 @@ class CpuDevice(Device[Array]):
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
-    def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], one_worker: bool) -> list[_Bound | Launch]:
+    def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], one_worker: bool) -> list[_Bound | CLaunch]:
         """Each call's program on its buffers, for these values of variables; perhaps for one worker."""
         return [self._bind(_chosen(p, values, one_worker), buffers, values) for p, buffers in calls]
 
     def _bind(
         self, program: CpuProgram | CProgram, buffers: Sequence[Array], values: Mapping[str, int]
-    ) -> _Bound | Launch:
+    ) -> _Bound | CLaunch:
         if isinstance(program, CProgram) and not overlap(program, buffers):
-            return Launch(program, tuple(buffers), self.shared(program.scratch))
+            return CLaunch(program, tuple(buffers), self.shared(program.scratch))
         program = _chosen(self._in_numpy(program.sink), values, False) if isinstance(program, CProgram) else program
         assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))

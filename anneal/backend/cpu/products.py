@@ -18,6 +18,9 @@ from anneal.uop import Op, UOp, const, dtypes, toposort
 
 # A product with a shorter side, or of fewer multiplications, is not BLAS's; nor is one in many small ones.
 _SHORTEST, _FEWEST, _EACH = 8, 1 << 15, 1 << 12
+# Up to so many multiplications C is as fast, and does the rest of the kernel meanwhile: of dot products of lines, and
+# of others, whose second matrix stays in cache.
+_FEW_DOTS, _FEW, _NEAR = 2 << 20, 16 << 20, 1 << 18
 # A call of BLAS computes at least so many multiplications, and so many rows or columns; so many where there are enough.
 _BLOCK, _ROWS, _MANY_ROWS = 1 << 18, 32, 192
 
@@ -38,7 +41,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class BlasProduct:
     """c = a @ b, matrices that are m by k and k by n, for each value of the axes of `batch`; sums over `outer`, too."""
 
     a: Operand
@@ -90,20 +93,20 @@ def _extent(axis: Axis) -> int:
 
 
 def _lines(rows: int, columns: int, m: Axis, n: Axis) -> tuple[bool, int]:
-    """Whether a matrix of m by n lies row by row, and the step from one line to the next."""
+    """True if a matrix of m by n lies row by row; and the step from one line to the next."""
     return (True, max(rows, _extent(n))) if columns == 1 else (False, max(columns, _extent(m)))
 
 
 @dataclass(slots=True)
-class Parts:
+class Pieces:
     """A kernel as kernels and products, in order; `scratch` is the memory between them: elements and their bytes, by
     slot."""
 
-    parts: list[UOp | Product] = field(default_factory=list)
+    parts: list[UOp | BlasProduct] = field(default_factory=list)
     scratch: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-def split(sink: UOp, slots: int) -> Parts | None:
+def split(sink: UOp, slots: int) -> Pieces | None:
     """The parts of a kernel that binds `slots` buffers; None if it has no product for BLAS."""
     sink = coalesce_loops(sink)
     made = _Split(slots)
@@ -121,7 +124,7 @@ class _Split:
     """The parts found so far, what stands for each product in those after it, and the number of the next slot."""
 
     def __init__(self, slots: int) -> None:
-        self.out, self.slots = Parts(), slots
+        self.out, self.slots = Pieces(), slots
         self.table: dict[UOp, UOp] = {}
 
     def product(self, u: UOp) -> UOp | None:
@@ -172,7 +175,7 @@ class _Split:
         outer = tuple([x for x in groups[2] if x is not k])
         shape = [r for axis in (*each, m, n) for r in axis]
         c = self._memory(u, shape)
-        self.out.parts += [*before, Product(a, b, c, m, n, k, each, outer, u.dtype.itemsize)]
+        self.out.parts += [*before, BlasProduct(a, b, c, m, n, k, each, outer, u.dtype.itemsize)]
         for f in factors:
             if f.slot >= slots:
                 self.out.scratch[f.slot] = _extent(tuple(f.steps)), u.dtype.itemsize
@@ -207,7 +210,7 @@ class _Split:
         store, p = sink.src[0], self.out.parts[-1]
         if len(sink.src) > 1 or len(store.src) > 3 or store.src[2] not in self.table or len(self.table) > 1:
             return False
-        assert isinstance(p, Product)
+        assert isinstance(p, BlasProduct)
         slot, (terms, offset) = store.src[0].arg[0], affine_form(store.src[1])
         if set(terms) - set(p.c.steps) or any(u.op is Op.PARAM and u.arg[0] == slot for u in toposort(store.src[2:])):
             return False
@@ -288,4 +291,6 @@ def _matrices(
     if not found:
         return None
     size, m, n, k = max(found, key=lambda x: x[0])
-    return (m, n, k) if size >= _EACH else None
+    alike = a.step(k) == b.step(k) == 1  # dot products of lines: C has to turn one matrix around
+    small = size <= _FEW_DOTS if alike else size <= _FEW and _extent(k) * _extent(n) <= _NEAR
+    return None if size < _EACH or (small and len(along) == 1) else (m, n, k)

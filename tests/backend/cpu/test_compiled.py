@@ -19,7 +19,7 @@ import anneal as an
 from anneal import settings
 from anneal.backend import get_device
 from anneal.backend.cpu import CpuDevice, compiler
-from anneal.backend.cpu.kernels import Kernels
+from anneal.backend.cpu.in_c import CKernels
 from anneal.uop import UOp
 from tests.backend.cpu import kernels as K
 
@@ -298,7 +298,7 @@ def test_the_pool_runs_each_workgroup_once(tmp_path: Path) -> None:
         "}\n"
     )
     with settings.override(cache=True, cache_dir=str(tmp_path)):
-        kernels = Kernels(7)
+        kernels = CKernels(7)
         kernels._load([], FOUND)
         assert kernels._pool is not None
         ((_, library),) = compiler.libraries([counting], FOUND)

@@ -1,4 +1,4 @@
-"""Which kernels of the cpu run in C, and the functions for them: from this process, the cache, or the compiler."""
+"""The choice of kernels of the cpu that run in C, and their functions: of this process, the cache, or the compiler."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 from anneal import cache
 from anneal.backend.cpu import compiler
-from anneal.backend.cpu.compiled import CProgram, Launch, Part, Plan, Table, decode_plan, encode_plan
+from anneal.backend.cpu.compiled import CLaunch, CPart, CPlan, CProgram, LaunchTable, decode_plan, encode_plan
 from anneal.backend.cpu.compiler import Compiler, NotCompiled
-from anneal.backend.cpu.products import Product, split
+from anneal.backend.cpu.products import BlasProduct, split
 from anneal.backend.cpu.workers import blas_product
 from anneal.codegen import C_TARGET, Target, generate, kernel_info
 from anneal.errors import AnnealError
@@ -29,7 +29,7 @@ _START = "\nvoid kernel("
 _FLOPS, _BYTES, _FLOPS_IN_BLAS = 8, 8, 40
 
 
-class Kernels:
+class CKernels:
     """The kernels in C of this process; the device asks for programs, and gets None where NumPy is to run a kernel."""
 
     def __init__(self, threads: int) -> None:
@@ -60,17 +60,17 @@ class Kernels:
             del self._programs[next(iter(self._programs))]
         return out
 
-    def table(self, launches: Sequence[Launch], values: Mapping[str, int]) -> Table:
+    def table(self, launches: Sequence[CLaunch], values: Mapping[str, int]) -> LaunchTable:
         """Launches as one call."""
         assert self._pool is not None
-        return Table(launches, values, self._pool.run, self.threads)
+        return LaunchTable(launches, values, self._pool.run, self.threads)
 
     def _make(self, sinks: Sequence[UOp]) -> None:
         found = compiler.find()
         if found is None:
             raise NotCompiled("there is no C compiler; install gcc or clang, or anneal-compiler[cc]")
         identity = found.identity, self.target, self.threads, blas_product(4)[0] != 0
-        plans: dict[UOp, Plan] = {}
+        plans: dict[UOp, CPlan] = {}
         fresh: list[UOp] = []
         for sink in sinks:
             key = cache.disk_key("native", sink.key, identity)
@@ -91,7 +91,7 @@ class Kernels:
             key = cache.disk_key("native", sink.key, identity)
             cache.save("native", key, encode_plan(plans[sink], self._libraries), "a kernel in C", private=True)
 
-    def _planned(self, sink: UOp) -> Plan | None:
+    def _planned(self, sink: UOp) -> CPlan | None:
         if not suits(sink):
             return None
         try:
@@ -112,10 +112,10 @@ class Kernels:
                 self._add(symbol, key, library)
         return True
 
-    def _load(self, parts: Sequence[Part], found: Compiler) -> None:
+    def _load(self, parts: Sequence[CPart], found: Compiler) -> None:
         """Compile the functions of parts, in a unit for each thread, and the pool if there is none yet."""
         left = {p.symbol: p for p in parts if p.symbol and p.symbol not in self._functions}
-        units: list[list[Part]] = [[] for _ in range(min(self.threads, len(left)))]
+        units: list[list[CPart]] = [[] for _ in range(min(self.threads, len(left)))]
         for p in sorted(left.values(), key=lambda p: -len(p.body)):
             min(units, key=lambda unit: sum([len(p.body) for p in unit])).append(p)
         texts = [_unit(unit) for unit in units]
@@ -142,7 +142,7 @@ def _address(function: Any) -> int:
     return found
 
 
-def _unit(parts: Sequence[Part]) -> str:
+def _unit(parts: Sequence[CPart]) -> str:
     """The text of several functions: what their heads have in common once."""
     heads = [p.head.partition(_VECTORS) for p in parts]
     lines = dict.fromkeys([line for _, _, own in heads for line in own.splitlines()])
@@ -159,9 +159,9 @@ def suits(sink: UOp) -> bool:
     return True
 
 
-def planned(sink: UOp, target: Target, threads: int) -> Plan:
+def planned(sink: UOp, target: Target, threads: int) -> CPlan:
     """The plan of a kernel graph for so many threads. Raises AnnealError where C lacks something."""
-    out = Plan()
+    out = CPlan()
     slots = 1 + max([u.arg[0] for u in toposort((sink,)) if u.op is Op.PARAM])
     for member in members_of(sink):
         found = split(member, slots) if blas_product(4)[0] else None
@@ -172,14 +172,14 @@ def planned(sink: UOp, target: Target, threads: int) -> Plan:
     return out
 
 
-def _part(sink: UOp | Product, target: Target, threads: int) -> Part:
-    if isinstance(sink, Product):
+def _part(sink: UOp | BlasProduct, target: Target, threads: int) -> CPart:
+    if isinstance(sink, BlasProduct):
         worth = sink.flops // _FLOPS_IN_BLAS
         said = sink.description(threads)
-        return Part("", sink.slots, sink.batches * sink.blocks(threads), worth, description=said)
+        return CPart("", sink.slots, sink.batches * sink.blocks(threads), worth, description=said)
     kernel, slots = standalone(sink)
     made, info = generate(kernel, target), kernel_info(kernel)
     head, _, body = made.source.partition(_START)
     symbol = "kernel_" + hashlib.blake2b(made.source.encode(), digest_size=12).hexdigest()
     worth = max(info.flops // _FLOPS, (info.bytes_read + info.bytes_written) // _BYTES)
-    return Part(symbol, slots, made.launch.workgroups, worth, made.variables, made.launch.needed, head=head, body=body)
+    return CPart(symbol, slots, made.launch.workgroups, worth, made.variables, made.launch.needed, head=head, body=body)
