@@ -9,6 +9,7 @@ of bools is one of int32: 0 or -1. Wants `-fwrapv`, since sums of integers wrap,
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,7 @@ _LINES = {
     "fma": "{into} = {a} * {b} + {into};",
     "barrier": "// all threads of the workgroup are this one",
 }
+_BITS = {dtypes.float16: "<e", dtypes.bfloat16: "<f"}  # dtypes whose values are bits until they are cast
 _SUFFIXES = {"f32": "f", "u32": "u", "i64": "LL", "u64": "ULL"}
 
 
@@ -72,6 +74,8 @@ def _text_of(op: Op, dtype: DType, lanes: int = 1) -> str | None:
 
 
 def _literal(dtype: DType, value: Any) -> str:
+    if dtype in _BITS:
+        return str(int.from_bytes(struct.pack(_BITS[dtype], float(value))[-2:], "little"))
     if dtype.is_float:
         if not math.isfinite(value):
             return "NAN" if value != value else "INFINITY" if value > 0 else "(-INFINITY)"
@@ -165,13 +169,15 @@ class _Writer(Writer):
         if step == 1 and not mask:
             text = f"(({shape}x{lanes})*(const {shape}x{lanes}u *)({memory} + {index}))"
         else:
-            name = {None: "gather", 1: "some"}.get(step, "step")
-            self.make(f"{name.upper()}{'_IF' if mask and step != 1 else ''}({shape}, {lanes})")
-            more = "" if step in (None, 1) else f", {step}"
-            at = f"{memory}, {index}" if step is None else f"{memory} + {index}"
-            text = (
-                f"{name}{'_if' if mask and step != 1 else ''}_{shape}x{lanes}({at}{more}{', ' + mask if mask else ''})"
-            )
+            name = {None: "gather", 1: "some", 2: "step2" if lanes > 2 else "step"}.get(step, "step")
+            if mask and step != 1:
+                name += "_if"
+            if name == "step2_if":
+                self.make(f"SOME({shape}, {lanes})")
+            self.make(f"{name.upper()}({shape}, {lanes})")
+            at = [f"{memory}, {self.wide(s.src[1], u.src[1], lanes)}" if step is None else f"{memory} + {index}"]
+            at += [str(step)] if name.startswith("step") and "2" not in name else []
+            text = f"{name}_{shape}x{lanes}({', '.join([*at, mask] if mask else at)})"
         if u.dtype.kind == "bool":
             text = f"(-__builtin_convertvector({text}, i32x{lanes}))"
         if predicate and not mask:
@@ -200,14 +206,18 @@ class _Writer(Writer):
         step = run_of(u.src[1]) if u.src[1].op is Op.LANES else None
         if step == 1 and not mask:
             text = f"*({kind}x{lanes}u *)({memory} + {index}) = {bare(value)};"
-        elif step == 1:
-            self.make(f"PUT({kind}, {lanes})")
-            text = f"put_{kind}x{lanes}({memory} + {index}, {bare(value)}, {bare(self.operand(predicate[0]))});"
         else:
-            self.make(f"SCATTER({kind}, {lanes})")
-            at = self.wide(s.src[1], u.src[1], lanes) if step is None else f"{index} + {step} * {self.numbered(lanes)}"
             wanted = self.wide(predicate[0], u.src[3], lanes) if mask else f"~(i32x{lanes}){{0}}"
-            text = f"scatter_{kind}x{lanes}({memory}, {at}, {bare(value)}, {wanted});"
+            name = "put" if step == 1 else "put2" if step == 2 and lanes > 2 else "scatter"
+            if name != "scatter":
+                self.make(f"PUT({kind}, {lanes})")
+                at = f"{memory} + {index}"
+            elif step is None:
+                at = f"{memory}, {self.wide(s.src[1], u.src[1], lanes)}"
+            else:
+                at = f"{memory}, {index} + {step} * {self.numbered(lanes)}"
+            self.make(f"{name.upper()}({kind}, {lanes})")
+            text = f"{name}_{kind}x{lanes}({at}, {bare(value)}, {wanted});"
         self.guarded(s.depth, text, predicate[0] if predicate and not mask else None)
 
     def rounded(self, value: str, have: DType, want: DType, lanes: int) -> str:
@@ -257,15 +267,14 @@ class _Writer(Writer):
 
     def cast(self, value: str, old: DType, new: DType, lanes: int) -> str:
         to = _type_of(new, lanes)
-        narrow = {dtypes.float16, dtypes.bfloat16}
+        if old in _BITS and new is not dtypes.float32:
+            return self.cast(self.cast(value, old, dtypes.float32, lanes), dtypes.float32, new, lanes)
         if new.kind == "bool":
             test = f"({value} != 0)"
             return test if lanes == 1 or old.bits == 32 else f"__builtin_convertvector({bare(test)}, i32x{lanes})"
-        if old in narrow and new is not dtypes.float32:
+        if new in _BITS and old is not dtypes.float32:
             return self.cast(self.cast(value, old, dtypes.float32, lanes), dtypes.float32, new, lanes)
-        if new in narrow and old is not dtypes.float32:
-            return self.cast(self.cast(value, old, dtypes.float32, lanes), dtypes.float32, new, lanes)
-        if (old.is_float and new.is_int) or old in narrow or new in narrow:
+        if (old.is_float and new.is_int) or old in _BITS or new in _BITS:
             name = f"to_{_type_of(new)}"
             if lanes > 1:
                 self.make(f"MAP1({name}, {_type_of(old)}, {_type_of(new)}, {lanes})")

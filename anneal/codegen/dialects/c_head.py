@@ -261,6 +261,24 @@ _VECTORS = """
 #define SCATTER(t, n) INLINE void scatter_##t##x##n(t *p, i32x##n i, t##x##n x, i32x##n m) { \\
   i32x##n##s c = {m}, k = {i}; t##x##n##s q = {x}; \\
   for (int l = 0; l < n; l += 1) if (c.lane[l]) p[k.lane[l]] = q.lane[l]; }
+/* Every other number of memory, by two whole vectors, of which the second begins at the odd place n - 1. */
+#define EVEN4 0, 2, 5, 7
+#define FIRST4 0, 4, 1, 4
+#define SECOND4 4, 2, 4, 3
+#define EVEN8 0, 2, 4, 6, 9, 11, 13, 15
+#define FIRST8 0, 8, 1, 8, 2, 8, 3, 8
+#define SECOND8 8, 4, 8, 5, 8, 6, 8, 7
+#define EVEN16 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31
+#define FIRST16 0, 16, 1, 16, 2, 16, 3, 16, 4, 16, 5, 16, 6, 16, 7, 16
+#define SECOND16 16, 8, 16, 9, 16, 10, 16, 11, 16, 12, 16, 13, 16, 14, 16, 15
+#define PICK __builtin_shufflevector
+#define STEP2(t, n) INLINE t##x##n step2_##t##x##n(const t *p) { \\
+  return PICK((t##x##n)*(const t##x##n##u *)p, (t##x##n)*(const t##x##n##u *)(p + n - 1), EVEN##n); }
+#define STEP2_IF(t, n) INLINE t##x##n step2_if_##t##x##n(const t *p, i32x##n m) { const i32x##n no = {0}; \\
+  return PICK(some_##t##x##n(p, PICK(m, no, FIRST##n)), some_##t##x##n(p + n - 1, PICK(m, no, SECOND##n)), EVEN##n); }
+#define PUT2(t, n) INLINE void put2_##t##x##n(t *p, t##x##n x, i32x##n m) { const i32x##n no = {0}; \\
+  put_##t##x##n(p, PICK(x, x, FIRST##n), PICK(m, no, FIRST##n)); \\
+  put_##t##x##n(p + n - 1, PICK(x, x, SECOND##n), PICK(m, no, SECOND##n)); }
 /* vectors */"""
 
 HEAD = _TYPES + _NUMBERS + _FUNCTIONS + _VECTORS

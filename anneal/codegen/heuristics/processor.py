@@ -18,7 +18,7 @@ from anneal.codegen.heuristics.facts import power_of_two
 from anneal.codegen.opts import Axis, Opt, axes_of
 from anneal.codegen.ranges import mask_of
 from anneal.codegen.target import Target
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import ALU, Op, UOp, dtypes, toposort
 
 _BLOCKS = (1, 2, 3, 4, 6, 8)
 _NODES = 3000  # of a kernel when registers and unrolled iterations are written out
@@ -26,7 +26,7 @@ _ELEMENTS = 4096  # of a workgroup that reduces nothing
 _WHOLE_ROW = 8  # vectors of a row that stays in registers
 _SHORT = 4  # iterations of a loop that are written out
 _CHAINS = 4  # sums that a processor works on at once
-_CALLS = frozenset((Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TAN, Op.TANH, Op.ERF, Op.POW))
+_SCATTERED = 2.0  # loads that a store costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class _Access:
 
     def cost(self, v: Axis, lanes: int) -> float:
         """Of an access to the lanes along `v`, in those of one vector."""
-        if not self.moved >> v.range.arg[0] & 1 or self.steps.get(v.range) == 1:
+        if not self.moved >> v.range.arg[0] & 1:
             return 1
-        return lanes
+        return {1: 1, 2: 3}.get(self.steps.get(v.range, 0), lanes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,8 @@ class _Kernel:
         return ((i, a) for i, a in enumerate(self.axes) if a.is_loop)
 
     def lanes_along(self, a: Axis) -> int:
-        """Lanes of vectors along `a`: a short range that may be computed twice at its end has fewer."""
-        n = a.extent or 1
-        return min(self.lanes, power_of_two(n) if a.is_loop and not self.in_place else 2 * power_of_two(n - 1))
+        """Lanes of vectors along `a`: some are idle where it ends within one."""
+        return min(self.lanes, 2 * power_of_two((a.extent or 1) - 1))
 
 
 def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
@@ -186,10 +185,11 @@ def _blocks(k: _Kernel, at: int, v: Axis) -> tuple[float, int, int, dict[int, in
     extent = v.extent or 1
     used = extent / (-(-extent // lanes) * lanes)
     length = math.prod([a.extent or 1 for a in k.axes if not a.is_loop])
-    stores = sum([s.cost(v, lanes) for s in k.stores]) / length
+    stores = sum([_SCATTERED * s.cost(v, lanes) for s in k.stores]) / length
     fold = 0.0 if v.is_loop else 2.0 * lanes.bit_length() * lanes / length
     costs = [(a, a.cost(v, lanes)) for a in k.loads]
-    best: tuple[float, dict[int, int]] = (sum([c for _, c in costs]), {})
+    work = sum([u.op in ALU and u.dtype is not dtypes.int32 for u in k.order])
+    best: tuple[float, dict[int, int]] = (sum([c for _, c in costs]) + work, {})
     if k.reduces:
         axes = [(i, a) for i, a in k.loops() if (a.extent or 1) > 1 and (i != at or extent >= 2 * lanes)]
         sizes = {i: _amounts((a.extent or 1) // (lanes if i == at else 1), k.in_place) for i, a in axes}
