@@ -97,8 +97,7 @@ def backward(
     device = result._device
     with BUILDING, releasing(retain, create_graph):
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if t._device == device]
-        # nothing was made of one that is late and was given to no op
-        live = [t for t in live if t.late is None or t.late.is_used() or t is result]
+        live = [t for t in live if t.late is None or t.late.is_used() or t is result]  # else nothing was made of it
         nodes = _nodes_of(live)
         numbering = numbering_of() if gradient is None and inputs is None and not create_graph else None
         reached = None if numbering is None else _known(numbering, result, seed, live, nodes, retain)
@@ -109,6 +108,7 @@ def backward(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
             f"comparison, or the leaf was changed or freed since"
         )
+    _call_after()
     if not retain:
         if here.recordings:
             here.recordings[-1].note_passed(result)
@@ -119,6 +119,13 @@ def backward(
             memory.made_by = None
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
+
+
+def _call_after() -> None:
+    """Call, once each, what leaves' hooks have put behind this pass."""
+    waiting, here.after_backward = here.after_backward, []
+    for call in waiting:
+        call()
 
 
 def _nodes_of(live: list[Tensor]) -> list[tuple[UOp, ...]]:
@@ -198,7 +205,7 @@ def _known(
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
-        any(id(t) in hooks for t, _, _ in seen)
+        any(id(t) in hooks and (calls or t._hooks.before) for t, _, _ in seen)
         or any(g is INSIDE for g in before)
         or len({id(t) for t, _, _ in seen}) < len(seen)
     ):
@@ -224,7 +231,11 @@ def _known(
     given = _computed(made, seen, result) if found is None else _given(numbering, seen, *found, result)
     for call in [] if retain else joined:
         call.release()
-    reached = any(u is not None for u in (made if found is None else found[0])[: len(seen)])
+    grads = (made if found is None else found[0])[: len(seen)]
+    for (t, _, _), u in zip(seen, grads):
+        if u is not None:
+            after_accumulation(t)
+    reached = any(u is not None for u in grads)
     return _through(result, ends, given, live, nodes, retain) or reached if ends else reached
 
 
