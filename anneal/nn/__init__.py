@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from anneal.nn._losses import *
     from anneal.nn._module import *
     from anneal.nn._multihead import *
+    from anneal.nn._reader import Reader as Reader
     from anneal.nn._recurrent import *
     from anneal.nn._shapes import *
     from anneal.nn._transformer import *
@@ -99,6 +100,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         "TransformerEncoderLayer",
     ),
     "parameter": ("Buffer", "Parameter"),
+    "_reader": ("Reader",),
     "_recurrent": ("GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"),
     "_shapes": (
         "ChannelShuffle", "Flatten", "Fold", "PixelShuffle", "PixelUnshuffle", "Unflatten", "Unfold", "Upsample",

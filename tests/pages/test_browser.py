@@ -24,14 +24,14 @@ from tests.web.test_browser import AXE, RULES, browser  # noqa: F401
 
 pytestmark = pytest.mark.ci
 READY = "html[data-ready], #badge.bad"
-PAGES = ("mlp", "conv", "nanogpt", "describe", "form")
+PAGES = ("mlp", "conv", "nanogpt", "llama", "describe", "form")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of each kind."""
     place = tmp_path_factory.mktemp("pages")
-    for name in ("mlp", "conv", "nanogpt"):
+    for name in ("mlp", "conv", "nanogpt", "llama"):
         write(recipe_of(name)[1], place / name, name=name)
     _, recipe = recipe_of("conv")
     model: Any = recipe.functions["predict"]
@@ -124,8 +124,9 @@ def test_spirals_are_learnt(page: Any, site: str, tmp_path: Path) -> None:
     until(lambda: said.inner_text() == "not trained yet")
 
 
-def test_a_text_is_written(page: Any, site: str) -> None:
-    opened(page, f"{site}/nanogpt/")
+@pytest.mark.parametrize("name", ["nanogpt", "llama"])
+def test_a_text_is_written(name: str, page: Any, site: str) -> None:
+    opened(page, f"{site}/{name}/")
     page.get_by_role("button", name="Write").click()
     until(lambda: page.inner_text("pre").startswith("ROMEO:") and len(page.inner_text("pre")) > 20)
     page.locator("textarea").fill("\u2603")
@@ -192,7 +193,7 @@ def test_it_opens_again_without_a_network(browser: Any, folder: Path) -> None:  
 # -- values ------------------------------------------------------------------------------------------------------------
 
 # The other examples' forwards are as much as their kernels: a longer tier runs them.
-EXAMPLES = ("llama", "makemore-gru", "vit", "resnet9", "diffusion", "dit", "meanflow", "dynmlp", "makemore-bigram",
+EXAMPLES = ("makemore-gru", "vit", "resnet9", "diffusion", "dit", "meanflow", "dynmlp", "makemore-bigram",
             "makemore-mlp", "makemore-cnn", "makemore-rnn", "makemore-gpt")  # fmt: skip
 
 
@@ -239,8 +240,9 @@ def test_training_for_a_hundred_steps_is_ours(name: str, page: Any, site: str, f
         assert np.abs(np.array(weight) - mine.numpy().ravel()).max() <= 1e-3 * np.abs(mine.numpy()).max()
 
 
-def test_kept_keys_and_values_give_what_the_whole_text_does(page: Any, site: str) -> None:
-    training, _ = recipe_of("nanogpt")
+@pytest.mark.parametrize("name", ["nanogpt", "llama"])
+def test_kept_keys_and_values_give_what_the_whole_text_does(name: str, page: Any, site: str) -> None:
+    training, _ = recipe_of(name)
     tokens = list(range(3, 33))
     body = """
       const whole = new Int32Array(64);
@@ -250,7 +252,7 @@ def test_kept_keys_and_values_give_what_the_whole_text_does(page: Any, site: str
         out = (await model.call("go_on", { token: [given[place]], place: [place], blocks: (place >> 4) + 1 })).out;
       return Array.from(out.data);
     """
-    found = used(page, f"{site}/nanogpt", body, tokens)
+    found = used(page, f"{site}/{name}", body, tokens)
     with no_grad():
         wanted = training.model.eval()(Tensor(np.array([tokens], np.int32))).numpy()[0, -1]
     assert np.abs(np.array(found) - wanted).max() <= 1e-4 * np.abs(wanted).max()
