@@ -231,11 +231,7 @@ def _known(
     given = _computed(made, seen, result) if found is None else _given(numbering, seen, *found, result)
     for call in [] if retain else joined:
         call.release()
-    grads = (made if found is None else found[0])[: len(seen)]
-    for (t, _, _), u in zip(seen, grads):
-        if u is not None:
-            after_accumulation(t)
-    reached = any(u is not None for u in grads)
+    reached = any(u is not None for u in (made if found is None else found[0])[: len(seen)])
     return _through(result, ends, given, live, nodes, retain) or reached if ends else reached
 
 
@@ -269,6 +265,7 @@ def _computed(
     for (t, _, _), u in zip(seen, made):
         if u is not None:
             t.grad = regraded(t, u)
+            after_accumulation(t)
     return [None if u is None else result._made._from_uop(u, result._device) for u in made[len(seen) :]]
 
 
@@ -291,6 +288,7 @@ def _given(
                 become_late(grad, late)
                 if grad._views is not None:
                     grad._outdate_views()
+            after_accumulation(t)
     given = [None if late is None else result._made._late(late, result._device, False) for late in rows[len(seen) :]]
     numbering.tensors += [weakref.ref(c) for c in given if c is not None]
     return given
