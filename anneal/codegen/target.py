@@ -56,6 +56,8 @@ class Target:
     `matrices`: the subgroup matrices that it multiplies; none by default.
     `barriers`: whether its threads wait for each other cheaply; a driver that runs kernels on the CPU takes seconds to
     compile a wait.
+    `rounds_halves`: its `pack2x16float` rounds to the nearest float16, halfway to even, subnormals, infinity and nan
+    with it.
     `binding_bytes`: the most that one storage binding shows. `f16`, `int64`, `float64`: whether it has those dtypes.
     """
 
@@ -71,6 +73,7 @@ class Target:
     matrices: tuple[MatrixShape, ...] = ()
     dialect: str = "wgsl"
     barriers: bool = True
+    rounds_halves: bool = False
 
     @property
     def dtypes(self) -> frozenset[DType]:
