@@ -60,7 +60,8 @@ FEATURES: dict[str, dict[str, int]] = {
         "(top)": 1,
     },
     "training in several processes": {
-        "nn": 3,
+        "nn": 8,
+        "transforms": 1,
         "distributed": 82,
         "optim": 19,
         "runtime": 15,
