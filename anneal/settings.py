@@ -132,8 +132,8 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "cpu",
         ", ".join(CPUS),
-        "what runs kernels on the cpu: numpy; c: C made by this machine's compiler where that is faster, and NumPy where "
-        "it is not, or where there is no compiler; auto: numpy",
+        "what runs kernels on the cpu: numpy; c: C made by this machine's compiler, and NumPy where there is none or C "
+        "lacks something; auto: numpy",
         _cpu,
     ),
     Setting(

@@ -14,7 +14,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -86,10 +86,9 @@ def best_of(call: Callable[[], Any], group: Group, times: int) -> float:
     return min(found)
 
 
-def collectives(group: Group) -> list[dict[str, Any]]:
+def collectives(group: Group) -> Iterator[dict[str, Any]]:
     """Microseconds by size: MPI's own, the group's, and those of tensors, eager and inside jit."""
-    rows = [row_of(group, 1 << n) for n in range(10, 27, 2)]
-    return rows if group.rank == 0 else []
+    return (row_of(group, 1 << n) for n in range(10, 27, 2))
 
 
 def row_of(group: Group, nbytes: int) -> dict[str, Any]:
@@ -182,7 +181,7 @@ def in_slices(count: int, steps: int, batch: int) -> tuple[list[float], str]:
     return losses, digest(training)
 
 
-def gpu(group: Group, batch: int = 8, *shape: int) -> list[dict[str, Any]]:
+def gpu(group: Group, batch: int = 8, *shape: int) -> Iterator[dict[str, Any]]:
     """GPT-2 on `batch` rows a rank: alone, together, and together with 16 bits on the wire."""
     from benchmarks.distributed_gpu import measured
 
@@ -195,9 +194,9 @@ def main() -> None:
     device = "webgpu" if what == "gpu" else "cpu"
     with settings.override(device=device):
         found = {"scaling": scaling, "collectives": collectives, "equality": equality, "gpu": gpu}[what](group, *given)  # type: ignore[operator]
-    if group.rank == 0:
-        for row in found if isinstance(found, list) else [found]:
-            print(json.dumps(row), flush=True)
+        for row in [found] if isinstance(found, dict) else found:
+            if group.rank == 0:
+                print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

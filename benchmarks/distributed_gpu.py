@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -52,47 +53,49 @@ def seconds(training: Training, steps: int) -> tuple[list[float], float]:
 def measured(
     group: Group, batch: int, context: int = 1024, layers: int = 12, width: int = 768, vocabulary: int = 50257,
     steps: int = 12,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """A row for each way to train, with the median milliseconds of a step, and one for reading results."""
-    rows: list[dict[str, Any]] = []
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Rows as they come: adapters, reading results, and each way to train with the median milliseconds of a step."""
+    adapter = str(get_device("webgpu").describe().get("adapter"))
+    names = group.all_gather([np.frombuffer(adapter.encode()[:64].ljust(64), np.uint8)])[0]
+    yield {"adapters": [bytes(n).decode().strip() for n in names], "local_ranks": getattr(group, "local_size", 1)}
+    for nbytes in (16 << 20, 64 << 20, 256 << 20):
+        yield reading(nbytes)
     shape = (context, layers, width, vocabulary)
     ways: list[tuple[str, Group, int, str | None]] = [
         ("one alone", Alone(), batch, None),
-        ("all, no exchange", Alone(), batch, None),
         ("together", group, batch * group.size, None),
         ("together, float16 on the wire", group, batch * group.size, "float16"),
+        ("all, no exchange", Alone(), batch, None),
     ]
+    one = 0.0
     for name, of, rows_of_all, wire in ways:
+        begun = time.perf_counter()
+        row: dict[str, Any] = {"way": name, "ranks": of.size}
+        if name != "one alone" or not group.rank:
+            row |= trained(of, rows_of_all, shape, wire, steps)
         group.barrier()
-        if name == "one alone" and group.rank:
-            continue
-        training = Tokens(of, rows_of_all, *shape)
-        training.wire = wire
-        before = (getattr(group, "waited", 0.0), getattr(group, "sent", 0))
-        times, loss = seconds(training, steps)
-        kept = times[min(4, steps - 1) :]
-        rows.append(
-            {
-                "way": name, "ranks": of.size, "ms": float(np.median(kept)), "least_ms": min(kept), "loss": loss,
-                "waited_ms": (getattr(group, "waited", 0.0) - before[0]) / steps * 1e3,
-                "sent_MB": (getattr(group, "sent", 0) - before[1]) / steps / 1e6,
-                "memory_MB": get_device("webgpu").memory().peak / 1e6,
-            }
-        )  # fmt: skip
-        del training
-        gc.collect()
-    one, whole = rows[0]["ms"], [r for r in rows if r["way"] == "together"]
-    if group.rank == 0:
-        for r in rows:
-            if r["ranks"] > 1:
-                r["times_one"] = group.size * one / r["ms"]
-    rows += [reading(n) for n in (16 << 20, 64 << 20, 256 << 20)] if whole else []
-    rows.append({"adapter": str(get_device("webgpu").describe().get("adapter")), "rank": group.rank})
-    for r in range(1, group.size):
-        group.barrier()
-        if group.rank == r:
-            print(rows, flush=True)
-    return rows
+        one = row.get("ms", 0.0) if name == "one alone" else one
+        if of.size > 1 and one:
+            row["times_one"] = group.size * one / row["ms"]
+        yield {**row, "whole_s": time.perf_counter() - begun}
+
+
+def trained(of: Group, rows_of_all: int, shape: tuple[int, ...], wire: str | None, steps: int) -> dict[str, Any]:
+    """Some steps of a new model."""
+    training = Tokens(of, rows_of_all, *shape)
+    training.wire = wire
+    before = (getattr(of, "waited", 0.0), getattr(of, "sent", 0))
+    times, loss = seconds(training, steps)
+    kept = times[min(4, steps - 1) :]
+    made = {
+        "ms": float(np.median(kept)), "least_ms": min(kept), "loss": loss,
+        "waited_ms": (getattr(of, "waited", 0.0) - before[0]) / steps * 1e3,
+        "sent_MB": (getattr(of, "sent", 0) - before[1]) / steps / 1e6,
+        "memory_MB": get_device("webgpu").memory().peak / 1e6,
+    }  # fmt: skip
+    del training
+    gc.collect()
+    return made
 
 
 def reading(nbytes: int) -> dict[str, Any]:

@@ -11,7 +11,16 @@ and the only way in which speed enters.
 from anneal.codegen.affine import form as affine_form
 from anneal.codegen.apply import apply_opts
 from anneal.codegen.coalesce import coalesce as coalesce_loops
-from anneal.codegen.dialects import C_TARGET, Binding, Written, bindings_of, in_text, segment_bytes, writing
+from anneal.codegen.dialects import (
+    C_TARGET,
+    Binding,
+    Written,
+    bindings_of,
+    in_text,
+    segment_bytes,
+    wgsl_functions,
+    writing,
+)
 from anneal.codegen.hardware import Launch, grid
 from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
@@ -66,6 +75,7 @@ __all__ = [
     "prepare",
     "run_passes",
     "segment_bytes",
+    "wgsl_functions",
     "work",
     "writing",
 ]

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
         modules as modules,
     )
     from anneal.nn import (
+        parallel as parallel,
+    )
+    from anneal.nn import (
         parameter as parameter,
     )
     from anneal.nn import (
@@ -116,7 +119,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "anneal.optim.lr_scheduler": ("LambdaLR", "WarmupCosine", "warmup_cosine"),
 }
 # fmt: on
-_MODULES = ("functional", "init", "modules", "parameter", "utils")
+_MODULES = ("functional", "init", "modules", "parallel", "parameter", "utils")
 __all__ = list(chain(_MODULES, *_FILES.values()))
 
 if not TYPE_CHECKING:

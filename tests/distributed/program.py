@@ -238,20 +238,69 @@ def batches_are_normalised_together(group: Any) -> None:
     r = np.random.default_rng(1)
     x, y = [r.normal(size=(4 * group.size, 3, 2, 2)).astype(np.float32) + 1 for _ in range(2)]
     part = slice(4 * group.rank, 4 * (group.rank + 1))
-    together, whole = nn.SyncBatchNorm(3), nn.BatchNorm2d(3)
+    for momentum in (0.1, None):
+        _are_normalised_together(group, x, y, part, momentum)
+
+
+def _are_normalised_together(group: Any, x: Any, y: Any, part: slice, momentum: float | None) -> None:
+    together, whole = nn.Sequential(nn.BatchNorm2d(3, momentum=momentum)), nn.BatchNorm2d(3, momentum=momentum)
+    nn.SyncBatchNorm.convert_sync_batchnorm(together)
 
     def trained(norm: nn.Module, x: Any, y: Any) -> list[Any]:
         given = Tensor(x, requires_grad=True)
         ((norm(given) * Tensor(y)) ** 2).mean().backward()
         if norm is together:
             distributed.average_gradients(norm.parameters(), group)
-        statistics = [norm.running_mean, norm.running_var]
-        return [t.numpy() for t in (given.grad, *[p.grad for p in norm.parameters()], *statistics)]  # type: ignore[union-attr]
+        return [t.numpy() for t in (given.grad, *[p.grad for p in norm.parameters()], *norm.buffers())]  # type: ignore[union-attr]
 
     found, want = trained(together, x[part], y[part]), trained(whole, x, y)
     want[0] = want[0][part] * group.size  # there the mean is of more
     for a, b in zip(found, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@check
+def gradients_are_averaged_in_backward(group: Any) -> None:
+    """As torch's users expect of DistributedDataParallel: eager, in jit, with accumulation, clipping and 16 bits."""
+    r = np.random.default_rng(2)
+    batches = [r.normal(size=(2, 4 * group.size, 6)).astype(np.float32) for _ in range(4)]
+    mine = slice(4 * group.rank, 4 * (group.rank + 1))
+
+    def trained(sync: bool, captured: bool, wire: str | None = None) -> list[Any]:
+        manual_seed(group.rank if sync else 0)  # the first process's weights are taken
+        net = nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 3))
+        model = nn.parallel.DistributedDataParallel(net, process_group=group, wire=wire) if sync else net
+        manual_seed(0)
+        optimizer = nn.AdamW(net.parameters(), lr=0.01)
+
+        def step(first: Tensor, second: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            if sync:
+                with model.no_sync():
+                    (model(first) ** 2).mean().backward()
+            else:
+                (model(first) ** 2).mean().backward()
+            loss = (model(second) ** 2).mean()
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+            optimizer.step(loss)
+            return loss
+
+        run = jit(step) if captured else step
+        for n in range(6):
+            first, second = [Tensor(b[mine] if sync else b) for b in batches[n % 4]]
+            run(first, second).item()
+        return [p.numpy() for p in net.parameters()]
+
+    want = trained(False, False)
+    for captured in (False, True):
+        found = trained(True, captured)
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+        same = group.all_gather([np.concatenate([a.reshape(-1) for a in found])])[0]
+        assert (same == same[0]).all()
+    for a, b in zip(trained(True, True, "bfloat16"), want, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-2)
 
 
 @check

@@ -26,8 +26,8 @@ from pathlib import Path
 from anneal import cache
 
 FLAGS = (
-    "-std=gnu11", "-O2", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd",
-    "-fno-semantic-interposition", "-w", "-fPIC", "-shared", "-pthread",
+    "-std=gnu11", "-O2", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+    "-fopenmp-simd", "-fno-semantic-interposition", "-w", "-fPIC", "-shared", "-pthread",
 )  # fmt: skip
 _NAMES = ("cc", "clang", "gcc")
 _SECONDS = 300
@@ -59,7 +59,7 @@ def find() -> Compiler | None:
 
 
 def _identity(path: str) -> tuple[object, ...]:
-    """What changes when the compiler does, or the machine whose instructions it uses."""
+    """The facts that differ if the compiler does, or the machine whose instructions it uses."""
     place = os.path.realpath(path)
     facts = os.stat(place)
     return place, facts.st_size, facts.st_mtime_ns, FLAGS, _machine()

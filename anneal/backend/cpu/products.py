@@ -98,7 +98,7 @@ def _lines(rows: int, columns: int, m: Axis, n: Axis) -> tuple[bool, int]:
 
 
 @dataclass(slots=True)
-class Pieces:
+class Taken:
     """A kernel as kernels and products, in order; `scratch` is the memory between them: elements and their bytes, by
     slot."""
 
@@ -106,7 +106,7 @@ class Pieces:
     scratch: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-def split(sink: UOp, slots: int) -> Pieces | None:
+def split(sink: UOp, slots: int) -> Taken | None:
     """The parts of a kernel that binds `slots` buffers; None if it has no product for BLAS."""
     sink = coalesce_loops(sink)
     made = _Split(slots)
@@ -124,7 +124,7 @@ class _Split:
     """The parts found so far, what stands for each product in those after it, and the number of the next slot."""
 
     def __init__(self, slots: int) -> None:
-        self.out, self.slots = Pieces(), slots
+        self.out, self.slots = Taken(), slots
         self.table: dict[UOp, UOp] = {}
 
     def product(self, u: UOp) -> UOp | None:

@@ -31,6 +31,7 @@ from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram, translated
 from anneal.backend.webgpu.queue import Bytes, Dispatch, Finisher
+from anneal.backend.webgpu.rounding import rounds_halves
 from anneal.codegen import (
     HALVES,
     Binding,
@@ -115,7 +116,13 @@ class WebGpuDevice(Device[DeviceBuffer]):
         subgroup = subgroup_size(adapter.info) if "subgroup" in self.features else 0
         matrices = made_by.matrices(adapter) if {"subgroup-matrix", "shader-f16"}.issubset(self.features) else ()
         self.target = replace(
-            _target(granted, self.features, subgroup), names_subgroups=made_by.names_subgroups, matrices=matrices
+            _target(granted, self.features, subgroup),
+            names_subgroups=made_by.names_subgroups,
+            matrices=matrices,
+            # where the CPU does the work, to compile the trial takes longer than it saves
+            rounds_halves="shader-f16" in self.features
+            and not self.info.software
+            and rounds_halves(self.gpu, self.info, made_by),
         )
         self.max_buffer_bytes = granted["max-buffer-size"]
         self.limits = Limits(
