@@ -9,6 +9,10 @@ MEANINGS of_numpy""",
         "memory": """
 Holder MemoryReport MemoryUse register""",
     },
+    "anneal.distributed": {
+        "mpi": """
+MPIGroup""",
+    },
     "anneal.front": {
         "anneal.ops": """
 Histogram abs abs_ absolute absolute_ acos acos_ acosh acosh_ adaptive_avg_pool1d adaptive_avg_pool2d
@@ -103,7 +107,7 @@ cond custom_jvp custom_vjp fori_loop scan while_loop""",
     "anneal.inspect": {
         "checking": """
 CheckLimits CheckedKernel Checking Difference GradientCheck NotFinite Replayed Report Suspect check check_gradients
-replayed repro_of under_check""",
+error_bounds replayed repro_of under_check""",
         "rounding": """
 FunctionError Numerics numerics""",
     },
@@ -293,7 +297,7 @@ memory plan_of realize realize_new tracing upload values""",
         "flowing": """
 Again""",
         "group": """
-Exchange Group Reduction""",
+Begin Exchange Group Reduction reduced""",
         "host": """
 HostFunction HostGradient VmapMethod found_sizes key_of""",
         "jitted": """
@@ -320,6 +324,8 @@ dead_side read_elements""",
 members_of standalone""",
         "memory": """
 nbytes""",
+        "parts": """
+PlanPart in_parts""",
         "passes": """
 PASSES PERMUTATION indexed kernel_graph run_passes simplify_indices""",
         "places": """

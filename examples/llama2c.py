@@ -20,8 +20,7 @@ import numpy as np
 
 from anneal import files, nn
 from anneal.errors import DataError, UserError
-from anneal.tensor import Tensor, jit, no_grad, realize
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, jit
 
 from .gpt2.tokenizer import Pair, merge
 
@@ -183,26 +182,13 @@ class Story:
     """A model at work on one text."""
 
     def __init__(self, model: nn.Llama) -> None:
-        c = model.config
-        self.model = model.eval()
-        shape = (c.n_kv_heads or c.n_heads, c.max_seq_len, c.dim // c.n_heads)
-        self.keys, self.values = [[Tensor.zeros(*shape) for _ in model.layers] for _ in range(2)]
-        realize([*self.keys, *self.values])
-        self.read = jit(self._read)
+        self.model, self.reader = model, nn.Reader(model)
+        self.go_on = jit(self.reader.go_on)
 
-    @no_grad()
-    def _read(self, token: Tensor, place: Tensor) -> Tensor:
-        """Logits of what follows a token (1,) at its place (1,)."""
-        seen = Tensor.arange(self.model.config.max_seq_len) <= place
-        x = self.model.tok_embeddings(token).reshape(1, 1, -1)
-        for block, keys, values in zip(self.model.layers, self.keys, self.values):
-            q, k, v = block.attention.project(block.attention_norm(x), place)  # turned to their place
-            keys.assign(keys.update_slice(k[0], (0, place, 0)))
-            values.assign(values.update_slice(v[0], (0, place, 0)))
-            y = F.scaled_dot_product_attention(q[0], keys, values, attn_mask=seen, enable_gqa=True)
-            x = x + block.attention.wo(y.transpose(0, 1).reshape(*x.shape))
-            x = x + block.feed_forward(block.ffn_norm(x))
-        return self.model.output(self.model.norm(x)).reshape(-1)
+    def read(self, token: int, place: int) -> Tensor:
+        """Logits of what follows a token at its place."""
+        blocks = self.reader.blocks.bind(place // self.reader.block + 1)
+        return self.go_on(Tensor(np.array([token], np.int32)), Tensor(np.array([place], np.int32)), blocks)
 
     def tell(self, given: Sequence[int], most: int, sampling: Sampling) -> Iterator[int]:
         """The tokens after START: those given, then what the model makes of them, `most` in all or until a
@@ -210,7 +196,7 @@ class Story:
         """
         token = given[0]
         for place in range(min(most, self.model.config.max_seq_len)):
-            logits = self.read(*[Tensor(np.array([n], np.int32)) for n in (token, place)])
+            logits = self.read(token, place)
             token = given[place + 1] if place + 1 < len(given) else sampling.choose(logits.numpy())
             if token in (START, END):
                 return

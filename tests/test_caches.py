@@ -64,6 +64,7 @@ OTHERWISE = {
     "anneal.runtime.launch._rounds": "those of late._runs",
     "anneal.runtime.launch._scratches": "those of late._runs",
     "anneal.uop.node._PROCESS.nodes": "swept where it has doubled: test_a_loop_over_shapes_leaves_nothing counts what is left",
+    "anneal.schedule.parts._made": "those of plan._plans",
     "anneal.web.server._files": "files of the page, by name",
 }
 # what `empty_cache()` empties, besides a bound in bytes or of its own

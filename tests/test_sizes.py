@@ -49,7 +49,28 @@ FEATURES: dict[str, dict[str, int]] = {
         "runtime": 1,
     },
     "batch sizes that take turns": {"nn": 1},
-    "a model as a web page": {"pages": 93, "cli": 16, "runtime": 9, "codegen": 4, "onnx": 1, "(top)": 1},
+    "a model as a web page": {
+        "pages": 93,
+        "nn": 10,
+        "inspect": 3,
+        "cli": 16,
+        "runtime": 9,
+        "codegen": 4,
+        "onnx": 1,
+        "(top)": 1,
+    },
+    "training in several processes": {
+        "nn": 8,
+        "transforms": 1,
+        "distributed": 82,
+        "optim": 19,
+        "runtime": 15,
+        "cli": 11,
+        "schedule": 8,
+        "backend": 6,
+        "training": 3,
+    },
+    "kernels of the cpu in C": {"backend": 80, "codegen": 52, "cache": 2, "(top)": 1},
 }
 SLACK = 20  # hundreds of tokens that a row may lie above its room
 _CODE = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -30,6 +30,7 @@ ROOMS = (
     ("anneal.optim", "optim", "anneal.optim"),
     ("anneal.optim.lr_scheduler", "lr-scheduler", "anneal.optim.lr_scheduler"),
     ("anneal.optim.swa_utils", "swa-utils", "anneal.optim.swa_utils"),
+    ("anneal.nn.parallel", "nn-parallel", "anneal.nn.parallel"),
     ("anneal.amp", "amp", "anneal.amp"),
     ("anneal.cuda", "cuda", "anneal.cuda"),
     ("anneal.backends", "backends", "anneal.backends"),

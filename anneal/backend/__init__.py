@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from anneal.backend.arrays import Array, dtype_of, numpy_dtype
-from anneal.backend.device import Batch, Device, Limits, OpaqueBuffer, Program, Timed
+from anneal.backend.device import Batch, Device, Limits, OpaqueBuffer, Program, Reader, Timed
 from anneal.backend.registry import (
     HOST,
     AnyDevice,
@@ -40,6 +40,7 @@ __all__ = [
     "OpaqueBuffer",
     "Place",
     "Program",
+    "Reader",
     "Storage",
     "Timed",
     "device_names",

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 Buffer = TypeVar("Buffer")
 
 
+# What waits for arrays that a device was asked for, and gives what a function makes of them.
+Reader = Callable[[Callable[[list[Array]], Any]], Any]
+
+
 class Program(ABC):
     """A compiled kernel. `name` is stable from run to run; `source` is the generated text."""
 
@@ -510,6 +514,17 @@ class Device(ABC, Generic[Buffer]):
             pieces: a buffer, its size and its dtype for each.
         """
         return [self.download(*p) for p in pieces]
+
+    def read_later(self, pieces: Sequence[tuple[Buffer, int, DType]]) -> Reader:
+        """Begin to read several buffers, each with its size and dtype. What is returned is called with a function,
+        waits, and gives what that makes of the arrays, which it may look at until it returns. Work that is asked for
+        in between is not waited for, where the device can tell.
+
+        Args:
+            pieces: a buffer, its size and its dtype for each.
+        """
+        arrays = self.download_all(pieces)
+        return lambda use: use(arrays)
 
     def host_view(self, buffer: Buffer, size: int, dtype: DType) -> Array | None:
         """The contents of a buffer that the host sees as they are, without a copy or a wait; None of any other.

@@ -61,6 +61,7 @@ class Progress:
     timing: bool = False  # whether kernels are timed, in some of the steps
     slowest: list[Slow] = field(default_factory=list)  # those that take longest
     measured: dict[str, Any] = field(default_factory=dict)  # of the step's plan (`Times.summary`)
+    ranks: list[dict[str, float]] = field(default_factory=list)  # of each process that trained, where there are several
     compile_s: float = 0.0  # what making plans and kernels, or reading them from disk, has taken so far
 
     @property
@@ -172,8 +173,13 @@ class JsonLines(Reporter):
             median_ms=round(progress.median_ms, 3), compile_s=round(progress.compile_s, 3), kernels=progress.kernels,
             kernels_unwatched=progress.kernels_unwatched, uops_forward=progress.uops_forward,
             uops_backward=progress.uops_backward, sample=sample,
-            picture=str(picture.path) if picture and picture.path else None, stopped=stopped,
+            picture=str(picture.path) if picture and picture.path else None, stopped=stopped, **told_of(progress.ranks),
         )  # fmt: skip
+
+
+def told_of(ranks: list[dict[str, float]]) -> dict[str, Any]:
+    """The field of an event for several processes; none for one."""
+    return {"ranks": ranks} if ranks else {}
 
 
 @dataclass(slots=True)
@@ -232,6 +238,11 @@ def _footer(start: Start, progress: Progress, sample: str, picture: Picture | No
         data(
             f"forward {progress.uops_forward} uops  backward {progress.uops_backward} uops  "
             f"fused into {progress.kernels} kernels  compiled in {progress.compile_s:.1f} s"
+        )
+    for n, r in enumerate(progress.ranks):
+        data(
+            f"rank {n}  median {r['median_ms']:.1f} ms  waited {r['waiting']:.1%} of the time  "
+            f"sent {r['sent_bytes'] / 1e6:.2f} MB a step"
         )
     data("sample:")
     data(harmless(sample))

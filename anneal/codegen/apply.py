@@ -182,7 +182,7 @@ class _Splitting:
         return _range(self.fresh - 1, count, kind)
 
     def take(self, opt: Opt) -> None:
-        _check(opt, self.splits, self.group)
+        _check(opt, self.splits, self.group, self.unaligned)
         if opt.kind == "FLAT":
             self.flat = opt.amount
             return
@@ -289,7 +289,7 @@ def _range(ident: int, count: Size, kind: str) -> UOp:
     return UOp(Op.RANGE, _I32, (count if isinstance(count, UOp) else const(_I32, count),), (ident, kind))
 
 
-def _check(opt: Opt, splits: list[_Split], group: int) -> None:
+def _check(opt: Opt, splits: list[_Split], group: int, unaligned: bool) -> None:
     if opt.kind not in KINDS:
         raise _refused(f"unknown opt {opt.kind!r}; known: {', '.join(KINDS)}")
     if opt.amount < 1:
@@ -305,8 +305,8 @@ def _check(opt: Opt, splits: list[_Split], group: int) -> None:
         raise _refused(f"{opt} splits a range whose extent depends on data")
     if opt.kind == "GROUP" and group not in (0, opt.amount):
         raise _refused(f"{opt}: every GROUP of a kernel has the same amount, here {group}")
-    if opt.kind == "VECTORIZE" and opt.amount not in (2, 4, 8, 16):
-        raise _refused(f"{opt}: a vector has 2, 4, 8 or 16 lanes")
+    if opt.kind == "VECTORIZE" and opt.amount not in ((2, 4, 8, 16) if unaligned else (2, 4)):
+        raise _refused(f"{opt}: a vector has 2{', 4, 8 or 16' if unaligned else ' or 4'} lanes")
     if opt.kind == "GROUP" and opt.amount & (opt.amount - 1):
         raise _refused(f"{opt}: the amount of a GROUP is a power of two")
 

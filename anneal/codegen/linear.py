@@ -24,6 +24,7 @@ from anneal.uop.sizes import variables_of
 _NAMED = frozenset((Op.CONST, Op.VARIABLE, Op.PARAM, Op.SHARED))
 
 _IN_REGISTERS = 160  # numbers of a thread: results of a staged reduce, and the loads of their epilogue at a time
+_AHEAD = 96  # words that are loaded before the strip of sums they are stored with
 _EARLY = 24  # words loaded outside of reduces that may wait in registers until those are done
 
 # An operand is the number of the statement that made a value, or a constant or PARAM node.
@@ -441,7 +442,15 @@ class _Lineariser:
         for s, src in stores:
             mine[next((u for u in self.order(list(src)) if u in mine), strips[0])].append((s, src))
         self.emit([s.src[2] for strip in strips for s in strip.src[0].src])
+        # What else is stored with a strip is read as early as registers allow: before barriers, not between them.
+        reads = self.reads_apart(strips, mine)
+        ahead = waiting = 0
         for n, strip in enumerate(strips):
+            while ahead < len(strips) and (ahead <= n or waiting + reads[ahead][1] <= _AHEAD):
+                self.emit(reads[ahead][0])
+                waiting += reads[ahead][1]
+                ahead += 1
+            waiting -= reads[n][1]
             if n:
                 self.add(block, "barrier", None)
             for s in strip.src[0].src:
@@ -454,6 +463,24 @@ class _Lineariser:
             for s, src in mine[strip]:
                 self.emit(list(src))
                 self.add(block, "store", s, s.src[0], *[self.operand(x) for x in src])
+
+    def reads_apart(
+        self, strips: list[UOp], stores: Mapping[UOp, list[tuple[UOp, tuple[UOp, ...]]]]
+    ) -> list[tuple[list[UOp], int]]:
+        """The loads of each strip's stores that need no strip, and the words of those that no strip before it needs."""
+        found: list[tuple[list[UOp], int]] = []
+        late, known = set(strips), set[UOp]()
+        for strip in strips:
+            loads: list[UOp] = []
+            for u in self.order([x for _, src in stores[strip] for x in src]):
+                if any(s in late for s in u.src):
+                    late.add(u)
+                elif u.op is Op.LOAD:
+                    loads.append(u)
+            words = sum(-(-self.lanes_of(u) * u.dtype.bits // 32) for u in loads if u not in known)
+            known.update(loads)
+            found.append((loads, words))
+        return found
 
     def lanes_of(self, u: UOp) -> int:
         """Lanes of a value: 1 for a scalar."""

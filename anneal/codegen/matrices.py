@@ -207,7 +207,7 @@ def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
 def room(rows: int, columns: int, depth: int, high: int, wide: int) -> int:
     """Bytes of workgroup memory that a block of such a size takes at most, with `high` by `wide` sums at a time."""
     longest = [max(n * (depth + _GAP), depth * (n + _GAP)) for n in (rows, columns)]
-    return sum(longest) * _F16.itemsize + high * (wide + _LANES) * _F32.itemsize
+    return sum(longest) * _F16.itemsize + high * wide * _F32.itemsize
 
 
 class _Multiplication:
@@ -319,8 +319,7 @@ class _Multiplication:
     def piece(self, u: int, first: int, sums: Sequence[UOp]) -> list[UOp]:
         """The stores of a subgroup's matrices from `first` on in row `u`, by way of workgroup memory that all share."""
         m, n = self.rows.matrix, self.columns.matrix
-        wide = n * len(sums)
-        stride = wide + _LANES
+        stride = wide = n * len(sums)  # no gap: what two workgroups need at once just fits in a multiprocessor
         subgroups = self.rows.subgroups * self.columns.subgroups
         memory = UOp(Op.SHARED, _F32, (), (_RESULTS, (subgroups * m * stride,)))
         mine = (self.down * self.columns.subgroups + self.across) * (m * stride)

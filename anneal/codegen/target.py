@@ -58,6 +58,8 @@ class Target:
     compile a wait.
     `lanes`: the most neighbouring 4-byte values that a vector holds; `unaligned`: vectors begin at any element, so that
     the last of a row begins earlier where its end is in the way.
+    `rounds_halves`: its `pack2x16float` rounds to the nearest float16, halfway to even, subnormals, infinity and nan
+    with it.
     `binding_bytes`: the most that one storage binding shows. `f16`, `int64`, `float64`: whether it has those dtypes.
     """
 
@@ -75,6 +77,7 @@ class Target:
     barriers: bool = True
     lanes: int = 4
     unaligned: bool = False
+    rounds_halves: bool = False
 
     @property
     def dtypes(self) -> frozenset[DType]:

@@ -1,8 +1,61 @@
-"""Programs of several participants: tensors that they add up, gather and hand round, and groups of threads."""
+"""Programs of several participants: tensors to add up, gather and hand round; groups of processes and threads."""
 
-from anneal.distributed.collectives import all_gather, all_reduce, broadcast
+from typing import TYPE_CHECKING
+
+from anneal.distributed.collectives import all_gather, all_reduce, barrier, broadcast, recv, reduce_scatter, send
+from anneal.distributed.parallel import average_gradients, broadcast_all, buckets
+from anneal.distributed.processes import (
+    Alone,
+    ReduceOp,
+    destroy_process_group,
+    get_rank,
+    get_world_size,
+    init,
+    init_process_group,
+    is_available,
+    is_initialized,
+    rank,
+    size,
+    started_ranks,
+    world,
+)
 from anneal.distributed.threads import ThreadGroup, in_threads
+from anneal.doors import opened_later
 from anneal.errors import GroupError
 from anneal.runtime import Group
 
-__all__ = ["Group", "GroupError", "ThreadGroup", "all_gather", "all_reduce", "broadcast", "in_threads"]
+if TYPE_CHECKING:
+    from anneal.distributed.mpi import MPIGroup
+else:
+    __getattr__ = opened_later(__name__)
+
+__all__ = [
+    "Alone",
+    "Group",
+    "GroupError",
+    "MPIGroup",
+    "ReduceOp",
+    "ThreadGroup",
+    "all_gather",
+    "all_reduce",
+    "average_gradients",
+    "barrier",
+    "broadcast",
+    "broadcast_all",
+    "buckets",
+    "destroy_process_group",
+    "get_rank",
+    "get_world_size",
+    "in_threads",
+    "init",
+    "init_process_group",
+    "is_available",
+    "is_initialized",
+    "rank",
+    "recv",
+    "reduce_scatter",
+    "send",
+    "size",
+    "started_ranks",
+    "world",
+]

@@ -6,35 +6,42 @@ through one waits for the others to do the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any, overload
 
+import numpy as np
+
+from anneal.distributed.processes import Alone, world
 from anneal.errors import DTypeError, GroupError, ShapeError
 from anneal.ops import called_on_host, is_tensor, said
-from anneal.ops.nodes import reshape, shrink
-from anneal.runtime import Exchange, Group, HostGradient, Reduction
+from anneal.ops.nodes import reshape
+from anneal.runtime import Begin, Exchange, Group, HostGradient, Reduction, realize
 from anneal.tensor import Tensor
 from anneal.uop import UOp, dtypes
 
-__all__ = ["all_gather", "all_reduce", "broadcast"]
+__all__ = ["all_gather", "all_reduce", "barrier", "broadcast", "recv", "reduce_scatter", "send"]
 
 Nodes = Sequence[UOp]
+_messages = itertools.count()  # two messages are two, whatever is in them
 
 
 @overload
-def all_reduce(x: Tensor, group: Group, op: Reduction = "sum") -> Tensor: ...
+def all_reduce(x: Tensor, group: Group | None = None, op: Reduction = "sum") -> Tensor: ...
 @overload
-def all_reduce(x: Sequence[Tensor], group: Group, op: Reduction = "sum") -> list[Tensor]: ...
-def all_reduce(x: Tensor | Sequence[Tensor], group: Group, op: Reduction = "sum") -> Tensor | list[Tensor]:
-    """The sum, or the mean, of a tensor over the participants of a group: the same bits for each of them.
+def all_reduce(x: Sequence[Tensor], group: Group | None = None, op: Reduction = "sum") -> list[Tensor]: ...
+def all_reduce(
+    x: Tensor | Sequence[Tensor], group: Group | None = None, op: Reduction = "sum"
+) -> Tensor | list[Tensor]:
+    """The sum, or the mean or the largest, of a tensor over the participants of a group: the same bits for each.
 
     Several tensors take one exchange. The gradient of what a participant computes from the result goes to all of them:
-    cotangents are summed, or averaged, in the same way.
+    cotangents are summed, or averaged, in the same way; those of the largest go to whoever gave it, in equal parts.
 
     Args:
         x: a tensor, or several, of one device, of the same shapes and dtypes for each participant.
-        group: this participant's view of the group.
-        op: "sum", or "mean" for floats.
+        group: this participant's view of the group; None: all processes (`anneal.distributed.init`).
+        op: "sum", "max", or "mean" for floats.
 
     Raises:
         DTypeError: something that is no tensor, bools, or the mean of integers.
@@ -45,17 +52,46 @@ def all_reduce(x: Tensor | Sequence[Tensor], group: Group, op: Reduction = "sum"
     >>> in_threads(lambda group: all_reduce(Tensor([1.0, 2.0]) * (group.rank + 1), group).tolist(), 2)
     [[3.0, 6.0], [3.0, 6.0]]
     """
-    if op not in ("sum", "mean"):
-        raise GroupError(f'all_reduce: op is "sum" or "mean", not {said(op)}')
-    tensors = _tensors("all_reduce", x, group)
-    for t in tensors:
-        if t.dtype is dtypes.bool_ or (op == "mean" and not t.dtype.is_float):
-            raise DTypeError(f"all_reduce: the {op} of {t.dtype.name} is none; cast it first")
+    group, tensors = _checked("all_reduce", x, group)
+    _check_op("all_reduce", tensors, op)
+    if isinstance(group, Alone):
+        return x if is_tensor(x) else tensors
     out = called_on_host("all_reduce", _reducing(group, op, [t.uop for t in tensors]), tensors)
     return out[0] if is_tensor(x) else list(out)
 
 
-def all_gather(x: Tensor, group: Group) -> Tensor:
+@overload
+def reduce_scatter(x: Tensor, group: Group | None = None, op: Reduction = "sum") -> Tensor: ...
+@overload
+def reduce_scatter(x: Sequence[Tensor], group: Group | None = None, op: Reduction = "sum") -> list[Tensor]: ...
+def reduce_scatter(
+    x: Tensor | Sequence[Tensor], group: Group | None = None, op: Reduction = "sum"
+) -> Tensor | list[Tensor]:
+    """This participant's part, along the first axis, of what `all_reduce` gives: x (size * n, ...) becomes (n, ...).
+
+    The gradient of a sum gathers the cotangents of all parts. Arguments and errors as for `all_reduce`, with an `op`
+    "sum" or "mean" of a `group`; a ShapeError as well for a first axis that has no equal parts.
+
+    >>> from anneal.distributed import in_threads
+    >>> in_threads(lambda group: reduce_scatter(Tensor([1, 2, 3, 4]), group).tolist(), 2)
+    [[2, 4], [6, 8]]
+    """
+    group, tensors = _checked("reduce_scatter", x, group)
+    _check_op("reduce_scatter", tensors, op)
+    for t in tensors:
+        if not t.ndim or t.shape[0] % group.size:
+            raise ShapeError(f"reduce_scatter: shape {t.shape} has no {group.size} equal parts along its first axis")
+    if isinstance(group, Alone):
+        return x if is_tensor(x) else tensors
+    out = called_on_host("reduce_scatter", _scattering(group, op, [t.uop for t in tensors]), tensors)
+    return out[0] if is_tensor(x) else list(out)
+
+
+@overload
+def all_gather(x: Tensor, group: Group | None = None) -> Tensor: ...
+@overload
+def all_gather(x: Sequence[Tensor], group: Group | None = None) -> list[Tensor]: ...
+def all_gather(x: Tensor | Sequence[Tensor], group: Group | None = None) -> Tensor | list[Tensor]:
     """The tensors x of all participants of `group`, along a new first axis in the order of their numbers.
 
     The gradient of what any participant computes from it is summed for the one that gave the part. Raises DTypeError,
@@ -65,22 +101,19 @@ def all_gather(x: Tensor, group: Group) -> Tensor:
     >>> in_threads(lambda group: all_gather(Tensor([group.rank, 7]), group).tolist(), 2)
     [[[0, 7], [1, 7]], [[0, 7], [1, 7]]]
     """
-    (t,) = _tensors("all_gather", x, group)
-
-    def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
-        (total,) = _reducing(group, "sum", cotangents).nodes(tuple(cotangents))
-        own = shrink(total, ((group.rank, group.rank + 1), *[(0, n) for n in inputs[0].shape]))
-        return [reshape(own, inputs[0].shape)]
-
-    called = _exchange(group, "all_gather", group.all_gather, [((group.size, *t.shape), t.dtype)], gradient)
-    return called_on_host("all_gather", called, [t])[0]
+    group, tensors = _checked("all_gather", x, group)
+    if isinstance(group, Alone):
+        made = [t.reshape(1, *t.shape) for t in tensors]
+        return made[0] if is_tensor(x) else made
+    out = called_on_host("all_gather", _gathering(group, [t.uop for t in tensors]), tensors)
+    return out[0] if is_tensor(x) else list(out)
 
 
 @overload
-def broadcast(x: Tensor, group: Group, root: int = 0) -> Tensor: ...
+def broadcast(x: Tensor, group: Group | None = None, root: int = 0) -> Tensor: ...
 @overload
-def broadcast(x: Sequence[Tensor], group: Group, root: int = 0) -> list[Tensor]: ...
-def broadcast(x: Tensor | Sequence[Tensor], group: Group, root: int = 0) -> Tensor | list[Tensor]:
+def broadcast(x: Sequence[Tensor], group: Group | None = None, root: int = 0) -> list[Tensor]: ...
+def broadcast(x: Tensor | Sequence[Tensor], group: Group | None = None, root: int = 0) -> Tensor | list[Tensor]:
     """The tensor x of participant `root` of `group`, or several of them, for all participants.
 
     The others give tensors of the same shapes and dtypes, whose values count for nothing. Gradients are summed for the
@@ -90,14 +123,58 @@ def broadcast(x: Tensor | Sequence[Tensor], group: Group, root: int = 0) -> Tens
     >>> in_threads(lambda group: broadcast(Tensor([1.0]) * group.rank, group, root=1).item(), 3)
     [1.0, 1.0, 1.0]
     """
-    tensors = _tensors("broadcast", x, group)
+    group, tensors = _checked("broadcast", x, group)
     group.check_rank("broadcast", root)
+    if isinstance(group, Alone):
+        return x if is_tensor(x) else tensors
     out = called_on_host("broadcast", _from_root(group, root, [t.uop for t in tensors]), tensors)
     return out[0] if is_tensor(x) else list(out)
 
 
-def _tensors(name: str, x: Any, group: Any) -> list[Tensor]:
-    """The tensors that are given. Raises DTypeError, ShapeError or GroupError where there are none, or no group."""
+def send(x: Tensor, dst: int, group: Group | None = None) -> None:
+    """Compute a tensor x and give it to participant `dst` of `group`, who calls `recv`. Inside jit each replay does.
+
+    Raises DTypeError for something that is no tensor, GroupError for no such participant.
+    """
+    group, tensors = _checked("send", x, group)
+    group.check_rank("send", dst)
+
+    def give(array: Any) -> list[Any]:
+        group.send(array, dst)
+        return [_TOKEN]
+
+    key = ("send", dst, group, next(_messages))
+    token = Exchange(key, (((1,), dtypes.int32),), give, f"send to {dst}", None, None, group=group)
+    realize(list(called_on_host("send", token, tensors)))
+
+
+def recv(like: Tensor, src: int, group: Group | None = None) -> Tensor:
+    """The tensor that participant `src` of `group` sends, like `like` in shape, dtype and device.
+
+    It is there when the call returns. Raises DTypeError for something that is no tensor, GroupError for no such
+    participant, or where the tensor that comes is of another shape or dtype.
+    """
+    group, tensors = _checked("recv", like, group)
+    group.check_rank("recv", src)
+    key = ("recv", src, group, next(_messages))
+    kinds = _kinds([t.uop for t in tensors])
+    taken = Exchange(key, tuple(kinds), lambda a: [group.receive(a, src)], f"recv from {src}", None, None, group=group)
+    out = called_on_host("recv", taken, [tensors[0].detach()])
+    realize(list(out))
+    return out[0]
+
+
+def barrier(group: Group | None = None) -> None:
+    """Wait until all participants of `group` have come here; their devices may still compute."""
+    (group or world()).barrier()
+
+
+_TOKEN = np.zeros(1, np.int32)
+
+
+def _checked(name: str, x: Any, group: Any) -> tuple[Group, list[Tensor]]:
+    """The group and the tensors that are meant. Raises DTypeError, ShapeError or GroupError where there are none."""
+    group = world() if group is None else group
     if not isinstance(group, Group):
         raise GroupError(f"{name}: takes a group, this participant's view of it, not {said(group)}")
     tensors = [x] if is_tensor(x) else list(x) if isinstance(x, (list, tuple)) else [x]
@@ -106,7 +183,15 @@ def _tensors(name: str, x: Any, group: Any) -> list[Tensor]:
             raise DTypeError(f"{name}: takes a tensor, or a list of them, not {said(t)}")
     if not tensors:
         raise ShapeError(f"{name}: takes at least one tensor")
-    return tensors
+    return group, tensors
+
+
+def _check_op(name: str, tensors: Sequence[Tensor], op: str) -> None:
+    if op not in ("sum", "mean", "max"):
+        raise GroupError(f'{name}: op is "sum", "mean" or "max", not {said(op)}')
+    for t in tensors:
+        if (t.dtype is dtypes.bool_ and op != "max") or (op == "mean" and not t.dtype.is_float):
+            raise DTypeError(f"{name}: the {op} of {t.dtype.name} is none; cast it first")
 
 
 def _kinds(nodes: Nodes) -> list[Any]:
@@ -117,9 +202,53 @@ def _reducing(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
     """The exchange that adds up arrays like those of `nodes`; its gradient adds up cotangents."""
 
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
-        return _reducing(group, op, cotangents).nodes(tuple(cotangents))
+        if op != "max":
+            return _reducing(group, op, cotangents).nodes(tuple(cotangents))
+        largest = [x.eq(y).cast(g.dtype) for x, y, g in zip(inputs, outputs, cotangents, strict=True)]
+        made = _reducing(group, "sum", [*cotangents, *largest]).nodes((*cotangents, *largest))
+        totals, counts = made[: len(largest)], made[len(largest) :]
+        return [m * t / n for m, t, n in zip(largest, totals, counts, strict=True)]
 
-    return _exchange(group, f"all_reduce ({op})", lambda arrays: group.all_reduce(arrays, op), _kinds(nodes), gradient)
+    def begin(*arrays: Any) -> Any:
+        return group.begin_all_reduce(arrays, op)
+
+    return _exchange(group, f"all_reduce ({op})", begin, _kinds(nodes), gradient)
+
+
+def _scattering(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
+    """The exchange that gives each participant its part of the sums; its gradient gathers the parts' cotangents."""
+    if op == "max":
+        raise GroupError(
+            'reduce_scatter: op is "sum" or "mean", not "max": its gradient needs the whole; use all_reduce'
+        )
+
+    def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
+        whole = _gathering(group, cotangents).nodes(tuple(cotangents))
+        flat = [reshape(w, x.shape) for w, x in zip(whole, inputs, strict=True)]
+        return flat if op == "sum" else [w / group.size for w in flat]
+
+    def begin(*arrays: Any) -> Any:
+        return group.begin_reduce_scatter(arrays, op)
+
+    kinds = [((u.shape[0] // group.size, *u.shape[1:]), u.dtype) for u in nodes]
+    return _exchange(group, f"reduce_scatter ({op})", begin, kinds, gradient)
+
+
+def _gathering(group: Group, nodes: Nodes) -> Exchange:
+    """The exchange that gives all participants the arrays of all; its gradient sums cotangents for who gave a part."""
+
+    def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
+        flat = [
+            reshape(g, (group.size * max(1, x.shape[0] if x.shape else 1), *x.shape[1:]))
+            for g, x in zip(cotangents, inputs, strict=True)
+        ]
+        made = _scattering(group, "sum", flat).nodes(tuple(flat))
+        return [reshape(m, x.shape) for m, x in zip(made, inputs, strict=True)]
+
+    def begin(*arrays: Any) -> Any:
+        return group.begin_all_gather(arrays)
+
+    return _exchange(group, "all_gather", begin, [((group.size, *u.shape), u.dtype) for u in nodes], gradient)
 
 
 def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:
@@ -128,9 +257,11 @@ def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
         return _to_root(group, root, cotangents).nodes(tuple(cotangents))
 
-    return _exchange(
-        group, f"broadcast from {root}", lambda arrays: group.broadcast(arrays, root), _kinds(nodes), gradient
-    )
+    def begin(*arrays: Any) -> Any:
+        made = group.broadcast(arrays, root)
+        return lambda: made
+
+    return _exchange(group, f"broadcast from {root}", begin, _kinds(nodes), gradient)
 
 
 def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
@@ -139,18 +270,21 @@ def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
         return _from_root(group, root, cotangents).nodes(tuple(cotangents))
 
-    return _exchange(group, f"reduce to {root}", lambda arrays: group.reduce(arrays, root), _kinds(nodes), gradient)
+    def begin(*arrays: Any) -> Any:
+        made = group.reduce(arrays, root)
+        return lambda: made
+
+    return _exchange(group, f"reduce to {root}", begin, _kinds(nodes), gradient)
 
 
-def _exchange(
-    group: Group, name: str, call: Callable[[list[Any]], Any], results: list[Any], gradient: HostGradient
-) -> Exchange:
+def _exchange(group: Group, name: str, begin: Begin, results: list[Any], gradient: HostGradient) -> Exchange:
     return Exchange(
         ("exchange", name, group),
         tuple(results),
-        lambda *arrays: call(list(arrays)),
+        lambda *arrays: begin(*arrays)(),
         name,
         gradient,
         None,  # no rule for vmap: examples would be exchanged one by one
         group=group,
+        begin=begin if group.copies else None,
     )

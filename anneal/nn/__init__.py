@@ -22,6 +22,9 @@ if TYPE_CHECKING:
         modules as modules,
     )
     from anneal.nn import (
+        parallel as parallel,
+    )
+    from anneal.nn import (
         parameter as parameter,
     )
     from anneal.nn import (
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from anneal.nn._losses import *
     from anneal.nn._module import *
     from anneal.nn._multihead import *
+    from anneal.nn._reader import Reader as Reader
     from anneal.nn._recurrent import *
     from anneal.nn._shapes import *
     from anneal.nn._transformer import *
@@ -96,6 +100,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         "TransformerEncoderLayer",
     ),
     "parameter": ("Buffer", "Parameter"),
+    "_reader": ("Reader",),
     "_recurrent": ("GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"),
     "_shapes": (
         "ChannelShuffle", "Flatten", "Fold", "PixelShuffle", "PixelUnshuffle", "Unflatten", "Unfold", "Upsample",
@@ -114,7 +119,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "anneal.optim.lr_scheduler": ("LambdaLR", "WarmupCosine", "warmup_cosine"),
 }
 # fmt: on
-_MODULES = ("functional", "init", "modules", "parameter", "utils")
+_MODULES = ("functional", "init", "modules", "parallel", "parameter", "utils")
 __all__ = list(chain(_MODULES, *_FILES.values()))
 
 if not TYPE_CHECKING:

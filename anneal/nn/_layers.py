@@ -435,15 +435,52 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation over (batch, channels, ...); with one participant it is `BatchNorm2d` for any shape.
+    """Batch normalisation over (batch, channels, ...) whose statistics, in training, are of all processes' batches.
 
-    Arguments as for `BatchNorm2d`. Statistics are of this process's batch: `anneal.distributed` has exchanges.
+    Arguments as for `BatchNorm2d`. Batches are of one size. With one process it is `BatchNorm2d` for any shape.
 
     >>> SyncBatchNorm(3)(Tensor.ones(2, 3, 4, 4)).shape
     (2, 3, 4, 4)
     """
 
     axes = ("", ", length", ", h, w", ", d, h, w")
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """The module with every batch norm in it, or itself, in this class's place, over the same parameters.
+
+        Args:
+            process_group: accepted as torch's: statistics are of all processes.
+
+        >>> from anneal import nn
+        >>> type(SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(3)))[0]).__name__
+        'SyncBatchNorm'
+        """
+        for m in module.modules():
+            if type(m) in (BatchNorm1d, BatchNorm2d, BatchNorm3d):
+                m.__class__ = cls
+        return module
+
+    def forward(self, x: Tensor) -> Tensor:
+        from anneal.distributed import all_reduce, world  # layers of one process do not need it
+
+        group = world()
+        if group.size == 1 or not self.training:
+            return super().forward(x)
+        over, shape = [0, *range(2, x.ndim)], (1, -1, *[1] * (x.ndim - 2))
+        mean = all_reduce(x.mean(over), group, "mean")
+        apart = x - mean.reshape(shape)
+        var = all_reduce((apart * apart).mean(over), group, "mean")
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+            part = 1.0 / self.num_batches_tracked.float() if self.momentum is None else self.momentum
+            count = x.numel() // x.shape[1] * group.size
+            for kept, now in ((self.running_mean, mean), (self.running_var, var * (count / max(1, count - 1)))):
+                kept.assign(kept * (1 - part) + now.detach() * part)
+        out = apart * (var.reshape(shape) + self.eps).rsqrt()
+        if self.weight is None or self.bias is None:
+            return out
+        return out * self.weight.reshape(shape) + self.bias.reshape(shape)
 
 
 class _InstanceNorm(_ChannelNorm):

@@ -25,6 +25,7 @@ from anneal.optim._formulas import (
     SparseAdam,
 )
 from anneal.optim._lbfgs import LBFGS
+from anneal.optim._sharded import ZeroRedundancyOptimizer
 
 __all__ = [
     "ASGD",
@@ -45,6 +46,7 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "SparseAdam",
+    "ZeroRedundancyOptimizer",
     "clip_grad_norm_",
     "clip_grad_value_",
     "lr_scheduler",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -14,16 +13,13 @@ from anneal import nn
 from anneal.backend import Array
 from anneal.errors import UserError
 from anneal.pages.weights import VISITOR
-from anneal.tensor import Tensor, Variable, realize
-from anneal.tensor import functional as F
-from anneal.uop import UOp
+from anneal.tensor import Tensor
 
 if TYPE_CHECKING:
     from anneal.onnx import Model
     from anneal.training import Training
 
 _PLANE = 40  # points of a side of the plane that the spirals' page paints
-_BLOCK = 64  # keys are read in whole blocks
 
 
 @dataclass
@@ -42,7 +38,7 @@ def of_training(name: str, training: Training, train: bool) -> Recipe:
     """The recipe of an example model, called `name`: its forward, and with `train` its training step."""
     model: Any = training.model
     batch = training.next_batch()
-    if isinstance(model, nn.GPT) and hasattr(training, "alphabet"):
+    if isinstance(model, (nn.GPT, nn.Llama)) and hasattr(training, "alphabet"):
         recipe = of_text(model, {"kind": "write", "alphabet": "".join(training.alphabet)})
     elif name == "mlp":
         recipe, train = _spirals(training), True
@@ -96,74 +92,16 @@ def _spirals(training: Any) -> Recipe:
 # -- text -------------------------------------------------------------------------------------------------------------
 
 
-class Reader:
-    """A GPT that reads a text once: what later tokens need of earlier ones, keys and values, stays on the device.
-
-    `begin` reads a prompt and `go_on` one more token; both give the logits of what follows, float32[vocabulary].
-    """
-
-    def __init__(self, model: nn.GPT) -> None:
-        c = model.config
-        self.model = model.eval()
-        self.block = math.gcd(_BLOCK, max(1, c.block_size // 4))
-        self.blocks = Variable("blocks", 1, c.block_size // self.block)
-        shape = (c.n_head, c.block_size, c.n_embd // c.n_head)
-        self.keys = [Tensor.zeros(*shape) for _ in model.h]
-        self.values = [Tensor.zeros(*shape) for _ in model.h]
-        realize([*self.keys, *self.values])
-
-    def begin(self, tokens: Tensor, count: Tensor, blocks: UOp) -> Tensor:
-        """Read whole blocks of int32[context] `tokens`, of which the first `count`, int32[1], are the prompt."""
-        model, size = self.model, blocks * self.block
-        x = model.wte(tokens[:size]) + model.wpe.weight[:size]
-        for block, keys, values in zip(model.h, self.keys, self.values, strict=True):
-            q, k, v = self._heads(block, x)
-            keys[:, :size], values[:, :size] = k, v
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            if block is model.h[-1]:  # from here on nobody asks for any but the last token
-                x, y = x[count - 1], y[:, count - 1]
-            x = self._rest(block, x, y)
-        return self._said(x)
-
-    def go_on(self, token: Tensor, place: Tensor, blocks: UOp) -> Tensor:
-        """Read one `token` at its `place`, int32[1] both, among the keys of so many blocks."""
-        model, size = self.model, blocks * self.block
-        seen = (Tensor.arange(size) <= place).reshape(1, 1, size)
-        x = model.wte(token) + model.wpe(place)
-        for block, keys, values in zip(model.h, self.keys, self.values, strict=True):
-            q, k, v = self._heads(block, x)
-            keys.assign(keys.update_slice(k, (0, place, 0)))
-            values.assign(values.update_slice(v, (0, place, 0)))
-            y = F.scaled_dot_product_attention(q, keys[:, :size], values[:, :size], attn_mask=seen)
-            x = self._rest(block, x, y)
-        return self._said(x)
-
-    def _heads(self, block: nn.Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        time, width = x.shape
-        heads = self.model.config.n_head
-        q, k, v = block.attn.c_attn(block.ln_1(x)).reshape(time, 3, heads, width // heads).permute(1, 2, 0, 3)
-        return q, k, v
-
-    def _rest(self, block: nn.Block, x: Tensor, y: Tensor) -> Tensor:
-        x = x + block.attn.c_proj(y.transpose(0, 1).reshape(*x.shape))
-        return x + block.mlp(block.ln_2(x))
-
-    def _said(self, x: Tensor) -> Tensor:
-        logits = self.model.lm_head(self.model.ln_f(x)).reshape(-1)
-        realize([logits, *self.keys, *self.values])
-        return logits
-
-
-def of_text(model: nn.GPT, page: Mapping[str, Any]) -> Recipe:
-    """The recipe of a GPT, `model`, that writes, token by token; `page` is what it shows."""
-    reader = Reader(model)
-    context = model.config.block_size
-    whole = np.zeros(context, np.int32)
-    whole[:8] = np.arange(8) % model.config.vocab_size
-    begin = (Tensor(whole), Tensor(np.array([8], np.int32)), reader.blocks.bind(1))
-    go_on = (Tensor(np.array([3], np.int32)), Tensor(np.array([8], np.int32)), reader.blocks.bind(1))
+def of_text(model: nn.GPT | nn.Llama, page: Mapping[str, Any]) -> Recipe:
+    """The recipe of a model that writes, token by token; `page` is what it shows."""
+    reader = nn.Reader(model)
+    whole = np.zeros(reader.context, np.int32)
+    prompt = min(8, reader.context - 1)
+    whole[:prompt] = np.arange(prompt) % model.config.vocab_size
+    count, blocks = Tensor(np.array([prompt], np.int32)), reader.blocks.bind(-(-(prompt + 1) // reader.block))
+    begin, go_on = (Tensor(whole), count, blocks), (Tensor(np.array([1], np.int32)), count, blocks)
     functions: dict[str, Callable[..., Any]] = {"begin": reader.begin, "go_on": reader.go_on}
-    shown = {**page, "context": context, "block": reader.block}
+    shown = {**page, "context": reader.context, "block": reader.block}
     return Recipe(functions, {"begin": begin, "go_on": go_on}, shown)
 
 

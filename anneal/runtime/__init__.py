@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from anneal.runtime.bound import BoundStep, bound_step
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.flowing import Again
-    from anneal.runtime.group import Exchange, Group, Reduction
+    from anneal.runtime.group import Begin, Exchange, Group, Reduction, reduced
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
     from anneal.runtime.launch import Execution, compiled, execute, new_outputs
@@ -64,6 +64,7 @@ __all__ = [
     "SEEN",
     "UNSEEN",
     "Again",
+    "Begin",
     "BoundStep",
     "Calls",
     "Choice",
@@ -143,6 +144,7 @@ __all__ = [
     "plan_of",
     "realize",
     "realize_new",
+    "reduced",
     "register_late",
     "repeated_while",
     "resolve_device",

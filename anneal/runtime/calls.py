@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from anneal import settings
-from anneal.backend import AnyDevice, OpaqueBuffer, Storage
+from anneal.backend import AnyDevice, Array, OpaqueBuffer, Storage
 from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
 from anneal.runtime.bodies import DeviceCall
@@ -30,8 +31,10 @@ from anneal.uop.sizes import Values, bound_sizes, mapped, note_value, symbolic_a
 
 FOUND = "found"  # the tag of the bindings that a call of the host found while a function was captured
 
-# (nodes, those of them that are lazy, device) -> the nodes as leaves: one launch
-Launched = Callable[[Sequence[UOp], list[UOp], str], list[UOp]]
+# some nodes, and what is called with their leaves as soon as these are computed
+Between = tuple[Sequence[UOp], Callable[[Sequence[UOp]], None]]
+# (nodes, those of them that are lazy, device, what comes between) -> the nodes as leaves: one launch, or one in parts
+Launched = Callable[[Sequence[UOp], list[UOp], str, Sequence[Between]], list[UOp]]
 # a call -> the values of Variables that it found
 Called = Callable[[HostCall], Mapping[str, int]]
 # calls that need no other's results, each with the nodes of its results
@@ -56,7 +59,7 @@ def around_host_calls(
     computed = _Computed(called, dry)
     depth, waves = _waves(lazy, kept, computed.nodes)
     if not waves and not computed.nodes:
-        return launched(uops, lazy, device_name)
+        return launched(uops, lazy, device_name, ())
     roots = set(lazy)
     # what is kept is shown to nobody
     shown = {s for u in computed.nodes.values() if (s := storage_of(u)) is not None}
@@ -65,9 +68,14 @@ def around_host_calls(
         sources = [[computed.over(s) for s in src] for _, src, _ in calls]
         ready = {u: computed.over(u) for u in lazy if depth.get(u, 0) == n}
         flat = list(dict.fromkeys([s for src in (*sources, ready.values()) for s in src]))
-        leaves = dict(zip(flat, launched(flat, [s for s in flat if not is_realized(s)], device_name), strict=True))
+        between = [] if dry or here.watchers else computed.early(calls, sources, device_name)
+        made = launched(flat, [s for s in flat if not is_realized(s)], device_name, between)
+        leaves = dict(zip(flat, made, strict=True))
         computed.nodes.update({u: leaves[s] for u, s in ready.items()})
-        for (function, _, results), src in zip(calls, sources, strict=True):
+        for k, ((function, _, results), src) in enumerate(zip(calls, sources, strict=True)):
+            if (rest := computed.under_way.pop(k, None)) is not None:
+                computed.call(rest, results, [], device_name)
+                continue
             computed.call(function, results, [leaves[s] for s in src], device_name)
             if kept is not None and not isinstance(function, Exchange):
                 _keep(kept, results, computed.nodes, roots)
@@ -80,7 +88,7 @@ def around_host_calls(
         elif s is not None:
             shown.add(s)
     wanted = [final.get(u, u) for u in uops]
-    return launched(wanted, [u for u in dict.fromkeys(wanted) if not is_realized(u)], device_name)
+    return launched(wanted, [u for u in dict.fromkeys(wanted) if not is_realized(u)], device_name, ())
 
 
 def _wanted(
@@ -127,6 +135,7 @@ class _Computed:
         self.called, self.dry = called, dry
         self.nodes: dict[UOp, UOp] = {}  # the results of calls as leaves, and the nodes over them
         self.found: dict[str, int] = {}
+        self.under_way: dict[int, Exchange] = {}  # what waits for the exchanges of a wave that have started, by number
         # what a replay finds anew is told from what stays as it is
         self.tag = FOUND if here.recordings and here.recordings[-1].kept else None
 
@@ -147,6 +156,20 @@ class _Computed:
     def _bound(self, sizes: Any) -> Any:
         """Sizes with the values that were found."""
         return bound_sizes(sizes, self.found, self.tag, free=True) if self.found and symbolic_arg(sizes) else sizes
+
+    def early(
+        self, calls: Sequence[tuple[HostFunction, Any, Any]], sources: Sequence[Sequence[UOp]], device_name: str
+    ) -> list[Between]:
+        """The starts of a wave's exchanges, if there are several: each comes as soon as its inputs are computed, while
+        the rest is computed. Other calls of the wave wait for all of it."""
+        found: list[Between] = []
+        for n, ((function, _, _), src) in enumerate(zip(calls, sources, strict=True)):
+            if isinstance(function, Exchange) and function.begin is not None:
+                start, self.under_way[n] = function.halves()
+                found.append((src, partial(self.call, start, {}, device_name=device_name)))
+        if len(found) == 1:
+            self.under_way.clear()
+        return found if len(found) > 1 else []
 
     def call(self, function: HostFunction, nodes: Mapping[UOp, int], inputs: Sequence[UOp], device_name: str) -> None:
         """Call a function: leaves take the place of `nodes`, its results by their numbers."""
@@ -304,7 +327,15 @@ def call_host(
     shapes = [_now(shape, values) for shape, _ in kinds]
     with device.lock:
         pieces = [(b, needed(shape), dtype) for b, shape, (_, dtype) in zip(inputs, shapes, kinds, strict=True)]
-        given = device.download_all(pieces)
+        given = _views(function, device, pieces)
+        if given is None and isinstance(function, Exchange) and function.under_way is not None:
+            reader = device.read_later(pieces)
+            function.under_way.later(
+                lambda use: reader(lambda flat: use([seen(a, shape) for a, shape in zip(flat, shapes, strict=True)]))
+            )
+            return {}
+        if given is None:
+            given = device.download_all(pieces)
     before, here.in_host_call = here.in_host_call, True
     draws = [d for r in here.recordings if (d := r.draws) is not None]
     for d in draws:
@@ -320,6 +351,16 @@ def call_host(
         for buffer, array, (shape, _) in zip(outputs, made, function.results, strict=True):
             device.upload(buffer, laid_out(array, shape).reshape(-1))
     return found
+
+
+def _views(
+    function: HostFunction, device: AnyDevice, pieces: Sequence[tuple[OpaqueBuffer, int, DType]]
+) -> list[Array] | None:
+    """The memory of what an exchange is given that makes copies of its own, on a device of the host; else None."""
+    if not (isinstance(function, Exchange) and function.group is not None and function.group.copies):
+        return None
+    views = [v for piece in pieces if (v := device.host_view(*piece)) is not None]
+    return views if len(views) == len(pieces) else None
 
 
 def _now(shape: tuple[Any, ...], values: Mapping[str, int]) -> tuple[Any, ...]:

@@ -152,6 +152,7 @@ class _Here(threading.local):
         # what is computed along with the rest
         self.pending: dict[int, weakref.ref[Any]] = {}  # tensors that were assigned, by id: they may be lazy
         self.backwards: list[weakref.ref[Any]] = []  # results whose backward was taken
+        self.after_backward: list[Callable[[], None]] = []  # what is called once, at the end of the pass
         self.hooks: list[Any] | None = None  # gets what a gradient's walk calls for the last time
         self.creates = False  # whether that gradient is to be differentiable
         self.statistics: dict[int, weakref.ref[Any]] = {}  # running statistics that were assigned, by id

@@ -12,7 +12,7 @@ from typing import Any
 from anneal import schedule, settings
 from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
 from anneal.errors import DeviceError, UserError
-from anneal.runtime.calls import around_host_calls
+from anneal.runtime.calls import Between, around_host_calls
 from anneal.runtime.context import default_device, here
 from anneal.runtime.handle import Handle
 from anneal.runtime.late import become_late, keep_run, known_run
@@ -49,13 +49,21 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
 
 
 def launched(
-    uops: Sequence[UOp], lazy: list[UOp], device_name: str, told: list[tuple[Plan, list[Storage]]] | None = None
+    uops: Sequence[UOp],
+    lazy: list[UOp],
+    device_name: str,
+    between: Sequence[Between] = (),
+    told: list[tuple[Plan, list[Storage]]] | None = None,
 ) -> list[UOp]:
     """`realize_uops` of graphs without a HOST_CALL; `lazy` are those of `uops` that are not in memory.
 
-    `told` gets the plan and its inputs.
+    `told` gets the plan and its inputs. With something `between` there is a launch for each part of the plan that ends
+    where that is called.
     """
     done: dict[UOp, UOp] = {}
+    if not lazy:
+        for nodes, start in between:
+            start(nodes)
     if lazy:
         device = get_device(device_name)
         context = here.context
@@ -74,17 +82,45 @@ def launched(
         if told is not None:
             told.append((plan, inputs))
         found = schedule.origins(sink) if here.observers else ()
-        outputs = execute(plan, device, inputs, values, found)
+        if between:
+            outputs = _in_parts(sink, Launch(plan, inputs, (), values, found), device, lazy, between)
+        else:
+            outputs = execute(plan, device, inputs, values, found)
+        step = Launch(plan, inputs, outputs, values, found)
         for watch in here.watchers:
-            watch(sink, Launch(plan, inputs, outputs, values, found))
-        if here.meter is not None:
-            here.meter.show(sink, Launch(plan, inputs, outputs, values, found))
+            watch(sink, step)
+        if here.meter is not None and not between:
+            here.meter.show(sink, step)
         for u, storage in zip(lazy, outputs, strict=True):
             storage.line = u.provenance[1:3]
             done[u] = buffer_leaf(storage, u.shape)
         if (level := settings.current().debug) >= 2:
             _tell(level, plan, device, inputs, values, hit, planned - begun, time.perf_counter() - planned)
     return [done.get(u, u) for u in uops]
+
+
+def _in_parts(
+    sink: UOp, step: Launch, device: AnyDevice, lazy: Sequence[UOp], between: Sequence[Between]
+) -> list[Storage]:
+    """Execute a launch part by part; each of `between` is called once its nodes are computed, and computing goes on.
+
+    Args:
+        sink: the graph of the launch; `lazy` are its outputs.
+    """
+    place = {u: n for n, u in enumerate(lazy)}
+    plan, held = step.plan, dict(enumerate(step.inputs))
+    wanted = [[place[u] for u in nodes if u in place] for nodes, _ in between]
+    for n, part in enumerate(schedule.in_parts(plan, wanted)):
+        if part.plan.calls:
+            inputs = [held[v] for v in part.inputs]
+            made = execute(part.plan, device, inputs, step.values, step.origins)
+            if here.meter is not None:
+                here.meter.show(sink, Launch(part.plan, inputs, made, step.values, step.origins))
+            held.update(zip(part.outputs, made, strict=True))
+        if n < len(between):
+            nodes, start = between[n]
+            start([buffer_leaf(held[plan.outputs[place[u]]], u.shape) if u in place else u for u in nodes])
+    return [held[v] for v in plan.outputs]
 
 
 def _tell(
@@ -286,7 +322,7 @@ def _realize_on(group: Sequence[Handle], name: str, told: list[tuple[Plan, list[
         # two tensors of one node get memory of their own: a jit may update one of them in place
         u = old if old not in wanted else UOp(Op.CONTIGUOUS, old.dtype, (old,), tag=n)
         wanted[u] = None
-    made = realize_uops(list(wanted), name) if told is None else launched(list(wanted), list(wanted), name, told)
+    made = realize_uops(list(wanted), name) if told is None else launched(list(wanted), list(wanted), name, (), told)
     for t, old, u in zip(group, lazy, made, strict=True):
         if t.uop is old:  # else another thread has computed it, or assigned to it, meanwhile
             _settled(t, u)

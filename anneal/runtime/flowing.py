@@ -80,7 +80,7 @@ class Again:
             for n, u in enumerate(applied(self._lazy, leaves)):
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
             told: list[tuple[Plan, list[Any]]] = []
-            made = launched(list(wanted), list(wanted), self.device, told)
+            made = launched(list(wanted), list(wanted), self.device, (), told)
             ((plan, inputs),) = told
             if all(id(s) in first for s in inputs):
                 if pattern not in self._runs:

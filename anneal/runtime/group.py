@@ -7,18 +7,21 @@ in it. Nothing here knows how values travel: an implementation overrides `exchan
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
-from anneal.backend import Array
+from anneal.backend import Array, Reader
 from anneal.errors import GroupError
 from anneal.runtime.host import HostFunction
 
-Reduction = Literal["sum", "mean"]
+Reduction = Literal["sum", "mean", "max"]
 Arrays = Sequence[Array]
+# Started with its arrays, an exchange gives what waits for its results.
+Begin = Callable[..., Callable[[], Arrays]]
 
 
 class Group(ABC):
@@ -30,6 +33,11 @@ class Group(ABC):
 
     size: int
     rank: int
+    coming: deque[UnderWay]  # exchanges that wait for arrays from a device
+    copies = False  # whether an exchange that has started reads the arrays that it was given no more
+
+    def leave(self) -> None:  # noqa: B027  # not all have something to do
+        """Take no further part."""
 
     @abstractmethod
     def exchange(self, what: str, arrays: Arrays) -> list[Arrays]:
@@ -40,14 +48,34 @@ class Group(ABC):
         """
 
     def all_reduce(self, arrays: Arrays, op: Reduction) -> list[Array]:
-        """The sum over the participants of each of several arrays, or the mean, as `op` says; float16 and bfloat16 add
-        in float32.
+        """The sum over the participants of each of several arrays, or the mean or the largest, as `op` says; float16
+        and bfloat16 add in float32.
         """
-        return self._reduced(self.exchange(f"all_reduce ({op})", arrays), op)
+        return self.begin_all_reduce(arrays, op)()
+
+    def begin_all_reduce(self, arrays: Arrays, op: Reduction) -> Callable[[], list[Array]]:
+        """Start `all_reduce` of `arrays` by `op`; what is returned waits for its results. Here it has them at once."""
+        made = self._reduced(self.exchange(f"all_reduce ({op})", arrays), op)
+        return lambda: made
+
+    def reduce_scatter(self, arrays: Arrays, op: Reduction) -> list[Array]:
+        """This participant's part, along the first axis, of what `all_reduce` of `arrays` by `op` gives."""
+        return self.begin_reduce_scatter(arrays, op)()
+
+    def begin_reduce_scatter(self, arrays: Arrays, op: Reduction) -> Callable[[], list[Array]]:
+        """Start `reduce_scatter` of `arrays` by `op`; what is returned waits for its results."""
+        given = self.exchange(f"reduce_scatter ({op})", arrays)
+        made = self._reduced([[np.split(a, self.size)[self.rank] for a in each] for each in given], op)
+        return lambda: made
 
     def all_gather(self, arrays: Arrays) -> list[Array]:
         """The arrays of all participants along a new first axis, for each of several arrays."""
-        return [np.stack(each) for each in zip(*self.exchange("all_gather", arrays), strict=True)]
+        return self.begin_all_gather(arrays)()
+
+    def begin_all_gather(self, arrays: Arrays) -> Callable[[], list[Array]]:
+        """Start `all_gather` of `arrays`; what is returned waits for its results."""
+        made = [np.stack(each) for each in zip(*self.exchange("all_gather", arrays), strict=True)]
+        return lambda: made
 
     def broadcast(self, arrays: Arrays, root: int) -> list[Array]:
         """The arrays that participant `root` gives."""
@@ -58,6 +86,18 @@ class Group(ABC):
         given = self.exchange(f"reduce to {root}", arrays)
         return self._reduced(given, "sum") if self.rank == root else [np.zeros_like(a) for a in arrays]
 
+    def send(self, array: Array, to: int) -> None:
+        """Give an array to participant `to`, who calls `receive`."""
+        raise GroupError(f"send: a {type(self).__name__} has no messages from one participant to another")
+
+    def receive(self, like: Array, source: int) -> Array:
+        """The array, of the shape and dtype of `like`, that participant `source` sends."""
+        raise GroupError(f"recv: a {type(self).__name__} has no messages from one participant to another")
+
+    def barrier(self) -> None:
+        """Wait until all participants have come here."""
+        self.exchange("barrier", [])
+
     def check_rank(self, name: str, rank: int) -> None:
         """Raise GroupError, with the op's `name`, unless `rank` is a participant's number."""
         if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < self.size:
@@ -65,24 +105,76 @@ class Group(ABC):
 
     def _reduced(self, given: Sequence[Arrays], op: Reduction) -> list[Array]:
         """Sums in the order of the participants' numbers, so that they are the same bits everywhere."""
-        out = []
-        for each in zip(*given, strict=True):
-            dtype = each[0].dtype
-            wide = np.dtype(np.float32) if dtype.itemsize <= 2 and dtype.kind not in "iub" else dtype
-            total = each[0].astype(wide)
-            for a in each[1:]:
-                total += a.astype(wide)
-            if op == "mean":
-                total /= wide.type(self.size)
-            out.append(total.astype(dtype))
-        return out
+        return [reduced(each, op, self.size) for each in zip(*given, strict=True)]
+
+
+def reduced(parts: Sequence[Array], op: Reduction, size: int) -> Array:
+    """A new array: the sum of `parts` in their order, the mean over a group of `size`, or the largest, by `op`."""
+    dtype = parts[0].dtype
+    if op == "max":
+        largest: Array = np.maximum.reduce(parts)
+        return largest
+    wide = np.dtype(np.float32) if dtype.itemsize <= 2 and dtype.kind not in "iub" else dtype
+    total = parts[0].astype(wide)
+    for a in parts[1:]:
+        total += a.astype(wide, copy=False)
+    if op == "mean":
+        total /= wide.type(size)
+    return total.astype(dtype, copy=False)
+
+
+class UnderWay:
+    """An exchange between its start and its end. Arrays that are still on their way from a device are waited for at the
+    end, in the order in which the exchanges were started; `coming` are those of the group."""
+
+    __slots__ = ("_begin", "_coming", "_reader", "_wait")
+
+    def __init__(self, begin: Begin, coming: deque[UnderWay]) -> None:
+        self._begin, self._coming = begin, coming
+        self._reader: Reader | None = None
+        self._wait: Callable[[], Arrays] | None = None
+
+    def start(self, *arrays: Array) -> list[Array]:
+        """Start it with arrays that are there."""
+        self._wait = self._begin(*arrays)
+        return []
+
+    def later(self, reader: Reader) -> None:
+        """Start it as soon as a device has given the arrays."""
+        self._reader, self._wait = reader, None
+        self._coming.append(self)
+
+    def _take(self, arrays: Arrays) -> None:
+        self._wait = self._begin(*arrays)
+
+    def finish(self) -> Arrays:
+        """Wait for the results."""
+        while self._wait is None:
+            first = self._coming.popleft()
+            assert first._reader is not None
+            first._reader(first._take)
+            first._reader = None
+        wait, self._wait = self._wait, None
+        return wait()
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange(HostFunction):
-    """A function of the host that waits for the other participants of `group`: it is called with no lock held."""
+    """A function of the host that waits for the other participants of `group`: it is called with no lock held.
+
+    One with `begin` may be started before kernels that do not need its results, and waited for after them.
+    """
 
     group: Group | None = field(default=None, compare=False)  # the key has it
+    begin: Begin | None = field(default=None, compare=False, repr=False)
+    under_way: UnderWay | None = field(default=None, compare=False, repr=False)  # of the half that starts
+
+    def halves(self) -> tuple[Exchange, Exchange]:
+        """The exchange as two: one takes the arrays and starts it, the other waits for the results."""
+        assert self.begin is not None
+        assert self.group is not None
+        both = UnderWay(self.begin, self.group.coming)
+        return replace(self, results=(), call=both.start, under_way=both), replace(self, call=both.finish)
 
     @property
     def title(self) -> str:

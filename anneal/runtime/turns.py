@@ -56,7 +56,7 @@ class _Steps:
         made = around_host_calls(list(wanted), list(wanted), device.name, self._launched, self._called, dry=True)
         self.results: list[Storage] = [s for u in made if (s := storage_of(u)) is not None]
 
-    def _launched(self, uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UOp]:
+    def _launched(self, uops: Sequence[UOp], lazy: list[UOp], device_name: str, between: Any) -> list[UOp]:
         done: dict[UOp, UOp] = {}
         if lazy:
             device = self.device
@@ -429,7 +429,7 @@ def bound(step: HostCall, device: AnyDevice) -> _Bound:
 
 def called(step: HostCall) -> Mapping[str, int]:
     """Make a call now; the values of Variables that it found."""
-    device = get_device(step.outputs[0].device)
+    device = get_device((step.outputs or step.inputs)[0].device)
     if isinstance(step.function, DeviceCall):
         _plan_of(step, device).kept_onto(step.inputs, step.outputs).run()
         return {}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from anneal.schedule.masks import dead_side, read_elements
     from anneal.schedule.members import members_of, standalone
     from anneal.schedule.memory import nbytes
+    from anneal.schedule.parts import PlanPart, in_parts
     from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
     from anneal.schedule.places import Origin
     from anneal.schedule.plan import clear_cache, graph, live_nodes, origins, parametrise, plan_for, refused
@@ -34,12 +35,14 @@ __all__ = [
     "Kernel",
     "Origin",
     "Plan",
+    "PlanPart",
     "Reason",
     "Schedule",
     "clear_cache",
     "dead_side",
     "donate",
     "graph",
+    "in_parts",
     "indexed",
     "kernel_graph",
     "live_nodes",

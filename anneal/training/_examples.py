@@ -67,6 +67,7 @@ class Trainable(Protocol):
     examples_per_step: int  # how many of those in a step
     batch: int
     model: Any  # an nn.Module
+    wire: str | None  # the dtype in which gradients travel between processes
 
     def next_batch(self) -> tuple[Any, ...]:
         """Tensors for `loss` and `update`."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from anneal import nn
 from anneal.amp import GradScaler, autocast
+from anneal.distributed import average_gradients, world
 from anneal.errors import MissingMethodError, SettingError
 from anneal.tensor import Tensor, default_device, jit
 
@@ -18,6 +19,9 @@ __all__ = ["Training", "main"]
 
 class Training:
     """A model, an optimiser, and one compiled step. A subclass defines `next_batch`, `loss` and `sample`.
+
+    Where several processes train together (`anneal.distributed.init`), each makes the same batch and takes its part of
+    it; losses and gradients are the means of all.
 
     Args:
         steps: how many there will be. batch: examples in each.
@@ -55,6 +59,11 @@ class Training:
     ) -> None:
         self.model, self.optimizer, self.schedule, self.clip = model, optimizer, schedule, clip
         self.steps, self.batch, self.examples_per_step = steps, batch, batch * tokens
+        self.group = world()
+        self.wire: str | None = None  # the dtype in which gradients travel, where it is not their own
+        self.bucket: int | None = None  # bytes of gradients that travel together, where that is not to be chosen here
+        if batch % self.group.size:
+            raise SettingError(f"a batch of {batch} has no {self.group.size} equal parts, one for each process")
         self.train_step = jit(self.update)
         self.watched = False
         self.gradient_norm: Tensor | None = None  # shape (1,): of the last step, if it is watched
@@ -97,13 +106,18 @@ class Training:
             loss = self.loss(*batch)
         self.optimizer.zero_grad()
         self.scaler.scale(loss).backward()
+        results: list[Tensor] = []
+        if self.group.size > 1:
+            parameters = self.model.parameters()
+            results = average_gradients(parameters, self.group, [loss], bucket=self.bucket, wire=self.wire)
+            (loss,) = results
         if self.clip is not None or self.gradient_norm is not None:
             self.scaler.unscale_(self.optimizer)
         norm = None if self.clip is None and self.gradient_norm is None else self._clipped()
-        if norm is None or self.gradient_norm is None:
-            self.scaler.step(self.optimizer)
-        else:  # with the update: by itself the norm would compute every gradient once more
-            self.scaler.step(self.optimizer, self.gradient_norm.assign(norm.detach().reshape(1)))
+        if norm is not None and self.gradient_norm is not None:
+            # with the update: by itself the norm would compute every gradient once more
+            results.append(self.gradient_norm.assign(norm.detach().reshape(1)))
+        self.scaler.step(self.optimizer, *results)
         self.scaler.update()
         return loss
 
@@ -124,8 +138,18 @@ class Training:
         """Do one optimiser step on the next batch; the loss of that batch, shape ()."""
         if self.schedule is not None:
             self.schedule.step()
-        out: Tensor = self.train_step(*self.next_batch())
+        batch = self.next_batch()
+        if self.group.size > 1:
+            batch = tuple([self._part(x) for x in batch])
+        out: Tensor = self.train_step(*batch)
         return out
+
+    def _part(self, x: Any) -> Any:
+        """This process's part of a tensor of a batch; what is not of as many examples is all processes'."""
+        if not isinstance(x, Tensor) or not x.ndim or x.shape[0] != self.batch:
+            return x
+        part = self.batch // self.group.size
+        return Tensor(x.numpy()[self.group.rank * part : (self.group.rank + 1) * part], device=x.device)
 
     def glimpse(self) -> str:
         """The result of `sample()` on the way; its draws, and the mode that it sets, leave later steps as they are."""

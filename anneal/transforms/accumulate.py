@@ -97,8 +97,7 @@ def backward(
     device = result._device
     with BUILDING, releasing(retain, create_graph):
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if t._device == device]
-        # nothing was made of one that is late and was given to no op
-        live = [t for t in live if t.late is None or t.late.is_used() or t is result]
+        live = [t for t in live if t.late is None or t.late.is_used() or t is result]  # else nothing was made of it
         nodes = _nodes_of(live)
         numbering = numbering_of() if gradient is None and inputs is None and not create_graph else None
         reached = None if numbering is None else _known(numbering, result, seed, live, nodes, retain)
@@ -109,6 +108,7 @@ def backward(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
             f"comparison, or the leaf was changed or freed since"
         )
+    _call_after()
     if not retain:
         if here.recordings:
             here.recordings[-1].note_passed(result)
@@ -119,6 +119,13 @@ def backward(
             memory.made_by = None
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
+
+
+def _call_after() -> None:
+    """Call, once each, what leaves' hooks have put behind this pass."""
+    waiting, here.after_backward = here.after_backward, []
+    for call in waiting:
+        call()
 
 
 def _nodes_of(live: list[Tensor]) -> list[tuple[UOp, ...]]:
@@ -198,7 +205,7 @@ def _known(
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
-        any(id(t) in hooks for t, _, _ in seen)
+        any(id(t) in hooks and (calls or t._hooks.before) for t, _, _ in seen)
         or any(g is INSIDE for g in before)
         or len({id(t) for t, _, _ in seen}) < len(seen)
     ):
@@ -258,6 +265,7 @@ def _computed(
     for (t, _, _), u in zip(seen, made):
         if u is not None:
             t.grad = regraded(t, u)
+            after_accumulation(t)
     return [None if u is None else result._made._from_uop(u, result._device) for u in made[len(seen) :]]
 
 
@@ -280,6 +288,7 @@ def _given(
                 become_late(grad, late)
                 if grad._views is not None:
                     grad._outdate_views()
+            after_accumulation(t)
     given = [None if late is None else result._made._late(late, result._device, False) for late in rows[len(seen) :]]
     numbering.tensors += [weakref.ref(c) for c in given if c is not None]
     return given

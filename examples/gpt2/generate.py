@@ -8,7 +8,6 @@ keys there are is a Variable, in steps of 64: the few behind the place are maske
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -17,14 +16,12 @@ import numpy as np
 
 from anneal import nn
 from anneal.errors import UserError
-from anneal.tensor import Tensor, Variable, jit, no_grad, realize
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, jit, no_grad, realize
 from anneal.tensor.random import Generator, categorical
 from anneal.uop import UOp
 
 __all__ = ["Decoder", "Sampling"]
 
-BLOCK = 64  # keys are read in whole blocks, so that tiles divide them
 LOOK = 0.03  # seconds between two looks at what was said
 AHEAD = 64  # tokens at most
 
@@ -61,18 +58,13 @@ class Decoder:
         self, model: nn.GPT, sampling: Sampling | None = None, words: int | None = None, watched: int = 0
     ) -> None:
         c = model.config
-        self.model = model.eval()
+        self.model, self.reader = model, nn.Reader(model)
         self.sampling = sampling or Sampling()
         self.words = words or c.vocab_size
         self.random = Generator(self.sampling.seed)
         self.temperature = Tensor([self.sampling.temperature])
         self.length = c.block_size
-        self.block = math.gcd(BLOCK, c.block_size)
-        self.blocks = Variable("blocks", 1, c.block_size // self.block)
         self.read_so_far = 0
-        shape = (c.n_head, c.block_size, c.n_embd // c.n_head)
-        self.keys = [Tensor.zeros(*shape) for _ in model.h]
-        self.values = [Tensor.zeros(*shape) for _ in model.h]
         self.text = Tensor.zeros(c.block_size + 1, dtype="int32")  # what was read, and after it what was said last
         self.position = Tensor.zeros(1, dtype="int32")  # of the token to be read next
         self.watched = watched
@@ -83,7 +75,7 @@ class Decoder:
 
     def _state(self) -> list[Tensor]:
         seen = [self.likely, self.candidates] if self.watched else []
-        return [self.text, self.position, *self.keys, *self.values, *seen]
+        return [self.text, self.position, *self.reader.keys, *self.reader.values, *seen]
 
     def prefill(self, tokens: Sequence[int]) -> None:
         """Read a prompt, and say the first token after it.
@@ -95,7 +87,7 @@ class Decoder:
             raise UserError(f"a prompt has 1 to {self.length} tokens, which is this model's context; this one has {n}")
         whole = np.zeros(self.length, np.int32)
         whole[:n] = tokens
-        self._read(Tensor(whole), Tensor(np.array([n], np.int32)), self.blocks.bind(-(-n // self.block)))
+        self._read(Tensor(whole), Tensor(np.array([n], np.int32)), self._reading(n))
         self.read_so_far = n
 
     def step(self) -> None:
@@ -104,61 +96,34 @@ class Decoder:
         """
         if self.read_so_far == self.length:
             raise UserError(f"the context of {self.length} tokens is full; begin a new text with prefill()")
-        self._step(self.blocks.bind(self.read_so_far // self.block + 1))
+        self._step(self._reading(self.read_so_far + 1))
         self.read_so_far += 1
+
+    def _reading(self, tokens: int) -> UOp:
+        """How many blocks of keys so many tokens take."""
+        return self.reader.blocks.bind(-(-tokens // self.reader.block))
 
     @no_grad()
     def _read_prompt(self, whole: Tensor, count: Tensor, blocks: UOp) -> Tensor:
-        """Read whole blocks from the start, of which `count` tokens are the prompt; what fills up is seen by none of
-        them.
-        """
-        model, size = self.model, blocks * self.block
-        x = model.wte(whole[:size]) + model.wpe.weight[:size]
-        for block, keys, values in zip(model.h, self.keys, self.values, strict=True):
-            q, k, v = self._heads(block, x)
-            keys[:, :size], values[:, :size] = k, v
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            if block is model.h[-1]:  # from here on nobody asks for any but the last token
-                x, y = x[count - 1], y[:, count - 1]
-            x = self._rest(block, x, y)
+        """Read whole blocks from the start, of which `count` tokens are the prompt, and say the first token after."""
         self.text[: self.length] = whole
         self.position.assign(count)
-        self._say(x, count)
+        self._say(self.reader.begin(whole, count, blocks), count)
         realize(self._state())
         return self.position
 
     @no_grad()
     def _read_token(self, blocks: UOp) -> Tensor:
         """Read one token among the keys of so many blocks, and say the next."""
-        model, at, size = self.model, self.position, blocks * self.block
-        seen = (Tensor.arange(size) <= at).reshape(1, 1, size)
-        x = model.wte(self.text[at]) + model.wpe(at)
-        for block, keys, values in zip(model.h, self.keys, self.values, strict=True):
-            q, k, v = self._heads(block, x)
-            keys.assign(keys.update_slice(k, (0, at, 0)))
-            values.assign(values.update_slice(v, (0, at, 0)))
-            y = F.scaled_dot_product_attention(q, keys[:, :size], values[:, :size], attn_mask=seen)
-            x = self._rest(block, x, y)
-        self._say(x, at + 1)
+        at = self.position
+        self._say(self.reader.go_on(self.text[at], at, blocks), at + 1)
         self.position.assign(at + 1)
         realize(self._state())
         return self.position
 
-    def _heads(self, block: nn.Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, (heads, time, width of a head), of what enters a block, (time, width)."""
-        time, width = x.shape
-        heads = self.model.config.n_head
-        q, k, v = block.attn.c_attn(block.ln_1(x)).reshape(time, 3, heads, width // heads).permute(1, 2, 0, 3)
-        return q, k, v
-
-    def _rest(self, block: nn.Block, x: Tensor, y: Tensor) -> Tensor:
-        """What leaves a block, from what entered it and what its heads saw."""
-        x = x + block.attn.c_proj(y.transpose(0, 1).reshape(*x.shape))
-        return x + block.mlp(block.ln_2(x))
-
-    def _say(self, x: Tensor, place: Tensor) -> None:
-        """Choose the token that follows, from the last block's result for one token, and write it down."""
-        logits = self.model.lm_head(self.model.ln_f(x)).reshape(-1)[: self.words]
+    def _say(self, logits: Tensor, place: Tensor) -> None:
+        """Choose the token that follows, and write it down."""
+        logits = logits[: self.words]
         token = self._choose(logits, self.random.at(place))
         self.text.assign(self.text.update_slice(token.reshape(1), (place,)))
         if self.watched:

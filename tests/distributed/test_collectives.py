@@ -283,8 +283,8 @@ def test_one_capture_is_not_replayed_twice_at_once() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda x, g: all_reduce(x, None), GroupError, "all_reduce: takes a group, this participant's view"),
-        (lambda x, g: all_reduce(x, g, "max"), GroupError, "all_reduce: op is"),
+        (lambda x, g: all_reduce(x, 1), GroupError, "all_reduce: takes a group, this participant's view"),
+        (lambda x, g: all_reduce(x, g, "least"), GroupError, "all_reduce: op is"),
         (lambda x, g: all_reduce(x.int(), g, "mean"), DTypeError, "the mean of int32 is none"),
         (lambda x, g: all_reduce(x > 1, g), DTypeError, "the sum of bool is none"),
         (lambda x, g: all_reduce([], g), ShapeError, "takes at least one tensor"),

@@ -54,13 +54,11 @@ def write(folder: Path, tied: bool = True) -> dict[str, np.ndarray[Any, Any]]:
 def test_logits_step_by_step(tied: bool, device: str, tmp_path: Path) -> None:
     state = write(tmp_path, tied)
     example = load_module("llama2c")
-    from anneal.tensor import Tensor
-
     model = example.read_model(tmp_path / "model.bin")
     assert (model.output.weight is model.tok_embeddings.weight) == tied
     story = example.Story(model)
     tokens = np.random.default_rng(1).integers(0, len(PIECES), LENGTH)
-    got = [story.read(*[Tensor(np.array([n], np.int32)) for n in pair]).numpy() for pair in zip(tokens, range(LENGTH))]
+    got = [story.read(int(token), place).numpy() for place, token in enumerate(tokens)]
     np.testing.assert_allclose(got, llama(state, tokens[None], HEADS, KV_HEADS)[0], rtol=2e-3, atol=2e-3)
 
 

@@ -75,7 +75,7 @@ def fix_for(platform: str) -> str:
 
 def choose_adapter(found: Sequence[Any], wanted: str | None, allow_software: bool) -> Any:
     """The best of `found`: hardware before software; Vulkan, Metal, DX12 before others; of equals the first. `wanted`
-    is the number of one in the list, or a part of its name.
+    is the number of one in the list, a part of its name, or ":2" for number 2 of those that are best, counted round.
 
     Raises DeviceError, with the likely cause and what to type, if none will do.
     """
@@ -83,7 +83,9 @@ def choose_adapter(found: Sequence[Any], wanted: str | None, allow_software: boo
         raise DeviceError(f"no WebGPU adapter was found; {fix_for(sys.platform)}")
     infos = [(describe_adapter(a), a) for a in found]
     names = ", ".join(sorted({f"{i.name} ({i.backend})" for i, _ in infos}))
-    fit = infos
+    fit, turn = infos, 0
+    if wanted and wanted.startswith(":") and wanted[1:].isdecimal():
+        wanted, turn = "", int(wanted[1:])
     if wanted and wanted.isdecimal() and int(wanted) < len(found):
         return found[int(wanted)]
     if wanted:
@@ -97,7 +99,9 @@ def choose_adapter(found: Sequence[Any], wanted: str | None, allow_software: boo
                 f"the only WebGPU adapter is software: {names}; {fix_for(sys.platform)}; "
                 f"to use it all the same, name it: ANNEAL_ADAPTER={infos[0][0].name.split()[0]}"
             )
-    return min(fit, key=lambda pair: _rank(pair[0]))[1]
+    first = min([_rank(i) for i, _ in fit])
+    best = [a for i, a in fit if _rank(i) == first]
+    return best[turn % len(best)]
 
 
 def _rank(info: AdapterInfo) -> tuple[bool, int, int]:

@@ -8,11 +8,11 @@ gives one device.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.queue import Bytes, DirectQueue, Queue, QueueCalls
+from anneal.backend.webgpu.queue import Bytes, DirectQueue, Queue, QueueCalls, Reading
 from anneal.codegen import SUBGROUP, MatrixShape
 
 _INSTANCE = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")  # what adapters have beyond the standard
@@ -107,6 +107,9 @@ class _Errors:
             self._handler.raise_pending()
 
 
+T = TypeVar("T")
+
+
 class DawnQueue(DirectQueue):
     """The queue by direct calls of Dawn."""
 
@@ -165,11 +168,11 @@ class DawnQueue(DirectQueue):
         with self._guard:
             self._lib.wgpuQueueSubmit(self._queue, len(commands), commands)
 
-    def _map(self, staging: Any, starts: list[int], sizes: list[int]) -> list[Bytes]:
-        handle = staging._internal
+    def _map(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
+        handle = reading.staging._internal
         with self._guard:
-            future = self._c.map(handle, _READ, 0, starts[-1], self._on_map[0])
+            future = self._c.map(handle, _READ, 0, reading.starts[-1], self._on_map[0])
         self._wait_until(future)
         if self._lib.wgpuBufferGetMapState(handle) != self._lib.WGPUBufferMapState_Mapped:
             raise self._package.GPUError("a buffer could not be mapped: was the device lost?")
-        return self._mapped(handle, starts, sizes)
+        return self._mapped(reading, use)

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
@@ -18,7 +18,7 @@ import wgpu
 from anneal import cache, progress, schedule, settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
-from anneal.backend.device import Call, Device, Limits, Program
+from anneal.backend.device import Call, Device, Limits, Program, Reader
 from anneal.backend.webgpu.adapters import (
     AdapterInfo,
     choose_adapter,
@@ -30,7 +30,8 @@ from anneal.backend.webgpu.adapters import (
 from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram, translated
-from anneal.backend.webgpu.queue import Dispatch, Finisher
+from anneal.backend.webgpu.queue import Bytes, Dispatch, Finisher
+from anneal.backend.webgpu.rounding import rounds_halves
 from anneal.codegen import (
     HALVES,
     Binding,
@@ -82,6 +83,18 @@ _PROGRAMS_KEPT = 2048
 Buffers = Sequence[DeviceBuffer] | Mapping[int, DeviceBuffer]
 
 
+def _typed(raw: Sequence[Bytes], pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> list[Array]:
+    """The bytes of buffers as arrays; a buffer without elements was not read."""
+    rest, out = iter(raw), []
+    for _, size, dtype in pieces:
+        found = next(rest) if size else np.empty(0, np.uint8)
+        if dtype.kind == "bool":
+            out.append(found.view(np.uint32)[:size].astype(np.bool_))
+        else:
+            out.append(found.view(numpy_dtype(dtype))[:size])
+    return out
+
+
 class WebGpuDevice(Device[DeviceBuffer]):
     """One adapter, opened with its own limits and the features we know how to use."""
 
@@ -103,7 +116,13 @@ class WebGpuDevice(Device[DeviceBuffer]):
         subgroup = subgroup_size(adapter.info) if "subgroup" in self.features else 0
         matrices = made_by.matrices(adapter) if {"subgroup-matrix", "shader-f16"}.issubset(self.features) else ()
         self.target = replace(
-            _target(granted, self.features, subgroup), names_subgroups=made_by.names_subgroups, matrices=matrices
+            _target(granted, self.features, subgroup),
+            names_subgroups=made_by.names_subgroups,
+            matrices=matrices,
+            # where the CPU does the work, to compile the trial takes longer than it saves
+            rounds_halves="shader-f16" in self.features
+            and not self.info.software
+            and rounds_halves(self.gpu, self.info, made_by),
         )
         self.max_buffer_bytes = granted["max-buffer-size"]
         self.limits = Limits(
@@ -211,14 +230,20 @@ class WebGpuDevice(Device[DeviceBuffer]):
         """Several buffers, read with one wait."""
         wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]
         with translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
-            raw = iter(self.queue.read(wanted) if wanted else [])
-        out = []
-        for _, size, dtype in pieces:
-            if dtype.kind == "bool":
-                out.append((next(raw) if size else np.empty(0, np.uint8)).view(np.uint32)[:size].astype(np.bool_))
-            else:
-                out.append((next(raw) if size else np.empty(0, np.uint8)).view(numpy_dtype(dtype))[:size])
-        return out
+            return _typed(self.queue.read(wanted) if wanted else [], pieces)
+
+    def read_later(self, pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> Reader:
+        wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]
+        if not wanted:
+            return super().read_later(pieces)
+        with translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
+            reading = self.queue.start_read(wanted)
+
+        def wait(use: Callable[[list[Array]], Any]) -> Any:
+            with self.lock, translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
+                return self.queue.end_read(reading, lambda views: use(_typed(views, pieces)))
+
+        return wait
 
     def synchronize(self) -> None:
         """Wait until the queue is empty."""

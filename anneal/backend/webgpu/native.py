@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import wgpu
 
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.queue import Bytes, DirectQueue, Queue, QueueCalls
+from anneal.backend.webgpu.queue import Bytes, DirectQueue, Queue, QueueCalls, Reading
 
 
 def _sooner() -> contextlib.AbstractContextManager[None]:
@@ -96,6 +97,9 @@ class Wgpu(Implementation):
         with contextlib.suppress(Exception):
             return float(lib.wgpuQueueGetTimestampPeriod(device.queue._internal))
         return 1.0
+
+
+T = TypeVar("T")
 
 
 class _errors:
@@ -186,13 +190,18 @@ class NativeQueue(DirectQueue):
         with _errors("submit"):
             self._last = _SUBMIT(self._queue, len(commands), commands)
 
-    def _map(self, staging: Any, starts: list[int], sizes: list[int]) -> list[Bytes]:
-        status, handle = self._status, staging._internal
+    def _submitted(self) -> int:
+        return self._last
+
+    def _map(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
+        status, handle = self._status, reading.staging._internal
         status[0] = 0
+        after = ffi.new("WGPUSubmissionIndex *", reading.after)
         with _errors("read"):
-            _CALLS.map(handle, wgpu.MapMode.READ, 0, starts[-1], self._on_map[0])
+            _CALLS.map(handle, wgpu.MapMode.READ, 0, reading.starts[-1], self._on_map[0])
+            _POLL(self._device, True, after)
             while status[0] == 0:
                 _POLL(self._device, True, ffi.NULL)
         if status[0] != _CALLS.mapped:
             raise wgpu.GPUError(f"a buffer could not be mapped (status {status[0]}): was the device lost?")
-        return self._mapped(handle, starts, sizes)
+        return self._mapped(reading, use)

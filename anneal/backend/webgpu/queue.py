@@ -9,10 +9,13 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +30,39 @@ Dispatch = tuple[Any, Any, int, int, int]
 _STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 _WORD = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 # Staging memory that is kept: its pages are mapped already, which makes the next read several times faster.
-_SPARE_BYTES = 64 << 20
+_SPARE_BYTES = 768 << 20
+_AT_ONCE = 64 << 20  # what is read through one piece of it, unless somebody asks for more
 # How far the host may run ahead of the GPU: what waits is kept in memory, commands and uploads alike.
 _SUBMISSIONS_AHEAD = 32
-_BYTES_AHEAD = 256 << 20
+_BYTES_AHEAD = 512 << 20
 # What is uploaded at once: each piece is first copied whole into memory that the GPU reads.
 _PIECE = 16 << 20
+
+
+T = TypeVar("T")
+_THREADS = 4  # that copy what is read into new memory: finding pages for it takes longer than the copy
+_SHARE = 1 << 20  # bytes that one of them copies at a time
+
+
+class Reading(NamedTuple):
+    """A read that was submitted: staging memory of `room` bytes, and where in it each buffer's bytes are."""
+
+    staging: Any
+    room: int
+    starts: list[int]
+    sizes: list[int]
+    after: Any  # the submission
+
+    def parts(self, view: Bytes) -> list[Bytes]:
+        """The bytes of each buffer in those of the staging memory."""
+        return [view[s : s + n] for s, n in zip(self.starts, self.sizes, strict=False)]
+
+
+def copied(to: Bytes, threads: ThreadPoolExecutor, views: Sequence[Bytes]) -> None:
+    """Copy the bytes that were read, several threads at once."""
+    (source,) = views
+    parts = [slice(n, n + _SHARE) for n in range(0, to.size, _SHARE)]
+    list(threads.map(lambda part: np.copyto(to[part], source[part]), parts))
 
 
 class Queue:
@@ -115,8 +145,16 @@ class Queue:
 
     def read(self, pieces: Sequence[tuple[Any, int]]) -> list[Bytes]:
         """The first bytes of each of several buffers as fresh arrays, after all work submitted so far."""
-        if sum(n for _, n in pieces) > _SPARE_BYTES:
+        if sum(n for _, n in pieces) > _AT_ONCE:
             return [self._read_long(*p) if p[1] > _PIECE else self.read([p])[0] for p in pieces]
+        return self.end_read(self.start_read(pieces), lambda views: [v.copy() for v in views])
+
+    def start_read(self, pieces: Sequence[tuple[Any, int]], begin: int = 0) -> Reading:
+        """Submit copies of the first bytes of several buffers into staging memory; `end_read` waits for them.
+
+        Args:
+            begin: the byte of each buffer from which on it is read.
+        """
         starts = [0]
         for _, nbytes in pieces:
             starts.append(starts[-1] + -(-nbytes // 8) * 8)
@@ -125,24 +163,29 @@ class Queue:
         if self._copies is None:
             self._copies = self._encoder()
         for start, (buffer, nbytes) in zip(starts, pieces, strict=False):
-            self._copy(self._copies, buffer, 0, staging, start, nbytes)
+            self._copy(self._copies, buffer, begin, staging, start, nbytes)
         self.submit()
-        out = self._map(staging, starts, [n for _, n in pieces])
-        self._spare.give(room, room, staging)
-        return out
+        return Reading(staging, room, starts, [n for _, n in pieces], self._submitted())
+
+    def end_read(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
+        """Give what `use` makes of the bytes that were read: it looks at them until it returns. Work that was submitted
+        after the read is not waited for, where the library can tell."""
+        made = self._map(reading, use)
+        self._spare.give(reading.room, reading.room, reading.staging)
+        return made
 
     def _read_long(self, buffer: Any, nbytes: int) -> Bytes:
-        """`read` of one buffer through staging memory of a piece: a copy of all of it might not fit the device."""
+        """`read` of one buffer piece by piece: the next is copied off the device while threads copy one out."""
         out = np.empty(nbytes, np.uint8)
-        staging = self._spare.take(_PIECE) or self.gpu.create_buffer(size=_PIECE, usage=_STAGING)
-        for start in range(0, nbytes, _PIECE):
-            count = min(_PIECE, nbytes - start)
-            if self._copies is None:
-                self._copies = self._encoder()
-            self._copy(self._copies, buffer, start, staging, 0, count)
-            self.submit()
-            out[start : start + count] = self._map(staging, [0, -(-count // 8) * 8], [count])[0]
-        self._spare.give(_PIECE, _PIECE, staging)
+        begins = range(0, nbytes, _PIECE)
+        readings: deque[Reading] = deque()
+        with ThreadPoolExecutor(_THREADS) as threads:
+            for n in range(len(begins) + 1):
+                if n < len(begins):
+                    readings.append(self.start_read([(buffer, min(_PIECE, nbytes - begins[n]))], begins[n]))
+                if n:
+                    to = out[begins[n - 1] : begins[n - 1] + _PIECE]
+                    self.end_read(readings.popleft(), partial(copied, to, threads))
         return out
 
     def flush(self) -> None:
@@ -184,13 +227,19 @@ class Queue:
     def _write(self, buffer: Any, offset: int, data: npt.NDArray[Any]) -> None:
         self.gpu.queue.write_buffer(buffer, offset, data)
 
-    def _map(self, staging: Any, starts: list[int], sizes: list[int]) -> list[Bytes]:
-        staging.map_sync(wgpu.MapMode.READ, 0, starts[-1])
-        view = np.frombuffer(staging.read_mapped(0, starts[-1], copy=False), np.uint8)
-        out = [view[s : s + n].copy() for s, n in zip(starts, sizes, strict=False)]
-        del view
-        staging.unmap()
-        return out
+    def _submitted(self) -> Any:
+        """The mark of the last submission, if the library has marks."""
+        return None
+
+    def _map(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
+        staging, size = reading.staging, reading.starts[-1]
+        staging.map_sync(wgpu.MapMode.READ, 0, size)
+        try:
+            view = np.frombuffer(staging.read_mapped(0, size, copy=False), np.uint8)
+            return use(reading.parts(view))
+        finally:
+            del view
+            staging.unmap()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -308,14 +357,15 @@ class DirectQueue(Queue):
         with self._errors("write"):
             self._c.write(self._queue, buffer._internal, offset, self._c.ffi.from_buffer(data), data.nbytes)
 
-    def _mapped(self, handle: Any, starts: list[int], sizes: list[int]) -> list[Bytes]:
-        """Copies of parts of a buffer that is mapped; then it is mapped no more."""
-        c = self._c
-        view = np.frombuffer(c.ffi.buffer(c.range(handle, 0, starts[-1]), starts[-1]), np.uint8)
-        out = [view[s : s + n].copy() for s, n in zip(starts, sizes, strict=False)]
-        del view
-        c.unmap(handle)
-        return out
+    def _mapped(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
+        """Give what `use` makes of staging memory that is mapped; then it is mapped no more."""
+        c, handle, size = self._c, reading.staging._internal, reading.starts[-1]
+        try:
+            view = np.frombuffer(c.ffi.buffer(c.range(handle, 0, size), size), np.uint8)
+            return use(reading.parts(view))
+        finally:
+            del view
+            c.unmap(handle)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -323,9 +373,6 @@ class DirectQueue(Queue):
 #
 # An executor of `concurrent.futures` would do, but each of its calls costs the caller a future with a condition, a work
 # item and two locks: a twentieth of the host's part of a small training step.
-
-
-T = TypeVar("T")
 
 
 class Promise(Generic[T]):

@@ -8,7 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,6 +87,10 @@ class _Options:
     ] = False
     samples: Annotated[int, number("Number of samples to show during training.", 0, 1000)] = 0
     download: Download = False
+    wire: Annotated[
+        str | None,
+        typer.Option(metavar="DTYPE", help="With several processes: gradients travel as float16 or bfloat16."),
+    ] = None
     quiet: Quiet = False
     as_json: Json = False
 
@@ -100,6 +104,7 @@ def train(options: _Options) -> int:
 
     _check(options)
     with ExitStack() as stack:
+        rank, options = _joined(options)
         stack.enter_context(on_device(options.device, options.adapter))
         from anneal.backend import get_device
         from anneal.training import downloads
@@ -122,10 +127,9 @@ def train(options: _Options) -> int:
             from anneal.tensor.io import safe_open
 
             training.model.load_state_dict(safe_open(options.start))
-        if options.precision != "float32":
-            _compute_in(training, options)
+        _compute_in(training, options)
         before = getattr(training, "done", 0)
-        reporter, bundle = choose_reporter(options), None
+        reporter, bundle = Reporter() if rank else choose_reporter(options), None
         if (options.vitals or reporter.measures) and hasattr(training, "watch"):
             training.watch()
         start = Start(
@@ -135,7 +139,7 @@ def train(options: _Options) -> int:
             examples_per_step=training.examples_per_step, checkpoint=options.checkpoint, before=before,
         )  # fmt: skip
         progress = Progress(before=before, timing=reporter.measures or options.vitals)
-        if options.bundle or settings.current().bundle:
+        if not rank and (options.bundle or settings.current().bundle):
             bundle = Bundle(options.model, _config(options))
             reporter = Several([reporter, bundle])
         kept = options.save or options.checkpoint or options.picture or bundle
@@ -155,10 +159,35 @@ def train(options: _Options) -> int:
 
 
 def _compute_in(training: Any, options: _Options) -> None:
-    """Have the model trained in a precision that the command line asks for."""
+    """Have the model trained, and gradients sent, in the precisions that the command line asks for."""
+    training.wire = options.wire
+    if options.precision == "float32":
+        return
     if not hasattr(training, "compute_in"):
         raise SettingError(f"--precision is for models that anneal.training.Training trains; {options.model} is none")
     training.compute_in(options.precision)
+
+
+def _joined(options: _Options) -> tuple[int, _Options]:
+    """The number of this process among those that train together, and its flags: the first tells and writes for all."""
+    from anneal.distributed import init, started_ranks
+
+    rank = init().rank if started_ranks() > 1 else 0
+    return rank, replace(options, save=None, picture=None, bundle=False, samples=0) if rank else options
+
+
+def _statistics(training: Any, progress: Progress) -> list[dict[str, float]]:
+    """Of each process: the median step, the part of the time that it waited for others, and the bytes that it sent in a
+    step. Empty where there is one process."""
+    group = training.group
+    if group.size == 1:
+        return []
+    import numpy as np
+
+    whole = max(1e-9, sum(progress.times) / 1e3)
+    mine = [progress.median_ms, group.waited / whole, group.sent / max(1, len(progress.losses))]
+    found = group.all_gather([np.array(mine)])[0]
+    return [dict(zip(("median_ms", "waiting", "sent_bytes"), map(float, row), strict=True)) for row in found]
 
 
 def _config(options: _Options) -> dict[str, Any]:
@@ -179,6 +208,8 @@ def _check(options: _Options) -> None:
         raise SettingError(
             f"--picture is for what makes pictures ({', '.join(DRAWING)}), and {options.model} makes none"
         )
+    if options.wire not in (None, "float16", "bfloat16"):
+        raise SettingError(f"--wire {options.wire} is no dtype in which gradients travel; float16 and bfloat16 are")
     for path in (options.save, options.picture):
         if path is not None:
             check_writable(path)
@@ -215,6 +246,9 @@ def _run(
             from anneal.tensor.io import safe_save
 
             safe_save(training.model.state_dict(), options.save)
+    progress.ranks = _statistics(training, progress)
+    if training.group.rank:
+        return 0
     reporter.ended(progress)
     with work("sampling"):
         sample = training.sample()
@@ -246,7 +280,8 @@ def _steps(
             _advance(training, progress, most, stop, reporter, kernels.meter if kernels else None)
             going.at(progress.count)
             if options.checkpoint is not None and (progress.count == steps or not progress.count % every or stop):
-                training.save()
+                if not training.group.rank:
+                    training.save()
                 reporter.saved(progress, options.checkpoint)
             if kernels is not None and len(progress.losses) >= told and kernels.note(progress):
                 told = max(told, len(progress.losses)) * 4

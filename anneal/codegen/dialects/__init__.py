@@ -6,6 +6,7 @@ No pass before `write-body` knows any of them. `writer.py` has what they have in
 from anneal.codegen.dialects.c import TARGET as C_TARGET
 from anneal.codegen.dialects.c import C
 from anneal.codegen.dialects.wgsl import WGSL, Binding, bindings_of, segment_bytes
+from anneal.codegen.dialects.wgsl import called as wgsl_functions
 from anneal.codegen.dialects.writer import Dialect, Text, Written, in_text, merged_bytes, writing
 
 DIALECTS = {"wgsl": WGSL, "c": C}
@@ -21,5 +22,6 @@ __all__ = [
     "in_text",
     "merged_bytes",
     "segment_bytes",
+    "wgsl_functions",
     "writing",
 ]

@@ -161,7 +161,8 @@ INLINE f32 erf_f32(f32 x) {
   f32 p = FMA(FMA(FMA(8.34522361e-5f, s, -8.1374374e-4f), s, 0.00520063424f), s, -0.0268592704f);
   f32 near = FMA(FMA(FMA(p, s, 0.112836942f), s, -0.376126349f), s, 1.12837923f) * x;
   f32 q = FMA(FMA(FMA(7.37500727e-7f, t, 1.13107562e-5f), t, -3.78846278e-4f), t, 0.00399409048f);
-  q = FMA(FMA(FMA(FMA(FMA(q, t, -0.0247744918f), t, 0.107858188f), t, 0.633663356f), t, 1.12938178f), t, -1.50612294e-4f);
+  q = FMA(FMA(FMA(q, t, -0.0247744918f), t, 0.107858188f), t, 0.633663356f);
+  q = FMA(FMA(q, t, 1.12938178f), t, -1.50612294e-4f);
   f32 far = a != a ? a : a >= 4 ? 1 : 1 - exp_f32(-q);
   return a < 0.92f ? near : __builtin_copysignf(far, x);
 }
@@ -247,7 +248,8 @@ _VECTORS = """
 #define FOLD(f, t, n, h) INLINE t fold_##f##_##t##x##n(t##x##n x) { \\
   union { t##x##n all; t##x##h half[2]; } p = {x}; \\
   return fold_##f##_##t##x##h(f##_##t##x##h(p.half[0], p.half[1])); }
-#define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; EACH(n) out.lane[l] = c.lane[l] ? p[at] : 0; return out.all;
+#define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; \\
+  EACH(n) out.lane[l] = c.lane[l] ? p[at] : 0; return out.all;
 #define SOME(t, n) INLINE t##x##n some_##t##x##n(const t *p, i32x##n m) { MASKED(t, n, l) }
 #define STEP(t, n) INLINE t##x##n step_##t##x##n(const t *p, long s) { \\
   t##x##n##s out; EACH(n) out.lane[l] = p[l * s]; return out.all; }

@@ -130,7 +130,7 @@ def test_long_reads_go_through_short_staging_memory(
     from anneal.backend.webgpu import queue
 
     device = narrow()
-    monkeypatch.setattr(queue, "_SPARE_BYTES", 8192)
+    monkeypatch.setattr(queue, "_AT_ONCE", 8192)
     monkeypatch.setattr(queue, "_PIECE", 4096)
     large, small = Tensor(TABLE) + 0.5, Tensor(TABLE[:2]) + 0.5
     realize([small, large])

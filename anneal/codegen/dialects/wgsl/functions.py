@@ -330,6 +330,16 @@ FUNCTIONS: dict[str, str] = {
   let small = select(near, round(x * 16777216.0f) * 5.9604645e-8f, size < 0x38800000u);
   return select(select(small, select(infinity(), -infinity(), x < 0.0f), size >= 0x477ff000u), x, size >= 0x7f800000u);
 }""",
+    # The same where `Target.rounds_halves`: that compiler does not see through bits that a run changes.
+    "packed_f16": """fn packed_f16(x: f32) -> f32 {
+  return unpack2x16float(pack2x16float(vec2<f32>(x, 0.0f)) ^ zero_bits).x;
+}""",
+    "packed_f16_x2": """fn packed_f16_x2(x: vec2<f32>) -> vec2<f32> {
+  return unpack2x16float(pack2x16float(x) ^ zero_bits);
+}""",
+    "packed_f16_x4": """fn packed_f16_x4(x: vec4<f32>) -> vec4<f32> {
+  return vec4<f32>(packed_f16_x2(x.xy), packed_f16_x2(x.zw));
+}""",
     "pack_f16": "fn pack_f16(x: f16) -> u32 { return pack2x16float(vec2<f32>(f32(x), 0.0f)) & 0xffffu; }",
     "unpack_f16": "fn unpack_f16(b: u32) -> f16 { return f16(unpack2x16float(b).x); }",
     "threefry": """fn threefry(counter: u32, key0: u32, key1: u32) -> u32 {
@@ -368,7 +378,7 @@ def called(body: str) -> list[str]:
     while texts:
         for name in set(_CALL.findall(texts.pop())):
             by_lane = _VECTOR.fullmatch(name)
-            if by_lane is not None and by_lane[1] in FUNCTIONS:
+            if by_lane is not None and by_lane[1] in FUNCTIONS and name not in FUNCTIONS:
                 vectors.add((by_lane[1], int(by_lane[2])))
                 name = by_lane[1]
             if name in FUNCTIONS and name not in used:

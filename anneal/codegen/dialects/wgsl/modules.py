@@ -287,6 +287,8 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
         text = text._replace(bindings={**text.bindings, slot: ("i32", False, 4 * len(text.variables))})
     bindings, accesses, split = declarations(text.bindings, target.binding_bytes)
     body = "\n".join(segmented(lines, split))
+    if target.rounds_halves:
+        body = body.replace("round_f16", "packed_f16")
     helpers = called(body)
     f16 = text.f16 or any(_F16.search(part) for part in (body, *helpers))
     head = ["enable f16;"] if f16 else []

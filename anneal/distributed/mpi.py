@@ -1,0 +1,406 @@
+"""A group of processes that MPI has started. On one host values go through shared memory, between hosts by MPI.
+
+Sums are made in the order of the ranks (on several hosts: within each host, then over hosts), so that they are the
+same bits for every rank and in every run; MPI itself promises neither. Nothing here starts a thread: what is under way
+goes on when the process starts another exchange, waits for one, or calls `progress`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from anneal.backend import Array
+from anneal.distributed.window import SLOTS, Piece, SharedWindow, pieces_of, signature
+from anneal.errors import GroupError
+from anneal.runtime import Group, Reduction, reduced
+from anneal.uop import references
+
+__all__ = ["MPIGroup"]
+
+_SLOT = 1 << 20  # bytes of a slot: a rank's part of it stays in the caches of a core
+_SLOT_BETWEEN_HOSTS = 1 << 22  # large enough for what each host sends another
+_HEAD = 4096
+_SMALL = 1 << 18  # bytes up to which arrays that are only moved go through slots
+_KEPT = 1 << 16  # bytes of a result from which on its memory is kept for the next one
+_UNUSED = 2  # references of an array that only a list has: that, and the argument of `references`
+_THREADS = 4  # that copy and add, of each rank at most
+_POLLS = 200  # without a pause: an exchange of a few microseconds is worth them
+_PAUSES = (2e-5, 1e-3)  # seconds, the first and the longest
+
+
+Facts = Callable[[], dict[str, str]]
+
+
+class MPIGroup(Group):
+    """This process's view of the processes of an MPI communicator. Made by `anneal.distributed.init`.
+
+    Args:
+        comm: the communicator, of mpi4py. timeout: seconds that an exchange waits for the others.
+        facts: tells what must be the same at all ranks, by its name; the first exchange compares it.
+        ranks_per_host: takes so many neighbours for the ranks of one host, where some hosts have more.
+    """
+
+    copies = True
+
+    def __init__(
+        self, comm: Any, timeout: float = 600.0, facts: Facts = dict, ranks_per_host: int | None = None
+    ) -> None:
+        from mpi4py import MPI
+
+        self._mpi, self._comm = MPI, comm.Dup()
+        self.coming = deque()
+        self.rank, self.size, self.timeout = comm.rank, comm.size, timeout
+        self._facts = facts
+        self._local = self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
+        if ranks_per_host is not None:
+            self._local = self._local.Split(self.rank // ranks_per_host, self.rank)
+        counts = self._comm.allgather(self._local.size)
+        if len(set(counts)) > 1:  # hosts with other numbers of ranks: each rank sends for itself
+            self._local = self._comm.Split(self.rank, 0)
+        self.local_rank, self.local_size = self._local.rank, self._local.size
+        across = self._comm.Split(self.local_rank, self.rank)
+        self.hosts = across.size
+        places = self._comm.allgather((across.rank, self.local_rank))
+        ordered = sorted(range(self.size), key=places.__getitem__)
+        self._hosts = [ordered[n : n + self.local_size] for n in range(0, self.size, self.local_size)]
+        self._across = (across, across.Dup())  # for either half of a sum
+        self._crossed = self._returned = 0  # pieces that have begun either half
+        cores = set[int]().union(*self._local.allgather(_cores()))
+        self._crowded = self.local_size > len(cores)  # then whoever waits leaves its core to others
+        room = self._local.bcast(_slot(_SLOT if self.hosts == 1 else _SLOT_BETWEEN_HOSTS, self.local_size))
+        self._memory = MPI.Win.Allocate_shared(_HEAD + SLOTS * room, 1, comm=self._local)
+        self._memory.Lock_all()
+        segments = [np.asarray(self._memory.Shared_query(r)[0]).view(np.uint8) for r in range(self.local_size)]
+        segments[self.local_rank][:] = 0  # touched here: by the core that uses it
+        self._local.Barrier()
+        threads = min(_THREADS, len(cores) // self.local_size)
+        crossing = None if self.hosts == 1 else self._between_hosts
+        self._window = SharedWindow(segments, self.local_rank, self._memory.Sync, self.size, crossing, threads)
+        self._results: dict[tuple[Any, ...], list[Array]] = {}  # by shape and dtype
+        self._last = ""  # the exchange that was made last, in words
+        self.waited = 0.0  # seconds
+        self.sent = 0  # bytes that this rank gave
+        self.exchanges = 0
+        self._ended = False
+        self._excepthook, sys.excepthook = sys.excepthook, self._on_error
+        atexit.register(self.leave)
+
+    def share_cores(self) -> None:
+        """Take this rank's part of the cores, where the ranks of a host may use the same ones."""
+        cores = _cores()
+        if hasattr(os, "sched_setaffinity") and self._local.allgather(cores).count(cores) == self.local_size > 1:
+            ordered = sorted(cores)
+            begin = self.local_rank * len(ordered) // self.local_size
+            end = max(begin + 1, (self.local_rank + 1) * len(ordered) // self.local_size)
+            os.sched_setaffinity(0, ordered[begin:end])
+
+    # -- exchanges
+
+    def exchange(self, what: str, arrays: Sequence[Array]) -> list[Sequence[Array]]:
+        made = self._gathered(what, arrays)()
+        return [[a[r] for a in made] for r in range(self.size)]
+
+    def begin_all_reduce(self, arrays: Sequence[Array], op: Reduction) -> Callable[[], list[Array]]:
+        return self._begun("reduce", f"all_reduce ({op})", arrays, [self._room(a.shape, a.dtype) for a in arrays], op)
+
+    def begin_all_gather(self, arrays: Sequence[Array]) -> Callable[[], list[Array]]:
+        return self._gathered("all_gather", arrays)
+
+    def begin_reduce_scatter(self, arrays: Sequence[Array], op: Reduction) -> Callable[[], list[Array]]:
+        what = f"reduce_scatter ({op})"
+        results = [self._room((len(a) // self.size, *a.shape[1:]), a.dtype) for a in arrays]
+        if self.hosts > 1:
+            self._agree(what, arrays)
+            for a, out in zip(arrays, results, strict=True):
+                given = np.empty((self.size, *out.shape), a.dtype)
+                self._until(self._comm.Ialltoall(_bytes(a), _bytes(given)).Test, what)
+                hosts = [
+                    reduced([given[r] for r in ranks], "max" if op == "max" else "sum", 1) for ranks in self._hosts
+                ]
+                out[...] = reduced(hosts, op, self.size)  # in the order of `all_reduce`
+            return lambda: results
+        mark, last = self._mark(what, arrays), -1
+        for a, out in zip(arrays, results, strict=True):
+            shards, flat = _flat(a).reshape(self.size, -1), _flat(out)
+            step = max(1, self._window.room // self.size // a.itemsize)
+            for begin in range(0, flat.size, step):
+                part = [_flat(s[begin : begin + step]) for s in shards]
+                last = self._add(Piece("scatter", mark, part, [flat[begin : begin + step]], op))
+        return self._waiting(what, last, results)
+
+    def broadcast(self, arrays: Sequence[Array], root: int) -> list[Array]:
+        what, results = f"broadcast from {root}", [self._room(a.shape, a.dtype) for a in arrays]
+        if self._is_small(arrays):
+            return self._begun("broadcast", what, arrays, results, root)()
+        for a, out in zip(arrays, results, strict=True):
+            out[...] = a
+        return self._moved(what, arrays, results, lambda out: self._comm.Ibcast(out, root))()
+
+    def reduce(self, arrays: Sequence[Array], root: int) -> list[Array]:
+        made = self._begun("reduce", f"reduce to {root}", arrays, [np.empty(a.shape, a.dtype) for a in arrays], "sum")()
+        return made if self.rank == root else [np.zeros_like(a) for a in arrays]
+
+    def send(self, array: Array, to: int) -> None:
+        self._until(self._comm.Isend(_bytes(array), to, _tag(array)).Test, f"send to {to}")
+
+    def receive(self, like: Array, source: int) -> Array:
+        out = np.empty(like.shape, like.dtype)
+        status = self._mpi.Status()
+        what = f"recv from {source}"
+        self._until(lambda: self._comm.Iprobe(source, self._mpi.ANY_TAG, status), what)
+        count = status.Get_count(self._mpi.BYTE)
+        if count != out.nbytes or status.Get_tag() != _tag(out):
+            raise GroupError(
+                f"{what}: participant {source} sends {count} bytes of another dtype or shape than {out.dtype} "
+                f"{out.shape}, {out.nbytes} bytes, which participant {self.rank} expects"
+            )
+        self._until(self._comm.Irecv(_bytes(out), source, _tag(out)).Test, what)
+        return out
+
+    def barrier(self) -> None:
+        self._gathered("barrier", [np.zeros(0, np.uint8)])()
+
+    def progress(self) -> None:
+        """Let exchanges that are under way go on, without waiting."""
+        while self._window.progress():
+            pass
+        if self._window.differs is not None:
+            self._say_difference()
+
+    def leave(self) -> None:
+        """Wait for the others to end as well: one that comes for another exchange meanwhile is told of it."""
+        if self._ended:
+            return
+        self.timeout = math.inf  # one may have more to do at the end than the others
+        try:
+            self._gathered("the end", [np.zeros(0, np.uint8)])()
+            self._ended = True
+            sys.excepthook = self._excepthook
+        except GroupError as e:
+            self._abort(e)
+
+    # -- how they are made
+
+    def _gathered(self, what: str, arrays: Sequence[Array]) -> Callable[[], list[Array]]:
+        results = [self._room((self.size, *a.shape), a.dtype) for a in arrays]
+        if self._is_small(arrays):
+            return self._begun("gather", what, arrays, results)
+        for a, out in zip(arrays, results, strict=True):
+            out[self.rank] = a
+        return self._moved(what, arrays, results, lambda out: self._comm.Iallgather(self._mpi.IN_PLACE, out))
+
+    def _is_small(self, arrays: Sequence[Array]) -> bool:
+        """True for what goes through slots. MPI copies large arrays from one process to another at once."""
+        return self.hosts == 1 and sum([a.nbytes for a in arrays]) <= _SMALL
+
+    def _moved(
+        self, what: str, arrays: Sequence[Array], results: list[Array], move: Callable[[Any], Any]
+    ) -> Callable[[], list[Array]]:
+        """Start an exchange that adds nothing up: once all ranks agree on it, MPI moves what is in the `results`."""
+        self.sent += sum([a.nbytes for a in arrays])
+        agreed = self._agreeing(what, arrays)
+
+        def finish() -> list[Array]:
+            agreed()
+            for request in [move(_bytes(out)) for out in results if out.size]:
+                self._until(request.Test, what)
+            return results
+
+        return finish
+
+    def _agreeing(self, what: str, arrays: Sequence[Array]) -> Callable[[], Any]:
+        """Ask the others whether they make this exchange; what is returned waits for their answers."""
+        if self.hosts > 1:
+            self._agree(what, arrays)
+            return list
+        last = self._add(Piece("reduce", self._mark(what, arrays), [], []))
+        self._window.progress()
+        return self._waiting(what, last, [])
+
+    def _begun(
+        self, kind: str, what: str, arrays: Sequence[Array], results: list[Array], op: Any = None
+    ) -> Callable[[], list[Array]]:
+        """Start an exchange of one host's ranks; what is returned waits for its `results`."""
+        if self.hosts > 1:
+            self._agree(what, arrays)
+        mark, last = self._mark(what, arrays), -1
+        sources = [_flat(a) for a in arrays]
+        flat = [r.reshape(self.size, -1) if kind == "gather" else r.reshape(-1) for r in results]
+        parts = list(pieces_of(sources, self._window.room)) or [[]]
+        for part in parts:
+            to = [flat[n][..., where] for n, where in part]
+            last = self._add(Piece(kind, mark, [sources[n][where] for n, where in part], to, op))
+        self._window.progress()
+        return self._waiting(what, last, results)
+
+    def _waiting(self, what: str, last: int, results: list[Array]) -> Callable[[], list[Array]]:
+        window = self._window
+        self._until(lambda: not window.posts_left(), what)  # the arrays may be written anew once this returns
+
+        def finish() -> list[Array]:
+            self._until(lambda: window.is_done(last), what)
+            return results
+
+        return finish
+
+    def _room(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An array to write: one that was given before where nobody has it any more, since its pages are there."""
+        alike = self._results.setdefault((shape, dtype), [])
+        for n in range(len(alike)):
+            if references(alike[n]) == _UNUSED:
+                return alike[n]
+        made = np.empty(shape, dtype)
+        if made.nbytes >= _KEPT and len(alike) < 8:
+            alike.append(made)
+        return made
+
+    def _add(self, piece: Piece) -> int:
+        self.sent += sum([a.nbytes for a in piece.sources])
+        return self._window.add(piece)
+
+    def _mark(self, what: str, arrays: Sequence[Array]) -> int:
+        """The number that stands for an exchange. The first one's has in it what must be the same at all ranks."""
+        self._last = f"{what} of {', '.join([f'{a.dtype}{list(a.shape)}' for a in arrays[:8]])}"
+        if len(arrays) > 8:
+            self._last += f" and {len(arrays) - 8} more"
+        self.exchanges += 1
+        first = "" if self.exchanges > 1 else repr(sorted(self._facts().items()))
+        return signature(f"{self.exchanges} {what} {first}", arrays)
+
+    def _until(self, done: Callable[[], Any], what: str) -> None:
+        """Let exchanges go on until `done` says so. Raises GroupError where ranks differ, or one does not come."""
+        if done():
+            return
+        begun = time.perf_counter()
+        polls, pause = 0, _PAUSES[0]
+        while not done():
+            if self._window.progress():
+                polls, pause = 0, _PAUSES[0]
+                continue
+            if self._window.differs is not None:
+                self._say_difference()
+            polls += 1
+            if self._crowded and polls <= _POLLS:
+                os.sched_yield()
+            elif polls > _POLLS:
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSES[1])
+                if time.perf_counter() - begun > self.timeout:
+                    raise GroupError(
+                        f"{what}: participant {self.rank} of {self.size} waited {self.timeout:g} s, and others did "
+                        "not come"
+                    )
+        self.waited += time.perf_counter() - begun
+
+    def _agree(self, what: str, arrays: Sequence[Array]) -> None:
+        """Between hosts: see that all ranks make the same exchange. Raises GroupError where they do not."""
+        mine = np.array([self._mark(what, arrays)])
+        self.exchanges -= 1
+        marks = np.empty(self.size, mine.dtype)
+        self._until(self._comm.Iallgather(_bytes(mine), _bytes(marks)).Test, what)
+        if (marks != mine[0]).any():
+            self._tell(self._comm)
+
+    def _say_difference(self) -> None:
+        self._tell(self._local)
+
+    def _tell(self, comm: Any) -> None:
+        """Raise GroupError with what differs between this rank and another; all ranks of `comm` come here."""
+        given = comm.allgather((self.rank, self._last, self._facts() if self.exchanges <= 1 else {}))
+        rank, last, facts = given[0]
+        for other, theirs, its in given[1:]:
+            for name in facts:
+                if facts[name] != its.get(name):
+                    raise GroupError(
+                        f"{name} is {facts[name]} for participant {rank}, and {its.get(name)} for participant {other}: "
+                        "all ranks run the same program with the same settings"
+                    )
+            if theirs == last:
+                continue
+            if "the end of" in theirs + last:
+                gone, (there, what) = (other, (rank, last)) if "the end of" in theirs else (rank, (other, theirs))
+                raise GroupError(f"participant {gone} has ended, and participant {there} makes {what}")
+            raise GroupError(f"participant {rank} makes {last}, and participant {other} makes {theirs}")
+        raise GroupError(f"participants make other exchanges than each other: {last}")
+
+    def _between_hosts(self, share: Array, op: Reduction) -> Iterator[None]:
+        """Reduce this rank's share of a piece with the ranks of the same place at other hosts, in the hosts' order."""
+        first, second = self._across
+        number = self._crossed
+        self._crossed += 1
+        bounds = [h * share.size // self.hosts for h in range(self.hosts + 1)]
+        counts = [(b - a) * share.itemsize for a, b in zip(bounds, bounds[1:], strict=False)]
+        begins = [b * share.itemsize for b in bounds[:-1]]
+        me = first.rank
+        mine = share[bounds[me] : bounds[me + 1]]
+        given = np.empty((self.hosts, mine.size), share.dtype)
+        whole = [share.view(np.uint8), counts, begins, self._mpi.BYTE]
+        request = first.Ialltoallv(whole, [_bytes(given), [mine.nbytes] * self.hosts, None, self._mpi.BYTE])
+        while not request.Test():
+            yield
+        out = reduced(list(given), op, self.size)
+        while self._returned != number:  # MPI takes them in one order at all ranks
+            yield
+        self._returned += 1
+        request = second.Iallgatherv([_bytes(out), out.nbytes, self._mpi.BYTE], whole)
+        while not request.Test():
+            yield
+
+    # -- errors
+
+    def _on_error(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        """An error that nobody caught ends all ranks, with its message."""
+        self._abort(error)
+
+    def _abort(self, error: BaseException) -> None:
+        print(f"anneal: rank {self.rank} of {self.size} ended with an error:", file=sys.stderr)
+        traceback.print_exception(error)
+        self.abort()
+
+    def abort(self, code: int = 1) -> None:
+        """End all ranks now, with an exit `code`."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._ended = True
+        self._comm.Abort(code)
+
+    def __repr__(self) -> str:
+        return f"MPIGroup({self.rank} of {self.size})"
+
+
+def _slot(nbytes: int, ranks: int) -> int:
+    """The bytes of a slot: fewer where the memory that processes share has no room (containers have 64 MB of it)."""
+    where = "/dev/shm"
+    if os.path.isdir(where):
+        free = os.statvfs(where)
+        while nbytes > 1 << 14 and 2 * SLOTS * nbytes * ranks > free.f_bavail * free.f_frsize:
+            nbytes //= 2
+    return nbytes
+
+
+def _cores() -> set[int]:
+    """The cores that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _flat(a: Array) -> Array:
+    return np.ascontiguousarray(a).reshape(-1)
+
+
+def _bytes(a: Array) -> Any:
+    return _flat(a).view(np.uint8)
+
+
+def _tag(a: Array) -> int:
+    """The tag of a message: of arrays of one dtype and shape it is the same."""
+    return signature("message", [a]) % 32749

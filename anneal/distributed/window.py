@@ -1,0 +1,247 @@
+"""Exchanges between the processes of one host through memory that they share, piece by piece.
+
+Every rank has as many slots as the others. A piece of an exchange has the same slot at all ranks and goes through it in
+three steps, which each rank counts in memory that the others read:
+
+    posted     my part of the piece is in my slot
+    combined   my share of the piece is summed over all ranks, in the order of their numbers
+    done       I have copied the result, and the slot may be used again
+
+Nobody waits inside a step: `progress` does what can be done, and is called while kernels run, between them, and by
+who waits. So an exchange goes on without a thread of its own, and sums are the same bits everywhere and each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from anneal.backend import Array
+from anneal.runtime import Reduction, reduced
+
+SLOTS = 32  # of each rank: what may be under way at once
+_POSTED, _COMBINED, _DONE = 0, 8, 16  # each count in a cache line of its own
+_HEAD = 4096  # bytes before the slots: the counts, and what each slot's exchange is
+_MARKS = 24  # from this word on
+
+# What combines a rank's share of a piece with other hosts: it runs in steps, until it is exhausted.
+Crossing = Callable[[Array, Reduction], Iterator[None]]
+
+
+def signature(what: str, arrays: Sequence[Array]) -> int:
+    """A number that stands for an exchange: equal where ranks make the same one of arrays of the same kinds."""
+    said = repr((what, [(a.shape, str(a.dtype)) for a in arrays])).encode()
+    return int.from_bytes(hashlib.blake2b(said, digest_size=7).digest(), "little")
+
+
+class Piece:
+    """A piece of an exchange, which goes through a slot at once: from `sources`, of one dtype, to `results`."""
+
+    __slots__ = ("kind", "mark", "number", "op", "results", "sources")
+
+    def __init__(self, kind: str, mark: int, sources: list[Array], results: list[Any], op: Any = None) -> None:
+        self.kind, self.mark, self.sources, self.results, self.op = kind, mark, sources, results, op
+        self.number = -1
+
+
+class SharedWindow:
+    """The slots of all ranks of one host, and the pieces of exchanges that go through them in their order.
+
+    Args:
+        segments: the memory of each rank, bytes; `rank` is this process's number among them.
+        sync: makes what other processes have written visible, and what this one has written to them.
+        size: the participants of the group, over which means are taken.
+        crossing: combines a share with those of other hosts, where there are several.
+        threads: the threads that copy and add large arrays together.
+
+    >>> window = SharedWindow([np.zeros(_HEAD + SLOTS * 64, np.uint8)], 0, lambda: None, 1, None)
+    >>> out = np.empty(3, np.float32)
+    >>> window.add(Piece("reduce", 7, [np.ones(3, np.float32)], [out], "sum"))
+    0
+    >>> window.progress(), window.is_done(0), out.tolist()
+    (True, True, [1.0, 1.0, 1.0])
+    """
+
+    def __init__(
+        self, segments: list[Array], rank: int, sync: Callable[[], None], size: int, crossing: Crossing | None,
+        threads: int = 1,
+    ) -> None:  # fmt: skip
+        self.rank, self.size, self._sync, self._crossing = rank, size, sync, crossing
+        self.room = (segments[0].size - _HEAD) // SLOTS  # bytes of a slot
+        self._heads = [s[:_HEAD].view(np.int64).data for s in segments]
+        self._slots = [s[_HEAD:].reshape(SLOTS, self.room) for s in segments]
+        self._mine = self._heads[rank]
+        self._threads = ThreadPoolExecutor(threads, "anneal-exchange") if threads > 1 else None
+        self._added = 0
+        self._to_post: deque[Piece] = deque()
+        self._to_combine: deque[Piece] = deque()
+        self._to_finish: deque[Piece] = deque()
+        self._crossings: deque[tuple[Piece, Iterator[None]]] = deque()
+        self.differs: Piece | None = None  # a piece that other ranks have as one of another exchange
+
+    def add(self, piece: Piece) -> int:
+        """Put a piece behind those that were added before; its number, for `is_done`."""
+        piece.number = self._added
+        self._added += 1
+        self._to_post.append(piece)
+        return piece.number
+
+    def posts_left(self) -> bool:
+        """True while arrays of some piece are still to be read."""
+        return bool(self._to_post)
+
+    def is_done(self, number: int) -> bool:
+        """True if the results of a piece are there."""
+        return self._mine[_DONE] > number
+
+    def progress(self) -> bool:
+        """Do what can be done without waiting; True if anything was."""
+        self._sync()
+        to_post = _before(self._to_post, self._least(_DONE) + SLOTS)
+        self._each(self._post, to_post)
+        for piece in to_post:
+            self._count(_POSTED, piece)
+            self._to_combine.append(piece)
+        to_combine = _before(self._to_combine, self._least(_POSTED)) if self.differs is None else []
+        if differs := [p for p in to_combine if not self._same(p)]:
+            self.differs = differs[0]
+            to_combine = to_combine[: to_combine.index(differs[0])]
+        self._each(self._combine, to_combine)
+        for piece in to_combine:
+            self._crossings.append((piece, self._to_other_hosts(piece)))
+        crossed = bool(self._crossings) and self._cross()
+        to_finish = _before(self._to_finish, self._least(_COMBINED))
+        self._each(self._finish, to_finish)
+        for piece in to_finish:
+            self._count(_DONE, piece)
+        return bool(to_post or to_combine or to_finish) or crossed
+
+    def _each(self, step: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
+        """Take a step for some pieces, several threads at once where the process has cores for them."""
+        if self._threads is None or len(pieces) < 2:
+            for piece in pieces:
+                step(piece)
+        else:
+            list(self._threads.map(step, pieces))
+
+    def _least(self, count: int) -> int:
+        """The number that every rank has counted to."""
+        return min([head[count] for head in self._heads])
+
+    def _count(self, count: int, piece: Piece) -> None:
+        self._sync()
+        self._mine[count] = piece.number + 1
+
+    def _post(self, piece: Piece) -> None:
+        slot = piece.number % SLOTS
+        begin = 0
+        if piece.kind != "broadcast" or piece.op == self.rank:
+            for a in piece.sources:
+                self._slots[self.rank][slot, begin : begin + a.nbytes] = a.view(np.uint8)
+                begin += a.nbytes
+        piece.sources = []
+        self._mine[_MARKS + slot] = piece.mark
+
+    def _same(self, piece: Piece) -> bool:
+        """True if all ranks have a piece as one of the same exchange."""
+        return all(head[_MARKS + piece.number % SLOTS] == piece.mark for head in self._heads)
+
+    def _combine(self, piece: Piece) -> None:
+        slot = piece.number % SLOTS
+        if piece.kind == "reduce" and piece.results:
+            parts = self._shares(piece)
+            alone = self._crossing is None
+            self._sum(parts, "sum" if piece.op == "mean" and not alone else piece.op, parts[0])
+        elif piece.kind == "scatter":
+            dtype, count = piece.results[0].dtype, piece.results[0].size
+            share = slice(self.rank * count, (self.rank + 1) * count)
+            parts = [s[slot, : self.size * count * dtype.itemsize].view(dtype)[share] for s in self._slots]
+            self._sum(parts, piece.op, piece.results[0])
+
+    def _shares(self, piece: Piece) -> list[Array]:
+        """This rank's share of what each rank posted of a piece."""
+        dtype = piece.results[0].dtype
+        count = sum([a.size for a in piece.results])
+        ranks = len(self._heads)
+        share = slice(self.rank * count // ranks, (self.rank + 1) * count // ranks)
+        return [s[piece.number % SLOTS, : count * dtype.itemsize].view(dtype)[share] for s in self._slots]
+
+    def _to_other_hosts(self, piece: Piece) -> Iterator[None]:
+        """The steps by which a share that is combined here is combined with those of other hosts."""
+        if self._crossing is None or piece.kind != "reduce" or not piece.results:
+            return iter(())
+        return self._crossing(self._shares(piece)[0], piece.op)
+
+    def _sum(self, parts: Sequence[Array], op: Reduction, out: Array) -> None:
+        """Reduce parts in the order of the ranks into `out`, which may be the first of them."""
+        wide = out.dtype.itemsize > 2 or out.dtype.kind in "iub"
+        if len(parts) == 1 or not wide:
+            out[...] = reduced(parts, op, self.size)
+            return
+        combine = np.maximum if op == "max" else np.add
+        combine(parts[0], parts[1], out=out)
+        for a in parts[2:]:
+            combine(out, a, out=out)
+        if op == "mean":
+            out /= out.dtype.type(self.size)
+
+    def _cross(self) -> bool:
+        """Let the exchanges with other hosts go on; True if one has come to its end."""
+        for _, crossing in list(self._crossings):
+            next(crossing, None)
+        moved = False
+        while self._crossings and next(self._crossings[0][1], self) is self:
+            piece, _ = self._crossings.popleft()
+            self._count(_COMBINED, piece)
+            self._to_finish.append(piece)
+            moved = True
+        return moved
+
+    def _finish(self, piece: Piece) -> None:
+        slot = piece.number % SLOTS
+        begin = 0
+        if piece.kind == "gather":
+            for a in piece.results:  # [rank, elements]
+                for r, slots in enumerate(self._slots):
+                    a[r] = slots[slot, begin : begin + a[r].nbytes].view(a.dtype)
+                begin += a[0].nbytes
+        elif piece.kind in ("reduce", "broadcast"):
+            source = self._slots[piece.op if piece.kind == "broadcast" else 0]
+            for a in piece.results:
+                a[...] = source[slot, begin : begin + a.nbytes].view(a.dtype)
+                begin += a.nbytes
+
+
+def _before(pieces: deque[Piece], number: int) -> list[Piece]:
+    """Take the pieces whose numbers are below one off the front."""
+    found = []
+    while pieces and pieces[0].number < number:
+        found.append(pieces.popleft())
+    return found
+
+
+def pieces_of(arrays: Sequence[Array], room: int) -> Iterator[list[tuple[int, slice]]]:
+    """Parts of flat arrays that fill `room` bytes together, as numbers of arrays and slices: each of one dtype."""
+    part: list[tuple[int, slice]] = []
+    left = room
+    for n, a in enumerate(arrays):
+        begin = 0
+        if part and arrays[part[-1][0]].dtype != a.dtype:
+            yield part
+            part, left = [], room
+        while begin < a.size:
+            count = min(a.size - begin, left // a.itemsize)
+            if count:
+                part.append((n, slice(begin, begin + count)))
+                left -= count * a.itemsize
+                begin += count
+            if begin < a.size:
+                yield part
+                part, left = [], room
+    if part:
+        yield part

@@ -1,0 +1,203 @@
+"""Data parallel training on MPI, measured: `mpirun -n N python -m benchmarks.distributed WHAT`.
+
+    scaling [BATCH]      a step of nanogpt by one rank and by all of them, rounds in turn, with and without exchanges
+    collectives          sums and gathers of 1 KB to 64 MB beside mpi4py's own on NumPy arrays
+    equality [STEPS]     losses and weights of N ranks beside one process that sums the same N slices in their order
+    gpu [BATCH]          GPT-2 small, BATCH x 1024 tokens for each rank, float32 and with 16 bits on the wire
+
+On a machine of few cores bind each rank to one: `mpirun --bind-to core`, with OPENBLAS_NUM_THREADS=1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from anneal import distributed, settings
+from anneal.distributed import Alone, Group
+from anneal.training import Training, load_example
+
+ROUNDS, STEPS = 12, 5
+
+
+def nanogpt(group: Group, batch: int) -> Training:
+    """The example in training by a group; `batch` is of all its ranks."""
+    made: Training = load_example("nanogpt").make(steps=200, batch=batch, seed=1, lr=3e-3)
+    made.group = group
+    return made
+
+
+def timed(training: Training, steps: int = STEPS) -> tuple[float, float]:
+    """The seconds of some steps, and those of the processor, which other programs hardly change."""
+    begun = time.perf_counter(), time.process_time()
+    for _ in range(steps):
+        loss = training.step()
+    loss.item()
+    return time.perf_counter() - begun[0], time.process_time() - begun[1]
+
+
+def scaling(group: Group, batch: int = 32) -> dict[str, Any]:
+    """Medians over rounds: one rank with the whole batch, all with their parts, all with parts and no exchange."""
+    together = nanogpt(group, batch)
+    apart = nanogpt(Alone(), batch // group.size)
+    alone = nanogpt(Alone(), batch)
+    for training in (together, apart, alone):
+        timed(training, 6)
+    times: dict[str, list[tuple[float, float]]] = {"one": [], "all": [], "apart": []}
+    waited = 0.0
+    for _ in range(ROUNDS):
+        group.barrier()
+        if group.rank == 0:
+            times["one"].append(timed(alone))
+        group.barrier()
+        before = getattr(group, "waited", 0.0)
+        times["all"].append(timed(together))
+        waited += getattr(group, "waited", 0.0) - before
+        group.barrier()
+        times["apart"].append(timed(apart))
+    if group.rank:
+        return {}
+    one, every, free = [float(np.median([t for t, _ in times[k]])) / STEPS * 1e3 for k in ("one", "all", "apart")]
+    work = [float(np.median([t for _, t in times[k]])) / STEPS * 1e3 for k in ("one", "all", "apart")]
+    return {
+        "batch": batch, "ranks": group.size, "one_ms": one, "all_ms": every, "without_exchange_ms": free,
+        "ratio": one / every, "ratio_without_exchange": one / free, "of_that": free / every,
+        "processor_ms": work, "processor_ratio": work[0] / work[1], "of_that_processor": work[2] / work[1],
+        "waiting_share": waited / sum([t for t, _ in times["all"]]),
+    }  # fmt: skip
+
+
+def best_of(call: Callable[[], Any], group: Group, times: int) -> float:
+    """Seconds of a call, the best of five rounds of `times`."""
+    found = []
+    for _ in range(5):
+        call()
+        group.barrier()
+        begun = time.perf_counter()
+        for _ in range(times):
+            call()
+        found.append((time.perf_counter() - begun) / times)
+    return min(found)
+
+
+def collectives(group: Group) -> Iterator[dict[str, Any]]:
+    """Microseconds by size: MPI's own, the group's, and those of tensors, eager and inside jit."""
+    return (row_of(group, 1 << n) for n in range(10, 27, 2))
+
+
+def row_of(group: Group, nbytes: int) -> dict[str, Any]:
+    """Exchanges of one size."""
+    from mpi4py import MPI
+
+    from anneal.tensor import Tensor, jit
+
+    comm = MPI.COMM_WORLD
+    given = np.ones(nbytes // 4, np.float32)
+    summed, gathered = np.empty_like(given), np.empty((group.size, given.size), np.float32)
+    x = Tensor(given, device="cpu").realize()
+    step = jit(lambda t: distributed.all_reduce(t, group))
+    plain = jit(lambda t: t + 1)
+    for _ in range(3):
+        step(x), plain(x)
+    calls: dict[str, Callable[[], Any]] = {
+        "mpi_sum": lambda: comm.Allreduce(given, summed),
+        "group_sum": lambda: group.all_reduce([given], "sum"),
+        "mpi_gather": lambda: comm.Allgather(given, gathered),
+        "group_gather": lambda: group.all_gather([given]),
+        "jit_sum": lambda: step(x),
+        "jit_add": lambda: plain(x),
+        "eager_sum": lambda: distributed.all_reduce(x, group).realize(),
+        "eager_op": lambda: Tensor.realize(x + 1),
+    }
+    times = max(3, min(500, (1 << 25) // nbytes))
+    return {"bytes": nbytes, **{k: round(best_of(f, group, times) * 1e6, 1) for k, f in calls.items()}}
+
+
+def digest(training: Training) -> str:
+    """What stands for the weights, bit by bit."""
+    weights = b"".join([p.numpy().tobytes() for p in training.model.parameters()])
+    return hashlib.blake2b(weights, digest_size=8).hexdigest()
+
+
+def equality(group: Group, steps: int = 200, batch: int = 32) -> dict[str, Any]:
+    """Losses and weights of all ranks, and of one process: by threads over the same slices, and on the whole batch."""
+    together = nanogpt(group, batch)
+    losses = [together.step().item() for _ in range(steps)]
+    weights = group.all_gather([np.frombuffer(digest(together).encode(), np.uint8)])[0]
+    if group.rank:
+        return {}
+    whole = nanogpt(Alone(), batch)
+    wanted = [whole.step().item() for _ in range(steps)]
+    sliced, other = in_slices(group.size, steps, batch)
+    apart = np.abs(np.array(losses) - wanted)
+    return {
+        "ranks": group.size, "steps": steps, "digest": digest(together), "digest_of_slices": other,
+        "ranks_equal": bool((weights == weights[0]).all()), "slices_equal": digest(together) == other and losses == sliced,
+        "apart_at_50": float(apart[:50].max()), "apart": float(apart.max()), "last_loss": losses[-1],
+    }  # fmt: skip
+
+
+def in_slices(count: int, steps: int, batch: int) -> tuple[list[float], str]:
+    """Losses and weights of one process that adds up the gradients of `count` slices in their order, with NumPy."""
+    from anneal import nn
+    from anneal.tensor import Tensor, jit
+
+    training = nanogpt(Alone(), batch)
+    parameters = training.optimizer.params
+
+    @jit
+    def gradients(part: Tensor) -> list[Tensor]:
+        loss = training.loss(part)
+        training.optimizer.zero_grad()
+        loss.backward()
+        return [loss.detach(), *[p.grad for p in parameters if p.grad is not None]]
+
+    @jit
+    def update(means: list[Tensor]) -> None:
+        for p, g in zip(parameters, means, strict=True):
+            p.grad = g
+        nn.clip_grad_norm_(training.model.parameters(), training.clip or np.inf)
+        training.optimizer.step()
+
+    losses = []
+    for _ in range(steps):
+        if training.schedule is not None:
+            training.schedule.step()
+        (windows,) = training.next_batch()
+        whole = windows.numpy()
+        sums: list[Any] = []
+        for part in np.split(whole, count):
+            made = [g.numpy() for g in gradients(Tensor(part))]
+            sums = made if not sums else [a + b for a, b in zip(sums, made, strict=True)]
+        means = [s / np.float32(count) for s in sums]
+        losses.append(float(means[0]))
+        update([Tensor(m) for m in means[1:]])
+    return losses, digest(training)
+
+
+def gpu(group: Group, batch: int = 8, *shape: int) -> Iterator[dict[str, Any]]:
+    """GPT-2 on `batch` rows a rank: alone, together, and together with 16 bits on the wire."""
+    from benchmarks.distributed_gpu import measured
+
+    return measured(group, batch, *shape)
+
+
+def main() -> None:
+    what, given = sys.argv[1], [int(n) for n in sys.argv[2:]]
+    group = distributed.init(timeout=120)
+    device = "webgpu" if what == "gpu" else "cpu"
+    with settings.override(device=device):
+        found = {"scaling": scaling, "collectives": collectives, "equality": equality, "gpu": gpu}[what](group, *given)  # type: ignore[operator]
+        for row in [found] if isinstance(found, dict) else found:
+            if group.rank == 0:
+                print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
