@@ -230,12 +230,10 @@ def _cost(k: _Kernel, costs: Sequence[tuple[_Access, float]], blocks: dict[int, 
     for i, n in blocks.items():
         extent = (k.axes[i].extent or 1) / (lanes if i == at else 1)
         waste *= math.ceil(extent / n) * n / extent
-    most = 0
     for a, c in costs:
         mine = math.prod([n for i, n in blocks.items() if a.moved >> k.axes[i].range.arg[0] & 1])
-        most = max(most, mine)
         total += c * mine / results
-    held += 2 + min(most, 2)
+        held += mine if a.moved >> k.axes[at].range.arg[0] & 1 else 1
     # A window's loads all wait for their products: results have less room beside them.
     room = k.registers if not _window(k, at) or not _is_product(k, at) else 4 + k.registers // 4
     if held > room:
