@@ -250,7 +250,22 @@ _VECTORS = """
   return fold_##f##_##t##x##h(f##_##t##x##h(p.half[0], p.half[1])); }
 #define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; \\
   EACH(n) out.lane[l] = c.lane[l] ? p[at] : 0; return out.all;
-#define SOME(t, n) INLINE t##x##n some_##t##x##n(const t *p, i32x##n m) { MASKED(t, n, l) }
+/* Masked accesses that are one instruction. gcc makes it of the loop, too; clang does not. */
+#if defined(__AVX512DQ__)
+#define TOLD(t, n, it) if (sizeof(t) == 4 && n == 16) { \\
+  union { t##x##n own; f32x16 all; } v; union { i32x##n own; i32x16 all; } k = {m}; it }
+#define BITS __builtin_ia32_cvtd2mask512(k.all)
+#define TOLD_LOAD v.all = __builtin_ia32_loadups512_mask((const f32 *)p, (f32x16){0}, BITS); return v.own;
+#define TOLD_STORE v.own = x; __builtin_ia32_storeups512_mask((f32 *)p, v.all, BITS); return;
+#elif defined(__AVX2__)
+#define TOLD(t, n, it) if (sizeof(t) == 4 && n == 8) { \\
+  union { t##x##n own; f32x8 all; } v; union { i32x##n own; i32x8 all; } k = {m}; it }
+#define TOLD_LOAD v.all = __builtin_ia32_maskloadps256((const f32x8 *)p, k.all); return v.own;
+#define TOLD_STORE v.own = x; __builtin_ia32_maskstoreps256((f32x8 *)p, k.all, v.all); return;
+#else
+#define TOLD(t, n, it)
+#endif
+#define SOME(t, n) INLINE t##x##n some_##t##x##n(const t *p, i32x##n m) { TOLD(t, n, TOLD_LOAD) MASKED(t, n, l) }
 #define STEP(t, n) INLINE t##x##n step_##t##x##n(const t *p, long s) { \\
   t##x##n##s out; EACH(n) out.lane[l] = p[l * s]; return out.all; }
 #define STEP_IF(t, n) INLINE t##x##n step_if_##t##x##n(const t *p, long s, i32x##n m) { MASKED(t, n, l * s) }
@@ -258,7 +273,7 @@ _VECTORS = """
   i32x##n##s k = {i}; t##x##n##s out; EACH(n) out.lane[l] = p[k.lane[l]]; return out.all; }
 #define GATHER_IF(t, n) INLINE t##x##n gather_if_##t##x##n(const t *p, i32x##n i, i32x##n m) { \\
   i32x##n##s k = {i}; MASKED(t, n, k.lane[l]) }
-#define PUT(t, n) INLINE void put_##t##x##n(t *p, t##x##n x, i32x##n m) { \\
+#define PUT(t, n) INLINE void put_##t##x##n(t *p, t##x##n x, i32x##n m) { TOLD(t, n, TOLD_STORE) \\
   i32x##n##s c = {m}; t##x##n##s q = {x}; EACH(n) if (c.lane[l]) p[l] = q.lane[l]; }
 #define SCATTER(t, n) INLINE void scatter_##t##x##n(t *p, i32x##n i, t##x##n x, i32x##n m) { \\
   i32x##n##s c = {m}, k = {i}; t##x##n##s q = {x}; \\
