@@ -107,7 +107,7 @@ cond custom_jvp custom_vjp fori_loop scan while_loop""",
     "anneal.inspect": {
         "checking": """
 CheckLimits CheckedKernel Checking Difference GradientCheck NotFinite Replayed Report Suspect check check_gradients
-replayed repro_of under_check""",
+error_bounds replayed repro_of under_check""",
         "rounding": """
 FunctionError Numerics numerics""",
     },

@@ -49,7 +49,16 @@ FEATURES: dict[str, dict[str, int]] = {
         "runtime": 1,
     },
     "batch sizes that take turns": {"nn": 1},
-    "a model as a web page": {"pages": 84, "nn": 10, "cli": 16, "runtime": 9, "codegen": 4, "onnx": 1, "(top)": 1},
+    "a model as a web page": {
+        "pages": 93,
+        "nn": 10,
+        "inspect": 3,
+        "cli": 16,
+        "runtime": 9,
+        "codegen": 4,
+        "onnx": 1,
+        "(top)": 1,
+    },
     "training in several processes": {
         "nn": 8,
         "transforms": 1,

@@ -166,7 +166,7 @@ def bytes_of(chain: Chain, split: Split) -> int:
     if split.by_matrices:
         depths = [-(-extent(s.src[1]) // SIDE) * SIDE for s in chain.scores]
         wide = max(*depths, -(-width // SIDE) * SIDE)
-        tile = max(split.rows * (split.columns + LANES), split.down * SIDE * (SIDE + LANES))
+        tile = max(split.rows * split.columns, split.down * SIDE * SIDE)
         single = tile * (len(chain.scores) + (products if chain.d is None else 0))
         half = (len(chain.scores) + products) * split.columns * (wide + GAP)
         if chain.d is not None:

@@ -33,11 +33,11 @@ class Matrices(ChainedKernel):
         self.row_, self.column_ = self.range(SIDE, "row"), self.range(SIDE, "column")
         self.inner = self.range(SIDE, "depth")
         self.mine = split.rows // split.down  # rows of a subgroup
-        self.stride = split.columns + LANES
+        self.stride = split.columns  # no gap: the less memory, the more workgroups run side by side
         self.threads = split.down * SUBGROUP
         self.lid = self.down * SUBGROUP + self.lane
         # The scores' first tile, and later the results that are stored: at least one matrix for each subgroup.
-        size = max(split.rows * self.stride, split.down * SIDE * (SIDE + LANES))
+        size = max(split.rows * self.stride, split.down * SIDE * SIDE)
         self.tile_memory = UOp(Op.SHARED, _F32, (), (next(self.memories), (size,)))
         self.numbers: dict[tuple[UOp, UOp, int], int] = {}  # of the memory of factors
         self.own: dict[tuple[int, int], UOp] = {}  # the ranges of tiles
@@ -228,9 +228,8 @@ class Matrices(ChainedKernel):
         """The stores of one matrix of the sums of reduction `n`, by way of workgroup memory that all matrices share."""
         chain = self.chain
         assert chain.d is not None
-        stride = SIDE + LANES
-        mine = self.down * (SIDE * stride)
-        index = self.matrix(mine, (self.row_, self.column_), (stride, 1), _F32)
+        mine = self.down * SIDE * SIDE
+        index = self.matrix(mine, (self.row_, self.column_), (SIDE, 1), _F32)
         put = UOp(Op.SINK, _F32, (UOp(Op.STORE, _F32, (self.tile_memory, index, value)),))
         tile = UOp(Op.BUFFERIZE, _F32, (put, self.row_, self.column_), ("matrices", n, i, v))
         stores = [x for x in self.sink.src if chain.reductions[n] in toposort((x,))]
@@ -239,7 +238,7 @@ class Matrices(ChainedKernel):
             quad = self.lane + at
             r, c = quad // (SIDE // LANES), quad % (SIDE // LANES) * LANES + self.vector
             held, inside = self.inside(v + c, extent(chain.d), SIDE)
-            values = {chain.reductions[n]: UOp(Op.LOAD, _F32, (tile, mine + r * stride + c))}
+            values = {chain.reductions[n]: UOp(Op.LOAD, _F32, (tile, mine + r * SIDE + c))}
             out += self.stored(stores, self.row + self.down * self.mine + i + r, held, values, inside)
         return out
 

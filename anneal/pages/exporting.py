@@ -12,12 +12,14 @@ from typing import Any
 from anneal import __version__
 from anneal.backend import Array, get_device
 from anneal.errors import UserError
+from anneal.inspect import error_bounds
 from anneal.onnx import named_tensors
 from anneal.pages import oracle
 from anneal.pages.profiles import Profile, planned_for, profile
 from anneal.pages.program import Program
 from anneal.pages.weights import VISITOR, loaded, stored
 from anneal.pages.writing import write
+from anneal.progress import told
 from anneal.runtime import BoundStep, Jit, bound_step, default_device
 from anneal.schedule import CostModel
 from anneal.tensor import Tensor, no_grad, tree_leaves
@@ -25,7 +27,6 @@ from anneal.transforms import paths_of
 from anneal.uop import UOp
 
 DEFAULT = ("browser", "software")
-TOLERANCE = 1e-4  # of the largest magnitude of a result: what a page's values may differ from this device's by
 Function = Callable[..., Any]
 
 
@@ -189,7 +190,7 @@ def programs_of(
     plans: dict[CostModel, dict[str, BoundStep]] = {}
     for p in profiles:
         if p.cost_model not in plans:
-            plans[p.cost_model] = {e.name: _captured(e, p) for e in entries}
+            plans[p.cost_model] = {e.name: _captured(e, p) for e in told(entries, "capturing functions", len(entries))}
         program = Program(p, pack, names, list(plans).index(p.cost_model))
         for entry in entries:
             step = plans[p.cost_model][entry.name]
@@ -259,12 +260,12 @@ def _checks(
     """The values that a page compares its own with: numbers for model.json, and arrays by name."""
     check: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
-    for entry in entries:
+    for entry in told(entries, "comparing values", len(entries)):
         tensors = [t for _, t in entry.inputs]
         arrays |= {f"{entry.name}/in/{n}": t.numpy() for n, t in entry.inputs}
-        calls = [oracle.digests(steps[entry.name], values, tensors) for steps in plans]
+        judged = [oracle.judged(steps[entry.name], values, tensors, error_bounds) for steps in plans]
         found = entry.call(partial(oracle.expected, entry.function, entry.args, values))
         names = _results(entry, plans[0][entry.name])
         arrays |= {f"{entry.name}/out/{n}": a for n, a in zip(names, found, strict=True)}
-        check[entry.name] = {"tolerance": TOLERANCE, "calls": calls}
+        check[entry.name] = {"bounds": [b for _, b in judged], "calls": [c for c, _ in judged]}
     return check, arrays

@@ -17,6 +17,7 @@ import numpy as np
 from anneal import files
 from anneal.backend import Array
 from anneal.errors import DataError, UserError
+from anneal.progress import told
 from anneal.tensor import io as tensor_files
 
 STATIC = Path(__file__).parent / "static"
@@ -82,7 +83,7 @@ def _hashes(data: bytes) -> list[str]:
 
 
 def _write_all(contents: Mapping[Path, bytes]) -> dict[str, int]:
-    for path, data in contents.items():
+    for path, data in told(contents.items(), "writing files", len(contents)):
         try:
             files.replace(path, partial(_put, data))
         except OSError as e:

@@ -52,13 +52,19 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
         "onnx check {onnx}",
         ("reading the model", "running nodes N", "running the reference", "comparing values N"),
     ),
+    "export": (
+        "export mlp -o {out}/p --steps 2",
+        ("making mlp and its data", "training N", "capturing functions N", "compiling kernels N", "comparing values N",
+         "writing files N"),
+    ),
+    "export onnx": ("export {onnx} -o {out}/p", ("reading the model", "capturing functions N", "writing files N")),
+    "fit": ("fit mlp --for browser", ("making mlp and its data", "capturing functions N")),
     "onnx export": ("onnx export mlp -o {out}/m.onnx", ("tracing the model", "writing nodes", "writing m.onnx")),
 }  # fmt: skip
 
 
-# They look into a folder, or serve until they are stopped (tests/cli/test_circumstances.py); `export` and `fit` do not
-# tell of their work yet.
-OTHERS = {"cache where", "cache ls", "cache prune", "web", "viz", "export", "fit"}
+# They look into a folder, or serve until they are stopped (tests/cli/test_circumstances.py).
+OTHERS = {"cache where", "cache ls", "cache prune", "web", "viz"}
 
 
 def test_every_command_has_a_row() -> None:

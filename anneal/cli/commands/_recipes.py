@@ -64,9 +64,11 @@ def _of_example(name: str, train: bool, steps: int, weights: Path | None) -> Rec
 
     if name == "gpt2":
         _refuse(name, train=train, steps=steps, weights=weights)
-        return of_gpt2(nn.GPTConfig())
+        with progress.work("making gpt2"):
+            return of_gpt2(nn.GPTConfig())
     example = load_example(name)
-    training: Any = example.make(steps=max(1, steps), batch=example.BATCH, seed=1, lr=example.LR)
+    with progress.work(f"making {name} and its data"):
+        training: Any = example.make(steps=max(1, steps), batch=example.BATCH, seed=1, lr=example.LR)
     if weights is not None:
         training.model.load_state_dict(safe_load(weights))
     for _ in progress.told(range(steps), "training", steps):

@@ -5,6 +5,7 @@ plan once more, kernel by kernel.
 """
 
 from anneal.inspect.checking.gradients import check_gradients
+from anneal.inspect.checking.kernel_values import error_bounds
 from anneal.inspect.checking.launches import CheckLimits
 from anneal.inspect.checking.records import CheckedKernel, Difference, GradientCheck, NotFinite, Report, Suspect
 from anneal.inspect.checking.repro import Replayed, replayed, repro_of
@@ -22,6 +23,7 @@ __all__ = [
     "Suspect",
     "check",
     "check_gradients",
+    "error_bounds",
     "replayed",
     "repro_of",
     "under_check",

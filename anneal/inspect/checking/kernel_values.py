@@ -21,6 +21,7 @@ from anneal.uop import ALU, Op, UOp, reduce_identity, toposort
 from anneal.uop.sizes import evaluator
 
 _LANES = 1 << 16  # elements of an array at once
+_DRAWN = 1 << 19  # elements of arithmetic for the bounds of one store
 _MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
 
 
@@ -310,6 +311,38 @@ def _down_to_reduces(root: UOp, memo: Mapping[UOp, Bounded]) -> list[UOp]:
                 continue
             stack.extend([(s, False) for s in reversed(u.src)])
     return order
+
+
+def error_bounds(
+    sink: UOp, memory: Sequence[Array], outputs: int, values: Mapping[str, int]
+) -> list[tuple[Array, Array | None]]:
+    """The bounds of what a kernel writes: how far elements may be, on a right device, from their values in float64.
+
+    Args:
+        sink: the kernel's graph. memory: flat arrays by slot, as they are before the launch; the first `outputs` are
+            written. values: those of the Variables.
+
+    Returns:
+        For each output the bound of each element, and the places of those that are read, None for all. An element
+        that is not written, or that has no finite bound, has 0. Of a large kernel some elements are drawn; the others
+        get the largest bound of these.
+    """
+    kernel = KernelValues(sink, memory, values)
+    found = []
+    for slot in range(outputs):
+        errors, whole = np.zeros(memory[slot].size), True
+        drawn, read = np.zeros((2, errors.size), np.bool_)
+        for store in [s for s in sink.src if s.src[0].arg[0] == slot]:
+            for piece, complete in kernel.stored(store, _DRAWN):
+                inside = (piece.places >= 0) & (piece.places < errors.size)
+                places, error = piece.places[inside], piece.value.whole()[inside]
+                errors[places] = np.where(np.isfinite(error), error, 0.0)
+                drawn[places], read[places] = True, piece.live[inside]
+                whole = whole and complete
+        if not whole and drawn.any():
+            errors[~drawn] = errors.max()
+        found.append((errors, None if (drawn == read).all() else np.flatnonzero(read)))
+    return found
 
 
 def chosen(total: int, most: int, seed: int) -> Array:

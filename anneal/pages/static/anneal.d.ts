@@ -42,8 +42,8 @@ export type Program = {
     kernels: Kernel[];
     functions: Record<string, Fn>;
 };
-/** Of a value that a kernel writes: dtype, elements, and the mean and largest magnitude that were found elsewhere. */
-export type Digest = [dtype: string, size: number, mean: number, largest: number];
+/** Of a value that a kernel writes: dtype (null: it is not compared), elements, a weighted sum, how far that may be off, and the places that it is of, if not of all. */
+export type Digest = [dtype: DType | null, size: number, sum: number, off: number, places?: number[]];
 export type Plan = {
     name: string;
     made_by: string;
@@ -58,8 +58,9 @@ export type Plan = {
     wanted: Record<string, number[]>;
     zeros: Record<string, [dtype: string, shape: number[]]>;
     programs: Program[];
+    /** of each function, by plan: how far each result may be off, and what each call writes */
     check: Record<string, {
-        tolerance: number;
+        bounds: number[][];
         calls: Digest[][][];
     }>;
     page: {
@@ -174,8 +175,10 @@ export type Options = {
 };
 export type Checked = {
     ok: boolean;
-    /** the largest error of a result, as a part of its largest magnitude, and where it is */
+    /** the error that is worst beside what its result may be off, and that, as parts of its largest magnitude */
     worst: number;
+    allowed: number;
+    /** the function and its result */
     where: string;
     /** the first kernel that leaves other values than it should, where results differ */
     kernel?: string;
@@ -237,7 +240,7 @@ export declare class Model {
     /** Free the GPU's memory. */
     destroy(): void;
 }
-/** The largest difference, as a part of the largest magnitude. */
-export declare function difference(a: ArrayLike<number>, b: ArrayLike<number>): number;
+/** The largest difference, and the largest magnitude. */
+export declare function difference(a: ArrayLike<number>, b: ArrayLike<number>): [number, number];
 /** A model of a folder's address, or of another source of its files. */
 export declare const load: (from: string | URL | Source, options?: Options) => Promise<Model>;

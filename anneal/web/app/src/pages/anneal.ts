@@ -27,8 +27,10 @@ export type Options = {
 };
 export type Checked = {
   ok: boolean;
-  /** the largest error of a result, as a part of its largest magnitude, and where it is */
+  /** the error that is worst beside what its result may be off, and that, as parts of its largest magnitude */
   worst: number;
+  allowed: number;
+  /** the function and its result */
   where: string;
   /** the first kernel that leaves other values than it should, where results differ */
   kernel?: string;
@@ -286,14 +288,17 @@ export class Model {
   async check(): Promise<Checked> {
     await this.ready;
     const examples = await this.file("check.safetensors");
-    const out: Checked = { ok: true, worst: 0, where: "" };
-    for (const [name, { tolerance }] of Object.entries(this.plan.check)) {
+    const out: Checked = { ok: true, worst: 0, allowed: 0, where: "" };
+    let most = -1;
+    for (const [name, { bounds }] of Object.entries(this.plan.check)) {
       await this.reset();
       const found = await this.call(name, await this.example(name, examples));
-      for (const [key, { data }] of Object.entries(found)) {
-        const error = difference(data, await examples.array(`${name}/out/${key}`));
-        if (!(error <= out.worst)) [out.worst, out.where] = [error, `${name}: ${key}`];
-        if (!(error <= tolerance) && out.ok) {
+      for (const [n, [key, { data }]] of Object.entries(found).entries()) {
+        const [error, size] = difference(data, await examples.array(`${name}/out/${key}`));
+        const bound = bounds[this.engine.program.plan]![n]!;
+        const part = error ? error / bound : 0;
+        if (!(part <= most)) [most, out.worst, out.allowed, out.where] = [part, error / size, bound / size, `${name}: ${key}`];
+        if (!(part <= 1) && out.ok) {
           out.ok = false;
           const kernel = await this.firstWrong(name, examples);
           if (kernel) out.kernel = kernel;
@@ -325,20 +330,16 @@ export class Model {
     const digests = this.plan.check[name]!.calls[engine.program.plan] ?? [];
     for (const [n, call] of f.calls.entries()) {
       const found = digests[n] ?? [];
-      const places = found.map(([dtype, size], k): Place => ({ name: "", buffer: call[1][k]!, dtype: dtype as Place["dtype"], shape: [size], room: [size] }));
+      const compared = found.map((digest, k) => ({ digest, buffer: call[1][k]! })).filter(({ digest }) => digest[0]);
+      const places = compared.map(({ digest: [dtype, size], buffer }): Place => ({ name: "", buffer, dtype: dtype!, shape: [size], room: [size] }));
       const encoder = engine.device.createCommandEncoder();
+      const read = new Set([...call[1].slice(found.length), ...Object.values(engine.program.weights)]);
+      for (const written of call[1].slice(0, found.length)) if (!read.has(written)) encoder.clearBuffer(engine.buffers[written]!);
       engine.record(encoder, [call], values);
       const arrays = await sound(engine.device, `kernel ${n}`, () => engine.readBack(encoder, places, values));
       for (const [k, { data }] of arrays.entries()) {
-        let [mean, largest] = [0, 0];
-        for (const x of data) {
-          const size = Number.isFinite(x) ? Math.abs(x) : 0;
-          mean += size / data.length;
-          largest = Math.max(largest, size);
-        }
-        const [, , wantedMean, wantedLargest] = found[k]!;
-        if (!(Math.max(Math.abs(mean - wantedMean), Math.abs(largest - wantedLargest)) <= 1e-3 * wantedLargest + 1e-12))
-          return `${engine.program.kernels[call[0]]!.name}, launch ${n} of ${name}`;
+        const [, , wanted, off, at] = compared[k]!.digest;
+        if (!(Math.abs(weighted(data, at) - wanted) <= off)) return `${engine.program.kernels[call[0]]!.name}, launch ${n} of ${name}`;
       }
     }
     return undefined;
@@ -351,10 +352,20 @@ export class Model {
   }
 }
 
-/** The largest difference, as a part of the largest magnitude. */
-export function difference(a: ArrayLike<number>, b: ArrayLike<number>): number {
+/** The sum of numbers, each with a weight from -1 to 1 that its place gives; of some places, if they are given. */
+function weighted(data: ArrayLike<number>, places?: number[]): number {
+  let sum = 0;
+  for (let n = 0; n < (places ?? data).length; n++) {
+    const at = places ? places[n]! : n;
+    if (Number.isFinite(data[at])) sum += (Math.imul(at + 1, 0x9e3779b1) / 2 ** 31) * data[at]!;
+  }
+  return sum;
+}
+
+/** The largest difference, and the largest magnitude. */
+export function difference(a: ArrayLike<number>, b: ArrayLike<number>): [number, number] {
   let [most, size] = [0, 1e-30];
-  if (a.length !== b.length) return Infinity;
+  if (a.length !== b.length) return [Infinity, 1];
   for (let n = 0; n < a.length; n++) {
     const [x, y] = [a[n]!, b[n]!];
     if (Number.isFinite(y)) size = Math.max(size, Math.abs(y));
@@ -362,7 +373,7 @@ export function difference(a: ArrayLike<number>, b: ArrayLike<number>): number {
     const d = Math.abs(x - y);
     most = Number.isNaN(d) ? Infinity : Math.max(most, d);
   }
-  return most / size;
+  return [most, size];
 }
 
 /** A model of a folder's address, or of another source of its files. */

@@ -22,8 +22,8 @@ export type Program = {
   kernels: Kernel[];
   functions: Record<string, Fn>;
 };
-/** Of a value that a kernel writes: dtype, elements, and the mean and largest magnitude that were found elsewhere. */
-export type Digest = [dtype: string, size: number, mean: number, largest: number];
+/** Of a value that a kernel writes: dtype (null: it is not compared), elements, a weighted sum, how far that may be off, and the places that it is of, if not of all. */
+export type Digest = [dtype: DType | null, size: number, sum: number, off: number, places?: number[]];
 export type Plan = {
   name: string;
   made_by: string;
@@ -35,7 +35,8 @@ export type Plan = {
   wanted: Record<string, number[]>;
   zeros: Record<string, [dtype: string, shape: number[]]>;
   programs: Program[];
-  check: Record<string, { tolerance: number; calls: Digest[][][] }>;
+  /** of each function, by plan: how far each result may be off, and what each call writes */
+  check: Record<string, { bounds: number[][]; calls: Digest[][][] }>;
   page: { kind: string } & Record<string, unknown>;
 };
 

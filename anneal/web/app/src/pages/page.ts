@@ -31,10 +31,10 @@ async function main(): Promise<void> {
   const { adapter, profile, memory } = model.about;
   byId("facts").textContent = `${model.plan.made_by} · ${adapter} · kernels for ${profile} · ${bytes(memory)} on the GPU. Nothing that you do here leaves this machine.`;
   const checked = await model.check();
-  const worst = checked.worst.toExponential(1);
+  const [worst, allowed] = [checked.worst, checked.allowed].map((x) => x.toExponential(1));
   if (Object.keys(model.plan.wanted).length) tell(`ready on ${adapter}; the weights are yours, so nothing is compared`, "good");
-  else if (checked.ok) tell(`checked: worst error ${worst} on ${adapter}`, "good");
-  else tell(`wrong values: ${checked.where} is off by ${worst}${checked.kernel ? `; the first wrong kernel is ${checked.kernel}` : ""}`, "bad");
+  else if (checked.ok) tell(`checked: worst error ${worst} of ${allowed} allowed, on ${adapter}`, "good");
+  else tell(`wrong values: ${checked.where} is off by ${worst}, and may be by ${allowed}${checked.kernel ? `; the first wrong kernel is ${checked.kernel}` : ""}`, "bad");
   document.documentElement.dataset["ready"] = `${Math.round(performance.now() - began)}`;
   (globalThis as { model?: Model }).model = model;
   const show = KINDS[model.plan.page.kind] ?? KINDS["form"]!;
