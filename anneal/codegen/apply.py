@@ -9,7 +9,7 @@ from anneal.codegen.chained import chained, is_chained
 from anneal.codegen.coalesce import fuse_reduces, fusible_reduces
 from anneal.codegen.matrices import is_by_matrices, multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
-from anneal.codegen.ranges import conjunction, extent, mask_of, with_sources
+from anneal.codegen.ranges import conjunction, conjuncts, extent, mask_of, with_sources
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
@@ -401,11 +401,19 @@ def _masked(op: Op, inside: UOp, value: UOp) -> UOp:
 
     A product stays one: its factors are masked, so that each is read, masked, once for many results.
     """
-    nothing = identity(op, value.dtype)
     if op is Op.ADD and value.op is Op.MUL:
         a, b = value.src
-        return inside.where(a, nothing) * inside.where(b, nothing)
-    return inside.where(value, nothing)
+        return _masked(op, inside, a) * _masked(op, inside, b)
+    if op is Op.ADD and _is_masked(inside, value):
+        return value
+    return inside.where(value, identity(op, value.dtype))
+
+
+def _is_masked(inside: UOp, value: UOp) -> bool:
+    """Is a value zero where its loads are not made?"""
+    while value.op is Op.CAST or value.op is Op.WHERE and value.src[2].op is Op.CONST and not value.src[2].arg:
+        value = value.src[value.op is Op.WHERE]
+    return value.op is Op.LOAD and len(value.src) == 3 and inside in conjuncts(value.src[2])
 
 
 def _fold(op: Op, value: UOp, lanes: UOp) -> UOp:

@@ -21,27 +21,29 @@ from anneal.codegen.target import Target
 from anneal.uop import ALU, Op, UOp, dtypes, toposort
 
 _BLOCKS = (1, 2, 3, 4, 6, 8)
-_NODES = 3000  # of a kernel when registers and unrolled iterations are written out
+_NODES = 1500  # that compute or load, when registers and unrolled iterations are written out
 _ELEMENTS = 4096  # of a workgroup that reduces nothing
 _WHOLE_ROW = 8  # vectors of a row that stays in registers
-_SHORT = 4  # iterations of a loop that are written out
+_SHORT, _WINDOW = 4, 9  # iterations of loops that are written out
 _CHAINS = 4  # sums that a processor works on at once
 _SCATTERED = 2.0  # loads that a store costs
+_BROADCAST = 0.4  # ... and a number that all lanes take, as an instruction that multiplies does by itself
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A load or a store: the ranges that move it, and its step along those that move it evenly."""
+    """A load or a store: the ranges that move it, its step along those that move it evenly, and whether it is made on a
+    condition."""
 
     moved: int
     steps: dict[UOp, int]
-    width: int
+    asked: bool
 
     def cost(self, v: Axis, lanes: int) -> float:
         """Of an access to the lanes along `v`, in those of one vector."""
         if not self.moved >> v.range.arg[0] & 1:
-            return 1
-        return {1: 1, 2: 3}.get(self.steps.get(v.range, 0), lanes)
+            return _BROADCAST + self.asked
+        return {1: 1, 2: 3}.get(self.steps.get(v.range, 0), lanes) + self.asked / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class _Kernel:
     lanes: int
     registers: int
     in_place: bool
+    work: int  # nodes that compute or load
 
     def loops(self) -> Iterator[tuple[int, Axis]]:
         return ((i, a) for i, a in enumerate(self.axes) if a.is_loop)
@@ -91,6 +94,7 @@ def _kernel(sink: UOp, order: list[UOp], axes: list[Axis], target: Target) -> _K
         target.lanes * 32 // max(32, widest),
         2 * target.lanes,
         any(u.src[0] in written for u in loads),
+        sum([u.op is Op.LOAD or u.op in ALU and u.dtype is not dtypes.int32 for u in order]),
     )
 
 
@@ -100,7 +104,7 @@ def _access(u: UOp) -> _Access:
     for r in list(steps):
         if any(t.ranges >> r.arg[0] & 1 for t in terms if t is not r):
             del steps[r]
-    return _Access(u.src[1].ranges, steps, u.dtype.bits)
+    return _Access(u.src[1].ranges, steps, len(u.src) > (2 if u.op is Op.LOAD else 3))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -128,7 +132,7 @@ def _rows(k: _Kernel) -> tuple[Opt, ...]:
         lanes = k.lanes_along(v)
         opts = [Opt("FUSE_REDUCE", number, 1)] + ([Opt("VECTORIZE", at, lanes)] if lanes > 1 else [])
         left = -(-(axis.extent or 1) // (lanes if at == number else 1))
-        if left > 1 and left <= _WHOLE_ROW and left * len(k.order) <= _NODES and axis.size == axis.extent:
+        if left > 1 and left <= _WHOLE_ROW and left * k.work <= _NODES and axis.size == axis.extent:
             opts.append(Opt("UNROLL", number, left))
         return (*opts, *_looped(k, [(i, a) for i, a in others if i != at], _ELEMENTS // (axis.extent or 1)))
     return ()
@@ -151,23 +155,35 @@ def _reduced(k: _Kernel) -> tuple[Opt, ...]:
     opts = [Opt("VECTORIZE", at, lanes)] if lanes > 1 else []
     opts += [Opt("UPCAST", i, n) for i, n in blocks.items() if n > 1]
     v = k.axes[at]
-    copies = len(k.order) * math.prod(blocks.values())
     if k.reduces:
-        i, inner = k.axes.index(next(a for a in k.axes if a.range is k.reduces[0].src[-1])), k.axes[-1]
-        inner = k.axes[i]
-        if (
-            i != at
-            and inner.extent
-            and inner.size == inner.extent
-            and 1 < inner.extent <= _SHORT
-            and copies * inner.extent <= _NODES
-        ):
-            opts.append(Opt("UNROLL", i, inner.extent))
+        copies = k.work * math.prod(blocks.values())
+        for i, n in _window(k, at):
+            copies *= n
+            if copies <= _NODES:
+                opts.append(Opt("UNROLL", i, n))
         return tuple(opts)
     taken = lanes * blocks.get(at, 1)
     rest = [(at, Axis(v.range, -(-(v.extent or 1) // taken), v.size))] if v.is_loop else []
     others = [(i, a) for i, a in k.loops() if i != at]
     return (*opts, *_looped(k, [*others, *rest], _ELEMENTS // taken))
+
+
+def _window(k: _Kernel, at: int) -> list[tuple[int, int]]:
+    """The short loops that are written out, innermost first: all of a convolution's window, if it has few elements."""
+    found: list[tuple[int, int]] = []
+    left = _WINDOW if _is_product(k, at) else _SHORT
+    for r in reversed(k.reduces[0].src[1:]):
+        i, a = next((i, a) for i, a in enumerate(k.axes) if a.range is r)
+        if i == at or a.extent is None or isinstance(a.size, UOp) or not 1 < a.extent <= left:
+            break
+        found.append((i, a.extent))
+        left = left // a.extent if _is_product(k, at) else 0
+    return found
+
+
+def _is_product(k: _Kernel, at: int) -> bool:
+    """Is each element of a vector a sum of products?"""
+    return k.axes[at].is_loop and k.reduces[0].src[0].op is Op.MUL
 
 
 def _may_hold_lanes(k: _Kernel, a: Axis) -> bool:
@@ -188,8 +204,7 @@ def _blocks(k: _Kernel, at: int, v: Axis) -> tuple[float, int, int, dict[int, in
     stores = sum([_SCATTERED * s.cost(v, lanes) for s in k.stores]) / length
     fold = 0.0 if v.is_loop else 2.0 * lanes.bit_length() * lanes / length
     costs = [(a, a.cost(v, lanes)) for a in k.loads]
-    work = sum([u.op in ALU and u.dtype is not dtypes.int32 for u in k.order])
-    best: tuple[float, dict[int, int]] = (sum([c for _, c in costs]) + work, {})
+    best: tuple[float, dict[int, int]] = (sum([c for _, c in costs]) + k.work, {})
     if k.reduces:
         axes = [(i, a) for i, a in k.loops() if (a.extent or 1) > 1 and (i != at or extent >= 2 * lanes)]
         sizes = {i: _amounts((a.extent or 1) // (lanes if i == at else 1), k.in_place) for i, a in axes}
@@ -215,15 +230,15 @@ def _cost(k: _Kernel, costs: Sequence[tuple[_Access, float]], blocks: dict[int, 
     for i, n in blocks.items():
         extent = (k.axes[i].extent or 1) / (lanes if i == at else 1)
         waste *= math.ceil(extent / n) * n / extent
-    most = 0
     for a, c in costs:
         mine = math.prod([n for i, n in blocks.items() if a.moved >> k.axes[i].range.arg[0] & 1])
-        most = max(most, mine)
         total += c * mine / results
-    held += 2 + min(most, 2)
-    if held > k.registers:
-        total += 2 * (held - k.registers)
-    if len(k.order) * results > _NODES:
+        held += mine if a.moved >> k.axes[at].range.arg[0] & 1 else 1
+    # A window's loads all wait for their products: results have less room beside them.
+    room = k.registers if not _window(k, at) or not _is_product(k, at) else 4 + k.registers // 4
+    if held > room:
+        total += 2 * (held - room)
+    if k.work * results > _NODES:
         return math.inf
     return total * waste
 
