@@ -380,6 +380,8 @@ triplet_margin_loss unfold=im2col""",
     "anneal.training": {
         "anneal.progress": """
 told""",
+        "_checkpoint": """
+Checkpoint""",
         "_data": """
 CIFAR10 Images cifar10 downloads grid half_blocks images png shades shapes""",
         "_run": """

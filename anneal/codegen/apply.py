@@ -154,7 +154,7 @@ def apply_opts(sink: UOp, opts: Sequence[Opt], unaligned: bool = False) -> UOp:
 
 
 def overwrites(sink: UOp) -> bool:
-    """Does a kernel store into memory that it reads?"""
+    """True if a kernel stores into memory that it reads."""
     written = {s.src[0] for s in sink.src}
     return any(u.op is Op.LOAD and u.src[0] in written for u in toposort((sink,)))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,6 +62,25 @@ class Generator:
         for t in self._counters.values():
             t.assign(_word(_JIT_START, t.device))
         return self
+
+    def state(self) -> dict[str, Any]:
+        """The place in the stream as plain numbers, for `go_on`.
+
+        >>> first, second = Generator(3), Generator()
+        >>> _ = first.next_key(), second.go_on(first.state())
+        >>> second.next_key()
+        (3, 1)
+        """
+        captured = {device: int(t.numpy()[0]) for device, t in self._counters.items()}
+        return {"seed": self.seed, "calls": self.calls, "captured": captured}
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """Go on from the place that a `state` tells."""
+        self.manual_seed(state["seed"])
+        self.calls = int(state["calls"])
+        for device, number in state["captured"].items():
+            there = self._counters.setdefault(device, _word(_JIT_START, device))
+            there.assign(_word(int(number), device))
 
     def next_key(self) -> tuple[int, int]:
         """The key of the next call, as two 32-bit words."""

@@ -22,6 +22,7 @@ from anneal.training._examples import (
 
 if TYPE_CHECKING:
     from anneal.progress import told
+    from anneal.training._checkpoint import Checkpoint
     from anneal.training._data import (
         CIFAR10,
         Images,
@@ -43,6 +44,7 @@ __all__ = [
     "DRAWING",
     "MODELS",
     "SPEAKING",
+    "Checkpoint",
     "Example",
     "Images",
     "Trainable",

@@ -152,7 +152,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], folder: Path, whole: Path,
     check(4, "was trained with --batch 4, and this is 5", *flags(folder, whole, batch=5))
     check(4, "was trained with --lr 0.003", *flags(folder, whole, lr=0.1))
     check(4, "is no checkpoint of a training, and would be overwritten", *flags(folder, folder))
-    check(2, "--checkpoint are for gpt2, not for mlp", "train", "mlp", "--checkpoint", str(tmp_path))
+    check(2, "--scratch are for gpt2, not for mlp", "train", "mlp", "--scratch")
     damaged = Path(shutil.copytree(whole, tmp_path / "damaged"))
     (damaged / f"training-{STEPS}.safetensors").unlink()
     check(4, f"training-{STEPS}.safetensors", *flags(folder, damaged))

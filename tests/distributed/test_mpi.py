@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from anneal import distributed
 from anneal.distributed import Alone, all_gather, all_reduce, broadcast, reduce_scatter
 from anneal.errors import DTypeError, GroupError, ShapeError
 from anneal.tensor import Tensor
+from benchmarks.distributed_kills import kills
 from tests.distributed.program import CHECKS
-from tests.distributed.ranks import ROOT, run
+from tests.distributed.ranks import ROOT, needs_mpi, run
 
 HERE = "tests/distributed"
 
@@ -55,6 +57,14 @@ def test_one_that_fails_ends_all(how: str, told: str) -> None:
     assert ended.code != 0
     assert told in ended.err, ended.err
     assert ended.seconds < 25, "of which starting takes some"
+
+
+def test_a_killed_training_goes_on(tmp_path: Path) -> None:
+    """benchmarks/distributed_kills.py kills more often."""
+    needs_mpi()
+    row = kills(4, 2, tmp_path)
+    assert (row["hangs"], row["wrong"]) == (0, 0), row
+    assert row["ended"], row
 
 
 # -- alone ----------------------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def _compiled(texts: Sequence[str], compiler: Compiler) -> list[bytes]:
 
 
 def _ran(commands: Sequence[tuple[str, ...]], folder: str) -> list[str]:
-    """What commands that run side by side print. None of them is left running."""
+    """The output of commands that run side by side. None of them is left running."""
     running: list[subprocess.Popen[str]] = []
     environ = {**os.environ, "LC_ALL": "C"}
     try:

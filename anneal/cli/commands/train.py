@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -74,8 +74,8 @@ class _Options:
     picture: Annotated[Path | None, file("Write the model's picture to this file.", "FILE.png")] = None
     model_dir: Annotated[Path | None, file("gpt2: start from the checkpoint in DIR.", "DIR")] = None
     scratch: Scratch = False
-    checkpoint: Annotated[Path | None, file("gpt2: save checkpoints in DIR; resume from the one there.", "DIR")] = None
-    checkpoint_every: Annotated[int, number("gpt2: steps between checkpoints.")] = 200
+    checkpoint: Annotated[Path | None, file("Save checkpoints in DIR; resume from the one there.", "DIR")] = None
+    checkpoint_every: Annotated[int, number("Steps between checkpoints.")] = 200
     bundle: Annotated[bool, switch("--bundle", "Save config, losses, graph and kernels in a new folder in runs/.")] = (
         False
     )
@@ -128,7 +128,7 @@ def train(options: _Options) -> int:
 
             training.model.load_state_dict(safe_open(options.start))
         _compute_in(training, options)
-        before = getattr(training, "done", 0)
+        keep, before = _checkpoint(training, options)
         reporter, bundle = Reporter() if rank else choose_reporter(options), None
         if (options.vitals or reporter.measures) and hasattr(training, "watch"):
             training.watch()
@@ -146,7 +146,7 @@ def train(options: _Options) -> int:
         stack.enter_context(going_on(kept is not None))
         try:
             reporter.start(start)
-            code = _run(options, training, steps, reporter, progress, bundle)
+            code = _run(options, training, steps, reporter, progress, bundle, keep)
         except BaseException as error:
             if bundle is not None:
                 bundle.finish(error)
@@ -190,6 +190,20 @@ def _statistics(training: Any, progress: Progress) -> list[dict[str, float]]:
     return [dict(zip(("median_ms", "waiting", "sent_bytes"), map(float, row), strict=True)) for row in found]
 
 
+def _checkpoint(training: Any, options: _Options) -> tuple[Callable[[int], None], int]:
+    """The function that saves the training after so many steps, and the number of those that are done."""
+    if options.checkpoint is None:
+        return (lambda step: None), 0
+    if hasattr(training, "save"):  # GPT-2's are as others write them
+        return (lambda step: None if training.group.rank else training.save()), training.done
+    from anneal.training import Checkpoint
+
+    kept = Checkpoint(
+        training, options.checkpoint, batch=training.batch, seed=options.seed, lr=training.optimizer.defaults["lr"]
+    )
+    return kept.save, kept.resume()
+
+
 def _config(options: _Options) -> dict[str, Any]:
     """The options as bundles have them."""
     return {k: v for k, v in asdict(options).items() if k != "quiet"}
@@ -200,8 +214,8 @@ def _check(options: _Options) -> None:
     check_model(options.model)
     if options.lr is not None and not (math.isfinite(options.lr) and options.lr > 0):
         raise SettingError(f"--lr {options.lr:g} is not a learning rate; it must be a number above 0")
-    if options.model != "gpt2" and (options.model_dir or options.scratch or options.checkpoint):
-        raise SettingError(f"--model-dir, --scratch and --checkpoint are for gpt2, not for {options.model}")
+    if options.model != "gpt2" and (options.model_dir or options.scratch):
+        raise SettingError(f"--model-dir and --scratch are for gpt2, not for {options.model}")
     if options.start is not None and options.model == "gpt2":
         raise SettingError("--start is for the small examples; gpt2 starts from --model-dir, or from its --checkpoint")
     if options.picture is not None and options.model not in DRAWING:
@@ -233,13 +247,14 @@ def choose_reporter(options: _Options) -> Reporter:
 
 
 def _run(
-    options: _Options, training: Any, steps: int, reporter: Reporter, progress: Progress, bundle: Bundle | None
-) -> int:
+    options: _Options, training: Any, steps: int, reporter: Reporter, progress: Progress, bundle: Bundle | None,
+    keep: Callable[[int], None],
+) -> int:  # fmt: skip
     from anneal.runtime import compile_seconds
 
     compiled = compile_seconds()
     with interrupts("this step") as stop:
-        _steps(options, training, steps, reporter, progress, stop)
+        _steps(options, training, steps, reporter, progress, stop, keep)
         progress.compile_s = compile_seconds() - compiled
         stopped = bool(stop) and progress.count < steps
         if options.save is not None:  # before anything that can fail, or be stopped
@@ -263,8 +278,9 @@ def _run(
 
 
 def _steps(
-    options: _Options, training: Any, steps: int, reporter: Reporter, progress: Progress, stop: list[int]
-) -> None:
+    options: _Options, training: Any, steps: int, reporter: Reporter, progress: Progress, stop: list[int],
+    keep: Callable[[int], None],
+) -> None:  # fmt: skip
     """Do the steps that are left, or those until `stop`."""
     every, kernels, told = options.checkpoint_every, _Kernels() if progress.timing else None, 4
     shown_at = {steps * (n + 1) // (options.samples + 1) for n in range(options.samples)} - {0, steps}
@@ -280,8 +296,7 @@ def _steps(
             _advance(training, progress, most, stop, reporter, kernels.meter if kernels else None)
             going.at(progress.count)
             if options.checkpoint is not None and (progress.count == steps or not progress.count % every or stop):
-                if not training.group.rank:
-                    training.save()
+                keep(progress.count)
                 reporter.saved(progress, options.checkpoint)
             if kernels is not None and len(progress.losses) >= told and kernels.note(progress):
                 told = max(told, len(progress.losses)) * 4

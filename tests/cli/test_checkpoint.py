@@ -1,0 +1,93 @@
+"""train --checkpoint: training that goes on from a checkpoint computes what would have followed, to the last bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal import nn, settings
+from anneal.tensor import Tensor, manual_seed
+from anneal.tensor.io import safe_load
+from anneal.training import Checkpoint, Training, load_example
+from tests.cli.helpers import run
+from tests.distributed.ranks import run as run_ranks
+
+
+def flags(model: str, steps: int, folder: Path, **more: str) -> list[str]:
+    fixed = {"steps": str(steps), "batch": "8", "checkpoint": str(folder), "checkpoint-every": "2", "seed": "3"}
+    given = [x for k, v in {**fixed, **more}.items() for x in (f"--{k}", v)]
+    return ["train", model, "--device", "cpu", "--plain", *given]
+
+
+class Dropping(Training):
+    """A model that draws on the device, with losses scaled for float16."""
+
+    def __init__(self) -> None:
+        manual_seed(1)
+        self.rng = np.random.default_rng(1)
+        model = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.BatchNorm1d(16), nn.Linear(16, 1))
+        super().__init__(model, nn.Adam(model.parameters(), lr=0.01), steps=6, batch=8)
+        self.compute_in("float16")
+
+    def next_batch(self) -> tuple[Tensor]:
+        return (Tensor(self.rng.normal(size=(8, 4)).astype(np.float32)),)
+
+    def loss(self, x: Tensor) -> Tensor:
+        return (self.model(x) ** 2).mean()
+
+
+def made(model: str) -> Training:
+    if model == "dropping":
+        return Dropping()
+    found: Any = load_example(model)
+    training: Training = found.make(steps=6, batch=8, seed=1, lr=0.01)
+    return training
+
+
+@pytest.mark.parametrize("model", ["nanogpt", "dynmlp", "makemore-gru", "conv", "dropping"])
+def test_it_goes_on_to_the_last_bit(model: str, tmp_path: Path) -> None:
+    with settings.override(device="cpu"):
+        whole = made(model)
+        want = [whole.step().item() for _ in range(8)]
+        first = made(model)
+        losses = [first.step().item() for _ in range(3)]
+        Checkpoint(first, tmp_path, batch=8).save(3)
+        losses += [first.step().item() for _ in range(2)]  # of a process that is killed: they are lost
+        second = made(model)
+        assert Checkpoint(second, tmp_path, batch=8).resume() == 3
+        losses[3:] = [second.step().item() for _ in range(5)]
+        assert losses == want
+        for (name, a), b in zip(whole.model.state_dict().items(), second.model.state_dict().values(), strict=True):
+            assert a.numpy().tobytes() == b.numpy().tobytes(), name
+
+
+def test_any_number_of_processes_goes_on_from_it(tmp_path: Path) -> None:
+    """From one to two and back; twice the same is the same to the last bit."""
+    found = []
+    for n, ranks in enumerate(((1, 1, 1), (2, 1, 2), (2, 1, 2))):
+        folder = tmp_path / str(n)
+        for steps, count in zip((2, 4, 6), ranks, strict=True):
+            ended = run_ranks(count, *flags("nanogpt", steps, folder, lr="0.001"))
+            assert ended.code == 0, ended.err
+        found.append(safe_load(folder / "training.safetensors"))
+    for name, t in found[0].items():
+        np.testing.assert_allclose(found[1][name].numpy(), t.numpy(), rtol=1e-2, atol=1e-4, err_msg=name)
+        assert found[1][name].numpy().tobytes() == found[2][name].numpy().tobytes()
+
+
+def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(capsys, *flags("mlp", 2, tmp_path)).code == 0
+    for arguments, told in (
+        (flags("mlp", 2, tmp_path, batch="4"), "was made with --batch 8, and this is 4"),
+        (flags("mlp", 2, tmp_path, lr="0.5"), "was made with --lr"),
+        (flags("conv", 2, tmp_path, lr="0.005"), "is of another model"),
+    ):
+        outcome = run(capsys, *arguments)
+        assert outcome.code == 4, outcome
+        assert told in outcome.err, outcome.err
+    place = tmp_path / "training.safetensors"
+    place.write_bytes(place.read_bytes()[:100])
+    assert run(capsys, *flags("mlp", 2, tmp_path)).code == 4
