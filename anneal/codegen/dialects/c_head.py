@@ -10,10 +10,13 @@ _TYPES = """#include <math.h>
 #define INLINE static inline __attribute__((always_inline))
 #define bits(t, kind, x) (((union { kind from; t to; }){ .from = x }).to)
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define FMA(a, b, c) __builtin_fmaf(a, b, c)
+#define SUM(f, a, b, c) __builtin_fma##f(a, b, c)
+#define FAR 48000
 #else
-#define FMA(a, b, c) ((a) * (b) + (c))
+#define FAR 0
+#define SUM(f, a, b, c) ((a) * (b) + (c))
 #endif
+#define FMA(a, b, c) SUM(f, a, b, c)
 #define VECTOR(t, n) \\
   typedef t t##x##n __attribute__((vector_size(n * sizeof(t)))); \\
   typedef t t##x##n##u __attribute__((vector_size(n * sizeof(t)), aligned(sizeof(t)), may_alias)); \\
@@ -61,7 +64,7 @@ _NUMBERS = """
   LIBRARY(tan, t, tan##f) \\
   INLINE t recip_##t(t x) { return 1 / x; } \\
   INLINE t rsqrt_##t(t x) { return 1 / __builtin_sqrt##f(x); } \\
-  INLINE t fma_##t(t a, t b, t c) { return __builtin_fma##f(a, b, c); } \\
+  INLINE t fma_##t(t a, t b, t c) { return SUM(f, a, b, c); } \\
   static inline t pow_##t(t a, t b) { return pow##f(a, b); } \\
   static inline t mod_##t(t a, t b) { \\
     t r = fmod##f(a, b); \\
@@ -166,7 +169,7 @@ INLINE f32 erf_f32(f32 x) {
   f32 far = a != a ? a : a >= 4 ? 1 : 1 - exp_f32(-q);
   return a < 0.92f ? near : __builtin_copysignf(far, x);
 }
-/* A sine or a cosine, of turn 0 or 1 and of numbers whose quarter turns are exact here: |x| < 48,000. */
+/* A sine or a cosine, of turn 0 or 1 and of numbers whose quarter turns are exact here: |x| < FAR. */
 INLINE f32 wave(f32 x, i32 turn) {
   f32 whole = FMA(x, 0.636619747f, ROUNDING), n = whole - ROUNDING;
   f32 r = FMA(n, -1.57079601f, x);
@@ -178,7 +181,6 @@ INLINE f32 wave(f32 x, i32 turn) {
   f32 y = at & 1 ? cosine : sine;
   return at & 2 ? -y : y;
 }
-#define FAR 48000
 INLINE f32 sin_near(f32 x) { return x == 0 ? x : wave(x, 0); }
 INLINE f32 cos_near(f32 x) { return wave(x, 1); }
 static inline f32 sin_f32(f32 x) { return __builtin_fabsf(x) < FAR ? sin_near(x) : sinf(x); }
