@@ -143,11 +143,7 @@ def _rows(k: _Kernel) -> tuple[Opt, ...]:
 
 def _reduced(k: _Kernel) -> tuple[Opt, ...]:
     """Everything else: the cheapest range for vectors, and the cheapest blocks of results in registers."""
-    candidates = [
-        (i, a)
-        for i, a in enumerate(k.axes)
-        if (a.extent or 1) > 1 and (a.is_loop or _may_hold_lanes(k, a)) and not _moves_extents(k, a)
-    ]
+    candidates = [(i, a) for i, a in enumerate(k.axes) if (a.extent or 1) > 1 and not _moves_extents(k, a)]
     if not candidates:
         return ()
     plans = [_blocks(k, i, a) for i, a in candidates]
@@ -184,11 +180,6 @@ def _window(k: _Kernel, at: int) -> list[tuple[int, int]]:
 def _is_product(k: _Kernel, at: int) -> bool:
     """Is each element of a vector a sum of products?"""
     return k.axes[at].is_loop and k.reduces[0].src[0].op is Op.MUL
-
-
-def _may_hold_lanes(k: _Kernel, a: Axis) -> bool:
-    """Are the lanes of a reduce along `a` all that the reduces over it have?"""
-    return all(a.range not in u.src[1:] or u.arg in (Op.ADD, Op.MUL, Op.MAX, Op.MIN) for u in k.reduces)
 
 
 def _moves_extents(k: _Kernel, a: Axis) -> bool:
