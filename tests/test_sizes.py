@@ -48,6 +48,8 @@ FEATURES: dict[str, dict[str, int]] = {
         "optim": 1,
         "runtime": 1,
     },
+    "products of float16 in half the time": {"backend": 4, "codegen": 1},
+    "sums across rows that norms made": {"schedule": 2},
     "batch sizes that take turns": {"nn": 1},
     "a model as a web page": {
         "pages": 93,

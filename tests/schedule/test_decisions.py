@@ -156,6 +156,21 @@ def test_a_kernel_of_rows_has_no_other_reductions() -> None:
     assert materialised([rows * buffer(8, 64)], row_fusion=64) == set()
 
 
+def test_elements_of_rows_are_kept_for_a_reduction_across_rows() -> None:
+    """Else each column would compute the largest of every row again; whole rows are reduced in one kernel."""
+
+    def less(x: UOp) -> UOp:
+        return x - expand(reduce(x, Op.MAX, 1), 8, 64)
+
+    x = buffer(8, 64)
+    assert materialised([row(less(x), 0)], row_fusion=64) == {("SUB", Reason.ACROSS_ROWS)}
+    assert materialised([row(less(x), 1)], row_fusion=64) == set()
+    assert materialised([row(permute(less(x), 1, 0), 1)], row_fusion=64) == {("SUB", Reason.ACROSS_ROWS)}
+    in_memory = reduce(x, Op.MAX, 1)
+    found = materialised([row(x - expand(in_memory, 8, 64), 0), in_memory], row_fusion=64)
+    assert Reason.ACROSS_ROWS not in {reason for _, reason in found}
+
+
 def test_a_product_with_a_vector_repeats_the_row_that_a_norm_makes() -> None:
     """Each element of the matrix is read once; the row is computed in every workgroup rather than in a launch."""
     x, w = buffer(1, 64), buffer(32, 64)

@@ -201,7 +201,7 @@ def test_a_decoded_token(layers: int) -> None:
         nn.GPT(vocab_size=50257, block_size=128, n_layer=layers, n_head=4, n_embd=64), Sampling(greedy=True)
     )
     with tracing() as wanted:
-        decoder._read_token(decoder.blocks.bind(1))
+        decoder._read_token(decoder.reader.blocks.bind(1))
     calls = plan_of(list(dict.fromkeys(wanted))).calls
     # a jit updates in place: it leaves the copies out
     copies = [c for c in calls if len(c.args) == 2 and c.kernel.sink.src[0].src[2].op is Op.LOAD]

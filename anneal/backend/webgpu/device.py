@@ -29,9 +29,9 @@ from anneal.backend.webgpu.adapters import (
 )
 from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
+from anneal.backend.webgpu.halves import rounds_halves
 from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram, translated
 from anneal.backend.webgpu.queue import Bytes, Dispatch, Finisher
-from anneal.backend.webgpu.rounding import rounds_halves
 from anneal.codegen import (
     HALVES,
     Binding,

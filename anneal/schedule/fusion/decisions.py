@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anneal.schedule.cost_model import COST, GATHER_COST, MASK_COST, REDUCE_COST
-from anneal.schedule.fusion.facts import REORDER, goes_back, repeats_beside_vectors, repeats_for_vectors, row_length
+from anneal.schedule.fusion.facts import (
+    REORDER,
+    goes_back,
+    repeats_beside_vectors,
+    repeats_for_vectors,
+    row_length,
+    takes_rows,
+)
 from anneal.schedule.fusion.state import Reason, State
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
@@ -89,6 +96,8 @@ def reduction(state: State, u: UOp) -> None:
     s = u.src[0]
     if state.open_reduce[s] is not None:
         state.materialise(s, Reason.REDUCED)
+    elif s in state.row_of and not takes_rows(u, row_length(state.row_of[s])):
+        state.across.append(u)
     state.open_reduce[u], state.cost[u], state.leaves[u] = u, state.cost[s] + REDUCE_COST, state.leaves[s]
     if state.cost_model.row_fusion and state.is_row(u):
         state.rows.add(u)

@@ -123,6 +123,13 @@ def row_length(reduce: UOp) -> int:
     return count(shape[first:])
 
 
+def takes_rows(reduce: UOp, row: int) -> bool:
+    """True if a reduction takes whole rows of `row` elements that are neighbours in what it reduces."""
+    shape = reduce.src[0].shape
+    length = row_length(reduce)
+    return length > 0 and length % row == 0 and any(count(shape[i:]) == row for i in range(len(shape)))
+
+
 def goes_back(expand: UOp, row: int) -> bool:
     """True if an EXPAND gives the number of each row of `row` elements back to all of them."""
     before, after = expand.src[0].shape, expand.shape

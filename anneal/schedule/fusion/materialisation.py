@@ -8,6 +8,7 @@ Cost decisions, in the order they are taken:
 - a reduce starts a chain; elementwise work on it joins as its epilogue until the value is repeated (EXPAND), padded,
   reduced again, met by a second reduce, or wanted in more than one place;
 - with `row_fusion`, a reduce over trailing axes (softmax, norms) stays in the kernel that goes on over the same rows;
+- elements that were made with such a result are materialised where a reduce across the rows reads them;
 - elementwise work that an EXPAND would repeat is materialised unless it is next to free;
 - with `repeated_rows`, so is a short row (of a norm, of a softmax), but for a product that reads one matrix element for
   each element that it repeats, as a matrix does for a vector: the memory is what takes time there, and a launch is
@@ -44,6 +45,7 @@ def materialised_nodes(
             end_chain(state, u)
     keep_repeated(state)
     keep_shared(state, homes(state))
+    keep_across(state)
     return state.materialised
 
 
@@ -68,6 +70,22 @@ def end_chain(state: State, u: UOp) -> None:
             state.materialise(u, Reason.LONG_CHAIN)
             longest = 0
     steps[u] = 0 if u in done else longest
+
+
+def keep_across(state: State) -> None:
+    """Materialise elements that a reduction across their rows reads, if results for their rows would be computed with
+    each: once for every column."""
+    for u in state.across:
+        stack, seen = [u.src[0]], set[UOp]()
+        while stack:
+            x = stack.pop()
+            if x in seen or x in state.materialised or x.op in LEAVES:
+                continue
+            seen.add(x)
+            if x in state.rows:
+                state.materialise(u.src[0], Reason.ACROSS_ROWS)
+                break
+            stack += x.src
 
 
 def keep_repeated(state: State) -> None:

@@ -30,6 +30,7 @@ class Reason(Enum):
     SCALAR = "every element would compute this scalar again"
     PADDED = "the result of a reduction is padded"
     REDUCED = "the result of a reduction is reduced again"
+    ACROSS_ROWS = "a reduction across rows would compute the result of each row for every column again"
     SECOND_REDUCTION = "the results of two reductions meet, and the other one goes on"
     NO_ROW = "it is a reduction across rows, and meets a kernel of rows"
     GATHERED = "a GATHER reads it, and computing it again costs more than a read"
@@ -65,6 +66,7 @@ class State:
         self.leaves: dict[UOp, frozenset[UOp]] = {}
         self.rows: set[UOp] = set()  # reductions that can be fused into the loop of the kernel that reads them
         self.row_of: dict[UOp, UOp] = {}  # of elements of rows that results for the row went into: one such reduction
+        self.across: list[UOp] = []  # reductions across rows, of elements that results for the row went into
         self.repeated: set[UOp] = set()  # EXPANDs of what each kernel that reads them computes for itself
         self.steps: dict[UOp, int] = {}  # elementwise ops that follow each other in the kernel
 

@@ -6,7 +6,7 @@ Tensor cores multiply float16 numbers. Scaled by a power of two, such that the l
 2 ** 15, a bfloat16 number is one; what is lost is less than 2 ** -39 of that largest. A float32 number is the sum of
 two, its upper and its lower half, and the product is three: lower by upper, upper by lower, upper by upper
 ("high"); or its upper half alone ("medium"). The halves of a row stand in turns in memory, so that the three are one
-sum. It goes to memory after each 256 terms or fewer, and those are summed in float32, since the hardware cuts off what
+sum. It goes to memory after each 512 terms or fewer, and those are summed in float32, since the hardware cuts off what
 a longer sum would round. Numbers that are not finite are in the last of the three alone: what they make is as in
 float32.
 """
@@ -25,7 +25,7 @@ from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Op, UOp, alu, const, dtypes, 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _TILE = 64  # rows and columns of the smallest tile of matrices, which must divide those of the product
 _STEP = 32  # ... and its depth
-_FLUSHED = 256  # terms of a sum that the hardware sums, of float32 factors
+_FLUSHED = 512  # terms of a sum that the hardware sums, of float32 factors
 _KEPT = 1 << 30  # bytes of such sums that may be kept; beyond, they have more terms
 _WORTH = 1 << 26  # multiplications below which two more kernels cost more than they save
 _TOP = 14  # the power of two below the largest of a row
@@ -214,7 +214,7 @@ def _narrow(u: UOp, axes: _Axes, halved: bool) -> UOp:
 
 
 def _pieces(results: int, depth: int) -> int:
-    """Pieces of a sum: each of 256 terms or fewer, unless they would take too much memory."""
+    """Pieces of a sum: each of 512 terms or fewer, unless they would take too much memory."""
     fitting = [d for d in range(_STEP, _FLUSHED + 1, _STEP) if depth % d == 0]
     pieces = depth // max(fitting)
     most = max(1, _KEPT // (results * _F32.itemsize))

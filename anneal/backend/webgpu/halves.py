@@ -1,4 +1,4 @@
-"""How an adapter rounds, found by trying: WGSL leaves the rounding of conversions to the driver."""
+"""The rounding of an adapter, found by trying: WGSL leaves that of conversions to the driver."""
 
 from __future__ import annotations
 
