@@ -68,10 +68,10 @@ FEATURES: dict[str, dict[str, int]] = {
         "distributed": 82,
         "optim": 19,
         "runtime": 15,
-        "cli": 12,
+        "cli": 16,
         "schedule": 8,
         "backend": 6,
-        "training": 9,
+        "training": 20,
         "ops": 2,
     },
 }
