@@ -173,6 +173,7 @@ class Program:
             "plan": self.plan,
             "limits": self.profile.limits(),
             "features": list(self.profile.features),
+            "subgroup": self.profile.target.subgroup,
             "buffers": self.buffers,
             "weights": self.weights,
             "state": sorted(self.written),

@@ -37,7 +37,7 @@ class Order:
     profiles: Annotated[
         list[str] | None,
         typer.Option(
-            "--for", metavar="PROFILE", help="Limits that kernels are made for: browser, software, m1, adreno."
+            "--for", metavar="PROFILE", help="Variants for richer adapters, beside browser: desktop, m1, adreno."
         ),
     ] = None
     store: Annotated[
@@ -58,7 +58,7 @@ def export(order: Order) -> None:
     from anneal.pages import DEFAULT, profile
     from anneal.pages import export as write
 
-    wanted = tuple(order.profiles or DEFAULT)
+    wanted = (*[p for p in order.profiles or () if p not in DEFAULT], *DEFAULT)  # the plainest is always there
     for p in wanted:
         profile(p)
     if order.output.suffix == ".onnx":

@@ -24,7 +24,7 @@ class Question:
     profiles: Annotated[
         list[str] | None,
         typer.Option(
-            "--for", metavar="PROFILE", help="Limits to look at: browser, software, m1, adreno; default: all."
+            "--for", metavar="PROFILE", help="Limits to look at: browser, software, desktop, m1, adreno; default: all."
         ),
     ] = None
     train: Train = False
