@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from anneal.backend import AnyDevice, cost_models
+from anneal.backend import AnyDevice, cost_models, register_host
 from anneal.codegen import Target
 from anneal.errors import SettingError
 from anneal.schedule import CostModel
@@ -92,6 +92,13 @@ def profile(name: str | Profile) -> Profile:
     if name not in PROFILES:
         raise SettingError(f"there is no profile {name!r}; profiles are {', '.join(PROFILES)}")
     return PROFILES[name]
+
+
+def page_device() -> str:
+    """The name of a device that computes on the cpu and has a browser's dtypes: where a model that would take int64 or
+    float64 takes the narrower ones, as it does on a GPU that has no others."""
+    register_host("browser", Target().dtypes)
+    return "browser"
 
 
 @contextmanager

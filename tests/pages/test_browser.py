@@ -22,6 +22,7 @@ from anneal.pages import PROFILES, Profile, export, of_gpt2, of_onnx
 from anneal.tensor import Tensor, no_grad
 from anneal.tensor.io import safe_load
 from tests.pages.helpers import recipe_of, served, write
+from tests.pages.test_export import integers
 from tests.tiers import thinned
 from tests.web.test_browser import AXE, RULES, browser  # noqa: F401
 
@@ -186,8 +187,8 @@ def test_it_opens_again_without_a_network(browser: Any, folder: Path) -> None:  
     page = context.new_page()
     with served(folder / "form") as url:
         opened(page, f"{url}/")
+        page.wait_for_selector("html[data-kept]", state="attached")
         page.evaluate("navigator.serviceWorker.ready.then(() => true)")
-        assert opened(page, f"{url}/").startswith("checked")  # the worker keeps what it sees
         context.set_offline(True)
         assert opened(page, f"{url}/").startswith("checked")
     context.close()
@@ -271,6 +272,12 @@ def test_an_onnx_model_gives_the_cpu_devices_values(page: Any, site: str, folder
     x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     write(of_onnx(model, {model.inputs[0].name: x}), folder / "onnx")
     assert opened(page, f"{site}/onnx/").startswith("checked: worst error")
+    ids = np.array([[4, 0, 49, 7, 7, 1]])
+    write(of_onnx(onnx.load(integers(1), "cpu"), {"ids": ids}), folder / "integers")
+    body = "const found = await model.run({ ids: given }); return Object.values(found).map((a) => [...a.data]);"
+    wanted = onnx.load(integers(1), "cpu").run({"ids": ids[:, ::-1]})
+    found = used(page, f"{site}/integers", body, ids[0, ::-1].tolist())
+    assert found == [wanted["best"].tolist(), wanted["next"].tolist()[0]]
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
