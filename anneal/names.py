@@ -386,6 +386,8 @@ Checkpoint""",
 CIFAR10 Images cifar10 downloads grid half_blocks images png shades shapes""",
         "_run": """
 Training decayed main""",
+        "_tokens": """
+TokenFiles write_tokens""",
     },
     "anneal.transforms": {
         "captured": """

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         shapes,
     )
     from anneal.training._run import Training, decayed, main
+    from anneal.training._tokens import TokenFiles, write_tokens
 else:
     __getattr__ = opened_later(__name__)
 
@@ -47,6 +48,7 @@ __all__ = [
     "Checkpoint",
     "Example",
     "Images",
+    "TokenFiles",
     "Trainable",
     "Training",
     "check_model",
@@ -65,4 +67,5 @@ __all__ = [
     "shapes",
     "suggest",
     "told",
+    "write_tokens",
 ]

@@ -21,7 +21,7 @@ from anneal import files, nn
 from anneal.assets import ASSETS, fetch, load
 from anneal.errors import DataError, UserError
 from anneal.tensor import Tensor, io, manual_seed
-from anneal.training import Training, decayed, main
+from anneal.training import TokenFiles, Training, decayed, main
 
 from .checkpoint import WEIGHTS, read_checkpoint, write_checkpoint
 from .generate import Decoder, Sampling
@@ -56,13 +56,14 @@ class FineTuning(Training):
 
     def __init__(
         self, steps: int, batch: int, seed: int, lr: float, words: Path,
-        start: Path | None = None, checkpoint: Path | None = None,
+        start: Path | None = None, checkpoint: Path | None = None, tokens: Path | None = None,
     ) -> None:  # fmt: skip
         if checkpoint is not None:
             _prepare(checkpoint)
         self.words, self.tokenizer = words, Tokenizer.read(*[words / name for name in VOCABULARY])
-        self.text = np.array(self.tokenizer.encode(load("tinyshakespeare").decode()), np.int32)
-        self.data = f"Tiny Shakespeare, {len(self.text):,} tokens, shipped with anneal (public domain)"
+        if tokens is None:
+            self.text = np.array(self.tokenizer.encode(load("tinyshakespeare").decode()), np.int32)
+            self.data = f"Tiny Shakespeare, {len(self.text):,} tokens, shipped with anneal (public domain)"
         self.rng = np.random.default_rng(seed)
         manual_seed(seed)
         self.checkpoint, self.done = checkpoint, 0  # steps so far
@@ -73,6 +74,13 @@ class FineTuning(Training):
             f"vocab {c.vocab_size}, {c.n_layer} layers, {c.n_head} heads, width {c.n_embd}, context {c.block_size}"
         )
         self.window = min(CONTEXT, c.block_size)
+        self.files: TokenFiles | None = None
+        if tokens is not None:
+            found = (
+                sorted([p for p in tokens.iterdir() if p.suffix in (".bin", ".npy")]) if tokens.is_dir() else [tokens]
+            )
+            self.files = TokenFiles(found, self.window, seed, c.vocab_size)
+            self.data = f"{tokens}, {self.files.tokens:,} tokens"
         self.settings = {"batch": batch, "seed": seed, "lr": lr}
         optimizer = nn.AdamW(decayed(model.parameters(), 0.1), lr=lr, betas=(0.9, 0.95))
         schedule = nn.WarmupCosine(optimizer, lr, warmup=WARM_UP, steps=steps, floor=0.1)
@@ -95,6 +103,9 @@ class FineTuning(Training):
 
     def next_batch(self) -> tuple[Tensor]:
         """Random windows of the text, int32[batch, window + 1]."""
+        if self.files is not None:  # this process's part alone is read
+            part, rank = self.batch // self.group.size, self.group.rank
+            return (Tensor(self.files.take(max(0, self.done - 1), self.batch, rank * part, (rank + 1) * part)),)
         starts = self.rng.integers(0, len(self.text) - self.window - 1, self.batch)
         return (Tensor(self.text[starts[:, None] + np.arange(self.window + 1)]),)
 
@@ -213,12 +224,12 @@ def _tidy(folder: Path) -> None:
 
 def make(
     *, steps: int = STEPS, batch: int = BATCH, seed: int = 1, lr: float = LR, words: Path | None = None,
-    start: Path | None = None, checkpoint: Path | None = None,
+    start: Path | None = None, checkpoint: Path | None = None, tokens: Path | None = None,
 ) -> FineTuning:  # fmt: skip
     """A training run. Without `words`, GPT-2's own vocabulary is fetched."""
     if words is None:
         words = [fetch(ASSETS[f"gpt2/{name}"]) for name in VOCABULARY][0].parent
-    return FineTuning(steps, batch, seed, lr, words, start, checkpoint)
+    return FineTuning(steps, batch, seed, lr, words, start, checkpoint, tokens)
 
 
 def outline(*, batch: int = BATCH, lr: float = LR) -> Outline:

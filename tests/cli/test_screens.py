@@ -194,7 +194,7 @@ def commands() -> Iterator[list[str]]:
         yield [name]
     for group, names in {
         "gpt2": ["sample"], "run": ["llama2c", "resnet9"], "onnx": ["info", "run", "check", "export"],
-        "cache": ["where", "ls", "prune"],
+        "cache": ["where", "ls", "prune"], "data": ["tokenize"],
     }.items():  # fmt: skip
         for name in names:
             yield [group, name]

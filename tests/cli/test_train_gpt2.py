@@ -142,6 +142,19 @@ def test_a_small_one_from_nothing(
     assert losses(outcome)[0] == pytest.approx(np.log(257), abs=0.2)
 
 
+def test_files_of_tokens(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
+    """What `data tokenize` writes is trained on, and goes on where a checkpoint ends."""
+    text = tmp_path / "text.txt"
+    text.write_text("How now, spirit! Whither wander you? " * 400)
+    made = run(capsys, "data", "tokenize", str(text), "--model-dir", str(folder), "--json")
+    assert made.code == 0, made
+    tokens = tmp_path / "text.txt.bin"
+    whole = train(capsys, folder, None, steps=4, tokens=tokens)
+    parts = [train(capsys, folder, tmp_path / "c", steps=n, tokens=tokens) for n in (2, 4)]
+    assert losses(parts[1]) == pytest.approx(losses(whole)[2:], rel=1e-2)  # the schedule of two steps was another
+    assert losses(parts[0])[0] == losses(whole)[0]
+
+
 def test_mistakes(capsys: pytest.CaptureFixture[str], folder: Path, whole: Path, tmp_path: Path) -> None:
     def check(code: int, text: str, *arguments: str) -> None:
         outcome = run(capsys, *arguments)
@@ -152,7 +165,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], folder: Path, whole: Path,
     check(4, "was trained with --batch 4, and this is 5", *flags(folder, whole, batch=5))
     check(4, "was trained with --lr 0.003", *flags(folder, whole, lr=0.1))
     check(4, "is no checkpoint of a training, and would be overwritten", *flags(folder, folder))
-    check(2, "--scratch are for gpt2, not for mlp", "train", "mlp", "--scratch")
+    check(2, "--scratch and --tokens are for gpt2, not for mlp", "train", "mlp", "--scratch")
     damaged = Path(shutil.copytree(whole, tmp_path / "damaged"))
     (damaged / f"training-{STEPS}.safetensors").unlink()
     check(4, f"training-{STEPS}.safetensors", *flags(folder, damaged))

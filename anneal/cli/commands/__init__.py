@@ -8,6 +8,7 @@ __all__ = ["COMMANDS"]
 COMMANDS = {
     "doctor": "List this machine's devices, and say what to do without.",
     "train": "Train an example model, then show a sample.",
+    "data": "Make files of tokens to train on.",
     "launch": "Start a command or a script in several processes, by mpirun.",
     "graph": "Print the graph of a training step, or what a pass makes of it.",
     "kernels": "Print the fused kernels of a model, with their cost or times.",

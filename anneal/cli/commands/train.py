@@ -73,6 +73,7 @@ class _Options:
     start: Annotated[Path | None, file("Start from the weights that --save wrote.", callback=openable)] = None
     picture: Annotated[Path | None, file("Write the model's picture to this file.", "FILE.png")] = None
     model_dir: Annotated[Path | None, file("gpt2: start from the checkpoint in DIR.", "DIR")] = None
+    tokens: Annotated[Path | None, file("gpt2: train on a file of tokens, or on those in a folder.", "PATH")] = None
     scratch: Scratch = False
     checkpoint: Annotated[Path | None, file("Save checkpoints in DIR; resume from the one there.", "DIR")] = None
     checkpoint_every: Annotated[int, number("Steps between checkpoints.")] = 200
@@ -214,8 +215,8 @@ def _check(options: _Options) -> None:
     check_model(options.model)
     if options.lr is not None and not (math.isfinite(options.lr) and options.lr > 0):
         raise SettingError(f"--lr {options.lr:g} is not a learning rate; it must be a number above 0")
-    if options.model != "gpt2" and (options.model_dir or options.scratch):
-        raise SettingError(f"--model-dir and --scratch are for gpt2, not for {options.model}")
+    if options.model != "gpt2" and (options.model_dir or options.scratch or options.tokens):
+        raise SettingError(f"--model-dir, --scratch and --tokens are for gpt2, not for {options.model}")
     if options.start is not None and options.model == "gpt2":
         raise SettingError("--start is for the small examples; gpt2 starts from --model-dir, or from its --checkpoint")
     if options.picture is not None and options.model not in DRAWING:
@@ -232,7 +233,7 @@ def _check(options: _Options) -> None:
 def _places(options: _Options) -> dict[str, Path | None]:
     """The folders that GPT-2's training reads and writes."""
     found = training_places(options.model, options.model_dir, options.scratch)
-    return found and {**found, "checkpoint": options.checkpoint}
+    return found and {**found, "checkpoint": options.checkpoint, "tokens": options.tokens}
 
 
 def choose_reporter(options: _Options) -> Reporter:

@@ -50,7 +50,7 @@ class _Access:
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
-    """What the rules decide by."""
+    """The facts that the rules decide by."""
 
     axes: list[Axis]
     order: list[UOp]
