@@ -30,6 +30,7 @@ FLAGS = (
     "-fopenmp-simd", "-fno-semantic-interposition", "-w", "-fPIC", "-shared", "-pthread",
 )  # fmt: skip
 _NAMES = ("cc", "clang", "gcc")
+NONE = "there is no C compiler; install gcc or clang, or anneal-compiler[cc]"
 _SECONDS = 300
 
 

@@ -68,7 +68,7 @@ class CKernels:
     def _make(self, sinks: Sequence[UOp]) -> None:
         found = compiler.find()
         if found is None:
-            raise NotCompiled("there is no C compiler; install gcc or clang, or anneal-compiler[cc]")
+            raise NotCompiled(compiler.NONE)
         identity = found.identity, self.target, self.threads, blas_product(4)[0] != 0
         plans: dict[UOp, CPlan] = {}
         fresh: list[UOp] = []
