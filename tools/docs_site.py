@@ -53,18 +53,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """The exported page that docs/howto/web-page.md shows."""
-    from anneal import settings
-    from anneal.pages import export, of_training
-    from anneal.training import load_example
+    """The exported pages that docs/howto/web-page.md shows."""
+    from tools.live_pages import write
 
-    example = load_example("mlp")
-    with settings.override(device="cpu"):
-        training: Any = example.make(steps=1, batch=example.BATCH, seed=1, lr=example.LR)
-        recipe = of_training("mlp", training, False)
-        place = Path(config.site_dir) / "live" / "spirals"
-        how: dict[str, Any] = {"train": recipe.train, "page": recipe.page, "data": recipe.data}
-        export(recipe.functions, recipe.examples, place, name="Three spirals", **how)
+    write(Path(config.site_dir) / "live")
 
 
 def _reference_nav() -> list[Any]:

@@ -16,6 +16,7 @@ from anneal.backend.registry import (
     open_devices,
     planned_cost_model,
     register_device,
+    register_host,
 )
 from anneal.backend.storage import Storage
 from anneal.doors import opened_later
@@ -55,4 +56,5 @@ __all__ = [
     "planned_cost_model",
     "register",
     "register_device",
+    "register_host",
 ]

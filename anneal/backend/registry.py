@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anneal import progress, settings
@@ -17,6 +18,7 @@ from anneal.uop import arena
 if TYPE_CHECKING:
     from anneal.backend.memory import MemoryReport
     from anneal.schedule import CostModel
+    from anneal.uop import DType
 
 # A device of which nobody but itself knows what its buffers are.
 AnyDevice = Device[OpaqueBuffer]
@@ -63,6 +65,19 @@ def register_device(name: str, open_device: Callable[[], Device[Any]], cost_mode
         if name in device_names():
             raise DeviceError(f"there is a device {name!r} already; choose another name")
         _KNOWN[name] = _Known(open_device, lambda: cost_model)
+
+
+def register_host(name: str, dtypes: frozenset[DType]) -> None:
+    """Let tensors be put on the device called `name`: the cpu, as if it had these `dtypes` alone, for what is planned
+    for another machine. Nothing is done if there is one of that name."""
+
+    def opened() -> Device[Any]:
+        device = _open_cpu()
+        device.name, device.limits = name, replace(device.limits, dtypes=dtypes)
+        return device
+
+    if name not in _KNOWN:
+        register_device(name, opened, _cpu_costs())
 
 
 def planned_cost_model(name: str) -> CostModel:

@@ -43,7 +43,7 @@ def legalise(sink: UOp, target: Target, text_of: Callable[[Op, DType], str | Non
 
 
 def _unsupported(u: UOp, target: Target) -> str:
-    what = f"{u.op.name} of {u.dtype.name}" if u.op is not Op.PARAM else f"a buffer of {u.dtype.name}"
+    what = f"{u.op.name} of {u.dtype.name}" if u.op is not Op.PARAM else f"buffer of {u.dtype.name}"
     feature = {"float16": "shader-f16", "float64": "shader-f64"}.get(u.dtype.name, "shader-int64")
     return f"device 'webgpu' has no {what}: this adapter lacks {feature}; cast it, or use device 'cpu'"
 

@@ -11,8 +11,10 @@ A kernel with the opts
 
 becomes one in which a workgroup computes s*u*m rows and t*v*n columns. A factor's part lies in workgroup memory as it
 lies in its own memory, rows apart by 8 elements more than they are long, so that the rows of a matrix lie in unlike
-banks. Sums that are stored as they are go to memory matrix by matrix. What else is done with them is done by threads: a
-subgroup puts one matrix after another into workgroup memory, and each thread takes vectors from there.
+banks. Where blocks do not divide a range, the last one begins earlier and overlaps with the one before: of rows and
+columns it stores the rest, and of the reduce it adds zeros for what was added already. Sums that are stored as they are
+go to memory matrix by matrix. What else is done with them is done by threads: a subgroup puts one matrix after another
+into workgroup memory, and each thread takes vectors from there.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from dataclasses import dataclass
 
 from anneal.codegen.affine import form
 from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import SUBGROUP, Substitution, extent, mask_of, with_sources
+from anneal.codegen.ranges import SUBGROUP, Substitution, conjunction, extent, mask_of, with_sources
 from anneal.codegen.stage import rows_apart
 from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
-from anneal.uop import DType, Op, UOp, const, dtypes, toposort
+from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _GAP = 8  # elements between two rows in workgroup memory
@@ -115,6 +117,12 @@ def _is_free(stores: Sequence[UOp], order: Sequence[UOp], loops: int) -> bool:
     return True
 
 
+def changes_in_place(stores: Sequence[UOp]) -> bool:
+    """Does a kernel read memory that it writes?"""
+    stored = {s.src[0] for s in stores}
+    return any(u.op is Op.LOAD and u.src[0] in stored for u in toposort(stores))
+
+
 # -- opts -------------------------------------------------------------------------------------------------------------
 
 
@@ -199,8 +207,11 @@ def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
     if product is None or product.sum.src[1] is not k:
         raise _refused("the kernel is no product of float16 numbers over these axes")
     for r, s in zip((i, j, k), splits.values(), strict=True):
-        if min(s.matrix, s.matrices, s.subgroups) < 1 or extent(r) % s.block:
-            raise _refused(f"{s.block} does not divide a range of {extent(r)}")
+        if min(s.matrix, s.matrices, s.subgroups) < 1 or extent(r) < s.block:
+            raise _refused(f"a block of {s.block} is longer than a range of {extent(r)}")
+    ragged = any(extent(r) % s.block for r, s in zip((i, j), splits.values(), strict=False))
+    if ragged and changes_in_place(sink.src):
+        raise _refused("blocks overlap, and what one reads another may have changed")
     return _Multiplication(sink, product, *splits.values()).kernel()
 
 
@@ -223,9 +234,10 @@ class _Multiplication:
         self.table = {r: self.range(extent(r), "workgroup") for r in others}
         self.lane = self.range(SUBGROUP, "local")
         self.across, self.down = self.range(columns.subgroups, "local"), self.range(rows.subgroups, "local")
-        self.i = self.range(extent(i) // rows.block, "workgroup") * rows.block
-        self.j = self.range(extent(j) // columns.block, "workgroup") * columns.block
-        self.step = self.range(extent(k) // depth.block, "reduce")
+        self.i, self.new_i = self.first(i, rows.block, self.range(-(-extent(i) // rows.block), "workgroup"))
+        self.j, self.new_j = self.first(j, columns.block, self.range(-(-extent(j) // columns.block), "workgroup"))
+        self.step = self.range(-(-extent(k) // depth.block), "reduce")
+        self.k, self.new_k = self.first(k, depth.block, self.step)
         self.part = self.range(depth.matrices, "written")
         self.row = self.range(rows.matrix, "row")
         self.column = self.range(columns.matrix, "column")
@@ -238,6 +250,15 @@ class _Multiplication:
             return const(_I32, 0)
         self.fresh += 1
         return UOp(Op.RANGE, _I32, (const(_I32, count),), (self.fresh - 1, kind))
+
+    def first(self, r: UOp, block: int, number: UOp) -> tuple[UOp, UOp | None]:
+        """The first element of a block of a range; if blocks overlap, also the first that no other block has."""
+        count = extent(r)
+        if count % block == 0:
+            return number * block, None
+        step = math.gcd(count, block)  # so that vectors are seen to begin where vectors may
+        held = alu(Op.MIN, (number * (block // step), const(_I32, (count - block) // step))) * step
+        return held, number * block
 
     def at(self, value: UOp, i: UOp, j: UOp, k: UOp, others: dict[UOp, UOp] | None = None) -> UOp:
         """`value` at other indices."""
@@ -273,9 +294,10 @@ class _Multiplication:
     def factor(self, value: UOp, split: _Split, subgroup: UOp, wide: UOp, is_left: bool) -> list[UOp]:
         """The matrices of a factor, read from its part in workgroup memory."""
         across, deep = self.range(split.block, "tile"), self.range(self.depth.block, "tile")
-        k = self.step * self.depth.block + deep
-        zero = const(_I32, 0)
+        k, zero = self.k + deep, const(_I32, 0)
         value = self.at(value, self.i + across, zero, k) if is_left else self.at(value, zero, self.j + across, k)
+        if self.new_k is not None:
+            value = alu(Op.WHERE, (k < self.new_k, const(value.dtype, 0), value))
         tile, layout, first = rows_apart(value, across, deep, _GAP, self.depth.buffers, self.step)
         out = []
         for n in range(split.matrices):
@@ -335,5 +357,8 @@ class _Multiplication:
             value = UOp(Op.LOAD, _F32, (tile, mine + r * stride + c))
             i = self.i + self.down * self.rows.mine + u * m + r
             j = self.j + self.across * self.columns.mine + first * n + c
-            out += [self.at(s, i, j, const(_I32, 0), {self.product.sum: value}) for s in self.sink.src]
+            new = [n < at + 1 for n, at in ((self.new_i, i), (self.new_j, j)) if n is not None]
+            for s in self.sink.src:
+                made = self.at(s, i, j, const(_I32, 0), {self.product.sum: value})
+                out.append(made.replace(src=(*made.src[:3], *conjunction([*new, *made.src[3:]]))))
         return out

@@ -5,7 +5,7 @@
 
 from anneal.pages.exporting import DEFAULT, Exported, export
 from anneal.pages.fitting import Fit, fit
-from anneal.pages.profiles import PROFILES, Profile, profile
+from anneal.pages.profiles import PROFILES, Profile, page_device, profile
 from anneal.pages.recipes import Recipe, of_gpt2, of_onnx, of_text, of_training
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "of_onnx",
     "of_text",
     "of_training",
+    "page_device",
     "profile",
 ]

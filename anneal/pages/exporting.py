@@ -73,7 +73,7 @@ def export(
     path: str | Path,
     *,
     train: bool | Collection[str] = False,
-    profiles: Sequence[str] = DEFAULT,
+    profiles: Sequence[str | Profile] = DEFAULT,
     weights: str = "f32",
     single_file: bool = False,
     name: str | None = None,
@@ -91,7 +91,8 @@ def export(
             Variable.
         path: the folder, or with `single_file` the HTML file.
         train: whether gradients are taken inside; of several functions the names of those.
-        profiles: which limits kernels are made for (`PROFILES`); a page takes the first that its adapter meets.
+        profiles: which limits kernels are made for (`PROFILES`, or a Profile of one's own), richer ones first: a page
+            takes the first that its adapter meets.
         weights: "f32"; "f16" or "int8" for a smaller file: matrices are rounded, and computed with in float32;
             "visitor": the page asks its visitor for them, and compares nothing.
         single_file: one HTML file with all in it, below 30 MB.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from anneal.backend import AnyDevice, cost_models
+from anneal.backend import AnyDevice, cost_models, register_host
 from anneal.codegen import Target
 from anneal.errors import SettingError
 from anneal.schedule import CostModel
@@ -66,6 +66,10 @@ PROFILES = {
             software=True,
         ),
         Profile(
+            "desktop", "GPUs whose subgroups have 32 threads or more, as those of desktops", 10,
+            target=Target(workgroup_bytes=32768, subgroup=32, names_subgroups=True), features=("subgroups",),
+        ),
+        Profile(
             "adreno", "phones with an Adreno of 2021 or later, as Chrome for Android opens it", 8, 1 << 30,
             replace(_WIDE, binding_bytes=1 << 28), ("shader-f16",),
         ),
@@ -77,15 +81,24 @@ PROFILES = {
 }  # fmt: skip
 
 
-def profile(name: str) -> Profile:
-    """The profile of that name. Raises SettingError, with those that there are, for another.
+def profile(name: str | Profile) -> Profile:
+    """The profile of that name, or one's own. Raises SettingError, with those that there are, for another name.
 
     >>> profile("browser").buffers
     8
     """
+    if isinstance(name, Profile):
+        return name
     if name not in PROFILES:
         raise SettingError(f"there is no profile {name!r}; profiles are {', '.join(PROFILES)}")
     return PROFILES[name]
+
+
+def page_device() -> str:
+    """The name of a device that computes on the cpu and has a browser's dtypes: where a model that would take int64 or
+    float64 takes the narrower ones, as it does on a GPU that has no others."""
+    register_host("browser", Target().dtypes)
+    return "browser"
 
 
 @contextmanager

@@ -137,7 +137,11 @@ class Program:
         try:
             kernel = generate(planned.sink, target)
         except DTypeError as e:
-            raise DTypeError(f"export: kernel {planned.name} does not fit profile {self.profile.name}: {e}") from e
+            what = str(e).partition(":")[0].removeprefix("device 'webgpu' ")
+            raise DTypeError(
+                f"export: profile {self.profile.name} {what}, which kernel {planned.name} computes with; cast it, or "
+                "make the tensors on pages.page_device(), where sums of integers are of 32 bits"
+            ) from e
         bindings = tuple(
             [
                 (b.number, b.slot, b.offset, b.length, b.written)
@@ -173,6 +177,7 @@ class Program:
             "plan": self.plan,
             "limits": self.profile.limits(),
             "features": list(self.profile.features),
+            "subgroup": self.profile.target.subgroup,
             "buffers": self.buffers,
             "weights": self.weights,
             "state": sorted(self.written),

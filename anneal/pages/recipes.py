@@ -11,7 +11,8 @@ import numpy as np
 
 from anneal import nn
 from anneal.backend import Array
-from anneal.errors import UserError
+from anneal.errors import DTypeError, UserError
+from anneal.pages.profiles import page_device
 from anneal.pages.weights import VISITOR
 from anneal.tensor import Tensor
 
@@ -115,7 +116,12 @@ def of_gpt2(config: nn.GPTConfig) -> Recipe:
 
 def of_onnx(model: Model, feeds: Mapping[str, Any], labels: list[str] | None = None) -> Recipe:
     """The recipe of an ONNX model for inputs of the sizes of `feeds`; one of a picture describes what is dropped,
-    by the `labels` of its classes."""
+    by the `labels` of its classes. Its int64 and uint64 are of 32 bits, and its float64 is float32.
+
+    Raises DTypeError for feeds that 32 bits do not hold.
+    """
+    device = page_device()
+    model = type(model)(model.program, device, model.budget, model.float64, model.elements)
     names = [v.name for v in model.inputs if v.name in feeds]
     fixed = {n: feeds[n] for n in names if not isinstance(feeds[n], Tensor) and n in model.deciding}
     given = [n for n in names if n not in fixed]
@@ -124,11 +130,24 @@ def of_onnx(model: Model, feeds: Mapping[str, Any], labels: list[str] | None = N
         return tuple(model.trace({**fixed, **dict(zip(given, tensors, strict=True))}).values())
 
     kind = inspect.Parameter.POSITIONAL_ONLY
-    parameters = ["".join(c if c.isalnum() else "_" for c in f"in_{n}" if True).removeprefix("in_") for n in given]
+    parameters = ["".join(c if c.isalnum() else "_" for c in f"in_{n}").removeprefix("in_") for n in given]
     signed: Any = run
     signed.__signature__ = inspect.Signature([inspect.Parameter(p, kind) for p in parameters])
-    tensors = tuple(feeds[n] if isinstance(feeds[n], Tensor) else Tensor(feeds[n]) for n in given)
+    tensors = tuple(_narrow(n, feeds[n], device) for n in given)
     page: dict[str, Any] = {"kind": "form"}
     if len(tensors) == 1 and tensors[0].ndim == 4 and tensors[0].shape[:2] == (1, 3):
         page = {"kind": "describe", "size": list(tensors[0].shape[2:]), "labels": labels or []}
     return Recipe({"run": signed}, {"run": tensors}, page)
+
+
+def _narrow(name: str, value: Any, device: str) -> Tensor:
+    """An input of an ONNX model as a page takes it."""
+    array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+    narrow = array.astype(
+        {"int64": "int32", "uint64": "uint32", "float64": "float32"}.get(array.dtype.name, array.dtype)
+    )
+    if narrow.dtype.kind in "iu" and (narrow != array).any():
+        raise DTypeError(
+            f"export: input {name!r} has values of {array.dtype.name} that {narrow.dtype.name} does not hold"
+        )
+    return Tensor(narrow, device=device)

@@ -22,6 +22,7 @@ from anneal.runtime.nodes import storage_of
 from anneal.runtime.steps import HostCall
 from anneal.schedule import Plan
 
+_TURNS = 128  # of a loop: each is kernels of its own
 _CALLS = 5  # an optimiser makes its state in the first, and what a function changed is seen in the next
 
 
@@ -54,10 +55,11 @@ class BoundStep:
 def bound_step(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundStep:
     """Call `function` until a call is captured, with loops written out; the captured call.
 
-    Raises JitError with the reason where calls are not captured, and for one that needs the host in the middle.
+    Raises JitError with the reason where calls are not captured, and for one that needs the host in the middle;
+    TransformError for a loop of many turns.
     """
     jit: Jit[..., Any] = Jit(function)
-    unrolls, here.unrolls = here.unrolls, True
+    unrolls, here.unrolls = here.unrolls, _TURNS
     try:
         for _ in range(_CALLS):
             result = jit(*args, **kwargs)

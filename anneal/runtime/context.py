@@ -123,7 +123,7 @@ class _Here(threading.local):
         self.warns = False  # True where integers that do not fit wrap around with a warning, as the array API needs it
         self.turns: list[Any] = []  # of loops whose body is traced: what stands for a turn's number, the innermost last
         self.names = False  # True where ops leave their names in the graph, as for a file
-        self.unrolls = False  # True where a file is written that has no loops: all turns are one graph
+        self.unrolls = 0  # where a file is written that has no loops: so many turns at most are one graph
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.device = context.device  # of tensors that name none; None: the setting's
         self.skips_init = False  # True where parameters start as zeros, in `nn.init.skipped`

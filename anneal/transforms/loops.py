@@ -62,7 +62,7 @@ def scan(
     device = _device([*values, *flatten(xs)])
     arrays = [_given("scan", w, v, device) for w, v in zip(paths_of(xs, "xs"), flatten(xs), strict=True)]
     count = _length(arrays, paths_of(xs, "xs"), length)
-    together = count if unroll is True or here.unrolls else max(1, int(unroll))
+    together = _together("scan", count, unroll)
     kept: list[Any] = [None]  # the tree of the rows
 
     def body(carry: Any, x: Any) -> tuple[Any, list[Tensor]]:
@@ -82,6 +82,16 @@ def scan(
     else:
         ends, rows = _unrolled(first, turn, arrays, count, reverse, together)
     return rebuild(init, iter(ends)), rebuild(kept[0], iter(rows))
+
+
+def _together(name: str, count: int, unroll: int | bool) -> int:
+    """The number of turns that are one: all of them, where a file is written that has no loops."""
+    if 0 < here.unrolls < count:
+        raise TransformError(
+            f"{name}: its {count} turns would be written out one by one, since what is exported has no loops, and at "
+            f"most {here.unrolls} are: export the body of the loop as a function, and call it once for each turn"
+        )
+    return count if unroll is True or here.unrolls else max(1, int(unroll))
 
 
 def fori_loop(
@@ -116,7 +126,7 @@ def fori_loop(
     def turn(number: Tensor, carry: list[Tensor], _: list[Tensor]) -> tuple[Any, list[Tensor]]:
         return body_fun(number + int(lower) if lower else number, rebuild(init_val, iter(carry))), []
 
-    together = count if unroll is True or here.unrolls else max(1, int(unroll or 1))
+    together = _together("fori_loop", count, unroll or 1)
     if together == 1 or count == 0:
         ends, _ = _looped(first, turn, [], count, False)
     else:

@@ -63,6 +63,44 @@ def test_products(pieces: tuple[int, ...], across: tuple[bool, bool], end: str, 
         np.testing.assert_allclose(got.T if end == "transposed" else got, want, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("sizes", [(65, 32, 32), (32, 33, 32), (32, 32, 40), (50, 67, 41), (72, 40, 48), (64, 36, 100)])
+@pytest.mark.parametrize("across", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("end", ["float32", "bias", "transposed"])
+@pytest.mark.parametrize("buffers", [0, 1, 2])
+def test_sizes_that_no_block_divides(
+    sizes: tuple[int, int, int], across: tuple[bool, bool], end: str, buffers: int
+) -> None:
+    """Every layout and end; what is infinite is added once, and no element is stored twice."""
+    rng = np.random.default_rng(3)
+    m, n, k = sizes
+    a, b = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
+    a[3, 5] = a[-1, -1] = np.inf
+    b[k - 2, 1], b[-9, n - 1] = np.inf, 0
+    bias = rng.standard_normal(n).astype(np.float16)
+    given = {1: a.T if across[0] else a, 2: b.T if across[1] else b, 3: bias}
+    with np.errstate(invalid="ignore"):
+        want = a.astype(np.float64) @ b.astype(np.float64)
+        want = np.maximum(want + bias, 0) if end == "bias" else want
+    prefetch = [Opt("PREFETCH", 2, buffers)] if buffers else []
+    opts = [*K.by_matrices(0, 2, 1, 1, 2, 2), *prefetch]
+    with np.errstate(invalid="ignore"):
+        found = played_product(K.half_product(m, n, k, end, *across), given, opts)
+    got = found.reshape(n, m).T if end == "transposed" else found.reshape(m, n)
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=2e-2)
+
+
+def test_overlapping_blocks_and_memory_that_changes_in_place() -> None:
+    """What a block reads for elements that it does not store another one has changed, perhaps."""
+    i, j, r = K.loop(40, 0), K.loop(64, 1), K.over(32, 2)
+    out = K.param(0, 40 * 64, K.F16)
+    left, right = K.load(K.param(1, 40 * 32, K.F16), i * 32 + r), K.load(K.param(2, 64 * 32, K.F16), j * 32 + r)
+    total = K.reduce(Op.ADD, left.cast(K.F32) * right.cast(K.F32), r)
+    graph = K.sink(K.store(out, i * 64 + j, (total + K.load(out, i * 64 + j).cast(K.F32)).cast(K.F16)))
+    with pytest.raises(CompilerError, match="blocks overlap"):
+        played_product(graph, {}, K.by_matrices(0, 1, 2, 2, 1, 1))
+    assert "MATRIX" not in kinds(graph)
+
+
 def test_batches_and_a_factor_that_is_computed() -> None:
     rng = np.random.default_rng(4)
     a, b = rng.standard_normal((3, 32, 48)).astype(np.float32), rng.standard_normal((3, 48, 32)).astype(np.float16)
@@ -125,13 +163,14 @@ def kinds(graph: UOp, target: Target = TARGET) -> set[str]:
     return {o.kind for o in choose(prepare(graph, target), target)}
 
 
-def test_they_are_chosen_where_a_tile_divides_and_results_are_float16() -> None:
+def test_they_are_chosen_where_sizes_are_those_of_a_tile_and_results_are_float16() -> None:
     assert "MATRIX" in kinds(K.half_product(256, 256, 64, "float16"))
     assert "MATRIX" in kinds(K.half_product(256, 256, 64, "bias", True, True))
     assert "MATRIX" not in kinds(K.half_product(256, 256, 64, "float32")), "whose sums are exact to float32"
     assert "MATRIX" not in kinds(K.half_product(64, 64, 1024, "float16")), "too few workgroups"
-    assert "MATRIX" not in kinds(K.half_product(250, 256, 64, "float16"))
-    assert "MATRIX" not in kinds(K.half_product(256, 256, 63, "float16"))
+    assert "MATRIX" in kinds(K.half_product(250, 256, 64, "float16"))
+    assert "MATRIX" in kinds(K.half_product(256, 300, 63, "bias"))
+    assert "MATRIX" not in kinds(K.half_product(256, 256, 31, "float16")), "shorter than any tile"
     assert "MATRIX" not in kinds(K.matmul(256, 256, 64))
 
 
@@ -181,7 +220,7 @@ def test_programs_of_float16_get_them() -> None:
         ([*K.by_matrices(0, 1, 1, 1, 1, 1), Opt("GROUP", 2, 2)], "GROUP.* does not go with it"),
         ([*K.by_matrices(0, 1, 1, 1, 1, 1), Opt("PREFETCH", 0, 1)], "no PREFETCH of axis 0 goes with it"),
         ([*K.by_matrices(0, 1, 1, 1, 1, 1), Opt("LOCAL", 0, 2)], "does not go with it"),
-        (K.by_matrices(0, 4, 1, 3, 1, 1), "192 does not divide a range of 64"),
+        (K.by_matrices(0, 4, 1, 3, 1, 1), "a block of 192 is longer than a range of 64"),
         ([Opt("MATRIX", 0, 8), *K.by_matrices(0, 1, 1, 1, 1, 1)[1:]], "no subgroup matrices of this shape"),
         (K.by_matrices(1, 1, 1, 1, 1, 1), "an axis that the kernel has not"),
     ],

@@ -26,6 +26,7 @@ import pytest
 from filelock import FileLock
 
 from tests.docs.test_documents import ROOT, read
+from tools.live_pages import PAGES as LIVE
 from tools.reference import ROOMS, Entry, pages, tensor_methods
 
 LARGEST = 300_000  # bytes of a page
@@ -190,7 +191,7 @@ def test_the_site_is_whole(site: Path) -> None:
     assert {path: page.unsaid for path, page in found.items() if page.unsaid} == {}
     # Each page leads to the file that it is made of, and to the pages beside it. A view of the studio is no page, nor
     # is an export.
-    for path in set(found) - {"studio/kernels.html", "live/spirals/index.html"}:
+    for path in set(found) - {"studio/kernels.html", *(p for p in found if p.startswith("live/"))}:
         (edit,) = found[path].edits
         assert (ROOT / edit.partition("/edit/main/")[2]).is_file(), (path, edit)
         assert found[path].neighbours, path
@@ -215,6 +216,9 @@ def _dead(path: str, link: str, found: dict[str, _Page], site: Path) -> bool:
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
 
 
+WEBGPU = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
+
+
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -229,7 +233,7 @@ def shown(site: Path) -> Iterator[tuple[Any, str]]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = p.chromium.launch(executable_path=CHROMIUM, args=WEBGPU)
         context = browser.new_context(viewport={"width": 1280, "height": 800}, bypass_csp=True)
         context.set_default_timeout(60_000)
         context.route("**", lambda route: route.continue_() if "127.0.0.1" in route.request.url else route.abort())
@@ -259,6 +263,38 @@ def test_the_main_pages_break_no_rule_of_axe(shown: tuple[Any, str]) -> None:
                 found[f"{theme} {path}: {v['id']}"] = [n["html"][:160] for n in v["nodes"][:3]]
     page.close()
     assert found == {}
+
+
+@pytest.mark.ci
+def test_exported_pages_run_where_they_are_shown(shown: tuple[Any, str]) -> None:
+    """Each in its frame, right, and by itself without a network after that."""
+    context, address = shown
+    page = context.new_page()
+    page.goto(f"{address}/howto/web-page.html")
+    page.evaluate("document.querySelectorAll('details').forEach(d => (d.open = true))")
+    frames = page.query_selector_all("iframe")
+    assert len(frames) == len(LIVE)
+    for element in frames:
+        element.scroll_into_view_if_needed()
+        frame = element.content_frame()
+        name = frame.url.split("/")[-2]
+        if name == "gpt2":
+            frame.wait_for_selector("input[type=file]")
+            continue
+        frame.wait_for_selector("html[data-kept], #badge.bad", state="attached")
+        assert frame.inner_text("#badge").startswith("checked: worst error"), (name, frame.inner_text("body"))
+    page.close()
+    context.set_offline(True)
+    try:
+        page = context.new_page()
+        page.goto(f"{address}/live/nanogpt/index.html")
+        page.wait_for_selector("html[data-ready], #badge.bad", state="attached")
+        assert page.inner_text("#badge").startswith("checked: worst error")
+        page.get_by_role("button", name="Write").click()
+        page.wait_for_function("document.querySelector('pre').textContent.length > 20")
+        page.close()
+    finally:
+        context.set_offline(False)
 
 
 # In the page: the theme's worker with the built index; what it finds for each query, best first, as the box lists it.

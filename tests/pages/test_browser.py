@@ -10,16 +10,19 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from anneal.pages import export, of_gpt2, of_onnx
+from anneal.codegen import Target
+from anneal.pages import PROFILES, Profile, export, of_gpt2, of_onnx
 from anneal.tensor import Tensor, no_grad
 from anneal.tensor.io import safe_load
 from tests.pages.helpers import recipe_of, served, write
+from tests.pages.test_export import integers
 from tests.tiers import thinned
 from tests.web.test_browser import AXE, RULES, browser  # noqa: F401
 
@@ -184,8 +187,8 @@ def test_it_opens_again_without_a_network(browser: Any, folder: Path) -> None:  
     page = context.new_page()
     with served(folder / "form") as url:
         opened(page, f"{url}/")
+        page.wait_for_selector("html[data-kept]", state="attached")
         page.evaluate("navigator.serviceWorker.ready.then(() => true)")
-        assert opened(page, f"{url}/").startswith("checked")  # the worker keeps what it sees
         context.set_offline(True)
         assert opened(page, f"{url}/").startswith("checked")
     context.close()
@@ -269,6 +272,12 @@ def test_an_onnx_model_gives_the_cpu_devices_values(page: Any, site: str, folder
     x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     write(of_onnx(model, {model.inputs[0].name: x}), folder / "onnx")
     assert opened(page, f"{site}/onnx/").startswith("checked: worst error")
+    ids = np.array([[4, 0, 49, 7, 7, 1]])
+    write(of_onnx(onnx.load(integers(1), "cpu"), {"ids": ids}), folder / "integers")
+    body = "const found = await model.run({ ids: given }); return Object.values(found).map((a) => [...a.data]);"
+    wanted = onnx.load(integers(1), "cpu").run({"ids": ids[:, ::-1]})
+    found = used(page, f"{site}/integers", body, ids[0, ::-1].tolist())
+    assert found == [wanted["best"].tolist(), wanted["next"].tolist()[0]]
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -434,6 +443,36 @@ def test_wrong_inputs_are_told_in_words(page: Any, site: str) -> None:
         assert said in used(page, f"{site}/form", body)
     body = "return model.call('go').then(() => 'ran', (e) => e.message);"
     assert used(page, f"{site}/form", body) == "there is no function go; there are run"
+
+
+def test_the_first_variant_that_the_adapter_has_is_taken(page: Any, site: str, folder: Path) -> None:
+    """SwiftShader has 10 storage buffers and subgroups of 4 threads, and neither float16 nor subgroups of 32."""
+    threads = Target(subgroup=4, names_subgroups=True)
+    rich = Profile(
+        "rich", "", 10, target=replace(threads, workgroup_bytes=32768), features=("subgroups",), software=True
+    )
+    halves = replace(rich, name="halves", features=("shader-f16",))
+    wide = replace(rich, name="wide", target=replace(threads, subgroup=32))
+    many = replace(rich, name="many", buffers=11)
+    plain = PROFILES["software"]
+    for name, profiles, taken in (
+        ("has", (halves, wide, many, rich, plain), "rich"),
+        ("has-not", (halves, wide, many, plain), "software"),
+    ):
+        x = Tensor(np.arange(4096, dtype=np.float32).reshape(4, 1024) / 4096)
+        export(lambda x: (x * x).sum(1), x, folder / name, profiles=[*profiles, "browser"])
+        assert "subgroupShuffleXor" in (folder / name / "kernels.wgsl").read_text()
+        body = "return [model.about.profile, await model.check(), Array.from((await model.run(await model.example('run'))).out.data)]"
+        profile, checked, found = used(page, f"{site}/{name}", body)
+        assert (profile, checked["ok"]) == (taken, True)
+        assert np.allclose(found, (x.numpy() ** 2).sum(1), rtol=1e-5)
+    export(lambda x: x + 1, Tensor.ones(2), folder / "none", profiles=[wide, many])
+    body = "return load(given).then(() => 'it loaded', (e) => e.message)"
+    found = used(page, f"{site}/has", body, f"{site}/none/")
+    assert found == (
+        "this adapter is too small for the model: maxStorageBuffersPerShaderStage 11 (it has 10); export it for a "
+        "smaller profile, or open the page on another machine"
+    )
 
 
 def test_a_lost_gpu_comes_back_with_what_was_kept(page: Any, site: str) -> None:

@@ -16,10 +16,11 @@ import anneal as an
 from anneal import nn
 from anneal.backend import get_device
 from anneal.backend.registry import OPEN
-from anneal.errors import AnnealError, DataError, DTypeError, JitError, SettingError, UserError
-from anneal.pages import PROFILES, export, fit, profile
+from anneal.errors import AnnealError, DataError, DTypeError, JitError, SettingError, TransformError, UserError
+from anneal.pages import PROFILES, export, fit, of_onnx, page_device, profile
 from anneal.pages.profiles import planned_for
 from anneal.tensor import Tensor, Variable, host_call, io, jit
+from anneal.transforms import scan
 from tests.cli.helpers import run
 from tests.pages.helpers import recipe_of, write
 
@@ -165,10 +166,19 @@ FAULTS: dict[str, tuple[Any, Any, dict[str, Any], type[AnnealError], str]] = {
     "an array": (lambda x: x, np.ones(3), {}, UserError, "x is a ndarray; give a Tensor"),
     "arguments that do not fit": (lambda x, y: x, Tensor.ones(2), {}, UserError, "do not fit the function"),
     "no result": (lambda x: None, Tensor.ones(2), {}, JitError, "ran nothing"),
-    "a dtype": (lambda x: x.cast("float64") * 2, Tensor.ones(2), {}, DTypeError, "float64"),
+    "a dtype": (
+        lambda x: x.cast("float64") * 2, Tensor.ones(2), {}, DTypeError, "profile browser has no buffer of float64, wh",
+    ),
+    "int64": (
+        lambda x: x.sum(), Tensor([1, 2]), {}, DTypeError, "has no CAST of int64, which kernel r_by_2",
+    ),
     "a result's dtype": (lambda x: x.cast("int8"), Tensor.ones(2), {}, DTypeError, "int8; a page takes and gives f"),
     "the host": (
         lambda x: host_call(lambda a: a, ((2,), "float32"), x), Tensor.ones(2), {}, JitError, "runs on the host",
+    ),
+    "a long loop": (
+        lambda x: scan(lambda c, t: (c + t, c), 0.0, x)[0], Tensor.ones(300), {}, TransformError,
+        "scan: its 300 turns would be written out one by one, since what is exported has no loops, and at most 128 are",
     ),
     "no profile": (abs, Tensor.ones(2), {"profiles": ("phone",)}, SettingError, "profiles are browser, software"),
     "no format": (lambda x: x + 1, Tensor.ones(2), {"weights": "f8"}, SettingError, "weights are f32, f16, int8"),
@@ -195,6 +205,54 @@ def test_one_file_of_too_much_is_refused(tmp_path: Path) -> None:
     big.realize()
     with pytest.raises(UserError, match="one file of 4"):
         export(lambda x: x @ big, Tensor.ones(1, 3000), tmp_path / "page.html", single_file=True)
+
+
+# -- whole numbers -----------------------------------------------------------------------------------------------------
+
+
+def test_on_the_pages_device_sums_of_integers_are_of_32_bits(tmp_path: Path) -> None:
+    x = Tensor(np.arange(6, dtype=np.int32).reshape(2, 3), device=page_device())
+    export(lambda x: (x.sum(1), x @ x.T), x, tmp_path)
+    found = io.safe_load(tmp_path / "check.safetensors")
+    assert found["run/out/out[0]"].tolist() == [3, 12]
+    assert found["run/out/out[1]"].tolist() == [[5, 14], [14, 50]]
+
+
+def integers(one: int) -> bytes:
+    """A file that takes and gives int64: the places of rows, which row is largest, and the places after them."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rows = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
+    nodes = [
+        helper.make_node("Gather", ["rows", "ids"], ["found"]),
+        helper.make_node("ReduceMean", ["found", "axis"], ["mean"], keepdims=0),
+        helper.make_node("ArgMax", ["mean"], ["best"], axis=1, keepdims=0),
+        helper.make_node("Add", ["ids", "one"], ["next"]),
+    ]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [1, 6])
+    out = [helper.make_tensor_value_info(n, TensorProto.INT64, s) for n, s in (("best", [1]), ("next", [1, 6]))]
+    given = {"rows": rows, "axis": np.array([1]), "one": np.array([one])}
+    graph = helper.make_graph(nodes, "g", [ids], out, [numpy_helper.from_array(a, n) for n, a in given.items()])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return bytes(made.SerializeToString())
+
+
+def test_int64_of_a_file_is_int32_in_a_page_where_it_fits(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    from anneal import onnx
+
+    ids = np.array([[4, 0, 49, 7, 7, 1]])
+    model = onnx.load(integers(1), "cpu")
+    write(of_onnx(model, {"ids": ids}), tmp_path)
+    run = model_of(tmp_path)["programs"][0]["functions"]["run"]
+    assert [p["dtype"] for p in (*run["inputs"], *run["outputs"])] == ["i32"] * 3
+    found, wanted = io.safe_load(tmp_path / "check.safetensors"), model.run({"ids": ids})
+    assert found["run/out/out[0]"].tolist() == wanted["best"].tolist()
+    assert found["run/out/out[1]"].tolist() == (ids + 1).tolist()
+    with pytest.raises(DTypeError, match="input 'ids' has values of int64 that int32 does not hold"):
+        of_onnx(model, {"ids": ids << 40})
+    with pytest.raises(AnnealError, match="has no int64.*its values do not fit int32"):
+        write(of_onnx(onnx.load(integers(1 << 40), "cpu"), {"ids": ids}), tmp_path)
 
 
 # -- fit ---------------------------------------------------------------------------------------------------------------

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from anneal import settings
 from anneal.cli._flags import Json, Quiet, Sizes, Weights, alone, command, switch
 from anneal.cli._output import data, json_report, message
 from anneal.cli.commands._recipes import Labels, Steps, Train, What, recipe_of
 from anneal.errors import SettingError
+from anneal.runtime import Context
 
 app = alone()
 
@@ -37,7 +37,7 @@ class Order:
     profiles: Annotated[
         list[str] | None,
         typer.Option(
-            "--for", metavar="PROFILE", help="Limits that kernels are made for: browser, software, m1, adreno."
+            "--for", metavar="PROFILE", help="Variants for richer adapters, beside browser: desktop, m1, adreno."
         ),
     ] = None
     store: Annotated[
@@ -55,10 +55,10 @@ class Order:
 @command(app, Order)
 def export(order: Order) -> None:
     """Write a model as a web page that runs it in any browser."""
-    from anneal.pages import DEFAULT, profile
+    from anneal.pages import DEFAULT, page_device, profile
     from anneal.pages import export as write
 
-    wanted = tuple(order.profiles or DEFAULT)
+    wanted = (*[p for p in order.profiles or () if p not in DEFAULT], *DEFAULT)  # the plainest is always there
     for p in wanted:
         profile(p)
     if order.output.suffix == ".onnx":
@@ -67,7 +67,7 @@ def export(order: Order) -> None:
         )
     if order.single_file != (order.output.suffix == ".html"):
         raise SettingError("--single-file writes FILE.html, and without it a folder is written; change one of the two")
-    with settings.override(device="cpu"):
+    with Context(page_device()):
         recipe = recipe_of(order.model, order.train, order.steps, order.weights, order.size, order.labels)
         made = write(
             recipe.functions,

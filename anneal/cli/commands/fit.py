@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from anneal import settings
 from anneal.cli._flags import Json, Quiet, Sizes, alone, command
 from anneal.cli._output import data, json_report
 from anneal.cli.commands._recipes import Train, What, recipe_of
 from anneal.errors import UserError
+from anneal.runtime import Context
 
 app = alone()
 
@@ -24,7 +24,7 @@ class Question:
     profiles: Annotated[
         list[str] | None,
         typer.Option(
-            "--for", metavar="PROFILE", help="Limits to look at: browser, software, m1, adreno; default: all."
+            "--for", metavar="PROFILE", help="Limits to look at: browser, software, desktop, m1, adreno; default: all."
         ),
     ] = None
     train: Train = False
@@ -36,13 +36,13 @@ class Question:
 @command(app, Question)
 def fit(question: Question) -> None:
     """Say whether a model fits a browser's limits, and its memory. Exit code 2: no."""
-    from anneal.pages import PROFILES, profile
+    from anneal.pages import PROFILES, page_device, profile
     from anneal.pages import fit as fitted
 
     wanted = question.profiles or list(PROFILES)
     for p in wanted:
         profile(p)
-    with settings.override(device="cpu"):
+    with Context(page_device()):
         recipe = recipe_of(question.model, question.train, 0, None, question.size)
         found = [fitted(recipe.functions, recipe.examples, p, recipe.train) for p in wanted]
     if question.as_json:

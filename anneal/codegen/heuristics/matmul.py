@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import Facts
-from anneal.codegen.matrices import merged, product_of, room
+from anneal.codegen.matrices import changes_in_place, merged, product_of, room
 from anneal.codegen.opts import Axis, Opt
 from anneal.codegen.ranges import SUBGROUP, extent, mask_of
 from anneal.codegen.target import HALVES, Target
@@ -66,13 +66,14 @@ class _Split:
     def groups(self, sizes: tuple[int, int, int], batch: int) -> int:
         """Workgroups."""
         m, n, _ = self.block
-        return batch * (sizes[0] // m) * (sizes[1] // n)
+        return batch * -(-sizes[0] // m) * -(-sizes[1] // n)
 
     def time(self, sizes: tuple[int, int, int], batch: int) -> float:
-        """Roughly, for one step of the reduce: rounds of as many workgroups as there is room for, and the last."""
+        """Roughly: rounds of as many workgroups as there is room for, and the last."""
         whole, rest = divmod(-(-self.groups(sizes, batch) // _UNITS), len(self.speeds))
         rounds = whole * len(self.speeds) / self.speeds[-1] + (rest / self.speeds[rest - 1] if rest else 0)
-        return rounds * self.block[0] * self.block[1]
+        m, n, k = self.block
+        return rounds * m * n * -(-sizes[2] // k) * k
 
 
 _SPLITS = (
@@ -90,7 +91,7 @@ _SPLITS = (
 
 
 def matrices(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
-    """Opts for the one product of a kernel, if a tile divides its sizes."""
+    """Opts for the one product of a kernel, if its sizes are at least those of a tile."""
     if HALVES not in target.matrices or target.subgroup != SUBGROUP or len(facts.reduces) != 1:
         return None
     loops = [a.range for a in facts.axes if a.is_loop]
@@ -128,10 +129,12 @@ def _opts(facts: Facts, target: Target, i: UOp, j: UOp) -> tuple[Opt, ...] | Non
     k, *others = facts.reduces[0].src[1:]
     sizes = extent(i), extent(j), extent(k) * math.prod(map(extent, others))
     batch = facts.outputs // (sizes[0] * sizes[1])
+    whole = changes_in_place(facts.stores)
     fit = [
         t
         for t in _SPLITS
-        if not any(n % b for n, b in zip(sizes, t.block, strict=True))
+        if not any(n < b for n, b in zip(sizes, t.block, strict=True))
+        and not (whole and (sizes[0] % t.block[0] or sizes[1] % t.block[1]))
         and t.groups(sizes, batch) >= _FEW
         and t.threads <= target.max_threads
         and t.room <= target.workgroup_bytes

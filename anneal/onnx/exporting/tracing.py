@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -68,12 +69,12 @@ def traced(
     device = next((t.device for t in (*originals, *weights.values())), "cpu")
     before = {name: t.uop for name, t in weights.items()}
     trace = Trace("export")
-    here.unrolls = here.names = True
+    here.unrolls, here.names = sys.maxsize, True
     try:
         leaves = _results(trace.run(inner, args, kwargs, grad=False))
         _check_unchanged(trace, leaves, weights, given)
     finally:
-        here.unrolls = here.names = False
+        here.unrolls, here.names = 0, False
         for name, t in weights.items():
             t.uop = before[name]
             if t._views is not None:

@@ -36,6 +36,8 @@ export type Program = {
     plan: number;
     limits: Record<string, number>;
     features: string[];
+    /** the least threads of a subgroup that kernels rely on; 0: they use none */
+    subgroup: number;
     buffers: number[];
     weights: Record<string, number>;
     state: string[];

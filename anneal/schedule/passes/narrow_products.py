@@ -23,8 +23,9 @@ from anneal.schedule.records import Schedule
 from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
-_TILE = 64  # rows and columns of the smallest tile of matrices, which must divide those of the product
-_STEP = 32  # ... and its depth
+_TILE = 64  # rows and columns of the smallest tile of matrices
+_RAGGED = 256  # ... from which on tiles need not divide them: less repays no copies of the other factor
+_STEP = 32  # its depth, which must divide that of the product
 _FLUSHED = 512  # terms of a sum that the hardware sums, of float32 factors
 _KEPT = 1 << 30  # bytes of such sums that may be kept; beyond, they have more terms
 _WORTH = 1 << 26  # multiplications below which two more kernels cost more than they save
@@ -134,7 +135,9 @@ def _how(u: UOp, precision: str) -> tuple[_Axes, bool] | None:
     if kinds == [_F16, _F16] or any(k is not dtypes.bfloat16 for k in kinds) and precision == "highest":
         return None
     axes = _axes(u)
-    if axes is None or axes.size(axes.rows) % _TILE or axes.size(axes.columns) % _TILE or axes.size(axes.depth) % _STEP:
+    if axes is None or axes.size(axes.depth) % _STEP:
+        return None
+    if any(n % _TILE and n < _RAGGED for n in (axes.size(axes.rows), axes.size(axes.columns))):
         return None
     return axes, precision == "high" and any(k is _F32 for k in kinds)
 

@@ -51,9 +51,12 @@ async function openDevice(programs: Program[], profile?: string): Promise<[GPUDe
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
   insist(adapter, `WebGPU finds no adapter: ${advice()}`);
   const limits = adapter.limits as unknown as Record<string, number>;
-  const lacks = (p: Program) =>
-    p.features.filter((f) => !adapter.features.has(f)).concat(Object.entries(p.limits).filter(([n, v]) => !(limits[n]! >= v)).map(([n, v]) => `${n} ${v} (it has ${limits[n]})`));
-  const { isFallbackAdapter, architecture, description } = adapter.info;
+  const { isFallbackAdapter, architecture, description, subgroupMinSize } = adapter.info;
+  const lacks = (p: Program) => [
+    ...p.features.filter((f) => !adapter.features.has(f)),
+    ...Object.entries(p.limits).filter(([n, v]) => !(limits[n]! >= v)).map(([n, v]) => `${n} ${v} (it has ${limits[n]})`),
+    ...((subgroupMinSize ?? 0) >= p.subgroup ? [] : [`subgroups of ${p.subgroup} threads (it has ${subgroupMinSize ?? 0})`]),
+  ];
   const software = isFallbackAdapter || /swiftshader|llvmpipe|lavapipe/i.test(`${architecture} ${description}`);
   const alike = programs.filter((p) => p.software === software);
   const wanted = profile === undefined ? (alike.length ? alike : programs) : programs.filter((p) => p.profile === profile);

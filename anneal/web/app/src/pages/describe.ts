@@ -14,9 +14,20 @@ export async function describe(model: Model, main: HTMLElement): Promise<void> {
   const read = element("div", { "aria-live": "polite" });
   const chosen = element("input", { type: "file", accept: "image/*" });
 
+  canvas.style.width = `${Math.max(width, 192)}px`;
+  const context = canvas.getContext("2d", { willReadFrequently: true })!;
+
+  async function tell(x: Float32Array): Promise<void> {
+    const begun = performance.now();
+    const scores = (await model.call(name, { [f.inputs[0]!.name]: x }))[f.outputs[0]!.name]!.data;
+    const sum = Array.from(scores).reduce((a, b) => a + b, 0);
+    const chances = Math.abs(sum - 1) < 1e-3 ? Array.from(scores) : softmax(scores);
+    const table = shares(chances.map((p, n) => [labels[n] ?? `class ${n}`, p]));
+    read.replaceChildren(table, element("p", { class: "soft" }, `${(performance.now() - begun).toFixed(0)} ms`));
+  }
+
   async function look(file: Blob): Promise<void> {
     const picture = await createImageBitmap(file);
-    const context = canvas.getContext("2d")!;
     const cut = Math.min(picture.width / width, picture.height / height);
     const [w, h] = [width * cut, height * cut];
     context.drawImage(picture, (picture.width - w) / 2, (picture.height - h) / 2, w, h, 0, 0, width, height);
@@ -24,12 +35,17 @@ export async function describe(model: Model, main: HTMLElement): Promise<void> {
     const x = new Float32Array(3 * width * height);
     for (let n = 0; n < width * height; n++)
       for (let c = 0; c < 3; c++) x[c * width * height + n] = (data[4 * n + c]! / 255 - MEAN[c]!) / SPREAD[c]!;
-    const begun = performance.now();
-    const scores = (await model.call(name, { [f.inputs[0]!.name]: x }))[f.outputs[0]!.name]!.data;
-    const sum = Array.from(scores).reduce((a, b) => a + b, 0);
-    const chances = Math.abs(sum - 1) < 1e-3 ? Array.from(scores) : softmax(scores);
-    const table = shares(chances.map((p, n) => [labels[n] ?? `class ${n}`, p]));
-    read.replaceChildren(table, element("p", { class: "soft" }, `${(performance.now() - begun).toFixed(0)} ms`));
+    await tell(x);
+  }
+
+  /** The picture that the model was exported with. */
+  async function begin(): Promise<void> {
+    const x = (await model.example(name))[f.inputs[0]!.name] as Float32Array;
+    const image = context.createImageData(width, height);
+    for (let n = 0; n < width * height; n++)
+      image.data.set([...MEAN.map((mean, c) => 255 * (x[c * width * height + n]! * SPREAD[c]! + mean)), 255], 4 * n);
+    context.putImageData(image, 0, 0);
+    await tell(x);
   }
 
   const take = (file?: Blob | null) => {
@@ -41,5 +57,6 @@ export async function describe(model: Model, main: HTMLElement): Promise<void> {
     e.preventDefault();
     take(e.dataTransfer?.files[0]);
   });
-  main.replaceChildren(element("label", {}, "Choose a picture, or drop one here: ", chosen), element("div", { class: "row" }, canvas, read));
+  main.replaceChildren(element("label", {}, "Choose a picture, or drop one here: ", chosen), ...(labels.length && labels.length <= 20 ? [element("p", { class: "soft" }, `It knows: ${labels.join(", ")}.`)] : []), element("div", { class: "row" }, canvas, read));
+  await begin();
 }

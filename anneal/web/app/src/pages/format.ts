@@ -16,6 +16,8 @@ export type Program = {
   plan: number;
   limits: Record<string, number>;
   features: string[];
+  /** the least threads of a subgroup that kernels rely on; 0: they use none */
+  subgroup: number;
   buffers: number[];
   weights: Record<string, number>;
   state: string[];
@@ -86,7 +88,7 @@ export function readPlan(text: string): Plan {
 }
 
 function readProgram(program: Program, plan: Plan, wrong: (what: string) => string): void {
-  insist(isObject(program) && isObject(program.limits) && Array.isArray(program.features), wrong("a program has no limits"));
+  insist(isObject(program) && isObject(program.limits) && Array.isArray(program.features) && isCount(program.subgroup), wrong("a program has no limits"));
   const { buffers, kernels, weights, functions } = program;
   const most = program.limits.maxBufferSize;
   insist(Array.isArray(buffers) && isCount(most), wrong("a program has no buffers"));

@@ -49,6 +49,7 @@ export function tokenizer(vocab: Record<string, number>, merges: string): Words 
 
 /** Ask for the files, and add their tensors to those of the export. */
 export async function askForGpt2(plan: { wanted: Record<string, number[]> }, weights: Tensors): Promise<void> {
+  byId("badge").textContent = "waiting for your files";
   const said = element("p", { role: "alert" });
   const chosen = element("input", { type: "file", multiple: true, accept: ".safetensors,.json,.txt" });
   byId("main").replaceChildren(

@@ -39,7 +39,18 @@ async function main(): Promise<void> {
   (globalThis as { model?: Model }).model = model;
   const show = KINDS[model.plan.page.kind] ?? KINDS["form"]!;
   await show(model, byId("main"));
-  if (!single && "serviceWorker" in navigator) await navigator.serviceWorker.register("sw.js");
+  if (!single && "serviceWorker" in navigator) {
+    await navigator.serviceWorker.register("sw.js");
+    await keep(["anneal.js", "page.js", "style.css", "model.json", ...Object.keys(model.plan.files)]);
+  }
+}
+
+/** Put what was loaded before the worker was there into its store, so that the page opens without a network. */
+async function keep(names: string[]): Promise<void> {
+  const store = await caches.open("anneal-page");
+  for (const url of [location.pathname, ...names].map((name) => new URL(name, document.baseURI).href))
+    if (!(await store.match(url))) await store.add(new Request(url, { cache: "force-cache" }));
+  document.documentElement.dataset["kept"] = "";
 }
 
 main().catch(failed);
