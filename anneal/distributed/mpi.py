@@ -279,8 +279,8 @@ class MPIGroup(Group):
         return signature(f"{self.exchanges} {what} {first}", arrays)
 
     def _until(self, done: Callable[[], Any], what: str, most: int = _POLLS) -> None:
-        """Let exchanges go on until `done` says so, after `most` looks with pauses between them. Raises GroupError where
-        ranks differ, or one does not come."""
+        """Let exchanges go on until `done` says so, after `most` looks with pauses. Raises GroupError where ranks
+        differ, or one does not come."""
         if done():
             return
         begun = time.perf_counter()

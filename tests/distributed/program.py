@@ -287,7 +287,7 @@ def gradients_are_averaged_in_backward(group: Any) -> None:
             return loss
 
         run = jit(step) if captured else step
-        for n in range(6):
+        for n in range(4):
             first, second = [Tensor(b[mine] if sync else b) for b in batches[n % 4]]
             run(first, second).item()
         return [p.numpy() for p in net.parameters()]
@@ -306,12 +306,12 @@ def gradients_are_averaged_in_backward(group: Any) -> None:
 @check
 def parameters_are_sharded(group: Any) -> None:
     """The losses are those of whole parameters, and each process has its part of all that trains."""
-    rows = np.random.default_rng(3).integers(0, 11, (6, 2 * group.size, 9)).astype(np.int32)
+    rows = np.random.default_rng(3).integers(0, 11, (5, 2 * group.size, 9)).astype(np.int32)
     mine = slice(2 * group.rank, 2 * group.rank + 2)
 
-    def trained(kind: str, captured: bool) -> tuple[list[float], float, dict[str, Any]]:
+    def trained(kind: str, captured: bool) -> tuple[list[float], dict[str, Any]]:
         manual_seed(0 if kind == "whole" else group.rank)  # the first process's weights are taken
-        model = nn.GPT(vocab_size=11, block_size=8, n_layer=2, n_head=2, n_embd=16)
+        model = nn.GPT(vocab_size=11, block_size=8, n_layer=1, n_head=2, n_embd=16)
         count = sum([p.numel() for p in model.parameters()])
         if kind != "whole":
             nn.parallel.fully_shard(model, model.h if kind == "units" else (), group)
@@ -333,16 +333,15 @@ def parameters_are_sharded(group: Any) -> None:
         held = sum([p.numel() for p in model.parameters()]) / count
         moments = sum([t.numel() for s in optimizer.state.values() for t in s.values()]) / 2 / count
         assert max(held, moments) <= (1 if kind == "whole" else 1 / group.size) + 0.02
-        return losses, held, {k: t.numpy() for k, t in nn.parallel.whole_state_dict(model, group).items()}
+        return losses, {k: t.numpy() for k, t in nn.parallel.whole_state_dict(model, group).items()}
 
-    want, _, weights = trained("whole", False)
-    for kind in ("parts", "units"):
-        for captured in (False, True):
-            losses, _, found = trained(kind, captured)
-            np.testing.assert_allclose(losses, want, rtol=1e-5)
-            assert found.keys() == weights.keys()
-            for name, a in found.items():
-                np.testing.assert_allclose(a, weights[name], rtol=1e-3, atol=1e-4, err_msg=name)
+    want, weights = trained("whole", False)
+    for kind, captured in (("parts", True), ("units", False), ("units", True)):
+        losses, found = trained(kind, captured)
+        np.testing.assert_allclose(losses, want, rtol=1e-5)
+        assert found.keys() == weights.keys()
+        for name, a in found.items():
+            np.testing.assert_allclose(a, weights[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 @check
