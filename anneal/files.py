@@ -39,7 +39,7 @@ _KINDS = {
 }
 
 
-def replace(path: StrPath, write: Callable[[IO[bytes]], Any], *, cached: bool = False) -> None:
+def replace(path: StrPath, write: Callable[[IO[bytes]], Any], *, cached: bool = False, private: bool = False) -> None:
     """Put what `write` writes into the file it is given in the place of the file at `path`, or there anew.
 
     The rights of a file that is replaced are kept. Raises OSError if it cannot be done, and what `write` raises; then
@@ -50,6 +50,7 @@ def replace(path: StrPath, write: Callable[[IO[bytes]], Any], *, cached: bool = 
         write: a function of an open file.
         cached: it is one of many that can be made again, whose folder is swept elsewhere, and that is looked at for
             damage when it is read: it is not waited for until it is on disk.
+        private: only this user may read or write it.
     """
     place, before = _place(path)
     if not cached:
@@ -59,7 +60,9 @@ def replace(path: StrPath, write: Callable[[IO[bytes]], Any], *, cached: bool = 
         f.flush()
         if not cached:
             os.fsync(f.fileno())
-        if before is not None:
+        if private:
+            os.chmod(temporary, 0o600)
+        elif before is not None:
             os.chmod(temporary, stat.S_IMODE(before.st_mode) & 0o777)
         if fcntl is None:
             f.close()

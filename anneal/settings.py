@@ -24,6 +24,7 @@ __all__ = ["DEVICES", "TABLE", "Setting", "Settings", "current", "override", "re
 
 DEVICES = ("auto", "cpu", "webgpu")
 IMPLEMENTATIONS = ("auto", "wgpu", "dawn")
+CPUS = ("auto", "numpy", "c")
 
 # What each step of ANNEAL_DEBUG adds to the ones below it.
 DEBUG_LADDER = ("nothing", "devices", "timing", "kernels", "WGSL", "IR after each pass", "every rewrite")
@@ -37,6 +38,7 @@ class Settings:
     device: str = "auto"
     adapter: str = ""
     webgpu: str = "auto"
+    cpu: str = "auto"
     require_webgpu: bool = False
     trusted: bool = True
     cache: bool = True
@@ -87,6 +89,12 @@ def _implementation(text: str) -> str:
     return text.lower()
 
 
+def _cpu(text: str) -> str:
+    if text.lower() not in CPUS:
+        raise ValueError
+    return text.lower()
+
+
 def _frames(text: str) -> str:
     if text not in ("short", "full"):
         raise ValueError
@@ -120,6 +128,13 @@ TABLE: tuple[Setting, ...] = (
         ", ".join(IMPLEMENTATIONS),
         "the implementation of WebGPU; dawn needs the package wgpudawn; auto: wgpu if it finds an adapter, else dawn",
         _implementation,
+    ),
+    Setting(
+        "cpu",
+        ", ".join(CPUS),
+        "what runs kernels on the cpu: numpy; c: C made by this machine's compiler, and NumPy where there is none or C "
+        "lacks something; auto: numpy",
+        _cpu,
     ),
     Setting(
         "require_webgpu",

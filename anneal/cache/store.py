@@ -7,6 +7,8 @@ not kept: no error, and no value but the one that was saved. A file carries data
 Python, and it is unpacked to LARGEST bytes at most. The hash tells damage, not forgery: what another user has written,
 or could have, is a miss too, and so is data that does not decode. An entry's time of modification is when it was last
 used; over the limit the longest unused go first.
+
+Compiled kernels are the one kind of data that is run: they are `private`, in a folder of this user's alone.
 """
 
 from __future__ import annotations
@@ -84,15 +86,22 @@ def disk_key(*parts: object) -> bytes | None:
     return h.digest()
 
 
-def load(kind: str, key: bytes | None, decode: Callable[[Any], Any] = lambda value: value) -> Any | None:
-    """The entry saved under `key`, as `decode` reads it, or None: also where `decode` can make nothing of it."""
+def load(
+    kind: str, key: bytes | None, decode: Callable[[Any], Any] = lambda value: value, private: bool = False
+) -> Any | None:
+    """The entry saved under `key`, as `decode` reads it, or None: also where `decode` can make nothing of it.
+
+    Args:
+        private: it is to be run as code: a link is a miss, and so is what anybody else could have put there.
+    """
     where = folder() if settings.current().cache else None
     if where is None or key is None:
         return None
     path = os.path.join(where, kind, key.hex())
     try:
         with files.opened(path) as f:
-            text = f.read(LARGEST + 1) if _is_own(os.fstat(f.fileno())) else b""
+            facts = os.fstat(f.fileno())
+            text = f.read(LARGEST + 1) if (_is_private(path, facts) if private else _is_own(facts)) else b""
     except OSError:
         return None
     try:
@@ -115,6 +124,16 @@ def _is_own(facts: os.stat_result) -> bool:
     return facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & stat.S_IWOTH
 
 
+def _is_private(path: str, facts: os.stat_result) -> bool:
+    """True if only this user can have written the file, or put it there; always, on systems without user ids."""
+    if not hasattr(os, "geteuid"):
+        return True
+    both = facts, os.stat(os.path.dirname(path))
+    return os.path.samestat(os.lstat(path), facts) and all(
+        f.st_uid == os.geteuid() and not f.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for f in both
+    )
+
+
 def _unpacked(packed: memoryview) -> bytes:
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(packed, LARGEST)
@@ -134,8 +153,12 @@ def _hash(text: bytes) -> bytes:
     return hashlib.blake2b(memoryview(text)[24:], digest_size=16).digest()
 
 
-def save(kind: str, key: bytes | None, value: Any, label: str) -> bool:
-    """Keep `value` (what JSON can say) under `key`; `label` tells people what it is. False if it was not kept."""
+def save(kind: str, key: bytes | None, value: Any, label: str, private: bool = False) -> bool:
+    """Keep `value` (what JSON can say) under `key`; `label` tells people what it is. False if it was not kept.
+
+    Args:
+        private: nobody else may read the file or its folder.
+    """
     where = folder() if settings.current().cache else None
     version = code_version()
     if where is None or key is None or version is None or not unchanged():
@@ -147,8 +170,9 @@ def save(kind: str, key: bytes | None, value: Any, label: str) -> bool:
     rest = key + version + len(note).to_bytes(2, "little") + note + zlib.compress(text, 1)
     packed = _MAGIC + hashlib.blake2b(rest, digest_size=16).digest() + rest
     try:
-        (where / kind).mkdir(parents=True, exist_ok=True)
-        files.replace(where / kind / key.hex(), lambda f: f.write(packed), cached=True)
+        where.mkdir(parents=True, exist_ok=True)
+        (where / kind).mkdir(0o700 if private else 0o777, exist_ok=True)
+        files.replace(where / kind / key.hex(), lambda f: f.write(packed), cached=True, private=private)
         if _counted(where, len(packed)) > LIMIT >> 14:  # a sixteenth of the limit, in KiB
             os.truncate(where / _COUNT, 0)
             prune(where, max_bytes=LIMIT)

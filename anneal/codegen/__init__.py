@@ -10,7 +10,17 @@ and the only way in which speed enters.
 
 from anneal.codegen.affine import form as affine_form
 from anneal.codegen.apply import apply_opts
-from anneal.codegen.dialects import Binding, Written, bindings_of, in_text, segment_bytes, wgsl_functions, writing
+from anneal.codegen.coalesce import coalesce as coalesce_loops
+from anneal.codegen.dialects import (
+    C_TARGET,
+    Binding,
+    Written,
+    bindings_of,
+    in_text,
+    segment_bytes,
+    wgsl_functions,
+    writing,
+)
 from anneal.codegen.hardware import Launch, grid
 from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
@@ -30,6 +40,7 @@ from anneal.codegen.ranges import SUBGROUP
 from anneal.codegen.target import HALVES, MatrixShape, Target
 
 __all__ = [
+    "C_TARGET",
     "HALVES",
     "PASSES",
     "SUBGROUP",
@@ -49,6 +60,7 @@ __all__ = [
     "bindings_of",
     "bodies_of",
     "choose",
+    "coalesce_loops",
     "decode_kernel",
     "decode_opts",
     "encode_kernel",

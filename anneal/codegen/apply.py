@@ -9,7 +9,7 @@ from anneal.codegen.chained import chained, is_chained
 from anneal.codegen.coalesce import fuse_reduces, fusible_reduces
 from anneal.codegen.matrices import is_by_matrices, multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
-from anneal.codegen.ranges import conjunction, extent, mask_of, with_sources
+from anneal.codegen.ranges import conjunction, conjuncts, extent, mask_of, with_sources
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
@@ -44,13 +44,14 @@ def ceil_div(n: Size, amount: int) -> Size:
 class _Split:
     """An axis while opts are applied: the extent that is left, and the pieces split off, outermost first."""
 
-    __slots__ = ("axis", "even", "extent", "is_fused", "left", "merged", "pieces")
+    __slots__ = ("axis", "block", "even", "extent", "is_fused", "left", "merged", "pieces")
 
     def __init__(self, axis: Axis) -> None:
         self.axis = axis
         self.is_fused = False
         self.extent: Size = axis.size
         self.left: Size = axis.size
+        self.block = 0  # elements of a block that may overlap the one before it; 0 where none may
         self.even = True  # whether every amount so far divides what it splits
         self.pieces: list[UOp] = []
         self.merged: list[UOp] = []  # after MERGE: the ranges this one stands for, outermost first
@@ -59,6 +60,11 @@ class _Split:
     def runs_in_parallel(self) -> bool:
         """True if the rest of the axis is spread over workgroups: it is a loop over which no reduce runs."""
         return self.axis.is_loop and not self.is_fused
+
+    def overlap(self) -> None:
+        """Let the last block begin earlier where the extent ends within it: elements are computed twice, alike."""
+        block = math.prod(extent(p) for p in self.pieces if p.arg[1] in ("upcast", "vector"))
+        self.block = block if isinstance(self.extent, int) and self.extent >= block else 0
 
     def take(self, amount: int, piece: UOp) -> None:
         self.even = self.even and content(self.left) % amount == 0
@@ -80,12 +86,29 @@ class _Split:
             value = value * extent(p) + p
         return value
 
+    def _overlapping(self, head: UOp) -> UOp:
+        """The index whose blocks, of registers and vectors, end within the extent."""
+        first, within, stride = head, const(_I32, 0), 1
+        for p in reversed(self.pieces):
+            if p.arg[1] in ("upcast", "vector"):
+                within = p * stride + within
+                stride *= extent(p)
+        for p in self.pieces:
+            if p.arg[1] not in ("upcast", "vector"):
+                first = first * extent(p) + p
+        first = first * self.block
+        if content(self.extent) % self.block or not self.even:
+            first = first.alu(Op.MIN, const(_I32, most(self.extent) - self.block))
+        return first + within
+
     def index(self, head: UOp, clamp: bool) -> tuple[UOp, UOp]:
         """The index, held within the extent if `clamp`, and the condition under which it is inside anyway.
 
         Whole vectors, and whole quads of registers, are in or out if they fit the extent, so that an index stays a
         multiple of the lanes plus the lane.
         """
+        if self.block:
+            return self._overlapping(head), const(dtypes.bool_, True)
         value = self._plain(head)
         inside = const(dtypes.bool_, True) if self.even else value < self.extent
         if inside.is_const:
@@ -114,19 +137,26 @@ def _held(value: UOp, end: Size) -> UOp:
     return held if least(end) else held.alu(Op.MAX, const(_I32, 0))
 
 
-def apply_opts(sink: UOp, opts: Sequence[Opt]) -> UOp:
+def apply_opts(sink: UOp, opts: Sequence[Opt], unaligned: bool = False) -> UOp:
     """The kernel with `opts` applied in order; loop ranges that no opt names become workgroups.
 
-    The loops of `sink` are coalesced already. Raises CompilerError for an opt that does not fit the kernel.
+    The loops of `sink` are coalesced already. `unaligned`: vectors may begin at any element. Raises CompilerError for
+    an opt that does not fit the kernel.
     """
     if is_chained(opts):
         return chained(sink, opts)
     if is_by_matrices(opts):
         return multiply(sink, opts)
-    splitting = _Splitting(sink)
+    splitting = _Splitting(sink, unaligned)
     for opt in opts:
         splitting.take(opt)
     return splitting.kernel(clamp=any(o.kind in _OVERRUNS for o in opts))
+
+
+def overwrites(sink: UOp) -> bool:
+    """True if a kernel stores into memory that it reads."""
+    written = {s.src[0] for s in sink.src}
+    return any(u.op is Op.LOAD and u.src[0] in written for u in toposort((sink,)))
 
 
 _OVERRUNS = frozenset(("GROUP", "UPCAST", "VECTORIZE", "TILE"))  # may read where no predicate keeps them from it
@@ -135,8 +165,8 @@ _OVERRUNS = frozenset(("GROUP", "UPCAST", "VECTORIZE", "TILE"))  # may read wher
 class _Splitting:
     """The splits of a kernel's axes while opts come in one by one."""
 
-    def __init__(self, sink: UOp) -> None:
-        self.sink = sink
+    def __init__(self, sink: UOp, unaligned: bool) -> None:
+        self.sink, self.unaligned = sink, unaligned
         axes = axes_of(sink)
         self.splits = [_Split(a) for a in axes]
         self.fresh = 1 + max((a.range.arg[0] for a in axes), default=-1)
@@ -152,7 +182,7 @@ class _Splitting:
         return _range(self.fresh - 1, count, kind)
 
     def take(self, opt: Opt) -> None:
-        _check(opt, self.splits, self.group)
+        _check(opt, self.splits, self.group, self.unaligned)
         if opt.kind == "FLAT":
             self.flat = opt.amount
             return
@@ -198,7 +228,10 @@ class _Splitting:
         for split in self.tiled:
             split.write_in_text()
         loops = [s for s in self.splits if s.runs_in_parallel]
-        visit = _Rewrite({p for s in self.tiled for p in s.pieces})
+        visit = _Rewrite({p for s in self.tiled for p in s.pieces}, self.unaligned)
+        if self.unaligned and not overwrites(self.sink):
+            for s in loops:
+                s.overlap()
         heads = self.flatten(loops, visit, clamp) if self.flat else {}
         table: dict[UOp, UOp] = {}
         for s in self.splits:
@@ -256,7 +289,7 @@ def _range(ident: int, count: Size, kind: str) -> UOp:
     return UOp(Op.RANGE, _I32, (count if isinstance(count, UOp) else const(_I32, count),), (ident, kind))
 
 
-def _check(opt: Opt, splits: list[_Split], group: int) -> None:
+def _check(opt: Opt, splits: list[_Split], group: int, unaligned: bool) -> None:
     if opt.kind not in KINDS:
         raise _refused(f"unknown opt {opt.kind!r}; known: {', '.join(KINDS)}")
     if opt.amount < 1:
@@ -272,8 +305,8 @@ def _check(opt: Opt, splits: list[_Split], group: int) -> None:
         raise _refused(f"{opt} splits a range whose extent depends on data")
     if opt.kind == "GROUP" and group not in (0, opt.amount):
         raise _refused(f"{opt}: every GROUP of a kernel has the same amount, here {group}")
-    if opt.kind == "VECTORIZE" and opt.amount not in (2, 4):
-        raise _refused(f"{opt}: a vector has 2 or 4 lanes")
+    if opt.kind == "VECTORIZE" and opt.amount not in ((2, 4, 8, 16) if unaligned else (2, 4)):
+        raise _refused(f"{opt}: a vector has 2{', 4, 8 or 16' if unaligned else ' or 4'} lanes")
     if opt.kind == "GROUP" and opt.amount & (opt.amount - 1):
         raise _refused(f"{opt}: the amount of a GROUP is a power of two")
 
@@ -302,22 +335,25 @@ class _Rewrite:
     `predicates` are asked of every store. `inner` are the pieces through a tile, whose loops are the innermost.
     """
 
-    def __init__(self, inner: set[UOp]) -> None:
-        self.inner = inner
+    def __init__(self, inner: set[UOp], unaligned: bool) -> None:
+        self.inner, self.unaligned = inner, unaligned
         self.predicates: list[UOp] = []
+        self.asked: dict[UOp, UOp] = {}  # range -> the condition under which it is in bounds
         self.serial: dict[UOp, list[UOp]] = {}  # range of a reduce -> its pieces, outermost first
         self.overrun: dict[UOp, UOp] = {}  # range of a reduce -> the condition under which it is in bounds
 
     def split(self, s: _Split, head: UOp, table: dict[UOp, UOp], clamp: bool) -> None:
         """Put the index over `head` and the pieces into `table`, for a range or for those merged into one."""
         r = s.axis.range
-        value, inside = s.index(head, clamp or not s.runs_in_parallel)
+        value, inside = s.index(head, (clamp or not s.runs_in_parallel) and not self.unaligned)
         if not s.runs_in_parallel:
             self.serial[r] = ([head] if head.op is Op.RANGE else []) + s.pieces
             if not inside.is_const:
                 self.overrun[r] = inside
         elif not inside.is_const:
             self.predicates.append(inside)
+        if not inside.is_const:
+            self.asked |= dict.fromkeys(s.merged or [r], inside)
         stride = 1
         for d in reversed(s.merged[1:]):
             table[d] = (value // stride) % extent(d)
@@ -328,6 +364,10 @@ class _Rewrite:
     def __call__(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.REDUCE:
             return self.reduce(u, src)
+        if u.op is Op.LOAD and self.unaligned:
+            # Beyond the end nothing is read: the index is not held, so that neighbours stay neighbours.
+            beyond = [c for r, c in self.asked.items() if u.ranges >> r.arg[0] & 1]
+            return with_sources(u, (*src[:2], *conjunction([*beyond, *src[2:]])))
         if u.op is Op.STORE:
             fused = [c for r, c in self.overrun.items() if u.ranges >> r.arg[0] & 1]
             return with_sources(u, (*src[:3], *conjunction([*self.predicates, *fused, *src[3:]])))
@@ -350,7 +390,7 @@ class _Rewrite:
         if loops:
             value = UOp(Op.REDUCE, u.dtype, (value, *loops), u.arg, u.tag)
         for v in vectors:
-            value = _fold(u.arg, value, v)
+            value = UOp(Op.LANE, u.dtype, (value, v), u.arg) if self.unaligned else _fold(u.arg, value, v)
         if groups:
             value = UOp(Op.REDUCE, u.dtype, (value, *groups), u.arg, u.tag)
         return value
@@ -361,11 +401,19 @@ def _masked(op: Op, inside: UOp, value: UOp) -> UOp:
 
     A product stays one: its factors are masked, so that each is read, masked, once for many results.
     """
-    nothing = identity(op, value.dtype)
     if op is Op.ADD and value.op is Op.MUL:
         a, b = value.src
-        return inside.where(a, nothing) * inside.where(b, nothing)
-    return inside.where(value, nothing)
+        return _masked(op, inside, a) * _masked(op, inside, b)
+    if op is Op.ADD and _is_masked(inside, value):
+        return value
+    return inside.where(value, identity(op, value.dtype))
+
+
+def _is_masked(inside: UOp, value: UOp) -> bool:
+    """Is a value zero where its loads are not made?"""
+    while value.op is Op.CAST or value.op is Op.WHERE and value.src[2].op is Op.CONST and not value.src[2].arg:
+        value = value.src[value.op is Op.WHERE]
+    return value.op is Op.LOAD and len(value.src) == 3 and inside in conjuncts(value.src[2])
 
 
 def _fold(op: Op, value: UOp, lanes: UOp) -> UOp:

@@ -121,6 +121,30 @@ def to_vectors(sink: UOp) -> UOp:
     return rebuild(sink, visit, order=order)
 
 
+def to_runs(sink: UOp) -> UOp:
+    """The kernel in which the index of an access along a vector range, in even steps, is LANES(index of the first
+    element, range) with the step as its arg: for memory that vectors may begin anywhere in.
+    """
+    order = toposort((sink,))
+    ranges = [u for u in order if u.op is Op.RANGE]
+    vectors = [r for r in ranges if r.arg[1] == "vector"]
+    serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        if u.op is Op.LOAD or u.op is Op.STORE:
+            terms, constant = form(src[1])
+            for v in vectors:
+                step = terms.get(v, 0)
+                rest = {t: k for t, k in terms.items() if t is not v}
+                if step and not any(t.ranges >> v.arg[0] & 1 for t in rest):
+                    first = normalise(unform(rest, constant), serial)
+                    src = (src[0], UOp(Op.LANES, src[1].dtype, (first, v), step), *src[2:])
+                    break
+        return u if src == u.src else u.replace(src=src)
+
+    return rebuild(sink, visit, order=order) if vectors else sink
+
+
 def _along_vectors(
     accesses: Sequence[UOp], vectors: Sequence[UOp], indices: _Indices
 ) -> tuple[dict[UOp, UOp], set[UOp]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from anneal.codegen.lowering_rules import LOWERING
@@ -10,7 +11,7 @@ from anneal.codegen.target import PACKED, Target, register
 from anneal.errors import DTypeError
 from anneal.rewrite import FLOATS, INTEGERS, legalised, rebuild
 from anneal.schedule import PERMUTATION
-from anneal.uop import ALU, DType, Op, UOp, dtypes
+from anneal.uop import ALU, DType, Op, UOp, const, dtypes
 
 _I32, _BOOL, _F32 = dtypes.int32, dtypes.bool_, dtypes.float32
 _WIDE = {**FLOATS, **INTEGERS}
@@ -34,7 +35,7 @@ def legalise(sink: UOp, target: Target, text_of: Callable[[Op, DType], str | Non
             return UOp(op, u.dtype, src, u.arg, u.tag)
         if op not in ALU:
             return with_sources(u, src)
-        legal = _legal(with_sources(u, src))
+        legal = _narrow_sum(_legal(with_sources(u, src)))
         composed = legal.op.composed
         lacking = composed is not None and text_of is not None and text_of(legal.op, legal.src[0].dtype) is None
         return composed(*legal.src) if composed is not None and lacking else legal
@@ -73,6 +74,23 @@ def _reduce(u: UOp, src: tuple[UOp, ...]) -> UOp:
         wide = UOp(Op.REDUCE, _I32, (src[0].cast(_I32), *src[1:]), _BOOL_REDUCE[u.arg], u.tag)
         return wide.ne(0)
     return with_sources(u, src)
+
+
+def _narrow_sum(u: UOp) -> UOp:
+    """A sum of products of integers of 32 bits whose last 32 bits are all that is asked for is taken in these."""
+    total = u.src[0] if u.src else u
+    if u.op is not Op.CAST or u.dtype is not _I32 or total.op is not Op.REDUCE or total.arg is not Op.ADD:
+        return u
+    terms = total.src[0].src if total.src[0].op is Op.MUL else total.src[:1]
+    if total.dtype is not dtypes.int64 or any(t.op is not Op.CAST or not t.src[0].dtype.is_int for t in terms):
+        return u
+    return UOp(
+        Op.REDUCE,
+        _I32,
+        (math.prod([t.src[0].cast(_I32) for t in terms], start=const(_I32, 1)), *total.src[1:]),
+        Op.ADD,
+        total.tag,
+    )
 
 
 _BOOL_REDUCE = {Op.ADD: Op.MAX, Op.MAX: Op.MAX, Op.MUL: Op.MIN, Op.MIN: Op.MIN}

@@ -15,7 +15,7 @@ from anneal.codegen.copies import write_out
 from anneal.codegen.dialects import DIALECTS, Text
 from anneal.codegen.hardware import Launch, to_hardware
 from anneal.codegen.info import opts_text
-from anneal.codegen.lanes import to_vectors
+from anneal.codegen.lanes import to_runs, to_vectors
 from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.matrices import check_matrices
@@ -66,7 +66,11 @@ def _choose(s: Lowering) -> Lowering:
 
 def _apply(s: Lowering) -> Lowering:
     check_matrices(s.opts or (), s.target)
-    return replace(s, sink=apply_opts(s.sink, s.opts or ()))
+    return replace(s, sink=apply_opts(s.sink, s.opts or (), s.target.unaligned))
+
+
+def _vectorise(s: Lowering) -> Lowering:
+    return replace(s, sink=(to_runs if s.target.unaligned else to_vectors)(s.sink))
 
 
 def _map(s: Lowering) -> Lowering:
@@ -194,7 +198,7 @@ PASSES: Pipeline[Lowering] = Pipeline(
         ),
         Pass(
             name="vectorise",
-            run=_on_sink(to_vectors),
+            run=_vectorise,
             view=_graph,
             stage="linear",
             reason="aligned accesses along a vector range become accesses to whole vectors",

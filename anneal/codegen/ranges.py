@@ -65,6 +65,11 @@ def is_fragment(index: UOp) -> bool:
     return index.op is Op.LANES and len(index.src) == 4
 
 
+def run_of(index: UOp) -> int | None:
+    """The step between lanes of an access whose index `to_runs` made; None where lanes have indices of their own."""
+    return int(index.arg) if index.op is Op.LANES and index.arg is not None else None
+
+
 def is_product(u: UOp) -> bool:
     """Does the REDUCE `u` multiply matrices?"""
     return u.op is Op.REDUCE and u.src[-1].op is Op.RANGE and u.src[-1].arg[1] == "depth"

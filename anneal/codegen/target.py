@@ -56,6 +56,8 @@ class Target:
     `matrices`: the subgroup matrices that it multiplies; none by default.
     `barriers`: whether its threads wait for each other cheaply; a driver that runs kernels on the CPU takes seconds to
     compile a wait.
+    `lanes`: the most neighbouring 4-byte values that a vector holds; `unaligned`: vectors begin at any element, so that
+    the last of a row begins earlier where its end is in the way.
     `rounds_halves`: its `pack2x16float` rounds to the nearest float16, halfway to even, subnormals, infinity and nan
     with it.
     `binding_bytes`: the most that one storage binding shows. `f16`, `int64`, `float64`: whether it has those dtypes.
@@ -73,6 +75,8 @@ class Target:
     matrices: tuple[MatrixShape, ...] = ()
     dialect: str = "wgsl"
     barriers: bool = True
+    lanes: int = 4
+    unaligned: bool = False
     rounds_halves: bool = False
 
     @property

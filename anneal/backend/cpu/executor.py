@@ -10,13 +10,15 @@ import warnings
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anneal import settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.binding import Binder
+from anneal.backend.cpu.compiled import CLaunch, CProgram, LaunchTable, overlap
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import UNFIT, forget_ones
@@ -25,9 +27,13 @@ from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread, run_all
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
-from anneal.schedule import name_of
+from anneal.progress import told
+from anneal.schedule import Kernel, name_of
 from anneal.uop import SYMBOLIC, WRAPS, DType, UOp, dtypes, uncollected
 from anneal.uop.sizes import variables_of
+
+if TYPE_CHECKING:
+    from anneal.backend.cpu.in_c import CKernels
 
 # Work of less than this many nanoseconds is not worth a synchronisation with another thread.
 _SYNCHRONISATION_NS = 100_000
@@ -133,17 +139,20 @@ class _PartialBound(_Bound):
             item.steps[0][1][0][:] = new.steps
 
 
-def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> CpuProgram:
+def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> CpuProgram | CProgram:
     """The calls of `program` that run with these values, if need be for one worker."""
+    if isinstance(program, CProgram):
+        return program
     found = program.program(values) if isinstance(program, SymbolicProgram) else program
     assert isinstance(found, CpuProgram)
     return found.for_one_worker if one_worker else found
 
 
-def _mostly_gemv(programs: Sequence[CpuProgram]) -> bool:
+def _mostly_gemv(chosen: Sequence[CpuProgram | CProgram]) -> bool:
     """True if nearly all of the work is matrix-vector products (GEMV). They run at the speed of memory, and BLAS's own
     threads, which start sooner than workers, are faster for them; for other work one worker is enough.
     """
+    programs = [p for p in chosen if isinstance(p, CpuProgram)]
     return sum([p.gemv_worth for p in programs]) > _MOSTLY * sum([p.worth for p in programs])
 
 
@@ -168,6 +177,7 @@ class CpuBatch(Batch[Array]):
         self._bound = self._device.bind(calls, self._values, not self._on_workers)
         # with whose values they are to run: others may use the same ones meanwhile
         self._partial = [(b, b.key) for b in self._bound if isinstance(b, _PartialBound)]
+        self._compiled = [b for b in self._bound if isinstance(b, CLaunch)]
         self._streams: Streams | None = None
         self._composed_of = [b.made for b, _ in self._partial]
 
@@ -180,6 +190,8 @@ class CpuBatch(Batch[Array]):
             self._bind(self._calls)
         else:
             self._partial = [(b, b.program.key(values)) for b, _ in self._partial]
+            if self._compiled:
+                self._streams = None
 
     def _settle(self) -> None:
         """See that every program runs with this batch's values."""
@@ -233,25 +245,45 @@ class CpuBatch(Batch[Array]):
                 return
             # most batches run once: composing them would cost more than it brings
             self._again = True
-            for b in self._bound:
-                run_all(b.steps)
+            streams = self._in_a_row()
+            run_all(streams.steps[0])
+            if self._compiled:
+                self._streams = streams
 
     def _composed(self) -> Streams:
+        if self._compiled:
+            return self._in_a_row()
         worth = sum(item.cost for b in self._bound for wave in b.waves for item in wave)
         if self._on_workers and worth > _SYNCHRONISATION_NS:
-            return compose([(b.waves, b.for_worker) for b in self._bound], self._workers.count)
+            return compose([(b.waves, b.for_worker) for b in self._bound if isinstance(b, _Bound)], self._workers.count)
         return self._in_a_row()
 
-    def _in_a_row(self) -> Streams:
-        """All kernels in one stream."""
-        each = [b.steps for b in self._bound]
-        numbers = [n for n, steps in enumerate(each) for _ in steps]
-        return Streams([list(itertools.chain.from_iterable(each))], [], [numbers])
+    def _in_a_row(self, apart: bool = False) -> Streams:
+        """All kernels in one stream; those in C that follow each other are one step, unless they are to be `apart`."""
+        steps: list[Step] = []
+        numbers: list[int] = []
+        self._tables: list[LaunchTable] = []  # which the steps point into
+        together: list[CLaunch] = []
+        for n, b in enumerate(self._bound):
+            if isinstance(b, CLaunch):
+                together.append(b)
+                if not apart and n + 1 < len(self._bound) and isinstance(self._bound[n + 1], CLaunch):
+                    continue
+                self._tables.append(self._device.kernels.table(together, self._values))
+                found, together = self._tables[-1].steps, []
+            else:
+                found = b.steps
+            steps += found
+            numbers += [n] * len(found)
+        return Streams([steps], [], [numbers])
 
     def timed(self) -> Timed:
         self._settle()
         with self._threads():
-            streams = (self._streams or self._composed()) if self._again else self._in_a_row()
+            if self._compiled or not self._again:
+                streams = self._in_a_row(apart=True)
+            else:
+                streams = self._streams or self._composed()
             self._streams = None
             parts = streams.parts()
             ticks = [array("d") for _ in parts]
@@ -259,7 +291,7 @@ class CpuBatch(Batch[Array]):
             begun = time.perf_counter()
             self._workers.run(timed, streams.locks)
             ended = time.perf_counter()
-            if self._again:
+            if self._again and not self._compiled:
                 self._streams = streams
             self._again = True
         self._check()
@@ -285,6 +317,7 @@ class CpuDevice(Device[Array]):
             dtypes=frozenset(d for d in vars(dtypes).values() if isinstance(d, DType)),
         )
         self._programs: dict[UOp, CpuProgram | SymbolicProgram] = {}
+        self._kernels: CKernels | None = None
         self._bindings: dict[tuple[int, ...], _Bound] = {}
         self._users: dict[int, list[tuple[int, ...]]] = {}
         self._arenas: dict[int, Array] = {}
@@ -368,7 +401,29 @@ class CpuDevice(Device[Array]):
                     del self._users[id(b)]
 
     # -- programs
-    def compile(self, sink: UOp) -> CpuProgram | SymbolicProgram:
+    @property
+    def kernels(self) -> CKernels:
+        """The kernels in C."""
+        from anneal.backend.cpu.in_c import CKernels  # with the code generator, which NumPy does not need
+
+        if self._kernels is None:
+            self._kernels = CKernels(self.workers.count)
+        return self._kernels
+
+    def compile(self, sink: UOp) -> CProgram | CpuProgram | SymbolicProgram:
+        return self._compile_all([sink])[0]
+
+    def compile_all(self, kernels: Sequence[Kernel]) -> list[Program]:
+        return [*self._compile_all([k.sink for k in kernels])]
+
+    def _compile_all(self, sinks: Sequence[UOp]) -> list[CProgram | CpuProgram | SymbolicProgram]:
+        in_c: list[CProgram | None] = [None] * len(sinks)
+        if settings.current().cpu == "c":
+            in_c = self.kernels.programs(sinks)
+        with_sinks = told(list(zip(in_c, sinks, strict=True)), "compiling kernels", len(sinks))
+        return [p or self._in_numpy(sink) for p, sink in with_sinks]
+
+    def _in_numpy(self, sink: UOp) -> CpuProgram | SymbolicProgram:
         found = self._programs.pop(sink, None)
         if found is None:
             found = self._compiled(sink)
@@ -387,11 +442,17 @@ class CpuDevice(Device[Array]):
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
-    def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], one_worker: bool) -> list[_Bound]:
+    def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], one_worker: bool) -> list[_Bound | CLaunch]:
         """Each call's program on its buffers, for these values of variables; perhaps for one worker."""
         return [self._bind(_chosen(p, values, one_worker), buffers, values) for p, buffers in calls]
 
-    def _bind(self, program: CpuProgram, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound:
+    def _bind(
+        self, program: CpuProgram | CProgram, buffers: Sequence[Array], values: Mapping[str, int]
+    ) -> _Bound | CLaunch:
+        if isinstance(program, CProgram) and not overlap(program, buffers):
+            return CLaunch(program, tuple(buffers), self.shared(program.scratch))
+        program = _chosen(self._in_numpy(program.sink), values, False) if isinstance(program, CProgram) else program
+        assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))
         found = self._bindings.get(key)
         if found is not None:

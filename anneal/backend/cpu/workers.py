@@ -148,6 +148,8 @@ class _Blas:
     def __init__(self) -> None:
         self.get: Any = None
         self.set: Any = None
+        self.products: dict[int, int] = {}  # addresses of the functions for matrices, by the bytes of an element
+        self.wide = False  # whether their integers have 64 bits
         package = Path(np.__file__).parent
         folders = (package.parent / "numpy.libs", package / ".dylibs")
         for path in (p for folder in folders if folder.is_dir() for p in sorted(folder.iterdir())):
@@ -164,6 +166,11 @@ class _Blas:
             if hasattr(library, name):
                 self.set = getattr(library, name)
                 self.get = getattr(library, f"{prefix}openblas_get_num_threads{suffix}")
+                self.wide = bool(suffix)
+                for size, letter in ((4, "s"), (8, "d")):
+                    function = getattr(library, f"{prefix}cblas_{letter}gemm{suffix}", None)
+                    if function is not None:
+                        self.products[size] = ctypes.cast(function, ctypes.c_void_p).value or 0
                 return True
         return False
 
@@ -176,6 +183,12 @@ def blas_obeys() -> bool:
     if not _BLAS:
         _BLAS.append(_Blas())
     return _BLAS[0].set is not None
+
+
+def blas_product(itemsize: int) -> tuple[int, bool]:
+    """The address of the function of BLAS that multiplies matrices of such floats, 0 where C cannot call it; and
+    whether its integers have 64 bits."""
+    return (_BLAS[0].products.get(itemsize, 0), _BLAS[0].wide) if blas_obeys() else (0, False)
 
 
 class one_blas_thread(contextlib.AbstractContextManager[None]):

@@ -1,231 +1,305 @@
 """C, for a processor: `kernel(memory, begin, end)` runs the workgroups from `begin` up to `end`, one after another.
 
 Threads of a workgroup are a loop, so they cannot wait for each other: no reduce is shared among them, and a tile, the
-memory of a workgroup, belongs to a single one. Vectors are those of gcc and clang, made and taken apart lane by lane;
-compilers join the lanes. Wants `-fwrapv`: sums of integers wrap.
+memory of a workgroup, belongs to a single one. Vectors are those of gcc and clang; what these have no operator for is a
+loop over lanes, made of the function for one number (`c_head.py`), which both compile to vector instructions. A vector
+of bools is one of int32: 0 or -1. Wants `-fwrapv`, since sums of integers wrap, and `-fopenmp-simd` for the loops.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Sequence
 from typing import Any
 
+from anneal.codegen.dialects.c_head import HEAD
 from anneal.codegen.dialects.writer import ARITHMETIC, Dialect, Text, Writer, bare, variable_name
-from anneal.codegen.lanes import is_whole, memory_of
+from anneal.codegen.heuristics import choose_for_processor
 from anneal.codegen.linear import Operand, Stmt
-from anneal.codegen.opts import Opt
-from anneal.codegen.target import Target, register
+from anneal.codegen.ranges import run_of
+from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, dtypes
 
 TARGET = Target(
-    max_threads=64, max_workgroups=2**31 - 1, binding_bytes=1 << 62, int64=True, float64=True, dialect="c"
+    max_threads=1 << 16, max_workgroups=2**31 - 1, binding_bytes=1 << 62, f16=True, int64=True, float64=True,
+    dialect="c", lanes=16, unaligned=True,
 )  # fmt: skip
 
 _TYPES = {
     dtypes.bool_: "u8", dtypes.int32: "i32", dtypes.uint32: "u32", dtypes.int64: "i64", dtypes.uint64: "u64",
-    dtypes.float32: "f32", dtypes.float64: "f64",
+    dtypes.float32: "f32", dtypes.float64: "f64", dtypes.float16: "f16", dtypes.bfloat16: "bf16",
     dtypes.int8: "i8", dtypes.uint8: "u8", dtypes.int16: "i16", dtypes.uint16: "u16",
 }  # fmt: skip
-_HEAD = """#include <math.h>
-#include <stdint.h>
-
-#define NUMBER(t, kind) typedef kind t; \\
-  typedef t t##x2 __attribute__((vector_size(2 * sizeof(t)))); \\
-  typedef t t##x4 __attribute__((vector_size(4 * sizeof(t)))); \\
-  static inline t max_##t(t a, t b) { return a > b || a != a ? a : b; } \\
-  static inline t min_##t(t a, t b) { return a < b || a != a ? a : b; } \\
-  static inline t abs_##t(t a) { return a < 0 ? -a : a; } \\
-  static inline t sign_##t(t a) { return a != a ? a : (a > 0) - (a < 0); }
-#define WHOLE(t, kind, low, high) NUMBER(t, kind) \\
-  static inline t to_##t(f64 x) { return x != x ? 0 : x <= low ? low : x >= high ? high : (t)x; } \\
-  static inline t mod_##t(t a, t b) { \\
-    if (b == 0 || (b == (t)-1 && low != 0)) return 0; \\
-    t r = a % b; \\
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r; \\
-  } \\
-  static inline t div_##t(t a, t b) { \\
-    return b == 0 ? 0 : b == (t)-1 && low != 0 ? -a : a / b - (a % b != 0 && (a < 0) != (b < 0)); \\
-  } \\
-  static inline t shl_##t(t a, t b) { return (uint64_t)b < 8 * sizeof(t) ? a << b : 0; } \\
-  static inline t shr_##t(t a, t b) { return (uint64_t)b < 8 * sizeof(t) ? a >> b : a < 0 ? -1 : 0; }
-#define REAL(t, f) \\
-  static inline t mod_##t(t a, t b) { \\
-    t r = fmod##f(a, b); \\
-    return r == 0 ? copysign##f(0, b) : (r < 0) != (b < 0) ? r + b : r; \\
-  } \\
-  static inline t div_##t(t a, t b) { \\
-    if (a != a || b == 0) return a / b; \\
-    t r = fmod##f(a, b), q = rint##f((a - r) / b) - (r != 0 && (r < 0) != (b < 0)); \\
-    return q == 0 ? copysign##f(0, a) * copysign##f(1, b) : q; \\
-  }
-#define bits(t, kind, x) (((union { kind from; t to; }){ .from = x }).to)
-NUMBER(f32, float)
-NUMBER(f64, double)
-WHOLE(i8, int8_t, -128, 127)
-WHOLE(u8, uint8_t, 0, 255)
-WHOLE(i16, int16_t, -32768, 32767)
-WHOLE(u16, uint16_t, 0, 65535)
-WHOLE(i32, int32_t, INT32_MIN, INT32_MAX)
-WHOLE(u32, uint32_t, 0, UINT32_MAX)
-WHOLE(i64, int64_t, INT64_MIN, INT64_MAX)
-WHOLE(u64, uint64_t, 0, UINT64_MAX)
-REAL(f32, f)
-REAL(f64, )
-
-static inline u32 threefry(u32 counter, u32 key0, u32 key1) {
-  u32 key[3] = {key0, key1, key0 ^ key1 ^ 0x1bd11bdau}, turn[8] = {13, 15, 26, 6, 17, 29, 16, 24};
-  u32 a = counter + key0, b = key1;
-  for (u32 i = 0; i < 5; i += 1) {
-    for (u32 j = 0; j < 4; j += 1) {
-      u32 r = turn[(i & 1) * 4 + j];
-      a += b;
-      b = (b << r | b >> (32 - r)) ^ a;
-    }
-    a += key[(i + 1) % 3];
-    b += key[(i + 2) % 3] + i + 1;
-  }
-  return a;
-}
-"""
-# {t} is the type of the first operand; functions of math.h are those of its width.
-_OPS = {
-    **ARITHMETIC, Op.WHERE: "({0} ? {1} : {2})", Op.RECIP: "(1 / {0})", Op.THREEFRY: "threefry({0}, {1}, {2})",
-    Op.MAX: "max_{t}({0}, {1})", Op.MIN: "min_{t}({0}, {1})", Op.SIGN: "sign_{t}({0})", Op.ABS: "abs_{t}({0})",
-    Op.IDIV: "div_{t}({0}, {1})", Op.MOD: "mod_{t}({0}, {1})",
-    Op.SHL: "shl_{t}({0}, {1})", Op.SHR: "shr_{t}({0}, {1})",
-}  # fmt: skip
-_MATH = {
+# Functions of `c_head.py` and those that are made of them for vectors: `exp_f32`, `exp_f32x16`.
+_FUNCTIONS = {
+    Op.MAX: "max", Op.MIN: "min", Op.SIGN: "sign", Op.ABS: "abs", Op.IDIV: "div", Op.MOD: "mod", Op.SHL: "shl",
+    Op.SHR: "shr", Op.THREEFRY: "threefry", Op.RECIP: "recip", Op.RSQRT: "rsqrt", Op.POW: "pow",
     Op.EXP: "exp", Op.EXP2: "exp2", Op.LOG: "log", Op.LOG2: "log2", Op.SIN: "sin", Op.COS: "cos", Op.TAN: "tan",
     Op.TANH: "tanh", Op.ERF: "erf", Op.SQRT: "sqrt", Op.FLOOR: "floor", Op.CEIL: "ceil", Op.ROUND: "rint",
-    Op.TRUNC: "trunc", Op.ABS: "fabs", Op.POW: "pow",
+    Op.TRUNC: "trunc",
 }  # fmt: skip
+_FOLDED = {Op.ADD: "add", Op.MUL: "mul", Op.MAX: "max", Op.MIN: "min"}
+_ARITY = {Op.THREEFRY: 3, **dict.fromkeys((Op.MAX, Op.MIN, Op.IDIV, Op.MOD, Op.SHL, Op.SHR, Op.POW), 2)}
 _LINES = {
     "let": "const {type} {name} = {value};",
     "var": "{type} {name} = {value};",
     "for": "for (i32 {name} = 0; {name} < {end}; {name} += 1) {{",
     "number": "const i32 {name} = {value};",
     "guard": "if (!({test})) {{ continue; }}",
-    "fma": "{into} += {a} * {b};",
+    "fma": "{into} = {a} * {b} + {into};",
     "barrier": "// all threads of the workgroup are this one",
 }
+_BITS = {dtypes.float16: "<e", dtypes.bfloat16: "<f"}  # dtypes whose values are bits until they are cast
 _SUFFIXES = {"f32": "f", "u32": "u", "i64": "LL", "u64": "ULL"}
 
 
 def _type_of(dtype: DType, lanes: int = 1) -> str:
     if dtype not in _TYPES:
         raise CompilerError(f"no C for {dtype.name}", stage="render")
-    return _TYPES[dtype] if lanes == 1 else f"{_TYPES[dtype]}x{lanes}"
+    return _TYPES[dtype] if lanes == 1 else f"{'i32' if dtype.kind == 'bool' else _TYPES[dtype]}x{lanes}"
 
 
 def _text_of(op: Op, dtype: DType, lanes: int = 1) -> str | None:
-    if dtype.is_float and op in _MATH:
-        second = ", {1}" if op is Op.POW else ""
-        return f"{_MATH[op]}{'f' if dtype.bits == 32 else ''}({{0}}{second})"
-    if op is Op.RSQRT:
-        return f"(1 / sqrt{'f' if dtype.bits == 32 else ''}({{0}}))"
+    if op in ARITHMETIC:
+        return ARITHMETIC[op]
+    if op is Op.WHERE:
+        return "({0} ? {1} : {2})"
     if op is Op.NOT:
-        return "(!{0})" if dtype.kind == "bool" else "(~{0})"
-    return _OPS[op].replace("{t}", _type_of(register(dtype))) if op in _OPS else None
+        return "(!{0})" if dtype.kind == "bool" and lanes == 1 else "(~{0})"
+    if op not in _FUNCTIONS:
+        return None
+    return f"{_FUNCTIONS[op]}_{_type_of(dtype, lanes)}({', '.join(['{0}', '{1}', '{2}'][: _ARITY.get(op, 1)])})"
 
 
 def _literal(dtype: DType, value: Any) -> str:
+    if dtype in _BITS:
+        return str(int.from_bytes(struct.pack(_BITS[dtype], float(value))[-2:], "little"))
     if dtype.is_float:
         if not math.isfinite(value):
             return "NAN" if value != value else "INFINITY" if value > 0 else "(-INFINITY)"
         value = float(value)
     elif value == dtypes.int64.min:
         return "INT64_MIN"
-    text = f"{int(value) if dtype.kind == 'bool' else value!r}{_SUFFIXES.get(_type_of(register(dtype)), '')}"
+    text = f"{int(value) if dtype.kind == 'bool' else value!r}{_SUFFIXES.get(_type_of(dtype), '')}"
     return f"({text})" if text[0] == "-" else text
 
 
 class _Writer(Writer):
+    def __init__(self, dialect: Dialect, program: Any, target: Target) -> None:
+        super().__init__(dialect, program, target)
+        self.made: dict[str, None] = {}  # lines that make functions for vectors
+
+    def make(self, line: str) -> None:
+        self.made[line] = None
+
     def numbered(self, lanes: int) -> str:
         return f"((i32x{lanes}){{{', '.join(map(str, range(lanes)))}}})"
-
-    def lane(self, o: Operand, k: int) -> str:
-        """One lane of an operand; a scalar has it in all of them."""
-        if isinstance(o, UOp) and o.op is Op.RANGE:
-            return str(k)
-        return self.operand(o) if self.lanes_of(o) == 1 else f"{self.operand(o)}[{k}]"
-
-    def lanewise(self, u: UOp, lane: Callable[[int], str]) -> str:
-        """A value of the type of `u`, made lane by lane."""
-        lanes = self.program.width(u)
-        if lanes == 1:
-            return lane(0)
-        return f"({self.type(u)}){{{', '.join(bare(lane(k)) for k in range(lanes))}}}"
 
     def splat(self, o: Operand, text: str, dtype: DType, lanes: int) -> str:
         if lanes == 1 or self.lanes_of(o) == lanes:
             return text
-        return f"({self.dialect.type_of(dtype, lanes)}){{{', '.join([bare(text)] * lanes)}}}"
+        kind = "i32" if dtype.kind == "bool" else _type_of(dtype)
+        self.make(f"ALL({kind}, {lanes})")
+        return f"all_{kind}x{lanes}({'-' + text if dtype.kind == 'bool' else bare(text)})"
+
+    def wide(self, o: Operand, u: UOp, lanes: int) -> str:
+        """The operand `o`, which is the node `u`, in so many lanes."""
+        return self.splat(o, self.operand(o), u.dtype, lanes)
 
     def combine(self, op: Op, u: UOp, into: str, value: str) -> str:
-        if self.program.width(u) == 1 or op in (Op.ADD, Op.MUL):
+        lanes = self.program.width(u)
+        if op in (Op.ADD, Op.MUL):
             return super().combine(op, u, into, value)
-        template = self.template(op, u.dtype, u)
-        lanes = [
-            f"{into}[{k}] = {template.format(f'{into}[{k}]', f'{value}[{k}]')};" for k in range(self.program.width(u))
-        ]
-        return " ".join(lanes)
+        self.of_lanes(op, u.dtype, lanes)
+        return f"{into} = {self.template(op, u.dtype, u).format(into, bare(value))};"
+
+    def update(self, s: Stmt, u: UOp) -> None:
+        if len(s.src) != 3 or not u.dtype.is_float:
+            super().update(s, u)
+            return
+        lanes = self.program.width(u)
+        a, b = (bare(self.splat(o, self.operand(o), u.dtype, lanes)) for o in s.src[1:])
+        into, kind = self.operand(s.src[0]), _type_of(u.dtype, lanes)
+        if lanes > 1:
+            self.make(f"FUSED({_type_of(u.dtype)}, {lanes})")
+        self.line(s.depth, f"{into} = fma_{kind}({a}, {b}, {into});")
+
+    def of_lanes(self, op: Op, dtype: DType, lanes: int) -> None:
+        """See that there is a function of vectors for `op`."""
+        if lanes > 1 and op in _FUNCTIONS:
+            kind, arity, name = _type_of(dtype), _ARITY.get(op, 1), _FUNCTIONS[op]
+            if op in (Op.SIN, Op.COS) and dtype is dtypes.float32:
+                self.make(f"NEAR({name}, {kind}, {lanes})")
+            else:
+                self.make(f"MAP{arity}({name}, {kind}, {kind + ', ' if arity == 1 else ''}{lanes})")
 
     def let(self, s: Stmt, u: UOp) -> None:
-        if self.program.width(u) > 1:
-            self.inline.discard(s.number)  # a vector's text is repeated for each lane
-        if u.op is Op.LANES:
-            self.text[s.number], self.rest[s.number] = (self.operand(o) for o in s.src)
-        elif u.op is Op.LANE:
-            self.text[s.number] = self.lane(s.src[0], u.arg)
+        if u.op is Op.LANE:
+            lanes, name, kind = self.lanes_of(s.src[0]), _FOLDED[u.arg], _type_of(u.dtype)
+            half = lanes // 2
+            while half:
+                if half > 1:
+                    self.make(f"ADDED({kind}, {half})" if u.arg is Op.ADD else f"MAP2({name}, {kind}, {half})")
+                half //= 2
+            half = 1
+            while half < lanes:
+                self.make(f"FOLD({name}, {kind}, {2 * half}, {half})" if half > 1 else f"FOLD2({name}, {kind})")
+                half *= 2
+            self.text[s.number] = f"fold_{name}_{kind}x{lanes}({self.operand(s.src[0])})"
         else:
             super().let(s, u)
 
-    def element(self, s: Stmt, u: UOp, k: int) -> str:
-        """The element of memory that lane `k` of an access is about."""
-        index, wide = s.src[1], self.program.wide.get(memory_of(u.src[0]), 1)
-        at = self.lane(index, k)
-        if is_whole(u.src[1]):
-            at = f"({at}) * {wide} + {k}"
-        elif u.op is Op.LOAD and u.arg is not None:
-            at = f"({at}) * {wide} + {u.arg}"
-        elif isinstance(index, int) and index in self.rest:
-            at = f"({at}) * {wide} + {self.rest[index]}"
-        return f"{self.operand(s.src[0])}[{bare(at)}]"
+    # -- memory
+
+    @staticmethod
+    def asked(predicate: Sequence[Operand]) -> Sequence[Operand]:
+        """A predicate, but for one that always holds."""
+        return [o for o in predicate if isinstance(o, int) or o.op is not Op.CONST or not o.arg]
 
     def load(self, s: Stmt, u: UOp) -> str:
-        if len(s.src) == 2:
-            return self.lanewise(u, lambda k: self.element(s, u, k))
-        return self.lanewise(u, lambda k: f"({self.lane(s.src[2], k)} ? {self.element(s, u, k)} : 0)")
+        memory, index, predicate = self.operand(s.src[0]), bare(self.operand(s.src[1])), self.asked(s.src[2:])
+        lanes, kind = self.program.width(u), _type_of(u.dtype)
+        if lanes == 1:
+            text = f"{memory}[{index}]"
+            return f"({self.operand(predicate[0])} ? {text} : 0)" if predicate else text
+        mask = self.wide(predicate[0], u.src[2], lanes) if predicate and self.lanes_of(predicate[0]) > 1 else ""
+        step, shape = run_of(u.src[1]), "u8" if u.dtype.kind == "bool" else kind
+        if step == 1 and not mask:
+            text = f"(({shape}x{lanes})*(const {shape}x{lanes}u *)({memory} + {index}))"
+        else:
+            name = {None: "gather", 1: "some", 2: "step2" if lanes > 2 else "step"}.get(step, "step")
+            if mask and step != 1:
+                name += "_if"
+            if name == "step2_if":
+                self.make(f"SOME({shape}, {lanes})")
+            self.make(f"{name.upper()}({shape}, {lanes})")
+            at = [f"{memory}, {self.wide(s.src[1], u.src[1], lanes)}" if step is None else f"{memory} + {index}"]
+            at += [str(step)] if name.startswith("step") and "2" not in name else []
+            text = f"{name}_{shape}x{lanes}({', '.join([*at, mask] if mask else at)})"
+        if u.dtype.kind == "bool":
+            text = f"(-__builtin_convertvector({text}, i32x{lanes}))"
+        if predicate and not mask:
+            text = f"({self.operand(predicate[0])} ? {text} : ({self.type(u)}){{0}})"
+        return text
 
     def store(self, s: Stmt, u: UOp) -> None:
+        memory, index, predicate = self.operand(s.src[0]), bare(self.operand(s.src[1])), self.asked(s.src[3:])
         lanes = max(self.program.width(u.src[1]), self.program.width(u.src[2]))
-        for k in range(lanes):
-            text = f"{self.element(s, u, k)} = {bare(self.lane(s.src[2], k))};"
-            self.line(s.depth, text if len(s.src) == 3 else f"if ({bare(self.lane(s.src[3], k))}) {{ {text} }}")
+        value = self.splat(s.src[2], self.operand(s.src[2]), u.src[2].dtype, lanes)
+        held = u.src[0].dtype
+        if lanes == 1:
+            self.guarded(
+                s.depth,
+                f"{memory}[{index}] = {bare(self.rounded(value, u.src[2].dtype, held, 1))};",
+                predicate[0] if predicate else None,
+            )
+            return
+        kind = "u8" if held.kind == "bool" else _type_of(held)
+        value = (
+            f"__builtin_convertvector(-{value}, u8x{lanes})"
+            if held.kind == "bool"
+            else self.rounded(value, u.src[2].dtype, held, lanes)
+        )
+        mask = bool(predicate) and self.lanes_of(predicate[0]) > 1
+        step = run_of(u.src[1]) if u.src[1].op is Op.LANES else None
+        if step == 1 and not mask:
+            text = f"*({kind}x{lanes}u *)({memory} + {index}) = {bare(value)};"
+        else:
+            wanted = self.wide(predicate[0], u.src[3], lanes) if mask else f"~(i32x{lanes}){{0}}"
+            name = "put" if step == 1 else "put2" if step == 2 and lanes > 2 else "scatter"
+            if name != "scatter":
+                self.make(f"PUT({kind}, {lanes})")
+                at = f"{memory} + {index}"
+            elif step is None:
+                at = f"{memory}, {self.wide(s.src[1], u.src[1], lanes)}"
+            else:
+                at = f"{memory}, {index} + {step} * {self.numbered(lanes)}"
+            self.make(f"{name.upper()}({kind}, {lanes})")
+            text = f"{name}_{kind}x{lanes}({at}, {bare(value)}, {wanted});"
+        self.guarded(s.depth, text, predicate[0] if predicate and not mask else None)
+
+    def rounded(self, value: str, have: DType, want: DType, lanes: int) -> str:
+        """A value as memory of the dtype `want` holds it."""
+        return value if have is want else self.cast(value, have, want, lanes)
+
+    # -- values
 
     def alu(self, s: Stmt, u: UOp) -> str:
-        return self.lanewise(u, lambda k: self.of_lane(u, [self.lane(o, k) for o in s.src]))
+        lanes = self.program.width(u)
+        if u.op in (Op.CAST, Op.BITCAST):
+            return self.converted(s, u, lanes)
+        if u.op in (Op.IDIV, Op.MOD) and self.is_natural(u):
+            a, b = (self.wide(o, x, lanes) for o, x in zip(s.src, u.src, strict=True))
+            sign = "/" if u.op is Op.IDIV else "%"
+            kind = f"u32x{lanes}" if lanes > 1 else "u32"
+            return f"(({self.type(u)})(({kind}){a} {sign} ({kind}){b}))"
+        if lanes == 1:
+            return self.applied(u, [self.operand(o) for o in s.src])
+        if u.op is Op.WHERE:
+            values = [self.wide(o, x, lanes) for o, x in zip(s.src[1:], u.src[1:], strict=True)]
+            condition = self.operand(s.src[0])
+            if self.lanes_of(s.src[0]) == 1:
+                return f"({condition} ? {values[0]} : {values[1]})"
+            kind = "i32" if u.dtype.kind == "bool" else _type_of(u.dtype)
+            self.make(f"WHERE({kind}, {lanes})")
+            return f"where_{kind}x{lanes}({bare(condition)}, {bare(values[0])}, {bare(values[1])})"
+        self.of_lanes(u.op, u.src[0].dtype, lanes)
+        args = [self.wide(o, x, lanes) for o, x in zip(s.src, u.src, strict=True)]
+        text = self.applied(u, args)
+        if u.dtype.kind == "bool" and u.src[0].dtype.kind != "bool" and u.src[0].dtype.bits != 32:
+            return f"__builtin_convertvector({bare(text)}, i32x{lanes})"
+        return text
 
-    def of_lane(self, u: UOp, args: Sequence[str]) -> str:
-        if u.op not in (Op.CAST, Op.BITCAST):
-            return self.applied(u, args)
-        old, kind = u.src[0].dtype, _type_of(u.dtype)
-        if u.op is Op.BITCAST:
-            return f"bits({kind}, {_type_of(old)}, {args[0]})"
-        if u.dtype.kind == "bool":
-            return f"({args[0]} != 0)"
-        return f"to_{kind}({bare(args[0])})" if old.is_float and u.dtype.is_int else f"(({kind}){args[0]})"
+    @staticmethod
+    def is_natural(u: UOp) -> bool:
+        """True for a division of an index that is never negative by a constant."""
+        a, b = u.src
+        return b.op is Op.CONST and b.arg > 0 and u.dtype is dtypes.int32 and a.vmin is not None and a.vmin >= 0
+
+    def converted(self, s: Stmt, u: UOp, lanes: int) -> str:
+        value, old = self.wide(s.src[0], u.src[0], lanes), u.src[0].dtype
+        if u.op is Op.CAST:
+            return self.cast(value, old, u.dtype, lanes)
+        kind = _type_of(u.dtype, lanes)
+        return f"(({kind}){value})" if lanes > 1 else f"bits({kind}, {_type_of(old)}, {value})"
+
+    def cast(self, value: str, old: DType, new: DType, lanes: int) -> str:
+        to = _type_of(new, lanes)
+        if old in _BITS and new is not dtypes.float32:
+            return self.cast(self.cast(value, old, dtypes.float32, lanes), dtypes.float32, new, lanes)
+        if new.kind == "bool":
+            test = f"({value} != 0)"
+            return test if lanes == 1 or old.bits == 32 else f"__builtin_convertvector({bare(test)}, i32x{lanes})"
+        if new in _BITS and old is not dtypes.float32:
+            return self.cast(self.cast(value, old, dtypes.float32, lanes), dtypes.float32, new, lanes)
+        if (old.is_float and new.is_int) or old in _BITS or new in _BITS:
+            name = f"to_{_type_of(new)}"
+            if lanes > 1:
+                self.make(f"MAP1({name}, {_type_of(old)}, {_type_of(new)}, {lanes})")
+            return f"{name}_{_type_of(old, lanes)}({bare(value)})"
+        if lanes == 1:
+            return f"(({to}){value})"
+        return f"__builtin_convertvector({'-' if old.kind == 'bool' else ''}{value}, {to})"
 
     def stored(self, memory: UOp) -> str:
         return _type_of(memory.dtype)
 
+    def written(self) -> Text:
+        return super().written()._replace(uses=frozenset(self.made))
+
 
 def _module(texts: Sequence[Text], target: Target) -> str:
     """The function that runs several programs, one after another, the numbers of whose workgroups follow each other."""
-    bindings = {slot: element for t in texts for slot, (element, _, _) in t.bindings.items()}
-    out = [f"  {element} *p{slot} = memory[{slot}];" for slot, element in sorted(bindings.items())]
+    bindings: dict[int, tuple[str, bool]] = {}
+    for t in texts:
+        for slot, (element, written, _) in t.bindings.items():
+            bindings[slot] = element, written or slot in bindings and bindings[slot][1]
+    out = [
+        f"  {'' if written else 'const '}{element} *restrict p{slot} = memory[{slot}];"
+        for slot, (element, written) in sorted(bindings.items())
+    ]
     names = sorted({n for t in texts for n in t.variables})
     out += [f"  const i32 {variable_name(n)} = ((i32 *)memory[{1 + max(bindings)}])[{i}];" for i, n in enumerate(names)]
     first = 0
@@ -240,12 +314,13 @@ def _module(texts: Sequence[Text], target: Target) -> str:
         out.append(f"    for (i32 lid = 0; lid < {threads}; lid += 1) {{")
         out += ["    " + line for line in t.lines] + ["    }", "  }"]
         first = last
-    return "\n".join([_HEAD, "void kernel(void **memory, long begin, long end) {", *out, "}"]) + "\n"
+    made = sorted({line for t in texts for line in t.uses}, key=_in_order)
+    return "\n".join([HEAD, *made, "void kernel(void **memory, long begin, long end) {", *out, "}"]) + "\n"
 
 
-def _choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
-    """Elements one after another, so that the compiler can take several at a time."""
-    return (Opt("FLAT", 0, target.max_threads),)
+def _in_order(line: str) -> tuple[int, str]:
+    """Functions that others are made of come first: folds of fewer lanes."""
+    return (1 if line.startswith("FOLD2") else int(line.split(", ")[2])) if line.startswith("FOLD") else 0, line
 
 
-C = Dialect("C", _LINES, _text_of, _type_of, _literal, _choose, _Writer, _module)
+C = Dialect("C", _LINES, _text_of, _type_of, _literal, choose_for_processor, _Writer, _module)

@@ -1,0 +1,170 @@
+"""The machine's C compiler: finding it, running it, and loading the libraries that it makes.
+
+A library is kept in the cache by its text, the compiler, the flags and the machine. What is loaded are the very bytes
+whose owner and hash were checked: they go into a new file in a new private folder. No shell is run, and a command has
+nothing in it but our own names.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import functools
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anneal import cache
+
+FLAGS = (
+    "-std=gnu11", "-O2", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+    "-fopenmp-simd", "-fno-semantic-interposition", "-w", "-fPIC", "-shared", "-pthread",
+)  # fmt: skip
+_NAMES = ("cc", "clang", "gcc")
+_SECONDS = 300
+
+
+class NotCompiled(Exception):
+    """There is no library; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C compiler: the start of its command line, and what tells it from others."""
+
+    command: tuple[str, ...]
+    identity: tuple[object, ...]
+
+
+@functools.cache
+def find() -> Compiler | None:
+    """The first compiler of cc, clang and gcc on the PATH, else that of the wheel `ziglang`; None without any."""
+    for name in _NAMES:
+        found = shutil.which(name)
+        if found is not None and os.path.isabs(found):
+            return Compiler((found,), _identity(found))
+    spec = importlib.util.find_spec("ziglang")
+    if spec is not None and spec.origin is not None:
+        return Compiler((sys.executable, "-m", "ziglang", "cc"), _identity(spec.origin))
+    return None
+
+
+def _identity(path: str) -> tuple[object, ...]:
+    """The facts that differ if the compiler does, or the machine whose instructions it uses."""
+    place = os.path.realpath(path)
+    facts = os.stat(place)
+    return place, facts.st_size, facts.st_mtime_ns, FLAGS, _machine()
+
+
+@functools.cache
+def _machine() -> tuple[str, ...]:
+    """The processor, with its instructions where the system tells."""
+    lines: set[str] = set()
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text()
+        lines = {line for line in text.split("\n") if line.startswith(("model name", "flags", "Features", "CPU part"))}
+    return (platform.system(), platform.machine(), platform.processor(), *sorted(lines))
+
+
+def version(compiler: Compiler) -> str:
+    """The first line of what a compiler says of itself."""
+    said = _ran([(*compiler.command, "--version")], tempfile.gettempdir())
+    return said[0].partition("\n")[0]
+
+
+def libraries(texts: Sequence[str], compiler: Compiler) -> list[tuple[bytes, ctypes.CDLL]]:
+    """A library for each text of C, and its key in the cache; those that the cache lacks are compiled side by side.
+
+    Raises NotCompiled if one cannot be had.
+    """
+    keys = [key_of(text, compiler) for text in texts]
+    found = {key: known(key) for key in keys}
+    missing = {key: text for key, text in zip(keys, texts, strict=True) if found[key] is None}
+    if missing:
+        for key, code in zip(missing, _compiled([*missing.values()], compiler), strict=True):
+            text = base64.b85encode(code).decode()
+            cache.save("native", cache.disk_key(key), text, f"compiled kernels, {len(code) >> 10} KiB", private=True)
+            found[key] = _loaded(key, code)
+    return [(key, library) for key in keys if (library := found[key]) is not None]
+
+
+def key_of(text: str, compiler: Compiler) -> bytes:
+    return hashlib.blake2b(repr((text, compiler.identity)).encode(), digest_size=16).digest()
+
+
+_open: dict[bytes, ctypes.CDLL] = {}
+
+
+def known(key: bytes) -> ctypes.CDLL | None:
+    """The library of this key if this process has loaded it, or the cache has it."""
+    if key not in _open:
+        code = cache.load("native", cache.disk_key(key), base64.b85decode, private=True)
+        if code is None:
+            return None
+        _loaded(key, code)
+    return _open[key]
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """A new folder that only this user can read or write, gone after the block."""
+    return tempfile.TemporaryDirectory(prefix="anneal-", ignore_cleanup_errors=True)
+
+
+def _loaded(key: bytes, code: bytes) -> ctypes.CDLL:
+    try:
+        with _folder() as folder:
+            path = Path(folder, "unit.so")
+            path.write_bytes(code)
+            library = ctypes.CDLL(str(path))
+    except OSError as e:
+        raise NotCompiled(f"a compiled library cannot be loaded: {e}") from None
+    _open[key] = library
+    return library
+
+
+def _compiled(texts: Sequence[str], compiler: Compiler) -> list[bytes]:
+    """The libraries of `texts`, made in a private folder that is gone afterwards."""
+    try:
+        with _folder() as folder:
+            commands = []
+            for n, text in enumerate(texts):
+                Path(folder, f"unit{n}.c").write_text(text)
+                commands.append((*compiler.command, *FLAGS, "-o", f"unit{n}.so", f"unit{n}.c", "-lm"))
+            _ran(commands, folder)
+            return [Path(folder, f"unit{n}.so").read_bytes() for n in range(len(texts))]
+    except OSError as e:
+        raise NotCompiled(f"compiling failed: {e.strerror or e}") from None
+
+
+def _ran(commands: Sequence[tuple[str, ...]], folder: str) -> list[str]:
+    """The output of commands that run side by side. None of them is left running."""
+    running: list[subprocess.Popen[str]] = []
+    environ = {**os.environ, "LC_ALL": "C"}
+    try:
+        for command in commands:
+            running.append(
+                subprocess.Popen(
+                    command, cwd=folder, env=environ, text=True, errors="replace",
+                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                )
+            )  # fmt: skip
+        said = [p.communicate(timeout=_SECONDS)[0] for p in running]
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise NotCompiled(f"{commands[0][0]} did not run: {e}") from None
+    finally:
+        for p in running:
+            with p:  # which waits for it
+                p.kill()
+    for p, command, text in zip(running, commands, said, strict=True):
+        if p.returncode:
+            raise NotCompiled(f"{command[0]} failed with status {p.returncode}: {text.strip()[-2000:]}")
+    return said

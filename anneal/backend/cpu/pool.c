@@ -1,0 +1,208 @@
+/* One pool of threads for all compiled kernels of a process, and the walk over a table of launches.
+
+   A launch is cut into chunks of workgroups. Each thread has a share of the chunks, as far as possible the same from
+   launch to launch, so that it finds its rows in its own cache; who is done helps the others. The next launch begins
+   when all chunks are done. A thread that finds no work spins for a moment, then sleeps. */
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
+
+enum { MOST = 64, SPINS = 4000 };
+
+typedef struct {
+  void (*kernel)(void **, long, long);
+  void **memory;
+  int64_t workgroups, chunks;
+} launch;
+
+/* Chunks of the launch `number` that a thread has left: from `next` up to `end`. One word, so that who takes a chunk
+   takes it of the launch that it has seen. */
+typedef union {
+  uint64_t word;
+  struct { uint32_t number; uint16_t next, end; } is;
+} share;
+
+typedef struct { _Alignas(64) _Atomic uint64_t word; } place;
+
+static place shares[MOST];
+static launch now;
+static _Alignas(64) _Atomic int64_t done;
+static _Alignas(64) _Atomic uint32_t number;
+static _Atomic int sleeping, running;
+static int started; /* threads besides the caller's */
+static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER, asleep = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+
+static inline void rest(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+/* Run a chunk of the share at `at`, if it has one. */
+static int take(int at) {
+  share old = {atomic_load_explicit(&shares[at].word, memory_order_acquire)}, left;
+  do {
+    if (old.is.next >= old.is.end) return 0;
+    left = old;
+    left.is.next += 1;
+  } while (!atomic_compare_exchange_weak_explicit(&shares[at].word, &old.word, left.word, memory_order_acq_rel,
+                                                  memory_order_acquire));
+  int64_t n = now.workgroups, c = now.chunks, k = old.is.next;
+  now.kernel(now.memory, n * k / c, n * (k + 1) / c);
+  atomic_fetch_add_explicit(&done, 1, memory_order_release);
+  return 1;
+}
+
+static void work(int self, int threads) {
+  for (int n = 0; n < threads; n += 1) {
+    int at = self + n < threads ? self + n : self + n - threads;
+    while (take(at)) {}
+  }
+}
+
+static void *serve(void *self) {
+  uint32_t seen = 0;
+  for (;;) {
+    int spins = 0;
+    while (atomic_load_explicit(&number, memory_order_acquire) == seen) {
+      if (++spins < SPINS) {
+        rest();
+        continue;
+      }
+      pthread_mutex_lock(&asleep);
+      atomic_fetch_add(&sleeping, 1);
+      while (atomic_load(&number) == seen) pthread_cond_wait(&wake, &asleep);
+      atomic_fetch_sub(&sleeping, 1);
+      pthread_mutex_unlock(&asleep);
+    }
+    seen = atomic_load_explicit(&number, memory_order_acquire);
+    work((int)(intptr_t)self, atomic_load_explicit(&running, memory_order_relaxed));
+  }
+  return 0;
+}
+
+static void spread(const launch *l, int threads) {
+  now = *l;
+  atomic_store_explicit(&done, 0, memory_order_relaxed);
+  atomic_store_explicit(&running, threads, memory_order_relaxed);
+  uint32_t next = atomic_load_explicit(&number, memory_order_relaxed) + 1;
+  for (int t = 0; t < threads; t += 1) {
+    share s = {.is = {next, l->chunks * t / threads, l->chunks * (t + 1) / threads}};
+    atomic_store_explicit(&shares[t].word, s.word, memory_order_release);
+  }
+  atomic_store(&number, next);
+  if (atomic_load(&sleeping)) {
+    pthread_mutex_lock(&asleep);
+    pthread_cond_broadcast(&wake);
+    pthread_mutex_unlock(&asleep);
+  }
+  work(0, threads);
+  for (int spins = 1; atomic_load_explicit(&done, memory_order_acquire) != l->chunks; spins += 1) {
+    if (spins % SPINS) rest();
+    else sched_yield();
+  }
+}
+
+/* Products of matrices by BLAS: the workgroups are blocks of rows (or of columns, whichever are more) of one product
+   after another. memory[3] describes them, as `Product.description` in products.py writes it down. */
+
+typedef struct { int64_t extent, a, b, c; } axis;
+typedef void sgemm64(int, int, int, int64_t, int64_t, int64_t, float, const void *, int64_t, const void *, int64_t,
+                     float, void *, int64_t);
+typedef void dgemm64(int, int, int, int64_t, int64_t, int64_t, double, const void *, int64_t, const void *, int64_t,
+                     double, void *, int64_t);
+typedef void sgemm32(int, int, int, int, int, int, float, const void *, int, const void *, int, float, void *, int);
+typedef void dgemm32(int, int, int, int, int, int, double, const void *, int, const void *, int, double, void *, int);
+
+static void moved(const axis *axes, int64_t count, int64_t at, int64_t *a, int64_t *b, int64_t *c) {
+  for (int64_t n = count - 1; n >= 0; n -= 1) {
+    int64_t i = at % axes[n].extent;
+    at /= axes[n].extent;
+    *a += i * axes[n].a;
+    *b += i * axes[n].b;
+    *c += i * axes[n].c;
+  }
+}
+
+void multiply(void **memory, long begin, long end) {
+  const int64_t *d = memory[3];
+  void *blas = (void *)d[0];
+  int64_t wide = d[1], size = d[2], m = d[3], n = d[4], k = d[5], blocks = d[6], lda = d[9], ldb = d[10], ldc = d[11];
+  int ta = d[7] ? 112 : 111, tb = d[8] ? 112 : 111;
+  int64_t batches = d[15], sums = d[16 + 4 * batches], times = 1;
+  const axis *batch = (const axis *)(d + 16), *outer = (const axis *)(d + 17 + 4 * batches);
+  for (int64_t s = 0; s < sums; s += 1) times *= outer[s].extent;
+  for (long at = begin; at < end; at += 1) {
+    int64_t block = at % blocks, rows = m, columns = n, a0 = d[12], b0 = d[13], c0 = d[14];
+    moved(batch, batches, at / blocks, &a0, &b0, &c0);
+    if (m >= n) {
+      int64_t first = m * block / blocks;
+      rows = m * (block + 1) / blocks - first;
+      a0 += first * (d[7] ? 1 : lda);
+      c0 += first * ldc;
+    } else {
+      int64_t first = n * block / blocks;
+      columns = n * (block + 1) / blocks - first;
+      b0 += first * (d[8] ? ldb : 1);
+      c0 += first;
+    }
+    for (int64_t t = 0; t < times; t += 1) {
+      int64_t a1 = a0, b1 = b0, c1 = c0;
+      moved(outer, sums, t, &a1, &b1, &c1);
+      const char *a = (char *)memory[0] + a1 * size, *b = (char *)memory[1] + b1 * size;
+      char *c = (char *)memory[2] + c0 * size;
+      double beta = t ? 1 : 0;
+      if (wide && size == 4)
+        ((sgemm64 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+      else if (wide)
+        ((dgemm64 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+      else if (size == 4)
+        ((sgemm32 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+      else
+        ((dgemm32 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+    }
+  }
+}
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+/* Run `count` launches, one after another, on so many threads, the caller's among them. `ticks`, if there are any, get
+   the time before the first launch and after each. A caller that comes while another is here runs alone. */
+void run(const launch *table, int64_t count, int64_t threads, double *ticks) {
+  int mine = threads > 1 && pthread_mutex_trylock(&owner) == 0;
+  if (threads > MOST) threads = MOST;
+  while (mine && started < threads - 1) {
+    pthread_t t;
+    if (pthread_create(&t, 0, serve, (void *)(intptr_t)(started + 1))) break;
+    pthread_detach(t);
+    started += 1;
+  }
+  if (threads > started + 1) threads = started + 1;
+  if (ticks) *ticks++ = seconds();
+  for (const launch *l = table; l < table + count; l += 1) {
+    if (mine && threads > 1 && l->chunks > 1) spread(l, (int)threads);
+    else l->kernel(l->memory, 0, l->workgroups);
+    if (ticks) *ticks++ = seconds();
+  }
+  if (mine) pthread_mutex_unlock(&owner);
+}
+
+/* The child of a fork has none of the threads, and perhaps locks that they held. */
+void forked(void) {
+  pthread_mutex_init(&owner, 0);
+  pthread_mutex_init(&asleep, 0);
+  pthread_cond_init(&wake, 0);
+  started = 0;
+  atomic_store(&sleeping, 0);
+  for (int t = 0; t < MOST; t += 1) atomic_store(&shares[t].word, 0);
+}

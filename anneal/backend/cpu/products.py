@@ -1,0 +1,296 @@
+"""Kernels taken apart at their matrix products: BLAS computes those into scratch, kernels before and after do the rest.
+
+out[i, j] = relu(sum over k of (x[i, k] * scale[i]) * w[k, j])
+->  s0[i, k] = x[i, k] * scale[i]      a factor that is no plain memory
+    s1 = s0 @ w                        BLAS
+    out[i, j] = relu(s1[i, j])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from anneal.codegen import affine_form, coalesce_loops
+from anneal.rewrite import over, rebuild
+from anneal.uop import Op, UOp, const, dtypes, toposort
+
+# A product with a shorter side, or of fewer multiplications, is not BLAS's; nor is one in many small ones.
+_SHORTEST, _FEWEST, _EACH = 8, 1 << 15, 1 << 12
+# Up to so many multiplications C is as fast, and does the rest of the kernel meanwhile: of dot products of lines, and
+# of others, whose second matrix stays in cache.
+_FEW_DOTS, _FEW, _NEAR = 2 << 20, 16 << 20, 1 << 18
+# A call of BLAS computes at least so many multiplications, and so many rows or columns; so many where there are enough.
+_BLOCK, _ROWS, _MANY_ROWS = 1 << 18, 32, 192
+
+# Ranges that are as one in all operands, outermost first.
+Axis = tuple[UOp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Memory that a product reads or writes: its slot, where it begins, and its steps along ranges, in elements."""
+
+    slot: int
+    offset: int
+    steps: dict[UOp, int]
+
+    def step(self, axis: Axis) -> int:
+        return self.steps.get(axis[-1], 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BlasProduct:
+    """c = a @ b, matrices that are m by k and k by n, for each value of the axes of `batch`; sums over `outer`, too."""
+
+    a: Operand
+    b: Operand
+    c: Operand
+    m: Axis
+    n: Axis
+    k: Axis
+    batch: tuple[Axis, ...]
+    outer: tuple[Axis, ...]
+    itemsize: int
+
+    @property
+    def slots(self) -> tuple[int, int, int]:
+        return self.a.slot, self.b.slot, self.c.slot
+
+    @property
+    def flops(self) -> int:
+        return 2 * math.prod(map(_extent, (self.m, self.n, self.k, *self.batch, *self.outer)))
+
+    @property
+    def batches(self) -> int:
+        return math.prod(map(_extent, self.batch))
+
+    def blocks(self, threads: int) -> int:
+        """Into how many blocks of rows or columns each product is cut. BLAS arranges the other factor anew for each, so
+        few are better, but every thread should have one, if they are not too small."""
+        m, n, k = map(_extent, (self.m, self.n, self.k))
+        each = -(-threads // self.batches)
+        most = min(max(m, n) // _ROWS, m * n * k // _BLOCK)
+        return max(1, min(2 * each if max(m, n) >= 2 * each * _MANY_ROWS else each, most))
+
+    def description(self, threads: int) -> list[int]:
+        """The words that `multiply` in pool.c reads, after those for the function of BLAS."""
+        a, b, c, m, n, k = self.a, self.b, self.c, self.m, self.n, self.k
+        by_rows_a, lda = _lines(a.step(m), a.step(k), m, k)
+        by_rows_b, ldb = _lines(b.step(k), b.step(n), k, n)
+        out = [self.itemsize, _extent(m), _extent(n), _extent(k), self.blocks(threads)]
+        out += [int(not by_rows_a), int(not by_rows_b), lda, ldb, c.step(m), a.offset, b.offset, c.offset]
+        for axes in (self.batch, self.outer):
+            out.append(len(axes))
+            for x in axes:
+                out += [_extent(x), a.step(x), b.step(x), c.step(x)]
+        return out
+
+
+def _extent(axis: Axis) -> int:
+    return math.prod([r.src[0].arg for r in axis])
+
+
+def _lines(rows: int, columns: int, m: Axis, n: Axis) -> tuple[bool, int]:
+    """True if a matrix of m by n lies row by row; and the step from one line to the next."""
+    return (True, max(rows, _extent(n))) if columns == 1 else (False, max(columns, _extent(m)))
+
+
+@dataclass(slots=True)
+class Taken:
+    """A kernel as kernels and products, in order; `scratch` is the memory between them: elements and their bytes, by
+    slot."""
+
+    parts: list[UOp | BlasProduct] = field(default_factory=list)
+    scratch: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+def split(sink: UOp, slots: int) -> Taken | None:
+    """The parts of a kernel that binds `slots` buffers; None if it has no product for BLAS."""
+    sink = coalesce_loops(sink)
+    made = _Split(slots)
+    for u in toposort((sink,)):
+        if u.op is Op.REDUCE and (found := made.product(u)) is not None:
+            made.table[u] = found
+    if not made.table:
+        return None
+    if not made.direct(sink):
+        made.out.parts.append(rebuild(sink, over, made.table))
+    return made.out
+
+
+class _Split:
+    """The parts found so far, what stands for each product in those after it, and the number of the next slot."""
+
+    def __init__(self, slots: int) -> None:
+        self.out, self.slots = Taken(), slots
+        self.table: dict[UOp, UOp] = {}
+
+    def product(self, u: UOp) -> UOp | None:
+        """A load of what BLAS computes, in the place of a reduce; None if it is not for BLAS."""
+        ranges = [r for r in toposort((u,)) if r.op is Op.RANGE]
+        if (
+            u.arg is not Op.ADD
+            or u.src[0].op is not Op.MUL
+            or u.dtype not in (dtypes.float32, dtypes.float64)
+            or any(r.op is not Op.RANGE or r.src[0].op is not Op.CONST for r in (*u.src[1:], *ranges))
+        ):
+            return None
+        ranges.sort(key=lambda r: r.arg[0])
+        a, b = u.src[0].src
+        in_a, in_b = ([r for r in ranges if x.ranges >> r.arg[0] & 1] for x in (a, b))
+        along = [r for r in ranges if r in u.src[1:]]
+        batch = [r for r in in_a if r in in_b and r not in along]
+        rows, columns = [r for r in in_a if r not in in_b], [r for r in in_b if r not in in_a]
+        sides = [_extent(tuple(s)) for s in (rows, columns, along)]
+        if (
+            any(r not in in_a or r not in in_b for r in along)
+            or min(sides) < _SHORTEST
+            or math.prod(sides) * _extent(tuple(batch)) < _FEWEST
+        ):
+            return None
+        return self._multiply(u, batch, rows, columns, along)
+
+    def _multiply(self, u: UOp, batch: list[UOp], rows: list[UOp], columns: list[UOp], along: list[UOp]) -> UOp | None:
+        factors: list[Operand] = []
+        before: list[UOp] = []
+        slots = self.slots
+        for x, lines in zip(u.src[0].src, (rows, columns), strict=True):
+            found = _in_memory(x)
+            if found is None or not any(_readable(found, (r,), (k,)) for r in lines for k in along):
+                if _windows(x):
+                    return None
+                found, kernel = self._computed(x, batch, lines, along)
+                before.append(kernel)
+            factors.append(found)
+        a, b = factors
+        groups = [_joined(group, (a, b)) for group in (rows, columns, along, batch)]
+        made = _matrices(a, b, *groups[:3])
+        if made is None:
+            self.slots = slots
+            return None
+        m, n, k = made
+        each = (*groups[3], *[x for x in groups[0] if x is not m], *[x for x in groups[1] if x is not n])
+        outer = tuple([x for x in groups[2] if x is not k])
+        shape = [r for axis in (*each, m, n) for r in axis]
+        c = self._memory(u, shape)
+        self.out.parts += [*before, BlasProduct(a, b, c, m, n, k, each, outer, u.dtype.itemsize)]
+        for f in factors:
+            if f.slot >= slots:
+                self.out.scratch[f.slot] = _extent(tuple(f.steps)), u.dtype.itemsize
+        self.out.scratch[c.slot] = _extent(tuple(shape)), u.dtype.itemsize
+        return UOp(Op.LOAD, u.dtype, (_param(c, u), _index(c.steps)))
+
+    def _memory(self, u: UOp, shape: Sequence[UOp]) -> Operand:
+        """Scratch for a value of these ranges, the last one innermost."""
+        steps: dict[UOp, int] = {}
+        size = 1
+        for r in reversed(shape):
+            steps[r] = size
+            size *= r.src[0].arg
+        self.slots += 1
+        return Operand(self.slots - 1, 0, steps)
+
+    def _computed(self, x: UOp, batch: list[UOp], lines: list[UOp], along: list[UOp]) -> tuple[Operand, UOp]:
+        """A factor that has to be computed first, and the kernel that does."""
+        x = rebuild(x, over, dict(self.table))
+        inner = {
+            r for u in toposort((x,)) if u.op is Op.LOAD for r, step in affine_form(u.src[1])[0].items() if step == 1
+        }
+        last = inner & set(lines)
+        found = self._memory(x, [*batch, *along, *lines] if last else [*batch, *lines, *along])
+        loops = {r: UOp(Op.RANGE, r.dtype, r.src, (r.arg[0], "loop")) for r in found.steps}
+        at = _index({loops[r]: step for r, step in found.steps.items()})
+        store = UOp(Op.STORE, x.dtype, (_param(found, x), at, rebuild(x, over, dict(loops))))
+        return found, UOp(Op.SINK, x.dtype, (store,))
+
+    def direct(self, sink: UOp) -> bool:
+        """Have the product write into the kernel's own memory, where storing it is all that is left to do."""
+        store, p = sink.src[0], self.out.parts[-1]
+        if len(sink.src) > 1 or len(store.src) > 3 or store.src[2] not in self.table or len(self.table) > 1:
+            return False
+        assert isinstance(p, BlasProduct)
+        slot, (terms, offset) = store.src[0].arg[0], affine_form(store.src[1])
+        if set(terms) - set(p.c.steps) or any(u.op is Op.PARAM and u.arg[0] == slot for u in toposort(store.src[2:])):
+            return False
+        c = Operand(slot, offset, terms)
+        if any(axis not in _joined(axis, (c,)) for axis in (*p.batch, p.m, p.n)):
+            return False
+        if _readable(c, p.m, p.n) and c.step(p.n) == 1:
+            new = replace(p, c=c)
+        elif _readable(c, p.m, p.n):
+            new = replace(p, a=p.b, b=p.a, c=c, m=p.n, n=p.m)
+        else:
+            return False
+        del self.out.scratch[p.c.slot]
+        self.out.parts[-1] = new
+        return True
+
+
+def _param(x: Operand, u: UOp) -> UOp:
+    return UOp(Op.PARAM, u.dtype, (), (x.slot, (_extent(tuple(x.steps)),)))
+
+
+def _index(steps: dict[UOp, int]) -> UOp:
+    out = const(dtypes.int32, 0)
+    for r, step in steps.items():
+        out = out + r * step
+    return out
+
+
+def _in_memory(x: UOp) -> Operand | None:
+    """A factor that is memory at an affine index."""
+    if x.op is not Op.LOAD or len(x.src) != 2:
+        return None
+    terms, offset = affine_form(x.src[1])
+    if any(t.op is not Op.RANGE or step < 0 for t, step in terms.items()):
+        return None
+    return Operand(x.src[0].arg[0], offset, terms)
+
+
+def _windows(x: UOp) -> bool:
+    """True if a factor reads windows of its memory, which overlap: writing them out would take many times as much."""
+    ranges = {r: r.src[0].arg for r in toposort((x,)) if r.op is Op.RANGE}
+    loads = [u for u in toposort((x,)) if u.op is Op.LOAD]
+    return any(
+        u.src[0].arg[1][0] * 2 <= math.prod([e for r, e in ranges.items() if u.ranges >> r.arg[0] & 1]) for u in loads
+    )
+
+
+def _readable(x: Operand, lines: Axis, along: Axis) -> bool:
+    """True if BLAS can take two axes of an operand as a matrix."""
+    s, t = x.step(lines), x.step(along)
+    return (t == 1 and s >= _extent(along)) or (s == 1 and t >= _extent(lines))
+
+
+def _joined(group: Sequence[UOp], operands: Sequence[Operand]) -> list[Axis]:
+    """Ranges as axes: those that are as one in all operands are one."""
+    axes: list[Axis] = [(r,) for r in group]
+    for x in list(axes):
+        for y in list(axes):
+            if x is not y and x in axes and y in axes:
+                if all(o.step(x) == o.step(y) * _extent(y) for o in operands):
+                    axes[axes.index(x)] = (*x, *y)
+                    axes.remove(y)
+                    x = (*x, *y)
+    return axes
+
+
+def _matrices(
+    a: Operand, b: Operand, rows: Sequence[Axis], columns: Sequence[Axis], along: Sequence[Axis]
+) -> tuple[Axis, Axis, Axis] | None:
+    """The axes of the largest matrices that BLAS can read; None if they are too small for it."""
+    found = [
+        (_extent(m) * _extent(n) * _extent(k), m, n, k)
+        for k in along
+        for m in rows
+        for n in columns
+        if _readable(a, m, k) and _readable(b, n, k)
+    ]
+    if not found:
+        return None
+    size, m, n, k = max(found, key=lambda x: x[0])
+    alike = a.step(k) == b.step(k) == 1  # dot products of lines: C has to turn one matrix around
+    small = size <= _FEW_DOTS if alike else size <= _FEW and _extent(k) * _extent(n) <= _NEAR
+    return None if size < _EACH or (small and len(along) == 1) else (m, n, k)

@@ -1,0 +1,286 @@
+"""The text that every C module begins with: types, functions of one number, and what makes functions of vectors.
+
+Functions are written without branches, so that a loop over lanes becomes vector instructions. `NUMERICS.md` has the
+bounds of those of float32; float64 takes the C library's.
+"""
+
+_TYPES = """#include <math.h>
+#include <stdint.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define bits(t, kind, x) (((union { kind from; t to; }){ .from = x }).to)
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define FMA(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define FMA(a, b, c) ((a) * (b) + (c))
+#endif
+#define VECTOR(t, n) \\
+  typedef t t##x##n __attribute__((vector_size(n * sizeof(t)))); \\
+  typedef t t##x##n##u __attribute__((vector_size(n * sizeof(t)), aligned(sizeof(t)), may_alias)); \\
+  typedef union { t##x##n all; t lane[n]; } t##x##n##s;
+#define NUMBER(t, kind) typedef kind t; VECTOR(t, 2) VECTOR(t, 4) VECTOR(t, 8) VECTOR(t, 16)
+NUMBER(f32, float)
+NUMBER(f64, double)
+NUMBER(i8, int8_t)
+NUMBER(u8, uint8_t)
+NUMBER(i16, int16_t)
+NUMBER(u16, uint16_t)
+NUMBER(i32, int32_t)
+NUMBER(u32, uint32_t)
+NUMBER(i64, int64_t)
+NUMBER(u64, uint64_t)
+NUMBER(f16, uint16_t)
+NUMBER(bf16, uint16_t)
+"""
+
+_NUMBERS = """
+#define ANY(t) \\
+  INLINE t max_##t(t a, t b) { return a > b || a != a ? a : b; } \\
+  INLINE t min_##t(t a, t b) { return a < b || a != a ? a : b; } \\
+  INLINE t add_##t(t a, t b) { return a + b; } \\
+  INLINE t mul_##t(t a, t b) { return a * b; } \\
+  INLINE t sign_##t(t a) { return a != a ? a : (a > 0) - (a < 0); }
+#define WHOLE(t, low, high) ANY(t) \\
+  INLINE t abs_##t(t a) { return a < 0 ? -a : a; } \\
+  INLINE t to_##t##_f64(f64 x) { return x != x ? 0 : x <= low ? low : x >= high ? high : (t)x; } \\
+  INLINE t to_##t##_f32(f32 x) { return x != x ? 0 : x <= (f32)low ? low : x >= (f32)high ? high : (t)x; } \\
+  static inline t mod_##t(t a, t b) { \\
+    if (b == 0 || (b == (t)-1 && low != 0)) return 0; \\
+    t r = a % b; \\
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r; \\
+  } \\
+  static inline t div_##t(t a, t b) { \\
+    return b == 0 ? 0 : b == (t)-1 && low != 0 ? -a : a / b - (a % b != 0 && (a < 0) != (b < 0)); \\
+  } \\
+  INLINE t shl_##t(t a, t b) { return (uint64_t)b < 8 * sizeof(t) ? a << b : 0; } \\
+  INLINE t shr_##t(t a, t b) { return (uint64_t)b < 8 * sizeof(t) ? a >> b : a < 0 ? -1 : 0; }
+#define LIBRARY(name, t, f) INLINE t name##_##t(t x) { return f(x); }
+#define REAL(t, f) ANY(t) \\
+  LIBRARY(abs, t, __builtin_fabs##f) LIBRARY(sqrt, t, __builtin_sqrt##f) LIBRARY(rint, t, __builtin_rint##f) \\
+  LIBRARY(floor, t, __builtin_floor##f) LIBRARY(ceil, t, __builtin_ceil##f) LIBRARY(trunc, t, __builtin_trunc##f) \\
+  LIBRARY(tan, t, tan##f) \\
+  INLINE t recip_##t(t x) { return 1 / x; } \\
+  INLINE t rsqrt_##t(t x) { return 1 / __builtin_sqrt##f(x); } \\
+  INLINE t fma_##t(t a, t b, t c) { return __builtin_fma##f(a, b, c); } \\
+  static inline t pow_##t(t a, t b) { return pow##f(a, b); } \\
+  static inline t mod_##t(t a, t b) { \\
+    t r = fmod##f(a, b); \\
+    return r == 0 ? copysign##f(0, b) : (r < 0) != (b < 0) ? r + b : r; \\
+  } \\
+  static inline t div_##t(t a, t b) { \\
+    if (a != a || b == 0) return a / b; \\
+    t r = fmod##f(a, b), q = rint##f((a - r) / b) - (r != 0 && (r < 0) != (b < 0)); \\
+    return q == 0 ? copysign##f(0, a) * copysign##f(1, b) : q; \\
+  }
+REAL(f32, f)
+REAL(f64, )
+LIBRARY(exp, f64, exp)
+LIBRARY(exp2, f64, exp2)
+LIBRARY(log, f64, log)
+LIBRARY(log2, f64, log2)
+LIBRARY(sin, f64, sin)
+LIBRARY(cos, f64, cos)
+LIBRARY(tanh, f64, tanh)
+LIBRARY(erf, f64, erf)
+WHOLE(i8, -128, 127)
+WHOLE(u8, 0, 255)
+WHOLE(i16, -32768, 32767)
+WHOLE(u16, 0, 65535)
+WHOLE(i32, INT32_MIN, INT32_MAX)
+WHOLE(u32, 0, UINT32_MAX)
+WHOLE(i64, INT64_MIN, INT64_MAX)
+WHOLE(u64, 0, UINT64_MAX)
+
+INLINE f32 to_f32_bf16(bf16 x) { return bits(f32, u32, (u32)x << 16); }
+INLINE bf16 to_bf16_f32(f32 x) {
+  u32 b = bits(u32, f32, x);
+  return x != x ? b >> 16 | 64 : (b + 0x7fff + (b >> 16 & 1)) >> 16;
+}
+INLINE f32 to_f32_f16(f16 x) {
+  u32 b = (u32)(x & 0x7fff) << 13;
+  f32 y = bits(f32, u32, b) * 0x1p112f;
+  return bits(f32, u32, (b >= 0x0f800000 ? b | 0x7f800000 : bits(u32, f32, y)) | (u32)(x & 0x8000) << 16);
+}
+INLINE f16 to_f16_f32(f32 x) {
+  u32 b = bits(u32, f32, x), sign = b >> 16 & 0x8000, m = b & 0x7fffffff;
+  u32 small = bits(u32, f32, bits(f32, u32, m) + 0.5f) - 0x3f000000;
+  u32 normal = (m + 0xc8000fff + (m >> 13 & 1)) >> 13;
+  return sign | (m > 0x7f800000 ? 0x7e00 : m >= 0x47800000 ? 0x7c00 : m < 0x38800000 ? small : normal);
+}
+"""
+
+_FUNCTIONS = """
+#define ROUNDING 12582912.0f /* its last bit is 1: what is added to it is rounded */
+/* 2**n * (1 + more), n a whole number in the last bits of `whole`; more is small. */
+INLINE f32 scaled(f32 whole, f32 more) {
+  i32 n = bits(i32, f32, whole) - bits(i32, f32, ROUNDING), half = n >> 1;
+  f32 a = bits(f32, i32, (half + 127) << 23), b = bits(f32, i32, (n - half + 127) << 23);
+  return FMA(more, a, a) * b;
+}
+INLINE f32 exp_f32(f32 x) {
+  f32 y = x < -150 ? -150 : x > 130 ? 130 : x, whole = FMA(y, 1.44269504f, ROUNDING), n = whole - ROUNDING;
+  f32 r = FMA(n, -1.42860677e-6f, FMA(n, -0.693145752f, y));
+  f32 p = FMA(FMA(FMA(FMA(0.00138146023f, r, 0.00836871564f), r, 0.041668389f), r, 0.166665211f), r, 0.49999994f);
+  return scaled(whole, FMA(p, r * r, r));
+}
+INLINE f32 exp2_f32(f32 x) {
+  f32 y = x < -200 ? -200 : x > 180 ? 180 : x, whole = y + ROUNDING, r = y - (whole - ROUNDING);
+  f32 p = FMA(FMA(FMA(1.51961567e-5f, r, 1.54667563e-4f), r, 0.00133339351f), r, 0.00961803831f);
+  return scaled(whole, FMA(FMA(FMA(p, r, 0.0555041023f), r, 0.240226507f), r, 0.693147182f) * r);
+}
+/* x = 2**n * (1 + m), m from -1/3 to 1/3; returns log(1 + m). */
+INLINE f32 log_of_rest(f32 x, f32 *n) {
+  f32 small = x < 0x1p-126f ? x * 0x1p23f : x;
+  i32 b = bits(i32, f32, small), e = (b - 0x3f2aaaab) & (i32)0xff800000;
+  *n = (e >> 23) - (x < 0x1p-126f ? 23 : 0);
+  f32 m = bits(f32, i32, b - e) - 1, s = m * m;
+  f32 r = FMA(FMA(FMA(-0.130310059f, s, -0.121483512f), s, -0.166846126f), s, -0.2499962f);
+  f32 t = FMA(FMA(0.140869141f, s, 0.139814854f), s, 0.200120345f);
+  return FMA(FMA(FMA(FMA(t, m, r), m, 0.333331972f), m, -0.5f), s, m);
+}
+INLINE f32 log_of_ends(f32 x, f32 y) {
+  return x > 0 && x < INFINITY ? y : x < 0 ? NAN : x == 0 ? -INFINITY : x;
+}
+INLINE f32 log_f32(f32 x) {
+  f32 n, r = log_of_rest(x, &n);
+  return log_of_ends(x, FMA(n, 0.693147182f, r));
+}
+INLINE f32 log2_f32(f32 x) {
+  f32 n, r = log_of_rest(x, &n);
+  return log_of_ends(x, FMA(r, 1.44269502f, FMA(r, 1.92596303e-8f, n)));
+}
+INLINE f32 tanh_f32(f32 x) {
+  f32 a = __builtin_fabsf(x), s = x * x;
+  f32 p = FMA(FMA(FMA(0.00212274562f, s, -0.00815628003f), s, 0.0216926076f), s, -0.0539453775f);
+  f32 near = FMA(FMA(FMA(p, s, 0.133331954f), s, -0.333333313f) * s, x, x);
+  f32 far = 1 - 2 / (1 + exp_f32(2 * a));
+  return a < 0.6f ? near : __builtin_copysignf(far, x);
+}
+INLINE f32 erf_f32(f32 x) {
+  f32 a = __builtin_fabsf(x), s = x * x, t = a > 4 ? 4 : a;
+  f32 p = FMA(FMA(FMA(8.34522361e-5f, s, -8.1374374e-4f), s, 0.00520063424f), s, -0.0268592704f);
+  f32 near = FMA(FMA(FMA(p, s, 0.112836942f), s, -0.376126349f), s, 1.12837923f) * x;
+  f32 q = FMA(FMA(FMA(7.37500727e-7f, t, 1.13107562e-5f), t, -3.78846278e-4f), t, 0.00399409048f);
+  q = FMA(FMA(FMA(q, t, -0.0247744918f), t, 0.107858188f), t, 0.633663356f);
+  q = FMA(FMA(q, t, 1.12938178f), t, -1.50612294e-4f);
+  f32 far = a != a ? a : a >= 4 ? 1 : 1 - exp_f32(-q);
+  return a < 0.92f ? near : __builtin_copysignf(far, x);
+}
+/* A sine or a cosine, of turn 0 or 1 and of numbers whose quarter turns are exact here: |x| < 48,000. */
+INLINE f32 wave(f32 x, i32 turn) {
+  f32 whole = FMA(x, 0.636619747f, ROUNDING), n = whole - ROUNDING;
+  f32 r = FMA(n, -1.57079601f, x);
+  r = FMA(n, -5.39030253e-15f, FMA(n, -3.13916473e-7f, r));
+  i32 at = bits(i32, f32, whole) + turn;
+  f32 s = r * r;
+  f32 sine = FMA(FMA(FMA(FMA(2.71756448e-6f, s, -1.98392561e-4f), s, 0.00833332911f), s, -0.166666672f) * s, r, r);
+  f32 cosine = FMA(FMA(FMA(2.44256807e-5f, s, -0.00138872513f), s, 0.0416666456f), s * s, FMA(s, -0.5f, 1.0f));
+  f32 y = at & 1 ? cosine : sine;
+  return at & 2 ? -y : y;
+}
+#define FAR 48000
+INLINE f32 sin_near(f32 x) { return x == 0 ? x : wave(x, 0); }
+INLINE f32 cos_near(f32 x) { return wave(x, 1); }
+static inline f32 sin_f32(f32 x) { return __builtin_fabsf(x) < FAR ? sin_near(x) : sinf(x); }
+static inline f32 cos_f32(f32 x) { return __builtin_fabsf(x) < FAR ? cos_near(x) : cosf(x); }
+
+static inline u32 threefry_u32(u32 counter, u32 key0, u32 key1) {
+  const u32 key2 = key0 ^ key1 ^ 0x1bd11bdau;
+  u32 a = counter + key0, b = key1;
+#define TURN(r) a += b; b = (b << r | b >> (32 - r)) ^ a;
+#define TURNS(p, q, r, s, x, y) TURN(p) TURN(q) TURN(r) TURN(s) a += x; b += y;
+  TURNS(13, 15, 26, 6, key1, key2 + 1)
+  TURNS(17, 29, 16, 24, key2, key0 + 2)
+  TURNS(13, 15, 26, 6, key0, key1 + 3)
+  TURNS(17, 29, 16, 24, key1, key2 + 4)
+  TURNS(13, 15, 26, 6, key2, key0 + 5)
+  return a;
+}
+"""
+
+# Functions of vectors, made of those of numbers; a module says which it needs.
+_VECTORS = """
+#define EACH(n) _Pragma("omp simd") for (int l = 0; l < n; l += 1)
+#define ALL(t, n) INLINE t##x##n all_##t##x##n(t x) { return (t##x##n){TIMES##n(x)}; }
+#define TIMES2(x) x, x
+#define TIMES4(x) TIMES2(x), TIMES2(x)
+#define TIMES8(x) TIMES4(x), TIMES4(x)
+#define TIMES16(x) TIMES8(x), TIMES8(x)
+#define MAP1(f, a, r, n) INLINE r##x##n f##_##a##x##n(a##x##n x) { \\
+  a##x##n##s p = {x}; r##x##n##s out; EACH(n) out.lane[l] = f##_##a(p.lane[l]); return out.all; }
+#define MAP2(f, t, n) INLINE t##x##n f##_##t##x##n(t##x##n x, t##x##n y) { \\
+  t##x##n##s p = {x}, q = {y}, out; EACH(n) out.lane[l] = f##_##t(p.lane[l], q.lane[l]); return out.all; }
+#define ADDED(t, n) INLINE t##x##n add_##t##x##n(t##x##n x, t##x##n y) { return x + y; }
+#define MAP3(f, t, n) INLINE t##x##n f##_##t##x##n(t##x##n x, t##x##n y, t##x##n z) { \\
+  t##x##n##s p = {x}, q = {y}, r = {z}, out; \\
+  EACH(n) out.lane[l] = f##_##t(p.lane[l], q.lane[l], r.lane[l]); return out.all; }
+#define HAS_FUSED(f, t, n) INLINE t##x##n fma_##t##x##n(t##x##n x, t##x##n y, t##x##n z) { return f; }
+#define FUSED(t, n) MAP3(fma, t, n)
+#if __has_builtin(__builtin_elementwise_fma)
+#undef FUSED
+#define FUSED(t, n) HAS_FUSED(__builtin_elementwise_fma(x, y, z), t, n)
+#elif defined(__FMA__)
+#undef FUSED
+#define FUSED(t, n) FUSED_##t##_##n
+#define FUSED_f32_2 MAP3(fma, f32, 2)
+#define FUSED_f64_2 HAS_FUSED(__builtin_ia32_vfmaddpd(x, y, z), f64, 2)
+#define FUSED_f32_4 HAS_FUSED(__builtin_ia32_vfmaddps(x, y, z), f32, 4)
+#define FUSED_f64_4 HAS_FUSED(__builtin_ia32_vfmaddpd256(x, y, z), f64, 4)
+#define FUSED_f32_8 HAS_FUSED(__builtin_ia32_vfmaddps256(x, y, z), f32, 8)
+#define FUSED_f64_16 MAP3(fma, f64, 16)
+#ifdef __AVX512F__
+#define FUSED_f32_16 HAS_FUSED(__builtin_ia32_vfmaddps512_mask(x, y, z, (short)-1, 4), f32, 16)
+#define FUSED_f64_8 HAS_FUSED(__builtin_ia32_vfmaddpd512_mask(x, y, z, (char)-1, 4), f64, 8)
+#else
+#define FUSED_f32_16 MAP3(fma, f32, 16)
+#define FUSED_f64_8 MAP3(fma, f64, 8)
+#endif
+#endif
+#define NEAR(f, t, n) INLINE t##x##n f##_##t##x##n(t##x##n x) { \\
+  t##x##n##s p = {x}, out; i32 far = 0; \\
+  EACH(n) far |= !(__builtin_fabsf(p.lane[l]) < FAR); \\
+  if (far) { for (int l = 0; l < n; l += 1) out.lane[l] = f##_##t(p.lane[l]); return out.all; } \\
+  EACH(n) out.lane[l] = f##_near(p.lane[l]); return out.all; }
+#define WHERE(t, n) INLINE t##x##n where_##t##x##n(i32x##n m, t##x##n x, t##x##n y) { \\
+  i32x##n##s c = {m}; t##x##n##s p = {x}, q = {y}, out; \\
+  EACH(n) out.lane[l] = c.lane[l] ? p.lane[l] : q.lane[l]; return out.all; }
+#define FOLD2(f, t) INLINE t fold_##f##_##t##x2(t##x2 x) { return f##_##t(x[0], x[1]); }
+#define FOLD(f, t, n, h) INLINE t fold_##f##_##t##x##n(t##x##n x) { \\
+  union { t##x##n all; t##x##h half[2]; } p = {x}; \\
+  return fold_##f##_##t##x##h(f##_##t##x##h(p.half[0], p.half[1])); }
+#define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; \\
+  EACH(n) out.lane[l] = c.lane[l] ? p[at] : 0; return out.all;
+#define SOME(t, n) INLINE t##x##n some_##t##x##n(const t *p, i32x##n m) { MASKED(t, n, l) }
+#define STEP(t, n) INLINE t##x##n step_##t##x##n(const t *p, long s) { \\
+  t##x##n##s out; EACH(n) out.lane[l] = p[l * s]; return out.all; }
+#define STEP_IF(t, n) INLINE t##x##n step_if_##t##x##n(const t *p, long s, i32x##n m) { MASKED(t, n, l * s) }
+#define GATHER(t, n) INLINE t##x##n gather_##t##x##n(const t *p, i32x##n i) { \\
+  i32x##n##s k = {i}; t##x##n##s out; EACH(n) out.lane[l] = p[k.lane[l]]; return out.all; }
+#define GATHER_IF(t, n) INLINE t##x##n gather_if_##t##x##n(const t *p, i32x##n i, i32x##n m) { \\
+  i32x##n##s k = {i}; MASKED(t, n, k.lane[l]) }
+#define PUT(t, n) INLINE void put_##t##x##n(t *p, t##x##n x, i32x##n m) { \\
+  i32x##n##s c = {m}; t##x##n##s q = {x}; EACH(n) if (c.lane[l]) p[l] = q.lane[l]; }
+#define SCATTER(t, n) INLINE void scatter_##t##x##n(t *p, i32x##n i, t##x##n x, i32x##n m) { \\
+  i32x##n##s c = {m}, k = {i}; t##x##n##s q = {x}; \\
+  for (int l = 0; l < n; l += 1) if (c.lane[l]) p[k.lane[l]] = q.lane[l]; }
+/* Every other number of memory, by two whole vectors, of which the second begins at the odd place n - 1. */
+#define EVEN4 0, 2, 5, 7
+#define FIRST4 0, 4, 1, 4
+#define SECOND4 4, 2, 4, 3
+#define EVEN8 0, 2, 4, 6, 9, 11, 13, 15
+#define FIRST8 0, 8, 1, 8, 2, 8, 3, 8
+#define SECOND8 8, 4, 8, 5, 8, 6, 8, 7
+#define EVEN16 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31
+#define FIRST16 0, 16, 1, 16, 2, 16, 3, 16, 4, 16, 5, 16, 6, 16, 7, 16
+#define SECOND16 16, 8, 16, 9, 16, 10, 16, 11, 16, 12, 16, 13, 16, 14, 16, 15
+#define PICK __builtin_shufflevector
+#define STEP2(t, n) INLINE t##x##n step2_##t##x##n(const t *p) { \\
+  return PICK((t##x##n)*(const t##x##n##u *)p, (t##x##n)*(const t##x##n##u *)(p + n - 1), EVEN##n); }
+#define STEP2_IF(t, n) INLINE t##x##n step2_if_##t##x##n(const t *p, i32x##n m) { const i32x##n no = {0}; \\
+  return PICK(some_##t##x##n(p, PICK(m, no, FIRST##n)), some_##t##x##n(p + n - 1, PICK(m, no, SECOND##n)), EVEN##n); }
+#define PUT2(t, n) INLINE void put2_##t##x##n(t *p, t##x##n x, i32x##n m) { const i32x##n no = {0}; \\
+  put_##t##x##n(p, PICK(x, x, FIRST##n), PICK(m, no, FIRST##n)); \\
+  put_##t##x##n(p + n - 1, PICK(x, x, SECOND##n), PICK(m, no, SECOND##n)); }
+/* vectors */"""
+
+HEAD = _TYPES + _NUMBERS + _FUNCTIONS + _VECTORS

@@ -1,0 +1,333 @@
+"""Kernels of the cpu in C: what runs them, what they are kept in, and what happens where none can be had."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anneal as an
+from anneal import settings
+from anneal.backend import get_device
+from anneal.backend.cpu import CpuDevice, compiler
+from anneal.backend.cpu.in_c import CKernels
+from anneal.uop import UOp
+from tests.backend.cpu import kernels as K
+
+FOUND = compiler.find()
+pytestmark = pytest.mark.skipif(FOUND is None, reason="this machine has no C compiler")
+
+
+@pytest.fixture
+def in_c(tmp_path: Path) -> Iterator[CpuDevice]:
+    """The cpu device with kernels in C, none made yet, and a cache of its own."""
+    device = get_device("cpu")
+    assert isinstance(device, CpuDevice)
+    before, device._kernels = device._kernels, None
+    known = dict(compiler._open)
+    compiler._open.clear()
+    try:
+        with settings.override(cpu="c", cache=True, cache_dir=str(tmp_path)):
+            yield device
+    finally:
+        device._kernels = before
+        compiler._open.update(known)
+
+
+def step(x: an.Tensor, w: an.Tensor) -> an.Tensor:
+    return ((x @ w).tanh() * 2 + x.sum(1, keepdim=True)).sum(0)
+
+
+def doubling(n: int) -> UOp:
+    i = K.loop(0, n)
+    x = K.load(K.param(1, n), i)
+    return K.kernel(K.store(K.param(0, n), i, x + x))
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    y = x.astype(np.float64)
+    return (np.tanh(y @ w) * 2 + y.sum(1, keepdims=True)).sum(0)  # type: ignore[no-any-return]
+
+
+def runs(rows: int = 40) -> np.ndarray:
+    x, w = numbers(rows, 64), numbers(64, 64) / 8
+    found = step(an.tensor(x), an.tensor(w)).numpy()
+    np.testing.assert_allclose(found, expected(x, w), rtol=1e-4, atol=1e-4)
+    return found
+
+
+def launched(device: CpuDevice) -> int:
+    """How many kernels the device has in C."""
+    return sum(p is not None for p in device.kernels._programs.values())
+
+
+def test_kernels_run_in_c(in_c: CpuDevice) -> None:
+    runs()
+    assert launched(in_c)
+    assert not in_c.kernels.failed
+
+
+def test_without_being_asked_for_nothing_is_compiled(in_c: CpuDevice) -> None:
+    with settings.override(cpu="numpy"):
+        runs(41)
+    assert in_c._kernels is None
+
+
+def test_any_number_of_threads_gives_the_same_bits(in_c: CpuDevice) -> None:
+    found = []
+    for threads in (1, 2, 3, 8):
+        in_c.kernels.threads = threads
+        x = an.tensor(numbers(300, 200))
+        found.append((x.exp().sum(1) + (x * x).sum(1)).numpy())
+    assert all((f == found[0]).all() for f in found)
+
+
+# -- what there may not be
+
+
+def test_a_machine_without_a_compiler_runs_numpy_and_says_so_once(
+    in_c: CpuDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compiler, "find", lambda: None)
+    runs(42)
+    runs(43)
+    assert launched(in_c) == 0
+    assert capsys.readouterr().err.count("no C compiler") == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["echo it is broken >&2; exit 3", "exit 0"], ids=["an error", "no library"]
+)  # fmt: skip
+def test_a_compiler_that_fails_leaves_the_work_to_numpy(
+    in_c: CpuDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    broken = tmp_path / "cc"
+    broken.write_text(f"#!/bin/sh\n{text}\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(compiler, "find", lambda: compiler.Compiler((str(broken),), ("broken",)))
+    runs(44)
+    said = capsys.readouterr().err
+    assert said.startswith("anneal: NumPy runs the kernels of the cpu: ")
+    assert said.count("\n") == 1 or "it is broken" in said
+    assert launched(in_c) == 0
+
+
+def test_a_full_disk_leaves_the_work_to_numpy(
+    in_c: CpuDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: Path, *args: object, **options: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    runs(45)
+    assert "No space left on device" in capsys.readouterr().err
+
+
+def test_the_compiler_gets_our_own_words_and_no_shell(in_c: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = []
+    run = subprocess.Popen
+
+    def noted(command: object, **options: object) -> object:
+        commands.append((command, options))
+        return run(command, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    layer = an.nn.Linear(4, 4)
+    layer.register_buffer("a; touch evil", an.tensor(numbers(3, 4)))
+    (layer(an.tensor(numbers(3, 4))) + 1).numpy()
+    assert commands
+    for command, options in commands:
+        assert isinstance(command, tuple)
+        assert not options.get("shell")
+        rest = command[len(FOUND.command) :] if FOUND else ()
+        assert all(word in compiler.FLAGS or word in ("-o", "-lm") or word[:4] == "unit" for word in rest)
+
+
+# -- the cache
+
+
+def files(where: Path) -> list[Path]:
+    return sorted((where / "native").iterdir())
+
+
+def doubled(device: CpuDevice) -> None:
+    x, y = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
+    device.prepare([(device.compile(doubling(5)), [y, x])]).run()
+    assert y.tolist() == [0, 2, 4, 6, 8]
+
+
+def again(device: CpuDevice) -> int:
+    """Run in what is as good as a new process; how many libraries were compiled."""
+    device._kernels = None
+    compiler._open.clear()
+    made: list[int] = []
+    whole = compiler._compiled
+
+    def counted(texts: list[str], found: compiler.Compiler) -> list[bytes]:
+        made.append(len(texts))
+        return whole(texts, found)
+
+    compiler._compiled = counted  # type: ignore[assignment]
+    try:
+        doubled(device)
+    finally:
+        compiler._compiled = whole
+    return sum(made)
+
+
+def test_the_next_process_compiles_nothing(in_c: CpuDevice, tmp_path: Path) -> None:
+    doubled(in_c)
+    assert again(in_c) == 0
+    assert launched(in_c)
+
+
+@pytest.mark.parametrize("how", ["cut", "changed", "of others", "a link"])
+def test_a_library_that_is_not_as_it_was_written_is_made_again(in_c: CpuDevice, tmp_path: Path, how: str) -> None:
+    doubled(in_c)
+    for path in files(tmp_path):
+        text = path.read_bytes()
+        if how == "cut":
+            path.write_bytes(text[: len(text) // 2])
+        elif how == "changed":
+            path.write_bytes(text[:-30] + bytes([text[-30] ^ 1]) + text[-29:])
+        elif how == "of others":
+            path.chmod(0o666)
+        else:
+            path.rename(path.with_suffix(".moved"))
+            path.symlink_to(path.with_suffix(".moved"))
+    assert again(in_c) > 0
+
+
+def test_nothing_is_left_half_written(in_c: CpuDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(compiler.tempfile, "tempdir", str(folder))
+    doubled(in_c)
+    assert [*folder.iterdir()] == []
+    assert all(len(path.name) == 32 for path in files(tmp_path))
+    assert all(not stat.S_IMODE(path.stat().st_mode) & 0o022 for path in files(tmp_path))
+
+
+def test_ctrl_c_while_it_compiles_ends_the_compiler(
+    in_c: CpuDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "cc"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(compiler.tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(compiler, "find", lambda: compiler.Compiler((str(slow),), ("slow",)))
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        runs(46)
+    assert time.monotonic() - begun < 30
+    assert [*folder.iterdir()] == []
+    monkeypatch.undo()
+    runs(46)
+
+
+# -- threads and processes
+
+
+def test_two_threads_at_once(in_c: CpuDevice) -> None:
+    f = an.jit(step)
+    x, w = numbers(400, 64), numbers(64, 64) / 8
+    right = expected(x, w)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(20):
+                np.testing.assert_allclose(f(an.tensor(x), an.tensor(w)).numpy(), right, rtol=1e-3, atol=1e-3)
+        except BaseException as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_has_a_pool_of_its_own(in_c: CpuDevice) -> None:
+    in_c.kernels.threads = 3
+    big = an.tensor(numbers(500, 500))
+    right = (big * 2 + 1).exp().sum(1).numpy()
+    child = os.fork()
+    if child == 0:
+        same = ((big * 2 + 1).exp().sum(1).numpy() == right).all()
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert ((big * 2 + 1).exp().sum(1).numpy() == right).all()
+
+
+def test_idle_workers_sleep(in_c: CpuDevice) -> None:
+    in_c.kernels.threads = 4
+    an.tensor(numbers(600, 600)).exp().sum(1).numpy()
+    time.sleep(0.05)
+    begun = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - begun < 0.05
+
+
+def test_the_pool_runs_each_workgroup_once(tmp_path: Path) -> None:
+    """A table with launches of all sizes, by more threads than there are cores."""
+    assert FOUND is not None
+    counting = (
+        "#include <stdatomic.h>\n"
+        "void count(void **memory, long begin, long end) {\n"
+        "  for (long i = begin; i < end; i += 1) atomic_fetch_add((_Atomic int *)memory[0] + i, 1);\n"
+        "}\n"
+    )
+    with settings.override(cache=True, cache_dir=str(tmp_path)):
+        kernels = CKernels(7)
+        kernels._load([], FOUND)
+        assert kernels._pool is not None
+        ((_, library),) = compiler.libraries([counting], FOUND)
+    address = ctypes.cast(library.count, ctypes.c_void_p).value
+    sizes = [1, 2, 3, 5, 64, 100, 1000]
+    counts = [np.zeros(n, np.int32) for n in sizes]
+    memory = [np.array([c.ctypes.data], np.uint64) for c in counts]
+    rows = np.array(
+        [[address, m.ctypes.data, n, min(n, 1 + k % 9)] for k in range(30) for n, m in zip(sizes, memory, strict=True)],
+        np.int64,
+    )
+    for _ in range(100):
+        kernels._pool.run(rows.ctypes.data, len(rows), 7, None)
+    assert all((c == 3000).all() for c in counts)
+
+
+def test_memory_that_is_written_and_read_under_two_names_is_numpys(in_c: CpuDevice) -> None:
+    program = in_c.compile(doubling(4))
+    x = np.arange(4, dtype=np.float32)
+    in_c.prepare([(program, [x, x])]).run()
+    assert x.tolist() == [0, 2, 4, 6]
+
+
+def test_a_launch_costs_a_microsecond_of_python(in_c: CpuDevice) -> None:
+    """A table of 100 launches is one call: its cost does not grow with them."""
+    program = in_c.compile(doubling(4))
+    x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    batch = in_c.prepare([(program, [y, x])] * 100)
+    batch.run()
+    batch.run()
+    assert batch._streams is not None
+    assert len(batch._streams.steps[0]) == 1
