@@ -69,7 +69,7 @@ FEATURES: dict[str, dict[str, int]] = {
         "distributed": 84,
         "optim": 19,
         "runtime": 20,
-        "cli": 16,
+        "cli": 18,
         "schedule": 8,
         "backend": 6,
         "training": 20,
