@@ -12,7 +12,7 @@ from anneal.distributed.collectives import (
     reduce_scatter,
     send,
 )
-from anneal.distributed.parallel import average_gradients, broadcast_all, buckets
+from anneal.distributed.parallel import average_gradients, broadcast_all, buckets, clip_parts
 from anneal.distributed.processes import (
     Alone,
     ReduceOp,
@@ -52,6 +52,7 @@ __all__ = [
     "broadcast",
     "broadcast_all",
     "buckets",
+    "clip_parts",
     "destroy_process_group",
     "gathered",
     "get_rank",

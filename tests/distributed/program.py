@@ -325,6 +325,10 @@ def parameters_are_sharded(group: Any) -> None:
                 (mean,) = distributed.average_gradients(model.parameters(), group, [loss])
             else:
                 mean = all_reduce(loss.detach(), group, "mean")
+            if kind == "whole":
+                nn.utils.clip_grad_norm_(model.parameters(), 0.2)
+            else:
+                distributed.clip_parts(model.parameters(), 0.2, group)
             optimizer.step(mean)
             return mean
 
