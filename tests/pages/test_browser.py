@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import anneal as an
 from anneal.codegen import Target
 from anneal.pages import PROFILES, Profile, export, of_gpt2, of_onnx
 from anneal.tensor import Tensor, no_grad
@@ -258,6 +259,17 @@ def test_kept_keys_and_values_give_what_the_whole_text_does(name: str, page: Any
     with no_grad():
         wanted = training.model.eval()(Tensor(np.array([tokens], np.int32))).numpy()[0, -1]
     assert np.abs(np.array(found) - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+def test_random_numbers_are_others_in_each_run(page: Any, site: str, folder: Path) -> None:
+    export(lambda x: x + an.randn(3), Tensor.ones(3), folder / "random")
+    body = "const run = async () => Array.from((await model.run({ x: [0, 0, 0] })).out.data);"
+    checked, one, two, again = used(
+        page, f"{site}/random", f"{body} const checked = await model.check(); const both = [await run(), await run()];"
+        " await model.reset(); return [checked.ok, ...both, await run()];",
+    )  # fmt: skip
+    assert checked
+    assert one == again != two
 
 
 def test_an_onnx_model_gives_the_cpu_devices_values(page: Any, site: str, folder: Path, tmp_path: Path) -> None:
