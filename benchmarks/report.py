@@ -19,7 +19,7 @@ HEAD = """# Benchmarks
 
 Written by `python -m benchmarks.report` from the files in `benchmarks/results`. Unless a note says otherwise, figures of one table
 were printed by the command above it: taken in one run, with the contestants in turns. Figures of different tables were not. Ratios put ours
-on top: above 1 is faster in a table of rates, below 1 is faster in a table of times. TF32 is off everywhere, since WebGPU has no tensor cores.
+on top: above 1 is faster in a table of rates, below 1 is faster in a table of times. Everything here is float32, with TF32 off: mixed precision is in docs/decisions/0039-mixed-precision.md.
 """
 SECTIONS = (
     (matmul, "Products of matrices"),
