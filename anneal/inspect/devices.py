@@ -48,12 +48,14 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """The hardware of the cpu device; `blas` is the library that NumPy multiplies matrices with."""
+    """The hardware of the cpu device; `blas` is the library that NumPy multiplies matrices with, `kernels` the maker of
+    the kernels' code."""
 
     status: str
     processor: str
     cores: int
     blas: str
+    kernels: str
 
 
 class Survey(NamedTuple):
@@ -171,10 +173,13 @@ def cpu() -> Cpu:
     """The processor, as the cpu device sees it."""
     import numpy as np
 
+    from anneal.backend import get_device
+
     return Cpu(
         status="ok",
         processor=platform.processor() or platform.machine(),
         cores=os.cpu_count() or 1,
+        kernels=get_device("cpu").describe()["kernels"],
         blas=str(np.show_config(mode="dicts")["Build Dependencies"]["blas"]["name"]),
     )
 

@@ -136,6 +136,72 @@ def test_each_op_of_a_dtype_is_the_oracles(dtype: DType, tmp_path: Path) -> None
         check(K.sink(*[K.store(p, i, v) for p, v in zip(out, values, strict=True)]), tmp_path, None, memory)
 
 
+def _conv(n: int, channels: int, width: int) -> UOp:
+    """A padded convolution of a row, three places wide, with a bias."""
+    i, o, x = K.loop(n, 0), K.loop(5, 1), K.loop(width, 2)
+    c, k = K.over(channels, 3), K.over(3, 4)
+    at = x + k - 1
+    inside = (at.alu(Op.LT, const(K.I32, 0)).ne(True)) & (at < width)
+    pixel = UOp(Op.LOAD, K.F32, (K.param(1, n * channels * width), (i * channels + c) * width + at, inside))
+    total = UOp(
+        Op.REDUCE, K.F32, (pixel * K.load(K.param(2, 5 * channels * 3), (o * channels + c) * 3 + k), c, k), Op.ADD
+    )
+    return K.sink(K.store(K.param(0, n * 5 * width), (i * 5 + o) * width + x, total + K.load(K.param(3, 5), o)))
+
+
+# Extents that are no multiple of the lanes, fewer than one vector, and one more than it.
+@needs_compiler
+@pytest.mark.parametrize("lanes", [4, 16])
+@pytest.mark.parametrize("n", [3, 17])
+def test_ends_of_rows_are_the_oracles_with_any_lanes(lanes: int, n: int, tmp_path: Path) -> None:
+    kernels = [K.elementwise(3, n), K.row_reduce(Op.ADD, 3, n), K.row_reduce(Op.MAX, n, 5), K.softmax(2, n), K.matmul(3, n, 5),
+               K.matmul(5, 3, n), K.adam(n), _conv(2, 3, n), K.transpose(n, 3)]  # fmt: skip
+    for number, sink in enumerate(kernels):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        given, expected = contents(sink), contents(sink)
+        run_kernel(sink, expected)
+        run(generate(sink, replace(C_TARGET, lanes=lanes)), given, folder)
+        for found, right in zip(given, expected, strict=True):
+            np.testing.assert_allclose(found, right, rtol=2e-6, atol=2e-6)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16])
+def test_floats_of_16_bits_are_rounded_as_numpy_rounds_them(dtype: DType, tmp_path: Path) -> None:
+    numbers = np.float32(
+        [0.0, -0.0, 1.0, 1 + 2**-11, 1 + 3 * 2**-11, 65504, 65520, 1e-7, 6e-8, 2e-8, -3e38, np.inf, np.nan]
+    )
+    x = np.resize(numbers, 40)
+    i = K.loop(40, 0)
+    narrow = K.load(K.param(0, 40), i).cast(dtype)
+    sink = K.sink(K.store(K.param(1, 40, dtype), i, narrow), K.store(K.param(2, 40), i, narrow.cast(K.F32) * 2.0))
+    memory = [x, np.zeros(40, numpy_dtype(dtype)), np.zeros(40, np.float32)]
+    run(generate(sink, C_TARGET), memory, tmp_path)
+    with np.errstate(over="ignore"):
+        rounded = x.astype(memory[1].dtype).astype(np.float32)
+        np.testing.assert_array_equal(memory[1].astype(np.float32), rounded)
+        np.testing.assert_array_equal(memory[2], rounded * 2)
+
+
+@needs_compiler
+def test_any_split_of_workgroups_gives_the_same_bits(tmp_path: Path) -> None:
+    for number, sink in enumerate(
+        [K.softmax(9, 40), K.matmul(30, 50, 40), _conv(3, 4, 20), K.column_reduce(Op.ADD, 40, 50)]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        kernel = generate(sink, C_TARGET)
+        once, apart = contents(sink), contents(sink)
+        run(kernel, once, folder)
+        function = ctypes.CDLL(str(folder / "kernel.so")).kernel
+        pointers = (ctypes.c_void_p * len(apart))(*[m.ctypes.data for m in apart])
+        for at in reversed(range(kernel.launch.workgroups)):
+            function(pointers, ctypes.c_long(at), ctypes.c_long(at + 1))
+        for a, b in zip(once, apart, strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
 @needs_compiler
 def test_bits_constants_and_random_numbers_are_the_oracles(tmp_path: Path) -> None:
     i = K.loop(64, 0)

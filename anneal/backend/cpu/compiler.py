@@ -30,6 +30,7 @@ FLAGS = (
     "-fopenmp-simd", "-fno-semantic-interposition", "-w", "-fPIC", "-shared", "-pthread",
 )  # fmt: skip
 _NAMES = ("cc", "clang", "gcc")
+NONE = "there is no C compiler; install gcc or clang, or anneal-compiler[cc]"
 _SECONDS = 300
 
 
@@ -62,12 +63,12 @@ def _identity(path: str) -> tuple[object, ...]:
     """The facts that differ if the compiler does, or the machine whose instructions it uses."""
     place = os.path.realpath(path)
     facts = os.stat(place)
-    return place, facts.st_size, facts.st_mtime_ns, FLAGS, _machine()
+    return place, facts.st_size, facts.st_mtime_ns, FLAGS, machine()
 
 
 @functools.cache
-def _machine() -> tuple[str, ...]:
-    """The processor, with its instructions where the system tells."""
+def machine() -> tuple[str, ...]:
+    """The processor's names, and its instructions where the system tells."""
     lines: set[str] = set()
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text()

@@ -473,10 +473,22 @@ class CpuDevice(Device[Array]):
             self._users.setdefault(id(b), []).append(key)
         return bound
 
+    def _made_by(self) -> str:
+        """The maker of the kernels' code, and why it is not another."""
+        if settings.current().cpu != "c":
+            return "NumPy (ANNEAL_CPU=c asks for C)"
+        from anneal.backend.cpu import compiler
+
+        found = compiler.find()
+        if found is None or self.kernels.failed:
+            return f"NumPy ({self.kernels.failed or compiler.NONE})"
+        return f"C by {' '.join(found.command)}: {compiler.version(found)}"
+
     def describe(self) -> dict[str, Any]:
         facts = super().describe()
         facts.update(
             backend="NumPy " + np.__version__,
+            kernels=self._made_by(),
             processor=platform.processor() or platform.machine(),
             cores=os.cpu_count(),
         )

@@ -8,6 +8,7 @@ import importlib.resources
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,9 @@ class CKernels:
     """The kernels in C of this process; the device asks for programs, and gets None where NumPy is to run a kernel."""
 
     def __init__(self, threads: int) -> None:
-        self.threads, self.target = threads, C_TARGET
+        has = " ".join(compiler.machine())
+        lanes = 16 if "avx512f" in has else 8 if "avx2" in has else 4
+        self.threads, self.target = threads, replace(C_TARGET, lanes=lanes)
         self.failed = ""  # why nothing is compiled any more
         self._programs: dict[UOp, CProgram | None] = {}
         self._functions: dict[str, int] = {}
@@ -68,7 +71,7 @@ class CKernels:
     def _make(self, sinks: Sequence[UOp]) -> None:
         found = compiler.find()
         if found is None:
-            raise NotCompiled("there is no C compiler; install gcc or clang, or anneal-compiler[cc]")
+            raise NotCompiled(compiler.NONE)
         identity = found.identity, self.target, self.threads, blas_product(4)[0] != 0
         plans: dict[UOp, CPlan] = {}
         fresh: list[UOp] = []

@@ -95,6 +95,7 @@ def _print_verdict(used: Adapter | None, processor: Cpu, cause: str) -> None:
     else:
         data(f"{no} webgpu: {cause}")
     data(f"{yes} cpu: {processor.processor}, {processor.cores} cores, NumPy with {processor.blas}")
+    data(f"  kernels: {processor.kernels}")
 
 
 def _gives(a: Adapter) -> list[tuple[bool, str]]:

@@ -84,8 +84,8 @@ def _show(
     """Print a table of the kernels that come from the user's line `where`, or all of them; the one called `kernel`, or
     all if `whole`, in full; with `lines` each of its lines with where it comes from.
     """
-    from anneal.backend import planned_cost_model
-    from anneal.inspect import kernel_calls, kernel_text, of_line, traced_model
+    from anneal.backend import get_device, planned_cost_model
+    from anneal.inspect import kernel_calls, kernel_text, of_line, traced_model, wgsl_for
     from anneal.schedule import graph as sink_of
     from anneal.schedule import origins, plan_for
 
@@ -102,7 +102,8 @@ def _show(
         else:
             _print_lines(number, text)
         return
-    found = kernel_calls(plan, origins(sink))
+    in_c = planned == "cpu" and settings.current().cpu == "c"
+    found = kernel_calls(plan, origins(sink), wgsl_for(get_device("cpu"), plan) if in_c else None)
     wanted = found if where is None else of_line(found, *where)
     shown = [(n, k) for n, k in enumerate(found) if k in wanted and number in (None, n)]
     if as_json:

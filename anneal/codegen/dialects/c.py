@@ -138,15 +138,10 @@ class _Writer(Writer):
     def let(self, s: Stmt, u: UOp) -> None:
         if u.op is Op.LANE:
             lanes, name, kind = self.lanes_of(s.src[0]), _FOLDED[u.arg], _type_of(u.dtype)
-            half = lanes // 2
-            while half:
-                if half > 1:
-                    self.make(f"ADDED({kind}, {half})" if u.arg is Op.ADD else f"MAP2({name}, {kind}, {half})")
-                half //= 2
-            half = 1
-            while half < lanes:
-                self.make(f"FOLD({name}, {kind}, {2 * half}, {half})" if half > 1 else f"FOLD2({name}, {kind})")
-                half *= 2
+            self.make(f"FOLD2({name}, {kind})")
+            for half in (2, 4, 8)[: lanes.bit_length() - 2]:
+                self.make(f"ADDED({kind}, {half})" if u.arg is Op.ADD else f"MAP2({name}, {kind}, {half})")
+                self.make(f"FOLD({name}, {kind}, {2 * half}, {half})")
             self.text[s.number] = f"fold_{name}_{kind}x{lanes}({self.operand(s.src[0])})"
         else:
             super().let(s, u)
@@ -165,19 +160,19 @@ class _Writer(Writer):
             text = f"{memory}[{index}]"
             return f"({self.operand(predicate[0])} ? {text} : 0)" if predicate else text
         mask = self.wide(predicate[0], u.src[2], lanes) if predicate and self.lanes_of(predicate[0]) > 1 else ""
-        step, shape = run_of(u.src[1]), "u8" if u.dtype.kind == "bool" else kind
+        step = run_of(u.src[1])
         if step == 1 and not mask:
-            text = f"(({shape}x{lanes})*(const {shape}x{lanes}u *)({memory} + {index}))"
+            text = f"(({kind}x{lanes})*(const {kind}x{lanes}u *)({memory} + {index}))"
         else:
             name = {None: "gather", 1: "some", 2: "step2" if lanes > 2 else "step"}.get(step, "step")
             if mask and step != 1:
                 name += "_if"
             if name == "step2_if":
-                self.make(f"SOME({shape}, {lanes})")
-            self.make(f"{name.upper()}({shape}, {lanes})")
+                self.make(f"SOME({kind}, {lanes})")
+            self.make(f"{name.upper()}({kind}, {lanes})")
             at = [f"{memory}, {self.wide(s.src[1], u.src[1], lanes)}" if step is None else f"{memory} + {index}"]
             at += [str(step)] if name.startswith("step") and "2" not in name else []
-            text = f"{name}_{shape}x{lanes}({', '.join([*at, mask] if mask else at)})"
+            text = f"{name}_{kind}x{lanes}({', '.join([*at, mask] if mask else at)})"
         if u.dtype.kind == "bool":
             text = f"(-__builtin_convertvector({text}, i32x{lanes}))"
         if predicate and not mask:
@@ -187,23 +182,16 @@ class _Writer(Writer):
     def store(self, s: Stmt, u: UOp) -> None:
         memory, index, predicate = self.operand(s.src[0]), bare(self.operand(s.src[1])), self.asked(s.src[3:])
         lanes = max(self.program.width(u.src[1]), self.program.width(u.src[2]))
-        value = self.splat(s.src[2], self.operand(s.src[2]), u.src[2].dtype, lanes)
         held = u.src[0].dtype
+        value = self.cast(self.wide(s.src[2], u.src[2], lanes), u.src[2].dtype, held, lanes)
         if lanes == 1:
-            self.guarded(
-                s.depth,
-                f"{memory}[{index}] = {bare(self.rounded(value, u.src[2].dtype, held, 1))};",
-                predicate[0] if predicate else None,
-            )
+            self.guarded(s.depth, f"{memory}[{index}] = {bare(value)};", predicate[0] if predicate else None)
             return
-        kind = "u8" if held.kind == "bool" else _type_of(held)
-        value = (
-            f"__builtin_convertvector(-{value}, u8x{lanes})"
-            if held.kind == "bool"
-            else self.rounded(value, u.src[2].dtype, held, lanes)
-        )
+        kind = _type_of(held)
+        if held.kind == "bool":
+            value = f"__builtin_convertvector(-{value}, u8x{lanes})"
         mask = bool(predicate) and self.lanes_of(predicate[0]) > 1
-        step = run_of(u.src[1]) if u.src[1].op is Op.LANES else None
+        step = run_of(u.src[1])
         if step == 1 and not mask:
             text = f"*({kind}x{lanes}u *)({memory} + {index}) = {bare(value)};"
         else:
@@ -219,10 +207,6 @@ class _Writer(Writer):
             self.make(f"{name.upper()}({kind}, {lanes})")
             text = f"{name}_{kind}x{lanes}({at}, {bare(value)}, {wanted});"
         self.guarded(s.depth, text, predicate[0] if predicate and not mask else None)
-
-    def rounded(self, value: str, have: DType, want: DType, lanes: int) -> str:
-        """A value as memory of the dtype `want` holds it."""
-        return value if have is want else self.cast(value, have, want, lanes)
 
     # -- values
 
@@ -266,6 +250,9 @@ class _Writer(Writer):
         return f"(({kind}){value})" if lanes > 1 else f"bits({kind}, {_type_of(old)}, {value})"
 
     def cast(self, value: str, old: DType, new: DType, lanes: int) -> str:
+        """A value as one of another dtype."""
+        if old is new:
+            return value
         to = _type_of(new, lanes)
         if old in _BITS and new is not dtypes.float32:
             return self.cast(self.cast(value, old, dtypes.float32, lanes), dtypes.float32, new, lanes)

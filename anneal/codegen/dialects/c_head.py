@@ -10,10 +10,13 @@ _TYPES = """#include <math.h>
 #define INLINE static inline __attribute__((always_inline))
 #define bits(t, kind, x) (((union { kind from; t to; }){ .from = x }).to)
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define FMA(a, b, c) __builtin_fmaf(a, b, c)
+#define SUM(f, a, b, c) __builtin_fma##f(a, b, c)
+#define FAR 48000
 #else
-#define FMA(a, b, c) ((a) * (b) + (c))
+#define FAR 0
+#define SUM(f, a, b, c) ((a) * (b) + (c))
 #endif
+#define FMA(a, b, c) SUM(f, a, b, c)
 #define VECTOR(t, n) \\
   typedef t t##x##n __attribute__((vector_size(n * sizeof(t)))); \\
   typedef t t##x##n##u __attribute__((vector_size(n * sizeof(t)), aligned(sizeof(t)), may_alias)); \\
@@ -61,7 +64,7 @@ _NUMBERS = """
   LIBRARY(tan, t, tan##f) \\
   INLINE t recip_##t(t x) { return 1 / x; } \\
   INLINE t rsqrt_##t(t x) { return 1 / __builtin_sqrt##f(x); } \\
-  INLINE t fma_##t(t a, t b, t c) { return __builtin_fma##f(a, b, c); } \\
+  INLINE t fma_##t(t a, t b, t c) { return SUM(f, a, b, c); } \\
   static inline t pow_##t(t a, t b) { return pow##f(a, b); } \\
   static inline t mod_##t(t a, t b) { \\
     t r = fmod##f(a, b); \\
@@ -166,7 +169,7 @@ INLINE f32 erf_f32(f32 x) {
   f32 far = a != a ? a : a >= 4 ? 1 : 1 - exp_f32(-q);
   return a < 0.92f ? near : __builtin_copysignf(far, x);
 }
-/* A sine or a cosine, of turn 0 or 1 and of numbers whose quarter turns are exact here: |x| < 48,000. */
+/* A sine or a cosine, of turn 0 or 1 and of numbers whose quarter turns are exact here: |x| < FAR. */
 INLINE f32 wave(f32 x, i32 turn) {
   f32 whole = FMA(x, 0.636619747f, ROUNDING), n = whole - ROUNDING;
   f32 r = FMA(n, -1.57079601f, x);
@@ -178,7 +181,6 @@ INLINE f32 wave(f32 x, i32 turn) {
   f32 y = at & 1 ? cosine : sine;
   return at & 2 ? -y : y;
 }
-#define FAR 48000
 INLINE f32 sin_near(f32 x) { return x == 0 ? x : wave(x, 0); }
 INLINE f32 cos_near(f32 x) { return wave(x, 1); }
 static inline f32 sin_f32(f32 x) { return __builtin_fabsf(x) < FAR ? sin_near(x) : sinf(x); }
@@ -250,7 +252,22 @@ _VECTORS = """
   return fold_##f##_##t##x##h(f##_##t##x##h(p.half[0], p.half[1])); }
 #define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; \\
   EACH(n) out.lane[l] = c.lane[l] ? p[at] : 0; return out.all;
-#define SOME(t, n) INLINE t##x##n some_##t##x##n(const t *p, i32x##n m) { MASKED(t, n, l) }
+/* Masked accesses that are one instruction. gcc makes it of the loop, too; clang does not. */
+#if defined(__AVX512DQ__)
+#define TOLD(t, n, it) if (sizeof(t) == 4 && n == 16) { \\
+  union { t##x##n own; f32x16 all; } v; union { i32x##n own; i32x16 all; } k = {m}; it }
+#define BITS __builtin_ia32_cvtd2mask512(k.all)
+#define TOLD_LOAD v.all = __builtin_ia32_loadups512_mask((const f32 *)p, (f32x16){0}, BITS); return v.own;
+#define TOLD_STORE v.own = x; __builtin_ia32_storeups512_mask((f32 *)p, v.all, BITS); return;
+#elif defined(__AVX2__)
+#define TOLD(t, n, it) if (sizeof(t) == 4 && n == 8) { \\
+  union { t##x##n own; f32x8 all; } v; union { i32x##n own; i32x8 all; } k = {m}; it }
+#define TOLD_LOAD v.all = __builtin_ia32_maskloadps256((const f32x8 *)p, k.all); return v.own;
+#define TOLD_STORE v.own = x; __builtin_ia32_maskstoreps256((f32x8 *)p, k.all, v.all); return;
+#else
+#define TOLD(t, n, it)
+#endif
+#define SOME(t, n) INLINE t##x##n some_##t##x##n(const t *p, i32x##n m) { TOLD(t, n, TOLD_LOAD) MASKED(t, n, l) }
 #define STEP(t, n) INLINE t##x##n step_##t##x##n(const t *p, long s) { \\
   t##x##n##s out; EACH(n) out.lane[l] = p[l * s]; return out.all; }
 #define STEP_IF(t, n) INLINE t##x##n step_if_##t##x##n(const t *p, long s, i32x##n m) { MASKED(t, n, l * s) }
@@ -258,7 +275,7 @@ _VECTORS = """
   i32x##n##s k = {i}; t##x##n##s out; EACH(n) out.lane[l] = p[k.lane[l]]; return out.all; }
 #define GATHER_IF(t, n) INLINE t##x##n gather_if_##t##x##n(const t *p, i32x##n i, i32x##n m) { \\
   i32x##n##s k = {i}; MASKED(t, n, k.lane[l]) }
-#define PUT(t, n) INLINE void put_##t##x##n(t *p, t##x##n x, i32x##n m) { \\
+#define PUT(t, n) INLINE void put_##t##x##n(t *p, t##x##n x, i32x##n m) { TOLD(t, n, TOLD_STORE) \\
   i32x##n##s c = {m}; t##x##n##s q = {x}; EACH(n) if (c.lane[l]) p[l] = q.lane[l]; }
 #define SCATTER(t, n) INLINE void scatter_##t##x##n(t *p, i32x##n i, t##x##n x, i32x##n m) { \\
   i32x##n##s c = {m}, k = {i}; t##x##n##s q = {x}; \\

@@ -27,23 +27,25 @@ _WHOLE_ROW = 8  # vectors of a row that stays in registers
 _SHORT, _WINDOW = 4, 9  # iterations of loops that are written out
 _CHAINS = 4  # sums that a processor works on at once
 _SCATTERED = 2.0  # loads that a store costs
+_STREAMED, _CACHE = 2.1, 1 << 15  # ... and one that finds nothing in the first cache, of so many bytes
 _BROADCAST = 0.4  # ... and a number that all lanes take, as an instruction that multiplies does by itself
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A load or a store: the ranges that move it, its step along those that move it evenly, and whether it is made on a
-    condition."""
+    """A load or a store: the ranges that move it, its step along those that move it evenly, whether it is made on a
+    condition, and whether each workgroup has its own elements of memory that is too large for the first cache."""
 
     moved: int
     steps: dict[UOp, int]
     asked: bool
+    is_streamed: bool
 
     def cost(self, v: Axis, lanes: int) -> float:
         """Of an access to the lanes along `v`, in those of one vector."""
         if not self.moved >> v.range.arg[0] & 1:
             return _BROADCAST + self.asked
-        return {1: 1, 2: 3}.get(self.steps.get(v.range, 0), lanes) + self.asked / 2
+        return {1: _STREAMED if self.is_streamed else 1, 2: 3}.get(self.steps.get(v.range, 0), lanes) + self.asked / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,8 @@ def _kernel(sink: UOp, order: list[UOp], axes: list[Axis], target: Target) -> _K
         axes,
         order,
         reduces,
-        list(map(_access, inner)),
-        list(map(_access, sink.src)),
+        [_access(u, axes) for u in inner],
+        [_access(u, axes) for u in sink.src],
         target.lanes * 32 // max(32, widest),
         2 * target.lanes,
         any(u.src[0] in written for u in loads),
@@ -98,13 +100,16 @@ def _kernel(sink: UOp, order: list[UOp], axes: list[Axis], target: Target) -> _K
     )
 
 
-def _access(u: UOp) -> _Access:
+def _access(u: UOp, axes: Sequence[Axis]) -> _Access:
     terms = form(u.src[1])[0]
     steps = {t: k for t, k in terms.items() if t.op is Op.RANGE}
     for r in list(steps):
         if any(t.ranges >> r.arg[0] & 1 for t in terms if t is not r):
             del steps[r]
-    return _Access(u.src[1].ranges, steps, len(u.src) > (2 if u.op is Op.LOAD else 3))
+    last = max([a.range.arg[0] for a in axes if a.is_loop and a.extent != 1], default=0)
+    size = u.src[0].arg[1][0] * u.dtype.itemsize if u.src[0].arg[1] else 0
+    streamed = u.src[1].ranges >> last & 1 and u.op is Op.LOAD and size > _CACHE
+    return _Access(u.src[1].ranges, steps, len(u.src) > (2 if u.op is Op.LOAD else 3), bool(streamed))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -143,11 +148,7 @@ def _rows(k: _Kernel) -> tuple[Opt, ...]:
 
 def _reduced(k: _Kernel) -> tuple[Opt, ...]:
     """Everything else: the cheapest range for vectors, and the cheapest blocks of results in registers."""
-    candidates = [
-        (i, a)
-        for i, a in enumerate(k.axes)
-        if (a.extent or 1) > 1 and (a.is_loop or _may_hold_lanes(k, a)) and not _moves_extents(k, a)
-    ]
+    candidates = [(i, a) for i, a in enumerate(k.axes) if (a.extent or 1) > 1 and not _moves_extents(k, a)]
     if not candidates:
         return ()
     plans = [_blocks(k, i, a) for i, a in candidates]
@@ -184,11 +185,6 @@ def _window(k: _Kernel, at: int) -> list[tuple[int, int]]:
 def _is_product(k: _Kernel, at: int) -> bool:
     """Is each element of a vector a sum of products?"""
     return k.axes[at].is_loop and k.reduces[0].src[0].op is Op.MUL
-
-
-def _may_hold_lanes(k: _Kernel, a: Axis) -> bool:
-    """Are the lanes of a reduce along `a` all that the reduces over it have?"""
-    return all(a.range not in u.src[1:] or u.arg in (Op.ADD, Op.MUL, Op.MAX, Op.MIN) for u in k.reduces)
 
 
 def _moves_extents(k: _Kernel, a: Axis) -> bool:
