@@ -2,7 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from anneal.distributed.collectives import all_gather, all_reduce, barrier, broadcast, recv, reduce_scatter, send
+from anneal.distributed.collectives import (
+    all_gather,
+    all_reduce,
+    barrier,
+    broadcast,
+    gathered,
+    recv,
+    reduce_scatter,
+    send,
+)
 from anneal.distributed.parallel import average_gradients, broadcast_all, buckets
 from anneal.distributed.processes import (
     Alone,
@@ -44,6 +53,7 @@ __all__ = [
     "broadcast_all",
     "buckets",
     "destroy_process_group",
+    "gathered",
     "get_rank",
     "get_world_size",
     "in_threads",

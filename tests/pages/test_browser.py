@@ -4,8 +4,6 @@ training, damaged exports, a lost GPU, memory, and no network beyond the folder.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 import shutil
@@ -17,11 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import anneal as an
 from anneal.codegen import Target
 from anneal.pages import PROFILES, Profile, export, of_gpt2, of_onnx
 from anneal.tensor import Tensor, no_grad
 from anneal.tensor.io import safe_load
-from tests.pages.helpers import recipe_of, served, write
+from tests.pages.helpers import recipe_of, served, spoilt, too_large, write
 from tests.pages.test_export import integers
 from tests.tiers import thinned
 from tests.web.test_browser import AXE, RULES, browser  # noqa: F401
@@ -262,6 +261,17 @@ def test_kept_keys_and_values_give_what_the_whole_text_does(name: str, page: Any
     assert np.abs(np.array(found) - wanted).max() <= 1e-4 * np.abs(wanted).max()
 
 
+def test_random_numbers_are_others_in_each_run(page: Any, site: str, folder: Path) -> None:
+    export(lambda x: x + an.randn(3), Tensor.ones(3), folder / "random")
+    body = "const run = async () => Array.from((await model.run({ x: [0, 0, 0] })).out.data);"
+    checked, one, two, again = used(
+        page, f"{site}/random", f"{body} const checked = await model.check(); const both = [await run(), await run()];"
+        " await model.reset(); return [checked.ok, ...both, await run()];",
+    )  # fmt: skip
+    assert checked
+    assert one == again != two
+
+
 def test_an_onnx_model_gives_the_cpu_devices_values(page: Any, site: str, folder: Path, tmp_path: Path) -> None:
     from anneal import onnx
     from tests.onnx.test_models import mlp
@@ -368,29 +378,6 @@ def test_a_page_knows_its_plan_by_its_hash(page: Any, site: str, folder: Path) -
     changed(lambda p: p.update(name="other"))(folder / "other")
     assert opened(page, f"{site}/other/") == "it does not run here"
     assert "is not the one that this page was exported with" in page.inner_text("main")
-
-
-def spoilt(folder: Path, source: int, act: Callable[[str], str]) -> None:
-    """Change the text of one kernel of an export, and its hash with it."""
-    plan = json.loads((folder / "model.json").read_text())
-    pack = (folder / "kernels.wgsl").read_bytes()
-    texts = [pack[begin:end].decode() for begin, end in plan["sources"]]
-    texts[source] = act(texts[source])
-    at = 0
-    plan["sources"] = [[at, at := at + len(text.encode())] for text in texts]
-    pack = "".join(texts).encode()
-    (folder / "kernels.wgsl").write_bytes(pack)
-    plan["files"]["kernels.wgsl"] = {
-        "bytes": len(pack), "sha256": [base64.b64encode(hashlib.sha256(pack).digest()).decode()],
-    }  # fmt: skip
-    (folder / "model.json").write_text(json.dumps(plan))
-
-
-def too_large(text: str) -> str:
-    """A kernel of floats whose first store writes half as much again."""
-    head, equals, rest = re.split(r"(\n *p0\[[^\n]*?\] = )", text, maxsplit=1)
-    value, rest = rest.split(";", 1)
-    return f"{head}{equals}({value}) * 1.5;{rest}"
 
 
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
