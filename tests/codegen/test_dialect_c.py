@@ -242,6 +242,13 @@ def test_a_kernel_in_c_is_one_function_of_its_memory_and_workgroups() -> None:
     )
 
 
+def test_parts_of_which_one_stores_what_another_reads_are_refused() -> None:
+    i, counter = K.loop(3, 0), K.param(1, 1)
+    reads = K.store(K.param(0, 3), i, K.load(counter, 0) * 2.0)
+    with pytest.raises(CompilerError, match="one part of a kernel stores what another part reads"):
+        generate(K.sink(reads, K.store(counter, 0, K.load(counter, 0) + 1.0)), C_TARGET)
+
+
 def test_what_c_lacks_is_said() -> None:
     with pytest.raises(CompilerError, match="no C for threads"):
         generate(K.row_reduce(Op.ADD, 4, 64), C_TARGET, [Opt("GROUP", 1, 16)])
