@@ -37,6 +37,7 @@ STATE = {
     "anneal.backend.arrays._OURS": CACHE,
     "anneal.ops.bases._recipes": CACHE,
     "anneal.nn.utils.parametrize._CACHE": "values of parametrized tensors, inside `with cached()` alone",
+    "anneal.backend.cpu.compiler._open": CACHE,
     "anneal.backend.cpu.primitives._ONES": CACHE,
     "anneal.backend.cpu.primitives._SCRATCH": "scratch memory of the cpu device's workers, which whoever has its lock writes",
     "anneal.backend.cpu.primitives.UNFIT": "what the batch that runs has found, under the cpu device's lock",

@@ -5,6 +5,7 @@
         config.json      the options, and the settings in force
         events.jsonl     what `--json` prints
         loss.csv         step, loss, milliseconds
+        ranks.csv        of several processes: the milliseconds of each step in each
         graph.txt        the tensor graph of one step, before any pass
         schedule.json    the step's kernels in order: what each reads and writes, its cost, its phase
         kernels/*.wgsl   their text
@@ -140,6 +141,14 @@ class Bundle(JsonLines):
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         self._status = "stopped" if stopped else "done"
         self._facts |= {"steps_done": progress.count, "final_loss": progress.final_loss}
+        if progress.rank_times:
+            rows = [
+                f"{progress.before + n + 1},{','.join(f'{t:.3f}' for t in row)}"
+                for n, row in enumerate(zip(*progress.rank_times))
+            ]
+            names = ",".join([f"rank {n} ms" for n in range(len(progress.rank_times))])
+            with self._writing():
+                self._write("ranks.csv", "\n".join([f"step,{names}", *rows]) + "\n")
         if picture is not None:
             from anneal.training import png
 

@@ -62,6 +62,7 @@ class Progress:
     slowest: list[Slow] = field(default_factory=list)  # those that take longest
     measured: dict[str, Any] = field(default_factory=dict)  # of the step's plan (`Times.summary`)
     ranks: list[dict[str, float]] = field(default_factory=list)  # of each process that trained, where there are several
+    rank_times: list[list[float]] = field(default_factory=list)  # milliseconds of each step, of each of them
     compile_s: float = 0.0  # what making plans and kernels, or reading them from disk, has taken so far
 
     @property

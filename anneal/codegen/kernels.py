@@ -12,8 +12,9 @@ from anneal.codegen.linear import LinearProgram, Param
 from anneal.codegen.opts import KINDS, Opt
 from anneal.codegen.pipeline import run_passes
 from anneal.codegen.target import Target
+from anneal.errors import CompilerError
 from anneal.schedule import members_of, standalone
-from anneal.uop import Op, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value
+from anneal.uop import Op, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value, toposort
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
     with arena().untracked():  # whose line a node comes from is told by the tensor graph
         parts = members_of(sink)
         if len(parts) > 1:
+            _check_order(parts, target)
             return _merged(parts, target)
         s = run_passes(sink, target, opts)
     assert s.program is not None
@@ -46,6 +48,19 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
     launch = s.program.launch
     params, names = _with_variables(s.program.params, s.text.variables)
     return Kernel(s.source, params, launch, grid(launch.workgroups, target.max_workgroups), s.opts, names)
+
+
+def _check_order(parts: Sequence[UOp], target: Target) -> None:
+    """Refuse parts for a processor of which one stores what another reads: they run in any order, and side by side.
+
+    Plans for other devices, whose kernels run at the same time, have none.
+    """
+    if target.dialect != "c":
+        return
+    for part in parts:
+        stored = {s.src[0] for s in part.src}
+        if any(u.op is Op.LOAD and u.src[0] in stored for x in parts if x is not part for u in toposort((x,))):
+            raise CompilerError("one part of a kernel stores what another part reads", stage="render")
 
 
 def _with_variables(params: Sequence[Param], names: tuple[str, ...]) -> tuple[tuple[Param, ...], tuple[str, ...]]:

@@ -2,8 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from anneal.distributed.collectives import all_gather, all_reduce, barrier, broadcast, recv, reduce_scatter, send
-from anneal.distributed.parallel import average_gradients, broadcast_all, buckets
+from anneal.distributed.collectives import (
+    all_gather,
+    all_reduce,
+    barrier,
+    broadcast,
+    gathered,
+    recv,
+    reduce_scatter,
+    send,
+)
+from anneal.distributed.parallel import average_gradients, broadcast_all, buckets, clip_parts
 from anneal.distributed.processes import (
     Alone,
     ReduceOp,
@@ -43,7 +52,9 @@ __all__ = [
     "broadcast",
     "broadcast_all",
     "buckets",
+    "clip_parts",
     "destroy_process_group",
+    "gathered",
     "get_rank",
     "get_world_size",
     "in_threads",

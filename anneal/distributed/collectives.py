@@ -101,11 +101,20 @@ def all_gather(x: Tensor | Sequence[Tensor], group: Group | None = None) -> Tens
     >>> in_threads(lambda group: all_gather(Tensor([group.rank, 7]), group).tolist(), 2)
     [[[0, 7], [1, 7]], [[0, 7], [1, 7]]]
     """
+    return gathered(x, group, "sum")
+
+
+@overload
+def gathered(x: Tensor, group: Group | None, op: Reduction) -> Tensor: ...
+@overload
+def gathered(x: Sequence[Tensor], group: Group | None, op: Reduction) -> list[Tensor]: ...
+def gathered(x: Tensor | Sequence[Tensor], group: Group | None, op: Reduction) -> Tensor | list[Tensor]:
+    """`all_gather` of x over a group, whose gradient for a part is reduced by `op`, "sum" or "mean"."""
     group, tensors = _checked("all_gather", x, group)
     if isinstance(group, Alone):
         made = [t.reshape(1, *t.shape) for t in tensors]
         return made[0] if is_tensor(x) else made
-    out = called_on_host("all_gather", _gathering(group, [t.uop for t in tensors]), tensors)
+    out = called_on_host("all_gather", _gathering(group, [t.uop for t in tensors], op), tensors)
     return out[0] if is_tensor(x) else list(out)
 
 
@@ -223,7 +232,7 @@ def _scattering(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
         )
 
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
-        whole = _gathering(group, cotangents).nodes(tuple(cotangents))
+        whole = _gathering(group, cotangents, "sum").nodes(tuple(cotangents))
         flat = [reshape(w, x.shape) for w, x in zip(whole, inputs, strict=True)]
         return flat if op == "sum" else [w / group.size for w in flat]
 
@@ -234,21 +243,22 @@ def _scattering(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
     return _exchange(group, f"reduce_scatter ({op})", begin, kinds, gradient)
 
 
-def _gathering(group: Group, nodes: Nodes) -> Exchange:
-    """The exchange that gives all participants the arrays of all; its gradient sums cotangents for who gave a part."""
+def _gathering(group: Group, nodes: Nodes, op: Reduction) -> Exchange:
+    """The exchange that gives all participants the arrays of all; its gradient reduces cotangents for each part's
+    giver."""
 
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
         flat = [
             reshape(g, (group.size * max(1, x.shape[0] if x.shape else 1), *x.shape[1:]))
             for g, x in zip(cotangents, inputs, strict=True)
         ]
-        made = _scattering(group, "sum", flat).nodes(tuple(flat))
+        made = _scattering(group, op, flat).nodes(tuple(flat))
         return [reshape(m, x.shape) for m, x in zip(made, inputs, strict=True)]
 
     def begin(*arrays: Any) -> Any:
         return group.begin_all_gather(arrays)
 
-    return _exchange(group, "all_gather", begin, [((group.size, *u.shape), u.dtype) for u in nodes], gradient)
+    return _exchange(group, f"all_gather ({op})", begin, [((group.size, *u.shape), u.dtype) for u in nodes], gradient)
 
 
 def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:

@@ -35,6 +35,7 @@ _KEPT = 1 << 16  # bytes of a result from which on its memory is kept for the ne
 _UNUSED = 2  # references of an array that only a list has: that, and the argument of `references`
 _THREADS = 4  # that copy and add, of each rank at most
 _POLLS = 200  # without a pause: an exchange of a few microseconds is worth them
+_POLLS_OF_MPI = 5000
 _PAUSES = (2e-5, 1e-3)  # seconds, the first and the longest
 
 
@@ -213,7 +214,7 @@ class MPIGroup(Group):
         def finish() -> list[Array]:
             agreed()
             for request in [move(_bytes(out)) for out in results if out.size]:
-                self._until(request.Test, what)
+                self._until(request.Test, what, _POLLS_OF_MPI)  # all have come: MPI moves something at each call
             return results
 
         return finish
@@ -277,8 +278,9 @@ class MPIGroup(Group):
         first = "" if self.exchanges > 1 else repr(sorted(self._facts().items()))
         return signature(f"{self.exchanges} {what} {first}", arrays)
 
-    def _until(self, done: Callable[[], Any], what: str) -> None:
-        """Let exchanges go on until `done` says so. Raises GroupError where ranks differ, or one does not come."""
+    def _until(self, done: Callable[[], Any], what: str, most: int = _POLLS) -> None:
+        """Let exchanges go on until `done` says so, after `most` looks with pauses. Raises GroupError where ranks
+        differ, or one does not come."""
         if done():
             return
         begun = time.perf_counter()
@@ -290,9 +292,9 @@ class MPIGroup(Group):
             if self._window.differs is not None:
                 self._say_difference()
             polls += 1
-            if self._crowded and polls <= _POLLS:
+            if self._crowded and polls <= most:
                 os.sched_yield()
-            elif polls > _POLLS:
+            elif polls > most:
                 time.sleep(pause)
                 pause = min(2 * pause, _PAUSES[1])
                 if time.perf_counter() - begun > self.timeout:

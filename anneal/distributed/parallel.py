@@ -16,7 +16,7 @@ from anneal.runtime import Group
 from anneal.tensor import Tensor, no_grad
 from anneal.uop import DType
 
-__all__ = ["average_gradients", "broadcast_all", "buckets"]
+__all__ = ["average_gradients", "broadcast_all", "buckets", "clip_parts"]
 
 _LEAST, _MOST, _PARTS = 4 << 20, 32 << 20, 24  # benchmarks/distributed.md has what other sizes cost
 
@@ -99,3 +99,27 @@ def broadcast_all(tensors: Iterable[Tensor], group: Group | None = None, root: i
         with no_grad():
             for t, same in zip(there, broadcast([t.detach() for t in there], group, root), strict=True):
                 t.assign(same)
+
+
+def clip_parts(parameters: Iterable[Tensor], max_norm: float, group: Group | None = None) -> Tensor:
+    """Scale gradients, of which each participant has its part, to a norm of all parts together of at most `max_norm`.
+
+    Args:
+        parameters: this participant's parts, with their gradients in `.grad`. group: its view of the group; None: all
+            processes.
+
+    Returns the norm before, shape (1,).
+
+    >>> part = Tensor([3.0, 4.0], requires_grad=True)
+    >>> (part * part.detach()).sum().backward()
+    >>> clip_parts([part], 1.0).item(), part.grad.square().sum().isclose(1.0).item()
+    (5.0, True)
+    """
+    with no_grad():
+        given = [(p, p.grad.detach()) for p in parameters if p.grad is not None]
+        squares = [g.float().square().sum().reshape(1) for _, g in given]
+        norm = all_reduce(sum(squares[1:], squares[0]), group).sqrt()
+        scale = (max_norm / (norm + 1e-6)).minimum(Tensor([1.0], device=norm.device))
+        for p, g in given:
+            p.grad = g * scale.cast(g.dtype)
+    return norm

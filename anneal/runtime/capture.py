@@ -17,7 +17,7 @@ from anneal.runtime.calls import call_host
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import Handle
-from anneal.runtime.held import Kept, Read, Staging, Written
+from anneal.runtime.held import CopyBack, Kept, Read, Staging, Written, in_turn
 from anneal.runtime.launch import Bound, Execution, Round, Rounds, Scratch, compiled, copy_of
 from anneal.runtime.nodes import Made, buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
@@ -55,19 +55,6 @@ class Recorded:
 
 
 Source = Callable[[list[Any]], Handle]  # what makes a result of a replay, given the memory of its arguments
-
-
-class CopyBack:
-    """The step that takes new values of state from where they were computed to where the tensor shows them."""
-
-    __slots__ = ("aside", "device", "state")
-
-    def __init__(self, device: AnyDevice, state: Written, aside: Storage) -> None:
-        self.device, self.state, self.aside = device, state, aside
-
-    def run(self) -> None:
-        state = self.state.storage
-        self.device.copy(self.aside.ensure(), state.ensure(), state.size, state.dtype)
 
 
 class _BoundHostCall:
@@ -137,6 +124,9 @@ class Capture:
         self.origins = [step.origins for step in launches]
         self.planned = [step.plan for step in launches]  # as a graph's plan is known; `_placed` makes others of them
         self.steps = self._placed(run.recording.steps, carried)
+        if self.steps_aside:
+            kept = {*self.state, *self.reads, *map(id, self._shown), *[id(blank) for blank, _ in self._new.values()]}
+            self.steps = in_turn(self.steps, kept)
         self.launches = [step for step in self.steps if isinstance(step, Launch)]
         self._programs = [compiled(step.plan, self.device) for step in self.launches]
         self._scratch = [Scratch(self.device) for _ in self.launches]

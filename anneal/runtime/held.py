@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -147,3 +148,45 @@ def _references_when_alone(kind: Any, reshaped: bool) -> tuple[int, int]:
     h = Written.__new__(Written)
     h.show(storage, tensor.uop)
     return references(h.leaf), references(h.flat)
+
+
+class CopyBack:
+    """The step that takes new values of state from where they were computed to where the tensor shows them."""
+
+    __slots__ = ("aside", "device", "state")
+
+    def __init__(self, device: AnyDevice, state: Written, aside: Storage) -> None:
+        self.device, self.state, self.aside = device, state, aside
+
+    def run(self) -> None:
+        state = self.state.storage
+        self.device.copy(self.aside.ensure(), state.ensure(), state.size, state.dtype)
+
+
+def in_turn(steps: Sequence[Any], kept: Collection[int]) -> list[Any]:
+    """Steps over memory that is written again after its last reader, by a step that writes as much: a plan's own memory
+    is planned, and what goes from one launch or exchange to another is not.
+
+    Args:
+        kept: the ids of storages that keep their memory.
+    """
+    computing = [step for step in steps if not isinstance(step, CopyBack)]
+    last = {id(s): n for n, step in enumerate(computing) for s in (*step.inputs, *step.outputs)}
+    seen = {*kept, *[id(step.aside) for step in steps if isinstance(step, CopyBack)]}
+    place: dict[int, Storage] = {}
+    free: dict[Any, list[Storage]] = {}
+    for n, step in enumerate(computing):
+        seen |= {id(s) for s in step.inputs} - place.keys()  # from outside: nothing here has written it
+        for s in step.outputs:
+            if id(s) not in seen and id(s) not in place:
+                waiting = free.get((s.size, s.dtype))
+                place[id(s)] = waiting.pop() if waiting else s
+        for s in {id(s): s for s in (*step.inputs, *step.outputs)}.values():
+            if last[id(s)] == n and id(s) in place:
+                free.setdefault((s.size, s.dtype), []).append(place[id(s)])
+    return [step if isinstance(step, CopyBack) else _over(step, place) for step in steps]
+
+
+def _over(step: Any, place: Mapping[int, Storage]) -> Any:
+    inputs, outputs = ([place.get(id(s), s) for s in several] for several in (step.inputs, step.outputs))
+    return replace(step, inputs=inputs, outputs=outputs)

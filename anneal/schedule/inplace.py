@@ -50,8 +50,12 @@ def shared_temporaries(values: Sequence[Value], calls: Sequence[Call]) -> list[C
 
 
 def reads_in_place(sink: UOp, store_slot: int, load_slot: int) -> bool:
-    """True if a kernel reads one array only at the index at which it stores another."""
+    """True if a kernel reads one array only at the index at which it stores another, and in the same loops: a store
+    with loops of its own runs in other threads, before or after."""
     where = _stored_at(sink, store_slot)
+    others = [s for s in sink.src if s.src[1].ranges != where.ranges]
+    if any(u.op is Op.LOAD and u.src[0].arg[0] == load_slot for u in toposort(tuple(others))):
+        return False
     for u in toposort((sink,)):
         if u.op is Op.LOAD and u.src[0].arg[0] == load_slot and (u.src[1] is not where or len(u.src) == 3):
             return False

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal import files
-from anneal.errors import DataError, UserError
+from anneal.errors import DataError, SettingError, UserError
 from anneal.ops import default_generator
 from anneal.tensor import io
 from anneal.training._run import Training
@@ -31,7 +31,7 @@ class Checkpoint:
         folder: the folder, made if it is not there. All processes see the same one.
         settings: values that have to be the same for whoever goes on, by name.
 
-    Raises DataError where the folder or the file cannot be made.
+    Raises DataError where the folder or the file cannot be made, SettingError for a sharded model.
 
     >>> import tempfile
     >>> from anneal.training import load_example
@@ -44,6 +44,10 @@ class Checkpoint:
     """
 
     def __init__(self, training: Training, folder: Path, **settings: Any) -> None:
+        if any(name.endswith("_shard") for name, _ in training.model.named_parameters()):
+            raise SettingError(
+                "Checkpoint: the model is sharded; nn.parallel.whole_state_dict gives what to save of it"
+            )
         self.training, self.path, self.settings = training, folder / FILE, settings
         try:
             folder.mkdir(parents=True, exist_ok=True)

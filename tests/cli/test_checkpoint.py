@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,16 @@ def test_any_number_of_processes_goes_on_from_it(tmp_path: Path) -> None:
     for name, t in found[0].items():
         np.testing.assert_allclose(found[1][name].numpy(), t.numpy(), rtol=1e-2, atol=1e-4, err_msg=name)
         assert found[1][name].numpy().tobytes() == found[2][name].numpy().tobytes()
+
+
+def test_a_run_of_several_processes_is_one_bundle(tmp_path: Path) -> None:
+    ended = run_ranks(2, *flags("mlp", 4, tmp_path / "c"), "--bundle", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    (bundle,) = (tmp_path / "runs").iterdir()
+    table = (bundle / "ranks.csv").read_text().splitlines()
+    assert (table[0], len(table), len(table[4].split(","))) == ("step,rank 0 ms,rank 1 ms", 5, 3)
+    done = json.loads((bundle / "events.jsonl").read_text().splitlines()[-1])
+    assert [sorted(r) for r in done["ranks"]] == [["median_ms", "sent_bytes", "waiting"]] * 2
 
 
 def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

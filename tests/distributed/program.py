@@ -28,7 +28,7 @@ from anneal.distributed import (
 from anneal.optim import AdamW, ZeroRedundancyOptimizer
 from anneal.runtime import Collective, Launch, Step, observed
 from anneal.tensor import Tensor, grad, jit, manual_seed
-from anneal.training import Training
+from anneal.training import Training, decayed
 
 Check = Callable[[Any], None]
 CHECKS: dict[str, Check] = {}
@@ -287,7 +287,7 @@ def gradients_are_averaged_in_backward(group: Any) -> None:
             return loss
 
         run = jit(step) if captured else step
-        for n in range(6):
+        for n in range(4):
             first, second = [Tensor(b[mine] if sync else b) for b in batches[n % 4]]
             run(first, second).item()
         return [p.numpy() for p in net.parameters()]
@@ -301,6 +301,51 @@ def gradients_are_averaged_in_backward(group: Any) -> None:
         assert (same == same[0]).all()
     for a, b in zip(trained(True, True, "bfloat16"), want, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-2)
+
+
+@check
+def parameters_are_sharded(group: Any) -> None:
+    """The losses are those of whole parameters, and each process has its part of all that trains."""
+    rows = np.random.default_rng(3).integers(0, 11, (5, 2 * group.size, 9)).astype(np.int32)
+    mine = slice(2 * group.rank, 2 * group.rank + 2)
+
+    def trained(kind: str, captured: bool) -> tuple[list[float], dict[str, Any]]:
+        manual_seed(0 if kind == "whole" else group.rank)  # the first process's weights are taken
+        model = nn.GPT(vocab_size=11, block_size=8, n_layer=1, n_head=2, n_embd=16)
+        count = sum([p.numel() for p in model.parameters()])
+        if kind != "whole":
+            nn.parallel.fully_shard(model, model.h if kind == "units" else (), group)
+        optimizer = nn.AdamW(decayed(model.parameters(), 0.1), lr=0.01)
+
+        def step(x: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = model.loss(x[:, :-1], x[:, 1:])
+            loss.backward()
+            if kind == "whole":
+                (mean,) = distributed.average_gradients(model.parameters(), group, [loss])
+            else:
+                mean = all_reduce(loss.detach(), group, "mean")
+            if kind == "whole":
+                nn.utils.clip_grad_norm_(model.parameters(), 0.2)
+            else:
+                distributed.clip_parts(model.parameters(), 0.2, group)
+            optimizer.step(mean)
+            return mean
+
+        run = jit(step) if captured else step
+        losses = [run(Tensor(x[mine])).item() for x in rows]
+        held = sum([p.numel() for p in model.parameters()]) / count
+        moments = sum([t.numel() for s in optimizer.state.values() for t in s.values()]) / 2 / count
+        assert max(held, moments) <= (1 if kind == "whole" else 1 / group.size) + 0.02
+        return losses, {k: t.numpy() for k, t in nn.parallel.whole_state_dict(model, group).items()}
+
+    want, weights = trained("whole", False)
+    for kind, captured in (("parts", True), ("units", False), ("units", True)):
+        losses, found = trained(kind, captured)
+        np.testing.assert_allclose(losses, want, rtol=1e-5)
+        assert found.keys() == weights.keys()
+        for name, a in found.items():
+            np.testing.assert_allclose(a, weights[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 @check

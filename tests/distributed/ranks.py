@@ -35,13 +35,13 @@ class Ended:
     seconds: float
 
 
-def run(ranks: int, *given: str, env: dict[str, str] | None = None, timeout: float = 120) -> Ended:
+def run(ranks: int, *given: str, env: dict[str, str] | None = None, timeout: float = 120, cwd: Path = ROOT) -> Ended:
     """Run a module of tests.distributed, or a script, by `anneal launch`."""
     needs_mpi()
     here = {**os.environ, "PYTHONPATH": str(ROOT), "ANNEAL_DEVICE": "cpu", "ANNEAL_CACHE": "0", **(env or {})}
     begun = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "anneal", "launch", "-n", str(ranks), "--quiet", *given],
-        check=False, capture_output=True, text=True, errors="replace", timeout=timeout, env=here, cwd=ROOT,
+        check=False, capture_output=True, text=True, errors="replace", timeout=timeout, env=here, cwd=cwd,
     )  # fmt: skip
     return Ended(done.returncode, done.stdout, done.stderr, time.monotonic() - begun)

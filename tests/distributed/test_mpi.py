@@ -26,7 +26,7 @@ HERE = "tests/distributed"
 def found(request: pytest.FixtureRequest) -> dict[str, str]:
     """What came of each check, with so many ranks."""
     ranks, _, hosts = request.param.partition(" ")
-    ended = run(int(ranks), f"{HERE}/program.py", env={"PER_HOST": "2"} if hosts else {})
+    ended = run(int(ranks), f"{HERE}/program.py", env={"PER_HOST": "2"} if hosts else {}, timeout=240)
     lines = [line for line in ended.out.splitlines() if line.startswith("FOUND ")]
     assert lines, ended.out + ended.err
     made: dict[str, str] = json.loads(lines[0].removeprefix("FOUND "))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import http.server
+import json
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,3 +45,24 @@ def served(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+
+
+def spoilt(folder: Path, source: int, act: Callable[[str], str]) -> None:
+    """Change the text of one kernel of an export, and its hash with it."""
+    plan = json.loads((folder / "model.json").read_text())
+    pack = (folder / "kernels.wgsl").read_bytes()
+    texts = [pack[begin:end].decode() for begin, end in plan["sources"]]
+    texts[source] = act(texts[source])
+    at = 0
+    plan["sources"] = [[at, at := at + len(text.encode())] for text in texts]
+    pack = "".join(texts).encode()
+    (folder / "kernels.wgsl").write_bytes(pack)
+    plan["files"]["kernels.wgsl"] = {
+        "bytes": len(pack), "sha256": [base64.b64encode(hashlib.sha256(pack).digest()).decode()],
+    }  # fmt: skip
+    (folder / "model.json").write_text(json.dumps(plan))
+
+
+def too_large(text: str) -> str:
+    """A kernel of floats whose first store writes half as much again."""
+    return re.sub(r"(p0\[[^\n]*?\] = )([^;]+);", r"\1(\2) * 1.5;", text, count=1)

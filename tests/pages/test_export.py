@@ -196,8 +196,9 @@ def test_what_no_page_can_do_is_said(fault: str, tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot make the folder"):
-        export(lambda x: x + 1, Tensor.ones(2), tmp_path / "file" / "page")
+    for path in (tmp_path / "file" / "page", tmp_path / "file"):
+        with pytest.raises(DataError, match=r"cannot write .*: .*file is a file; choose another place"):
+            export(lambda x: 1 / 0, Tensor.ones(2), path)  # before anything is called
 
 
 def test_one_file_of_too_much_is_refused(tmp_path: Path) -> None:
@@ -205,6 +206,17 @@ def test_one_file_of_too_much_is_refused(tmp_path: Path) -> None:
     big.realize()
     with pytest.raises(UserError, match="one file of 4"):
         export(lambda x: x @ big, Tensor.ones(1, 3000), tmp_path / "page.html", single_file=True)
+
+
+def test_random_numbers_leave_their_counter_aside(tmp_path: Path) -> None:
+    """One kernel draws numbers and counts on: its parts run in other workgroups, so neither overwrites what the other
+    reads."""
+    export(lambda x: x + an.randn(3), Tensor.ones(3), tmp_path)
+    program = model_of(tmp_path)["programs"][0]
+    (call,), copies = program["functions"]["run"]["calls"], program["functions"]["run"]["copies"]
+    (counter,) = [program["weights"][n] for n in program["state"]]
+    assert counter in call[1][2:]
+    assert [b for _, b in copies] == [counter]
 
 
 # -- whole numbers -----------------------------------------------------------------------------------------------------
@@ -291,14 +303,17 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_the_command_takes_a_function_of_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "s.py"
-    script.write_text("from anneal.tensor import Tensor\nEXAMPLE = Tensor.ones(3)\ndef twice(x):\n    return x * 2\n")
+    text = "from anneal.tensor import Tensor\nEXAMPLE = Tensor.ones(3)\ndef twice(x):\n    return x * 2\n"
+    script.write_text(f"{text}def wrong(x):\n    return nothing\n")
     assert run(capsys, "export", f"{script}:twice", "-o", str(tmp_path / "p.html"), "--single-file").code == 0
     page = (tmp_path / "p.html").read_text()
     assert 'data-file="model.json"' in page
     assert "unsafe-inline" not in page
     assert "unsafe-eval" not in page
     for arguments, said in (
-        (f"{script}:thrice -o {tmp_path}/q", "has no function 'thrice'; it has twice"),
+        (f"{script}:thrice -o {tmp_path}/q", "has no function 'thrice'; it has twice, wrong"),
+        (f"{script} -o {tmp_path}/q", f"which function of {script}? Write {script}:FUNCTION"),
+        (f"{script}:wrong -o {tmp_path}/q", "failed in line 6, `return nothing`: NameError: name 'nothing' is not"),
         (f"{script}:twice -o {tmp_path}/q --steps 3", "--steps is not for"),
         (f"mlp -o {tmp_path}/q --size n=3", "--size is not for mlp"),
         (f"mlp -o {tmp_path}/q.onnx", "for an ONNX file: anneal onnx export mlp"),

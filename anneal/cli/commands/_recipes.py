@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +13,7 @@ import typer
 
 from anneal import nn, progress
 from anneal.cli._flags import number
-from anneal.errors import SettingError, UserError
+from anneal.errors import AnnealError, SettingError, UserError
 from anneal.training import check_model, load_example
 
 if TYPE_CHECKING:
@@ -42,12 +44,28 @@ def recipe_of(
     if colon and script.endswith(".py"):
         _refuse(what, steps=steps, weights=weights, sizes=sizes, labels=labels)
         return _of_script(script, function, train)
+    if what.endswith(".py"):
+        raise SettingError(f"which function of {what}? Write {what}:FUNCTION")
     if what.endswith(".onnx"):
         _refuse(what, train=train, steps=steps, weights=weights)
         return _of_onnx(what, sizes, labels)
     check_model(what)
     _refuse(what, sizes=sizes, labels=labels)
     return _of_example(what, train, steps, weights)
+
+
+@contextmanager
+def of_user(what: str) -> Iterator[None]:
+    """A block that calls the function of a script: what fails in the script itself is told in a line."""
+    try:
+        yield
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        if isinstance(error, AnnealError) or frame.filename != what.rpartition(":")[0]:
+            raise
+        raise UserError(
+            f"{what} failed in line {frame.lineno}, `{frame.line}`: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _refuse(what: str, **flags: Any) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from anneal.cli._flags import Json, Quiet, Sizes, Weights, alone, command, switch
 from anneal.cli._output import data, json_report, message
-from anneal.cli.commands._recipes import Labels, Steps, Train, What, recipe_of
+from anneal.cli.commands._recipes import Labels, Steps, Train, What, of_user, recipe_of
 from anneal.errors import SettingError
 from anneal.runtime import Context
 
@@ -67,7 +67,7 @@ def export(order: Order) -> None:
         )
     if order.single_file != (order.output.suffix == ".html"):
         raise SettingError("--single-file writes FILE.html, and without it a folder is written; change one of the two")
-    with Context(page_device()):
+    with Context(page_device()), of_user(order.model):
         recipe = recipe_of(order.model, order.train, order.steps, order.weights, order.size, order.labels)
         made = write(
             recipe.functions,

@@ -9,7 +9,7 @@ import typer
 
 from anneal.cli._flags import Json, Quiet, Sizes, alone, command
 from anneal.cli._output import data, json_report
-from anneal.cli.commands._recipes import Train, What, recipe_of
+from anneal.cli.commands._recipes import Train, What, of_user, recipe_of
 from anneal.errors import UserError
 from anneal.runtime import Context
 
@@ -42,7 +42,7 @@ def fit(question: Question) -> None:
     wanted = question.profiles or list(PROFILES)
     for p in wanted:
         profile(p)
-    with Context(page_device()):
+    with Context(page_device()), of_user(question.model):
         recipe = recipe_of(question.model, question.train, 0, None, question.size)
         found = [fitted(recipe.functions, recipe.examples, p, recipe.train) for p in wanted]
     if question.as_json:

@@ -187,7 +187,8 @@ def _statistics(training: Any, progress: Progress) -> list[dict[str, float]]:
 
     whole = max(1e-9, sum(progress.times) / 1e3)
     mine = [progress.median_ms, group.waited / whole, group.sent / max(1, len(progress.losses))]
-    found = group.all_gather([np.array(mine)])[0]
+    found, times = group.all_gather([np.array(mine), np.array(progress.times)])
+    progress.rank_times = times.tolist()
     return [dict(zip(("median_ms", "waiting", "sent_bytes"), map(float, row), strict=True)) for row in found]
 
 
@@ -311,12 +312,15 @@ def _steps(
 def _describe(options: _Options, training: Any, progress: Progress, bundle: Bundle | None) -> None:
     """Count the nodes of a step, and keep what a bundle has of it."""
     from anneal.backend import get_device
+    from anneal.distributed import Alone
     from anneal.inspect import step_graph
     from anneal.schedule import graph, plan_for
 
     device, norm = get_device(settings.current().device), getattr(training, "gradient_norm", None)
     with work("tracing a step"):
+        group, training.group = training.group, Alone()  # the others have ended, and their exchanges are no kernels
         traced = step_graph(options.model, training)
+        training.group = group
         if options.vitals and norm is not None:
             rest = graph([u for u in traced.outputs if u is not norm.uop])
             progress.kernels_unwatched = len(plan_for(rest, device.cost_model)[0].calls)
