@@ -23,7 +23,7 @@ TABLES = (
             "tests/tensor/test_indexing.py",
             "tests/tensor/test_edge_gradients.py",
             "tests/tensor/test_symbolic.py",
-            "tests/nn/test_windows.py",
+            "tests/nn/test_formulas.py",
         )
     ],
 )
