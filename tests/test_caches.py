@@ -60,6 +60,7 @@ BOUNDS = {
 OTHERWISE = {
     "anneal.backend.arrays._NUMPY": "dtypes, of which there are few",
     "anneal.backend.arrays._OURS": "dtypes, of which there are few",
+    "anneal.backend.cpu.compiler._open": "libraries of the plans' kernels, which no process can close safely",
     "anneal.runtime.guards._chains": "lru_cache",
     "anneal.runtime.launch._rounds": "those of late._runs",
     "anneal.runtime.launch._scratches": "those of late._runs",

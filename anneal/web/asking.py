@@ -112,7 +112,7 @@ class Inspector:
             await self.stop()
             return said(504, f"the compiler took more than {PATIENCE:.0f} s for this, and was stopped")
         except (OSError, ValueError, asyncio.IncompleteReadError):
-            code = await self.stop()
+            code = await self.stop(ended=True)
             last = "\n".join(self._last) or "it said nothing"
             return said(500, f"the inspecting process died (exit code {code}); {last}")
         except asyncio.CancelledError:  # the answer would be taken for that of the next question
@@ -137,11 +137,14 @@ class Inspector:
             async for line in process.stderr:
                 self._last.append(line.decode("utf-8", "replace").rstrip()[:500])
 
-    async def stop(self) -> int | None:
-        """End the process, if there is one; its exit code."""
+    async def stop(self, ended: bool = False) -> int | None:
+        """End the process, if there is one, and it has not `ended` by itself; its exit code."""
         process, self._process = self._process, None
         if process is None:
             return None
+        if ended:  # a signal would take its exit code from who waits for it
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), 1)
         with contextlib.suppress(ProcessLookupError):
             if process.returncode is None:
                 process.kill()

@@ -59,12 +59,16 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "export onnx": ("export {onnx} -o {out}/p", ("reading the model", "capturing functions N", "writing files N")),
     "fit": ("fit mlp --for browser", ("making mlp and its data", "capturing functions N")),
+    "data tokenize": (
+        "data tokenize {script} --output {out}/t.bin --model-dir {gpt2}",
+        ("encoding the text",),
+    ),
     "onnx export": ("onnx export mlp -o {out}/m.onnx", ("tracing the model", "writing nodes", "writing m.onnx")),
 }  # fmt: skip
 
 
-# They look into a folder, or serve until they are stopped (tests/cli/test_circumstances.py).
-OTHERS = {"cache where", "cache ls", "cache prune", "web", "viz"}
+# They look into a folder, serve until they are stopped, or give place to mpirun (tests/cli/test_circumstances.py).
+OTHERS = {"cache where", "cache ls", "cache prune", "web", "viz", "launch"}
 
 
 def test_every_command_has_a_row() -> None:

@@ -48,6 +48,7 @@ def test_a_wheel_grows_by_no_file_that_nobody_meant(wheel: Path) -> None:
     assert kinds <= {
         ".py",
         ".pyi",
+        ".c",
         ".upat",
         ".typed",
         ".md",

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from anneal import progress
 from anneal.cli._choices import check_writable
 from anneal.cli._flags import Json, Quiet, file, group, openable
 from anneal.cli._output import data, json_report
@@ -35,7 +36,8 @@ def tokenize(
     place = text.with_name(f"{text.name}.bin") if output is None else output
     check_writable(place)
     _, words = places(model_dir, weights=False)
-    tokens = load_module("gpt2").Tokenizer.read(*[words / name for name in VOCABULARY]).encode(text.read_bytes())
+    with progress.work("encoding the text"):
+        tokens = load_module("gpt2").Tokenizer.read(*[words / name for name in VOCABULARY]).encode(text.read_bytes())
     write_tokens(place, tokens)
     if as_json:
         json_report({"file": str(place), "tokens": len(tokens)})

@@ -7,6 +7,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -221,25 +222,38 @@ def test_nothing_is_left_half_written(in_c: CpuDevice, tmp_path: Path, monkeypat
     assert all(not stat.S_IMODE(path.stat().st_mode) & 0o022 for path in files(tmp_path))
 
 
-def test_ctrl_c_while_it_compiles_ends_the_compiler(
-    in_c: CpuDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow = tmp_path / "cc"
-    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+STOPPED = """
+import sys
+from anneal.backend.cpu import compiler
+compiler.find = lambda: compiler.Compiler((sys.argv[1],), ("slow",))
+import anneal as an
+print("begun", flush=True)
+try:
+    (an.tensor([1.0, 2.0]) * 2).exp().numpy()
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+"""
+
+
+def test_ctrl_c_while_it_compiles_ends_the_compiler(tmp_path: Path) -> None:
+    """Pressed in a process of its own: the tests' would carry it on."""
+    slow, started, folder = tmp_path / "cc", tmp_path / "started", tmp_path / "temporary"
+    slow.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 60\n")
     slow.chmod(0o755)
-    folder = tmp_path / "temporary"
     folder.mkdir()
-    monkeypatch.setattr(compiler.tempfile, "tempdir", str(folder))
-    monkeypatch.setattr(compiler, "find", lambda: compiler.Compiler((str(slow),), ("slow",)))
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    begun = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        runs(46)
+    env = {**os.environ, "ANNEAL_CPU": "c", "ANNEAL_CACHE": "0", "TMPDIR": str(folder)}
+    command = [sys.executable, "-c", STOPPED, str(slow)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        deadline = time.monotonic() + 60
+        while not started.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == "stopped\n"
     assert time.monotonic() - begun < 30
     assert [*folder.iterdir()] == []
-    monkeypatch.undo()
-    runs(46)
 
 
 # -- threads and processes
