@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -43,11 +44,14 @@ from anneal.progress import work
 from anneal.training import DRAWING, Trainable, check_model, load_example
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from anneal.cli._bundle import Bundle
     from anneal.runtime import Launch, Meter
 
 
 app = alone()
+T = TypeVar("T")
 
 _AHEAD = 64  # steps that are launched before their losses are read
 _LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
@@ -96,11 +100,26 @@ class _Options:
     as_json: Json = False
 
 
+def _beside(call: Callable[[], T]) -> Future[T]:
+    """The result to come of a call in another thread, which nobody waits for after Ctrl-C: it may want a module that
+    the interrupted import has not let go of."""
+    from concurrent.futures import Future
+
+    found: Future[T] = Future()
+
+    def called() -> None:
+        try:
+            found.set_result(call())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=called, name="anneal-device", daemon=True).start()
+    return found
+
+
 @command(app, _Options, cls=ModelCommand)
 def train(options: _Options) -> int:
     """Train an example model, then show a sample. Ctrl-C stops early, with the sample."""
-    from concurrent.futures import ThreadPoolExecutor
-
     from anneal.cli._bundle import Bundle, Several
 
     _check(options)
@@ -111,10 +130,9 @@ def train(options: _Options) -> int:
         from anneal.training import downloads
 
         # A driver takes its time to start: the modules of the example are imported meanwhile.
-        with ThreadPoolExecutor(1, "anneal-device") as beside:
-            opening = beside.submit(get_device, settings.current().device)
-            example = load_example(options.model)
-            device = opening.result()
+        opening = _beside(lambda: get_device(settings.current().device))
+        example = load_example(options.model)
+        device = opening.result()
         stack.enter_context(settings.override(device=device.name))
         steps = options.steps or example.STEPS
         lr = options.lr or example.LR
