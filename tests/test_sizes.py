@@ -51,6 +51,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "products of float16 in half the time": {"backend": 5, "codegen": 1},
     "tensor cores for sizes that no tile divides": {"codegen": 5},
     "sums across rows that norms made": {"schedule": 2},
+    "the exit code of an inspector that ended": {"web": 1},
     "batch sizes that take turns": {"nn": 1},
     "a model as a web page": {
         "pages": 96,

@@ -223,7 +223,8 @@ def test_nothing_is_left_half_written(in_c: CpuDevice, tmp_path: Path, monkeypat
 
 
 STOPPED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which who started the tests may have had ignored
 from anneal.backend.cpu import compiler
 compiler.find = lambda: compiler.Compiler((sys.argv[1],), ("slow",))
 import anneal as an
