@@ -29,7 +29,7 @@ def _random(*shape: int) -> an.Tensor:
 
 
 def cases() -> dict[str, Callable[[], an.Tensor]]:
-    """What is computed, by name."""
+    """The calls that are timed, by name."""
     x, y = _random(1000, 1000), _random(1000, 1000)
     image, weight = _random(64, 16, 28, 28), _random(32, 16, 3, 3)
     out = _random(64, 32, 28, 28)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Buffer = TypeVar("Buffer")
 
 
-# What waits for arrays that a device was asked for, and gives what a function makes of them.
+# A promise of arrays that a device was asked for: it waits for them, and gives the result of a function of them.
 Reader = Callable[[Callable[[list[Array]], Any]], Any]
 
 

@@ -9,7 +9,7 @@ from anneal.codegen.chained import chained, is_chained
 from anneal.codegen.coalesce import fuse_reduces, fusible_reduces
 from anneal.codegen.matrices import is_by_matrices, multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
-from anneal.codegen.ranges import conjunction, conjuncts, extent, mask_of, with_sources
+from anneal.codegen.ranges import conjunction, conjuncts, extent, mask_of, reads_stored, with_sources
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
@@ -153,12 +153,6 @@ def apply_opts(sink: UOp, opts: Sequence[Opt], unaligned: bool = False) -> UOp:
     return splitting.kernel(clamp=any(o.kind in _OVERRUNS for o in opts))
 
 
-def overwrites(sink: UOp) -> bool:
-    """True if a kernel stores into memory that it reads."""
-    written = {s.src[0] for s in sink.src}
-    return any(u.op is Op.LOAD and u.src[0] in written for u in toposort((sink,)))
-
-
 _OVERRUNS = frozenset(("GROUP", "UPCAST", "VECTORIZE", "TILE"))  # may read where no predicate keeps them from it
 
 
@@ -229,7 +223,7 @@ class _Splitting:
             split.write_in_text()
         loops = [s for s in self.splits if s.runs_in_parallel]
         visit = _Rewrite({p for s in self.tiled for p in s.pieces}, self.unaligned)
-        if self.unaligned and not overwrites(self.sink):
+        if self.unaligned and not reads_stored(self.sink.src):
             for s in loops:
                 s.overlap()
         heads = self.flatten(loops, visit, clamp) if self.flat else {}

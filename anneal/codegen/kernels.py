@@ -11,10 +11,11 @@ from anneal.codegen.hardware import Launch, grid
 from anneal.codegen.linear import LinearProgram, Param
 from anneal.codegen.opts import KINDS, Opt
 from anneal.codegen.pipeline import run_passes
+from anneal.codegen.ranges import reads_stored
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.schedule import members_of, standalone
-from anneal.uop import Op, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value, toposort
+from anneal.uop import Op, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,7 @@ def _check_order(parts: Sequence[UOp], target: Target) -> None:
     if target.dialect != "c":
         return
     for part in parts:
-        stored = {s.src[0] for s in part.src}
-        if any(u.op is Op.LOAD and u.src[0] in stored for x in parts if x is not part for u in toposort((x,))):
+        if any(reads_stored(part.src, x.src) for x in parts if x is not part):
             raise CompilerError("one part of a kernel stores what another part reads", stage="render")
 
 

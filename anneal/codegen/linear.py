@@ -442,7 +442,7 @@ class _Lineariser:
         for s, src in stores:
             mine[next((u for u in self.order(list(src)) if u in mine), strips[0])].append((s, src))
         self.emit([s.src[2] for strip in strips for s in strip.src[0].src])
-        # What else is stored with a strip is read as early as registers allow: before barriers, not between them.
+        # Other values that a strip's stores take are read as early as registers allow: before barriers, not between.
         reads = self.reads_apart(strips, mine)
         ahead = waiting = 0
         for n, strip in enumerate(strips):

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from anneal.codegen.affine import form
 from anneal.codegen.opts import Opt, axes_of
-from anneal.codegen.ranges import SUBGROUP, Substitution, conjunction, extent, mask_of, with_sources
+from anneal.codegen.ranges import SUBGROUP, Substitution, conjunction, extent, mask_of, reads_stored, with_sources
 from anneal.codegen.stage import rows_apart
 from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
@@ -117,12 +117,6 @@ def _is_free(stores: Sequence[UOp], order: Sequence[UOp], loops: int) -> bool:
     return True
 
 
-def changes_in_place(stores: Sequence[UOp]) -> bool:
-    """Does a kernel read memory that it writes?"""
-    stored = {s.src[0] for s in stores}
-    return any(u.op is Op.LOAD and u.src[0] in stored for u in toposort(stores))
-
-
 # -- opts -------------------------------------------------------------------------------------------------------------
 
 
@@ -210,7 +204,7 @@ def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
         if min(s.matrix, s.matrices, s.subgroups) < 1 or extent(r) < s.block:
             raise _refused(f"a block of {s.block} is longer than a range of {extent(r)}")
     ragged = any(extent(r) % s.block for r, s in zip((i, j), splits.values(), strict=False))
-    if ragged and changes_in_place(sink.src):
+    if ragged and reads_stored(sink.src):
         raise _refused("blocks overlap, and what one reads another may have changed")
     return _Multiplication(sink, product, *splits.values()).kernel()
 

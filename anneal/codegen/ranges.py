@@ -26,6 +26,12 @@ def mask_of(ranges: Iterable[UOp]) -> int:
     return mask
 
 
+def reads_stored(stores: Sequence[UOp], readers: Sequence[UOp] | None = None) -> bool:
+    """True if `readers`, or the stores themselves, read memory that `stores` write."""
+    written = {s.src[0] for s in stores}
+    return any(u.op is Op.LOAD and u.src[0] in written for u in toposort(stores if readers is None else readers))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Predicates of loads and stores: the condition under which an access is made, as its last source.
 

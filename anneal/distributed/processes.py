@@ -36,7 +36,7 @@ __all__ = [
     "world",
 ]
 
-# What launchers tell each process: Open MPI, MPICH and its kin, Slurm with PMIx.
+# The variables in which launchers tell each process its place: Open MPI, MPICH and its kin, Slurm with PMIx.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS")
 
 

@@ -29,7 +29,7 @@ _POSTED, _COMBINED, _DONE = 0, 8, 16  # each count in a cache line of its own
 _HEAD = 4096  # bytes before the slots: the counts, and what each slot's exchange is
 _MARKS = 24  # from this word on
 
-# What combines a rank's share of a piece with other hosts: it runs in steps, until it is exhausted.
+# A generator that combines a rank's share of a piece with other hosts: it runs in steps, until it is exhausted.
 Crossing = Callable[[Array, Reduction], Iterator[None]]
 
 

@@ -26,7 +26,7 @@ from anneal.uop import Op, UOp, toposort
 _VECTORS = "/* vectors */\n"  # ends the part of a text's head that all have; what follows are lines of its own
 _MOST = 2048
 _START = "\nvoid kernel("
-# What one core does in a nanosecond: operations and bytes of a kernel, operations of a product by BLAS.
+# The work of one core in a nanosecond: operations and bytes of a kernel, operations of a product by BLAS.
 _FLOPS, _BYTES, _FLOPS_IN_BLAS = 8, 8, 40
 
 

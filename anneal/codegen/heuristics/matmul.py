@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import Facts
-from anneal.codegen.matrices import changes_in_place, merged, product_of, room
+from anneal.codegen.matrices import merged, product_of, room
 from anneal.codegen.opts import Axis, Opt
-from anneal.codegen.ranges import SUBGROUP, extent, mask_of
+from anneal.codegen.ranges import SUBGROUP, extent, mask_of, reads_stored
 from anneal.codegen.target import HALVES, Target
 from anneal.uop import BY_MATRICES, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import content
@@ -129,7 +129,7 @@ def _opts(facts: Facts, target: Target, i: UOp, j: UOp) -> tuple[Opt, ...] | Non
     k, *others = facts.reduces[0].src[1:]
     sizes = extent(i), extent(j), extent(k) * math.prod(map(extent, others))
     batch = facts.outputs // (sizes[0] * sizes[1])
-    whole = changes_in_place(facts.stores)
+    whole = reads_stored(facts.stores)
     fit = [
         t
         for t in _SPLITS
