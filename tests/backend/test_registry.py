@@ -13,6 +13,7 @@ from anneal.backend import device_names, get_device, memory_report, planned_cost
 from anneal.errors import DeviceError, DTypeError
 from anneal.schedule import CostModel
 from anneal.tensor import Tensor, jit, no_grad, set_default_device
+from anneal.uop import dtypes
 from tests.backend.toy import COST_MODEL, NAME, ToyDevice
 
 rng = np.random.default_rng(0)
@@ -85,6 +86,13 @@ def test_it_is_asked_which_dtypes_it_holds_and_for_values_that_the_host_sees(toy
     with pytest.raises(IndexError):
         Tensor(X, device=NAME)[index]
     assert toy.viewed == 1
+
+
+def test_memory_of_an_older_toy_device_is_not_used_again(toy: ToyDevice) -> None:
+    older = ToyDevice()
+    left = older.alloc(1, dtypes.float32)
+    toy.free(left)
+    assert toy.alloc(1, dtypes.float32) is not left
 
 
 def test_tensors_move_there_and_back_and_it_may_be_the_default(toy: ToyDevice) -> None:
