@@ -325,7 +325,7 @@ members_of standalone""",
         "memory": """
 nbytes""",
         "parts": """
-PlanPart in_parts""",
+PlanPart Stage in_parts stages""",
         "passes": """
 PASSES PERMUTATION indexed kernel_graph run_passes simplify_indices""",
         "places": """

@@ -120,10 +120,11 @@ class Capture:
         self.wanting = [(r, t._wants) for r in seen if (t := r()) is not None]
         self._viewed = False  # whether the state had views when it was last written
         self._watch()
-        launches = [step for step in run.recording.steps if isinstance(step, Launch)]
-        self.origins = [step.origins for step in launches]
-        self.planned = [step.plan for step in launches]  # as a graph's plan is known; `_placed` makes others of them
+        self.origins = [step.origins for step in run.recording.steps if isinstance(step, Launch)]
+        # as a graph's plan is known; `_placed` makes others of them
+        self.planned = [step.plan for step in run.recording.steps if isinstance(step, Launch)]
         self.steps = self._placed(run.recording.steps, carried)
+        run.recording.let_go()  # the memory of the state as it was before is needed below
         if self.steps_aside:
             kept = {*self.state, *self.reads, *map(id, self._shown), *[id(blank) for blank, _ in self._new.values()]}
             self.steps = in_turn(self.steps, kept)

@@ -259,6 +259,7 @@ class Jit(Generic[P, R]):
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
             why = record.refused(given, nodes, flows)
+            del nodes  # they hold the state as it was before
             if record.draws is not None:
                 record.draws.look()
         if isinstance(traced, str):

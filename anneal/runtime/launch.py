@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
+from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, Timed, get_device
+from anneal.errors import DeviceError
 from anneal.runtime.context import here
 from anneal.runtime.nodes import buffer_leaf
 from anneal.runtime.steps import Launch
-from anneal.schedule import BUILDING, Origin, Plan
+from anneal.schedule import BUILDING, Origin, Plan, Stage, stages
 from anneal.uop import DType, Op, UOp, Users, arena
 
 _ROUNDS = 4  # of a run: two take turns, and a program may hold one more for a while
@@ -122,6 +123,59 @@ class Execution(Holding):
             self.device.free_all(temporaries)
 
 
+class Staged(Holding):
+    """A launch that `run()` executes once, in the stages of its plan: each gives back the memory that no later one
+    needs, and memory for results is asked for by the one that writes them."""
+
+    __slots__ = ("buffers", "device", "programs", "scratch", "stages", "step")
+
+    waits = False
+
+    def __init__(self, step: Launch, device: AnyDevice, programs: Sequence[Program], stages: Sequence[Stage]) -> None:
+        self.step, self.device, self.programs, self.stages = step, device, programs, stages
+        self.scratch: dict[int, OpaqueBuffer] = {}  # by number of the piece
+        self.buffers: list[Any] = [None] * len(step.plan.values)
+        for v, s in enumerate(step.inputs):
+            self.buffers[v] = s.ensure()
+
+    @property
+    def batch(self) -> Staged:
+        """The launch itself: who measures asks for a launch's batch."""
+        return self
+
+    def run(self) -> None:
+        """Execute the launch."""
+        plan, device = self.step.plan, self.device
+        results = dict(zip(plan.outputs, self.step.outputs, strict=True))
+        values = {v.arg[0]: self.step.values[v.arg[0]] for v in plan.variables}
+        for stage in self.stages:
+            for v in stage.outputs:
+                self.buffers[v] = results[v].ensure()
+            taken: list[OpaqueBuffer] = []
+            try:
+                device.alloc_all([plan.temporaries[n] for n in stage.taken], taken)
+            finally:
+                self.scratch.update(zip(stage.taken, taken, strict=False))
+            for v, piece in plan.memory:
+                self.buffers[v] = self.scratch.get(piece)
+            begun = time.perf_counter()
+            calls = zip(self.programs[stage.begin : stage.end], plan.calls[stage.begin : stage.end], strict=True)
+            batch = device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], values)
+            here.context.compile_seconds += time.perf_counter() - begun
+            batch.run()
+            device.free_all([self.scratch.pop(n) for n in stage.left])
+
+    def timed(self) -> Timed:
+        """Raises DeviceError: it runs once."""
+        raise DeviceError("a launch in stages cannot time single kernels")
+
+    def close(self) -> None:
+        """Give back the temporaries."""
+        left, self.scratch = list(self.scratch.values()), {}
+        if left:
+            self.device.free_all(left)
+
+
 def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
     """The programs of a plan's calls on a device, in their order."""
     begun = time.perf_counter()
@@ -170,7 +224,12 @@ def execute(
         programs = compiled(plan, device)
     step = Launch(plan, inputs, outputs, values or {}, origins)
     with device.lock:
-        run = Execution(step, device, programs, again, scratch)
+        in_stages = [] if again else stages(plan)
+        run: Staged | Execution = (
+            Staged(step, device, programs, in_stages)
+            if in_stages
+            else Execution(step, device, programs, again, scratch)
+        )
         try:
             if here.meter is None:
                 run.run()

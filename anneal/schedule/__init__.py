@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from anneal.schedule.masks import dead_side, read_elements
     from anneal.schedule.members import members_of, standalone
     from anneal.schedule.memory import nbytes
-    from anneal.schedule.parts import PlanPart, in_parts
+    from anneal.schedule.parts import PlanPart, Stage, in_parts, stages
     from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
     from anneal.schedule.places import Origin
     from anneal.schedule.plan import clear_cache, graph, live_nodes, origins, parametrise, plan_for, refused
@@ -38,6 +38,7 @@ __all__ = [
     "PlanPart",
     "Reason",
     "Schedule",
+    "Stage",
     "clear_cache",
     "dead_side",
     "donate",
@@ -58,5 +59,6 @@ __all__ = [
     "refused",
     "run_passes",
     "simplify_indices",
+    "stages",
     "standalone",
 ]
