@@ -26,26 +26,35 @@ _ROOM = "anneal.nn."
 _ARGUMENTS = PLAIN | {float, Tensor, Parameter}
 _KINDS = 1 << 10  # kinds that are kept, before they begin anew
 _TRIED = 16  # calls after which a kind is judged
+_SHAPES = 1 << 10  # of the arguments of a kind, before they begin anew
 
 
 class _Kind:
     """Trees that compute the same of the same tensors."""
 
-    __slots__ = ("__name__", "apart", "calls", "made")
+    __slots__ = ("__name__", "_made", "_shapes", "apart", "calls")
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
-        self.calls = self.made = 0  # calls, and those that were made
+        self.calls = self._made = 0  # calls, and those that were made though the shapes were no new ones
+        self._shapes: set[Any] = set()  # of the arguments of calls that were made
         self.apart = False  # whether its modules are called one by one
 
     def refuse(self) -> None:
         """Note that its calls are not to be remembered."""
         self.apart = True
 
-    def made_one(self) -> None:
-        """Note that a call was made. If most are, calls of the modules in it may still be remembered."""
-        self.made += 1
-        if self.calls > _TRIED and 2 * self.made > self.calls:
+    def made_one(self, args: tuple[Any, ...]) -> None:
+        """Note that a call was made. If most are, and not for new shapes, which are new to each module in it as well,
+        calls of the modules in it may still be remembered."""
+        shapes = tuple([x._looks.shape for x in args if isinstance(x, Tensor)])
+        if shapes not in self._shapes:
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+            self._shapes.add(shapes)
+            return
+        self._made += 1
+        if self.calls > _TRIED and 2 * self._made > self.calls:
             self.apart = True
 
 
@@ -99,7 +108,7 @@ def whole_call(
     own = ref(module)
 
     def run(args: tuple[Any, ...], tensors: list[Tensor], **kwargs: Any) -> Any:
-        found.made_one()
+        found.made_one(args)
         alive = own()
         if alive is None:
             raise LookupError(found.__name__)

@@ -79,14 +79,15 @@ class Again:
             wanted: dict[UOp, None] = {}
             for n, u in enumerate(applied(self._lazy, leaves)):
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
-            told: list[tuple[Plan, list[Any]]] = []
-            made = launched(list(wanted), list(wanted), self.device, (), told)
-            ((plan, inputs),) = told
-            if all(id(s) in first for s in inputs):
-                if pattern not in self._runs:
-                    self.plans.append((plan, schedule.origins(schedule.graph(list(wanted)))))
-                self._runs[pattern] = Run(plan, [first[id(s)] for s in inputs], [u.shape for u in made])
-            return made
+            shapes = [u.shape for u in wanted]
+
+            def keep(plan: Plan, inputs: list[Storage]) -> None:
+                if all(id(s) in first for s in inputs):
+                    if pattern not in self._runs:
+                        self.plans.append((plan, schedule.origins(schedule.graph(list(wanted)))))
+                    self._runs[pattern] = Run(plan, [first[id(s)] for s in inputs], shapes)
+
+            return launched(list(wanted), list(wanted), self.device, (), keep)
         here.context.plans_found += 1
         done = run.again(get_device(self.device), [storages[n] for n in run.numbers], True)  # type: ignore[misc]
         found = list(done.leaves)

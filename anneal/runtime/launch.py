@@ -185,6 +185,12 @@ def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
     return programs
 
 
+def check_outputs(plan: Plan, device: AnyDevice) -> None:
+    """Raise DeviceError for a result of a plan that the device can never hold."""
+    for v in plan.outputs:
+        device.check_size(plan.values[v].size, plan.values[v].dtype)
+
+
 def new_outputs(plan: Plan, device: AnyDevice) -> list[Storage]:
     """Storages for a plan's results; they get memory when it is bound.
 
@@ -217,8 +223,7 @@ def execute(
     """
     again = programs is not None
     if outputs is None:
-        for v in plan.outputs:  # before compiling: a kernel that writes what cannot be held has worse errors
-            device.check_size(plan.values[v].size, plan.values[v].dtype)
+        check_outputs(plan, device)  # before compiling: a kernel that writes what cannot be held has worse errors
         outputs = new_outputs(plan, device)
     if programs is None:
         programs = compiled(plan, device)
@@ -461,6 +466,7 @@ class Run:
         """Run once more on a device. The results are shown, and then the round is done. With `keep` their memory may
         be another round's: nothing but the values may be noted in it."""
         if self._device is not device:
+            check_outputs(self.plan, device)
             self._programs = compiled(self.plan, device)
             self._kinds = [(self.plan.values[v].size, self.plan.values[v].dtype) for v in self.plan.outputs]
             self._device = device
