@@ -1,4 +1,4 @@
-"""Counts of the house that a reader feels: names with one owner, file names, preambles, circles with annotations.
+"""Counts of the house that a reader feels: names with one owner, file names, preambles, circles of imports.
 
 Each has a bar; where the house is above it, a number or a list here that may only fall.
 """
@@ -34,10 +34,6 @@ TWO_OWNERS = {
 }  # fmt: skip
 # Lines before a file's first definition: on average, in hundredths. The bar is 1400.
 PREAMBLE = 2180
-# Files in circles of imports, those under TYPE_CHECKING counted, by the room of the first. The bar is none.
-IN_CIRCLES = {
-    "anneal": 15, "backend": 3, "inspect": 2, "nn": 5, "onnx": 7, "ops": 44, "optim": 2, "runtime": 6, "uop": 5,
-}  # fmt: skip
 
 
 def trees(package: Path = PACKAGE) -> dict[str, ast.Module]:
@@ -133,15 +129,12 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     return out
 
 
-def test_circles_with_annotations_become_fewer(package: dict[str, ast.Module]) -> None:
+def test_no_file_needs_one_that_needs_it(package: dict[str, ast.Module]) -> None:
+    """Imports for annotations count. The generated stub `anneal/names.pyi` is no file of these: ops take tensors, which
+    have ops as methods, and it says both."""
     names = {path: module_of(PACKAGE / path, PACKAGE) for path in package}
     graph = {names[path]: needs(tree, set(names.values())) - {names[path]} for path, tree in package.items()}
-    found: dict[str, int] = defaultdict(int)
-    for files in circles(graph):
-        first = min(files)
-        found[first.split(".")[1] if "." in first else first] += len(files)
-    assert {room: n for room, n in found.items() if n > IN_CIRCLES.get(room, 0)} == {}, "circles have grown"
-    assert {room: n for room, n in IN_CIRCLES.items() if n > found.get(room, 0)} == {}, "lower these rows"
+    assert circles(graph) == []
 
 
 def test_a_circle_is_found() -> None:

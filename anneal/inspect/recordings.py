@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anneal import __version__, files
+from anneal import files
 from anneal.backend import AnyDevice, Storage, get_device
 from anneal.codegen import kernel_info
 from anneal.errors import DataError, UserError
@@ -39,6 +39,7 @@ from anneal.runtime import Launch, Meter, metered
 from anneal.runtime.profile import aligned
 from anneal.schedule import Plan, origins
 from anneal.uop import Op, UOp, arena, toposort
+from anneal.version import __version__
 
 FORMAT = 2
 TOLD_S = 2.0  # from one telling of what is known to the next

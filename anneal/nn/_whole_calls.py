@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from anneal.nn._hooks import EVERYWHERE
+from anneal.nn._hooks import EVERYWHERE, AnyModule
 from anneal.nn.parameter import Parameter
 from anneal.runtime import PLAIN, call_late, here
 from anneal.tensor import Tensor
-
-if TYPE_CHECKING:
-    from anneal.nn._module import Module
 
 _ROOM = "anneal.nn."
 _ARGUMENTS = PLAIN | {float, Tensor, Parameter}
@@ -77,13 +74,13 @@ class _Tree:
         return [*map(id, self._values())] == self.ids and all([c.forward is f for c, f in self.forwards])  # noqa: C419  # a generator takes longer
 
 
-_trees: WeakKeyDictionary[Module, _Tree] = WeakKeyDictionary()
+_trees: WeakKeyDictionary[AnyModule, _Tree] = WeakKeyDictionary()
 _kinds: dict[tuple[Any, ...], _Kind] = {}
 
 
 def whole_call(
-    module: Module,
-    forward: Callable[[Module, tuple[Any, ...], dict[str, Any]], Any],
+    module: AnyModule,
+    forward: Callable[[AnyModule, tuple[Any, ...], dict[str, Any]], Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
@@ -108,7 +105,7 @@ def whole_call(
     return call_late(found, (args, tensors), kwargs, run)
 
 
-def _known(module: Module) -> tuple[_Kind | None, list[Tensor]]:
+def _known(module: AnyModule) -> tuple[_Kind | None, list[Tensor]]:
     """The kind of a module's tree, None for one that is called module by module; and the tensors in it."""
     tree = _trees.get(module)
     if tree is None or not tree.is_current():
@@ -129,7 +126,7 @@ class _Walk:
     """A walk over a module's tree, which notes the tree, and in `words` all that its result follows from beside
     tensors."""
 
-    def __init__(self, root: Module, tree: _Tree) -> None:
+    def __init__(self, root: AnyModule, tree: _Tree) -> None:
         self.tree = tree
         self.words: list[Any] = []
         self._modules = [root]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from anneal.ops.arguments import pass_unseen
 
 if TYPE_CHECKING:
+    from anneal.names import Tensor
     from anneal.ops.data import DTypeLike
-    from anneal.tensor import Tensor
     from anneal.uop import UOp
 
 _class: list[type[Tensor]] = []

@@ -483,7 +483,7 @@ class Optimizer:
         """The state by name: `"0.exp_avg"` is that of the first parameter; learning rates are `"group.0.lr"`. Torch's
         `["state"]` and `["param_groups"]` can be read, and changed before it is loaded.
         """
-        out = Saved(self)
+        out = Saved(self.param_groups)
         out |= {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(id(t), {}).items()}
         for i, g in enumerate(self.param_groups):
             out[f"group.{i}.lr"] = g.rate

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from anneal import __version__
 from anneal.backend import Array, get_device
 from anneal.errors import UserError
 from anneal.inspect import error_bounds
@@ -25,6 +24,7 @@ from anneal.schedule import CostModel
 from anneal.tensor import Tensor, no_grad, tree_leaves
 from anneal.transforms import paths_of
 from anneal.uop import UOp
+from anneal.version import __version__
 
 DEFAULT = ("browser", "software")
 Function = Callable[..., Any]

@@ -20,7 +20,7 @@ from anneal.transforms.derivatives import attached
 from anneal.uop import Op, UOp, arena
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _NUMBERS = itertools.count()
 _Hook = Callable[["Tensor"], Any]

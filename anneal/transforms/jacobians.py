@@ -13,7 +13,7 @@ from anneal.transforms.trace import as_tensor, results_of
 from anneal.transforms.tree import flatten, paths_of, rebuild
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 def _units(like: list[Tensor]) -> list[Tensor]:

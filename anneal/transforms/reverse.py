@@ -14,7 +14,7 @@ from anneal.transforms.tree import like, paths_of, rebuild
 from anneal.uop import UOp, const
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 # For type checkers alone. A function with annotations keeps its parameters and its result. What a lambda takes stays
 # open, and no checker complains: an argument to differentiate is therefore bound by Any, not by Tensor.

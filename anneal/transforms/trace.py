@@ -24,7 +24,7 @@ from anneal.transforms.tree import flatten, paths_of, rebuild
 from anneal.uop import DType, Op, UOp, arena, toposort
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _NUMBERS = itertools.count()
 

@@ -19,9 +19,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from anneal import __version__
 from anneal.errors import UserError
 from anneal.training import DRAWING, MODELS, SPEAKING
+from anneal.version import __version__
 from anneal.web.asking import Inspector, doctor
 from anneal.web.commands import Command, Wrong, command
 from anneal.web.curves import MOST_RUNS, Curves
