@@ -80,7 +80,7 @@ class RecordedPlan:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "packed"}
 
 
-class Recording:
+class PlanRecording:
     """The plans that ran so far, in the order of their first runs.
 
     `left_out` counts runs of plans beyond the `most` that are kept. `told` is called with each plan that is new, and
@@ -300,7 +300,7 @@ class Recording:
 
 
 @contextmanager
-def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterator[Recording]:
+def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterator[PlanRecording]:
     """Record every plan that this thread runs inside the block: its graph after each pass, its kernels with where each
     line comes from, its memory, and the times of its launches.
 
@@ -328,7 +328,7 @@ def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterato
     >>> r.plans[0].answer("graph")["nodes"][2]["op"]
     'ADD'
     """
-    state = Recording(name, **options)
+    state = PlanRecording(name, **options)
     try:
         with metered(state.meter):
             state.listen()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import GradientError
 from anneal.ops import checked, is_tensor, no_grad, said
-from anneal.runtime import UNSEEN, Calls, here, outdate_captures, sources_of, storage_of
+from anneal.runtime import UNSEEN, KnownCalls, here, outdate_captures, sources_of, storage_of
 from anneal.transforms.calls import derivative_of
 from anneal.transforms.derivatives import attached
 from anneal.uop import Op, UOp, arena
@@ -220,7 +220,7 @@ def _of_result(x: Tensor) -> Hooks:
     if known is not None:
         return known
     try:
-        calls = None if x._used == UNSEEN else Calls(x)
+        calls = None if x._used == UNSEEN else KnownCalls(x)
     except LookupError:
         calls = None
     if x._used == UNSEEN or (calls is None and _is_used(x)):

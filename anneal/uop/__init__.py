@@ -10,7 +10,7 @@ from anneal.uop.collector import Users, references, uncollected
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
-from anneal.uop.function import Function, by_rule, of_rule
+from anneal.uop.function import GraphFunction, by_rule, of_rule
 from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
 from anneal.uop.ops import ALL, ALU, BY_MATRICES, COMPARE, FITS, MOVEMENT, REAL, REDUCE_OPS, WRAPS, Op, covering
@@ -32,7 +32,7 @@ __all__ = [
     "WRAPS",
     "Arena",
     "DType",
-    "Function",
+    "GraphFunction",
     "Line",
     "Op",
     "Provenance",

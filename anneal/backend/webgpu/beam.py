@@ -24,7 +24,7 @@ from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
 from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.program import WebGpuProgram, translated
 from anneal.codegen import (
-    Kernel,
+    GeneratedKernel,
     Opt,
     axes_of,
     choose,
@@ -194,7 +194,7 @@ class _Search:
             made.append(WebGpuProgram("candidate", kernel))
         return list(self.threads.map(self._pipeline, made))
 
-    def _generate(self, opts: Opts) -> Kernel | None:
+    def _generate(self, opts: Opts) -> GeneratedKernel | None:
         try:
             kernel = generate(self.sink, self.device.target, opts)
         except Exception:  # it does not fit, and says so in one way or another

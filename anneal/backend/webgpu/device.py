@@ -18,7 +18,7 @@ from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.opened import PROGRAMS_KEPT, OpenAdapter
 from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram
 from anneal.codegen import (
-    Kernel,
+    GeneratedKernel,
     decode_kernel,
     encode_kernel,
     generate,
@@ -36,14 +36,16 @@ from anneal.uop import UOp
 _WORTH = 0.005  # seconds of code generation below which the result is not worth a file
 
 
-def recall(graphs: Iterable[bytes], identity: object) -> list[Kernel] | None:
+def recall(graphs: Iterable[bytes], identity: object) -> list[GeneratedKernel] | None:
     """The generated kernels for the graphs with these keys, if a process before this one kept them."""
     if not cache.enabled():
         return None
     return cache.load("kernels", cache.disk_key(identity, *graphs), lambda found: [decode_kernel(k) for k in found])
 
 
-def keep(graphs: Iterable[bytes], identity: object, kernels: Sequence[Kernel], label: str, seconds: float) -> None:
+def keep(
+    graphs: Iterable[bytes], identity: object, kernels: Sequence[GeneratedKernel], label: str, seconds: float
+) -> None:
     """Save generated kernels that took `seconds` to make."""
     if seconds >= _WORTH and cache.enabled():
         cache.save("kernels", cache.disk_key(identity, *graphs), [encode_kernel(k) for k in kernels], label)
@@ -60,11 +62,11 @@ class WebGpuDevice(OpenAdapter):
         found = self._programs.get(self._key(sink.key))
         return found or self._add(sink.key, name_of(sink), self._generate(sink))
 
-    def load(self, name: str, kernel: Kernel) -> WebGpuProgram:
+    def load(self, name: str, kernel: GeneratedKernel) -> WebGpuProgram:
         """A program of code that was generated elsewhere, or otherwise; it is not kept."""
         return WebGpuProgram(name, kernel)
 
-    def _generate(self, sink: UOp) -> Kernel:
+    def _generate(self, sink: UOp) -> GeneratedKernel:
         width = settings.current().beam
         return generate(sink, self.target, best_opts(self, sink, width) if width else None)
 
@@ -89,7 +91,7 @@ class WebGpuDevice(OpenAdapter):
                 keep(distinct, identity, code, label, time.perf_counter() - begun)
         return [programs[k.key] for k in kernels]
 
-    def _add(self, key: bytes, name: str, kernel: Kernel) -> WebGpuProgram:
+    def _add(self, key: bytes, name: str, kernel: GeneratedKernel) -> WebGpuProgram:
         program = WebGpuProgram(name, kernel)
         if settings.current().debug >= 4:
             print(f"// {program.name}\n{program.source}", file=sys.stderr)

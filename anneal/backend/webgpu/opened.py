@@ -29,7 +29,7 @@ from anneal.backend.webgpu.queue import Bytes, Dispatch, Finisher
 from anneal.codegen import (
     HALVES,
     Binding,
-    Kernel,
+    GeneratedKernel,
     Target,
     bindings_of,
     segment_bytes,
@@ -219,7 +219,7 @@ class OpenAdapter(Device[DeviceBuffer]):
 
     # -- kernels
 
-    def _layout(self, kernel: Kernel) -> tuple[Any, Any]:
+    def _layout(self, kernel: GeneratedKernel) -> tuple[Any, Any]:
         """The bind group layout and pipeline layout for a kernel's bindings; shared by kernels that bind alike."""
         key = tuple([(b.number, b.written) for b in self._bindings(kernel)])
         with self._layout_lock:
@@ -248,7 +248,7 @@ class OpenAdapter(Device[DeviceBuffer]):
                     self._pipelines.popitem(last=False)
             program.built = found
 
-    def build(self, name: str, source: str, kernel: Kernel) -> tuple[Any, Any]:
+    def build(self, name: str, source: str, kernel: GeneratedKernel) -> tuple[Any, Any]:
         """The pipeline, and its bind group layout."""
         group, layout = self._layout(kernel)
         module = self.made_by.shader_module(self.gpu, source, name, self.trusted)
@@ -284,10 +284,10 @@ class OpenAdapter(Device[DeviceBuffer]):
             self._forget(next(iter(self._groups)))
         return group
 
-    def _bindings(self, kernel: Kernel) -> tuple[Binding, ...]:
+    def _bindings(self, kernel: GeneratedKernel) -> tuple[Binding, ...]:
         return bindings_of(kernel.params, self.target.binding_bytes)
 
-    def entries(self, kernel: Kernel, buffers: Buffers) -> list[dict[str, Any]]:
+    def entries(self, kernel: GeneratedKernel, buffers: Buffers) -> list[dict[str, Any]]:
         """The entries of a bind group of `kernel`: its buffers, found by slot, large ones in segments."""
         out = []
         for b in self._bindings(kernel):
