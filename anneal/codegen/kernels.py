@@ -15,7 +15,7 @@ from anneal.codegen.ranges import reads_stored
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.schedule import members_of, standalone
-from anneal.uop import Op, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value
+from anneal.uop import Op, Recent, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +150,13 @@ def _merged(parts: Sequence[UOp], target: Target) -> GeneratedKernel:
     return GeneratedKernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts]), names)
 
 
-_bodies: dict[tuple[UOp, Target], Body] = {}  # of parts: many kernels have the same, and one has it many times
-_MOST_BODIES = 1024
+# of parts: many kernels have the same, and one has it many times
+_bodies: Recent[tuple[UOp, Target], Body] = Recent(512)
 
 
 def _known_body(part: UOp, target: Target) -> Body:
-    found = _bodies.get((part, target))
+    found = _bodies[part, target]
     if found is None:
-        while len(_bodies) >= _MOST_BODIES:
-            del _bodies[next(iter(_bodies))]
         found = _bodies[part, target] = _body(part, target)
     return found
 

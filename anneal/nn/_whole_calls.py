@@ -18,10 +18,10 @@ from anneal.nn._hooks import EVERYWHERE, AnyModule
 from anneal.nn.parameter import Parameter
 from anneal.runtime import PLAIN, call_late, here
 from anneal.tensor import Tensor
+from anneal.uop import Recent
 
 _ROOM = "anneal.nn."
 _ARGUMENTS = PLAIN | {float, Tensor, Parameter}
-_KINDS = 1 << 10  # kinds that are kept, before they begin anew
 _TRIED = 16  # calls after which a kind is judged
 
 
@@ -75,7 +75,7 @@ class _Tree:
 
 
 _trees: WeakKeyDictionary[AnyModule, _Tree] = WeakKeyDictionary()
-_kinds: dict[tuple[Any, ...], _Kind] = {}
+_kinds: Recent[tuple[Any, ...], _Kind] = Recent(1 << 9)
 
 
 def whole_call(
@@ -112,9 +112,10 @@ def _known(module: AnyModule) -> tuple[_Kind | None, list[Tensor]]:
         tree = _Tree()
         walk = _Walk(module, tree)
         if walk.over_all():
-            if len(_kinds) >= _KINDS:
-                _kinds.clear()
-            tree.kind = _kinds.setdefault(tuple(walk.words), _Kind(type(module).__name__))
+            words = tuple(walk.words)
+            tree.kind = _kinds[words]
+            if tree.kind is None:
+                tree.kind = _kinds[words] = _Kind(type(module).__name__)
         else:
             tree.dicts, tree.rows, tree.forwards, tree.tensors = [], [], [], []
         tree.hold()

@@ -273,6 +273,11 @@ _new = object.__new__
 _MARKS = itertools.count()
 
 
+def unique() -> int:
+    """A number that no call before has given: two nodes with such numbers are two."""
+    return next(_MARKS)
+
+
 def _const_key(dtype: DType, value: Number, tag: Any) -> tuple[Any, ...]:
     # 0.0 == -0.0 and nan != nan: float constants are interned by their bits.
     return (_CONST, dtype, struct.pack("d", value) if dtype.is_float else value, tag)
