@@ -14,19 +14,19 @@ from anneal.codegen.coalesce import coalesce as coalesce_loops
 from anneal.codegen.dialects import (
     C_TARGET,
     Binding,
-    Written,
+    WrittenText,
     bindings_of,
     in_text,
     segment_bytes,
     wgsl_functions,
     writing,
 )
-from anneal.codegen.hardware import Launch, grid
+from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
 from anneal.codegen.kernels import (
     Body,
-    Kernel,
+    GeneratedKernel,
     bodies_of,
     decode_kernel,
     decode_opts,
@@ -46,14 +46,14 @@ __all__ = [
     "SUBGROUP",
     "Binding",
     "Body",
-    "Kernel",
+    "GeneratedKernel",
     "KernelInfo",
-    "Launch",
+    "LaunchConfig",
     "Lowering",
     "MatrixShape",
     "Opt",
     "Target",
-    "Written",
+    "WrittenText",
     "affine_form",
     "apply_opts",
     "axes_of",

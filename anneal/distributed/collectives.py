@@ -6,7 +6,6 @@ through one waits for the others to do the same.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, overload
 
@@ -18,12 +17,11 @@ from anneal.ops import called_on_host, is_tensor, said
 from anneal.ops.nodes import reshape
 from anneal.runtime import Begin, Exchange, Group, HostGradient, Reduction, realize
 from anneal.tensor import Tensor
-from anneal.uop import UOp, dtypes
+from anneal.uop import UOp, dtypes, unique
 
 __all__ = ["all_gather", "all_reduce", "barrier", "broadcast", "recv", "reduce_scatter", "send"]
 
 Nodes = Sequence[UOp]
-_messages = itertools.count()  # two messages are two, whatever is in them
 
 
 @overload
@@ -152,7 +150,7 @@ def send(x: Tensor, dst: int, group: Group | None = None) -> None:
         group.send(array, dst)
         return [_TOKEN]
 
-    key = ("send", dst, group, next(_messages))
+    key = ("send", dst, group, unique())
     token = Exchange(key, (((1,), dtypes.int32),), give, f"send to {dst}", None, None, group=group)
     realize(list(called_on_host("send", token, tensors)))
 
@@ -165,7 +163,7 @@ def recv(like: Tensor, src: int, group: Group | None = None) -> Tensor:
     """
     group, tensors = _checked("recv", like, group)
     group.check_rank("recv", src)
-    key = ("recv", src, group, next(_messages))
+    key = ("recv", src, group, unique())
     kinds = _kinds([t.uop for t in tensors])
     taken = Exchange(key, tuple(kinds), lambda a: [group.receive(a, src)], f"recv from {src}", None, None, group=group)
     out = called_on_host("recv", taken, [tensors[0].detach()])

@@ -23,7 +23,7 @@ from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
 from anneal.inspect.looking import Looked, plain
 from anneal.inspect.names import Line, label_of, placed
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
-from anneal.inspect.recordings import KeptPlan, KeptRecording, RecordedPlan, Recording, recording
+from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording
 from anneal.inspect.rules import (
     KINDS,
     Batching,
@@ -97,8 +97,8 @@ __all__ = [
     "PassInfo",
     "PassNode",
     "PassState",
+    "PlanRecording",
     "RecordedPlan",
-    "Recording",
     "Replayed",
     "Report",
     "RuleExample",

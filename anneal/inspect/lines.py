@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from anneal.codegen import Body, Lowering, Target, Written, bodies_of, generate, in_text, run_passes, writing
+from anneal.codegen import Body, Lowering, Target, WrittenText, bodies_of, generate, in_text, run_passes, writing
 from anneal.errors import UserError
 from anneal.inspect.derivations import Derivations, FiredRule, Origins
 from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
@@ -123,7 +123,7 @@ def _piece(s: Schedule, call: Call) -> UOp:
     return next((p for p in pieces[:-1] if kernel_graph(p) is call.kernel.sink), pieces[-1])
 
 
-def _said(text: Sequence[str], bodies: Sequence[Body], written: Iterable[Written]) -> dict[int, list[UOp | None]]:
+def _said(text: Sequence[str], bodies: Sequence[Body], written: Iterable[WrittenText]) -> dict[int, list[UOp | None]]:
     """The nodes of each line's statements, by the line's place in the text: bodies stand at its end, in their order."""
     said = {id(w.text): w.said for w in written}
     found: dict[int, list[UOp | None]] = {}

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anneal import __version__, files
+from anneal import files
 from anneal.backend import AnyDevice, Storage, get_device
 from anneal.codegen import kernel_info
 from anneal.errors import DataError, UserError
@@ -39,6 +39,7 @@ from anneal.runtime import Launch, Meter, metered
 from anneal.runtime.profile import aligned
 from anneal.schedule import Plan, origins
 from anneal.uop import Op, UOp, arena, toposort
+from anneal.version import __version__
 
 FORMAT = 2
 TOLD_S = 2.0  # from one telling of what is known to the next
@@ -79,7 +80,7 @@ class RecordedPlan:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "packed"}
 
 
-class Recording:
+class PlanRecording:
     """The plans that ran so far, in the order of their first runs.
 
     `left_out` counts runs of plans beyond the `most` that are kept. `told` is called with each plan that is new, and
@@ -299,7 +300,7 @@ class Recording:
 
 
 @contextmanager
-def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterator[Recording]:
+def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterator[PlanRecording]:
     """Record every plan that this thread runs inside the block: its graph after each pass, its kernels with where each
     line comes from, its memory, and the times of its launches.
 
@@ -327,7 +328,7 @@ def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterato
     >>> r.plans[0].answer("graph")["nodes"][2]["op"]
     'ADD'
     """
-    state = Recording(name, **options)
+    state = PlanRecording(name, **options)
     try:
         with metered(state.meter):
             state.listen()

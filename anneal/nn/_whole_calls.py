@@ -11,20 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from anneal.nn._hooks import EVERYWHERE
+from anneal.nn._hooks import EVERYWHERE, AnyModule
 from anneal.nn.parameter import Parameter
 from anneal.runtime import PLAIN, call_late, here
 from anneal.tensor import Tensor
-
-if TYPE_CHECKING:
-    from anneal.nn._module import Module
+from anneal.uop import Recent
 
 _ROOM = "anneal.nn."
 _ARGUMENTS = PLAIN | {float, Tensor, Parameter}
-_KINDS = 1 << 10  # kinds that are kept, before they begin anew
 _TRIED = 16  # calls after which a kind is judged
 _SHAPES = 1 << 10  # of the arguments of a kind, before they begin anew
 
@@ -86,13 +83,13 @@ class _Tree:
         return [*map(id, self._values())] == self.ids and all([c.forward is f for c, f in self.forwards])  # noqa: C419  # a generator takes longer
 
 
-_trees: WeakKeyDictionary[Module, _Tree] = WeakKeyDictionary()
-_kinds: dict[tuple[Any, ...], _Kind] = {}
+_trees: WeakKeyDictionary[AnyModule, _Tree] = WeakKeyDictionary()
+_kinds: Recent[tuple[Any, ...], _Kind] = Recent(1 << 9)
 
 
 def whole_call(
-    module: Module,
-    forward: Callable[[Module, tuple[Any, ...], dict[str, Any]], Any],
+    module: AnyModule,
+    forward: Callable[[AnyModule, tuple[Any, ...], dict[str, Any]], Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
@@ -117,16 +114,17 @@ def whole_call(
     return call_late(found, (args, tensors), kwargs, run)
 
 
-def _known(module: Module) -> tuple[_Kind | None, list[Tensor]]:
+def _known(module: AnyModule) -> tuple[_Kind | None, list[Tensor]]:
     """The kind of a module's tree, None for one that is called module by module; and the tensors in it."""
     tree = _trees.get(module)
     if tree is None or not tree.is_current():
         tree = _Tree()
         walk = _Walk(module, tree)
         if walk.over_all():
-            if len(_kinds) >= _KINDS:
-                _kinds.clear()
-            tree.kind = _kinds.setdefault(tuple(walk.words), _Kind(type(module).__name__))
+            words = tuple(walk.words)
+            tree.kind = _kinds[words]
+            if tree.kind is None:
+                tree.kind = _kinds[words] = _Kind(type(module).__name__)
         else:
             tree.dicts, tree.rows, tree.forwards, tree.tensors = [], [], [], []
         tree.hold()
@@ -138,7 +136,7 @@ class _Walk:
     """A walk over a module's tree, which notes the tree, and in `words` all that its result follows from beside
     tensors."""
 
-    def __init__(self, root: Module, tree: _Tree) -> None:
+    def __init__(self, root: AnyModule, tree: _Tree) -> None:
         self.tree = tree
         self.words: list[Any] = []
         self._modules = [root]

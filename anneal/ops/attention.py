@@ -16,7 +16,7 @@ from anneal.runtime import here
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32

@@ -14,7 +14,7 @@ from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic, size
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 _LIMIT = 1 << 31  # index arithmetic has 32 bits

@@ -34,7 +34,7 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size, symbolic_arg
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32

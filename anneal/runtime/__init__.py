@@ -42,7 +42,7 @@ from anneal.runtime.nodes import (
 from anneal.runtime.numbering import Late, Numbering, has_leaf, is_computed_late, numbering_of, numbers_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
-from anneal.runtime.uses import Calls, note_call
+from anneal.runtime.uses import KnownCalls, note_call
 
 if TYPE_CHECKING:
     from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
@@ -66,7 +66,6 @@ __all__ = [
     "Again",
     "Begin",
     "BoundStep",
-    "Calls",
     "Choice",
     "Collective",
     "Context",
@@ -80,6 +79,7 @@ __all__ = [
     "HostGradient",
     "Jit",
     "JitError",
+    "KnownCalls",
     "Late",
     "Launch",
     "Loop",

@@ -25,7 +25,7 @@ from anneal.runtime.context import here
 from anneal.runtime.launch import Bound, Holding, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
-from anneal.uop import Function, Op, Recent, UOp, alu, const, dtypes
+from anneal.uop import GraphFunction, Op, Recent, UOp, alu, const, dtypes
 from anneal.uop.sizes import Values
 
 __all__ = ["bound", "called"]
@@ -367,7 +367,7 @@ class _BoundChoice(_Bound):
         super().__init__(device)
         self.bodies = [self._steps(b) for b in call.bodies]
 
-    def _steps(self, body: Function) -> tuple[_Steps, list[Storage]]:
+    def _steps(self, body: GraphFunction) -> tuple[_Steps, list[Storage]]:
         given = [_placeholder(p, self.device) for p in body.parameters]
         return _Steps(applied(body, [leaf for leaf, _ in given]), self.device), [s for _, s in given]
 

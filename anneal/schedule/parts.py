@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from anneal.schedule.memory import nbytes, uses
 from anneal.schedule.records import Call, Plan, Value
+from anneal.schedule.shared import WITH_PLANS
+from anneal.uop import Recent
 
 
 class PlanPart(NamedTuple):
@@ -25,7 +26,8 @@ class PlanPart(NamedTuple):
 
 
 # An exchange in each step asks for the same parts each time.
-_made: WeakKeyDictionary[Plan, dict[tuple[tuple[int, ...], ...], list[PlanPart]]] = WeakKeyDictionary()
+_made: Recent[tuple[Plan, tuple[tuple[int, ...], ...]], list[PlanPart]] = Recent(32)
+WITH_PLANS.append(_made.clear)
 
 
 def in_parts(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[PlanPart]:
@@ -35,10 +37,10 @@ def in_parts(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[PlanPart]:
         wanted: for each part the positions in `plan.outputs` of the results that are ready after it.
     """
     key = tuple([tuple(w) for w in wanted])
-    known = _made.setdefault(plan, {})
-    if key not in known:
-        known[key] = _split(plan, key)
-    return known[key]
+    found = _made[plan, key]
+    if found is None:
+        found = _made[plan, key] = _split(plan, key)
+    return found
 
 
 class Stage(NamedTuple):

@@ -40,7 +40,7 @@ from anneal.transforms.trace import leaf_nodes, leaves
 from anneal.uop import Op, UOp, arena, const
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
     from anneal.transforms.captured import PendingCall
 
 

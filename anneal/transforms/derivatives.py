@@ -20,7 +20,7 @@ from anneal.transforms.trace import stand_in
 from anneal.uop import Op, UOp, arena
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 Tensors = Sequence["Tensor"]
 # (inputs, results, saved, cotangents of results, None for zero) -> a cotangent of each input, None for zero

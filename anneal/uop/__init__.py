@@ -10,9 +10,9 @@ from anneal.uop.collector import Users, references, uncollected
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
-from anneal.uop.function import Function, by_rule, of_rule
+from anneal.uop.function import GraphFunction, by_rule, of_rule
 from anneal.uop.later import SYMBOLIC
-from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
+from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort, unique
 from anneal.uop.ops import ALL, ALU, BY_MATRICES, COMPARE, FITS, MOVEMENT, REAL, REDUCE_OPS, WRAPS, Op, covering
 from anneal.uop.printer import render
 from anneal.uop.provenance import WITH_CODES, Line, Provenance, line_at, line_of, users_frame, users_line
@@ -32,7 +32,7 @@ __all__ = [
     "WRAPS",
     "Arena",
     "DType",
-    "Function",
+    "GraphFunction",
     "Line",
     "Op",
     "Provenance",
@@ -62,6 +62,7 @@ __all__ = [
     "render",
     "toposort",
     "uncollected",
+    "unique",
     "users_frame",
     "users_line",
 ]

@@ -27,7 +27,7 @@ class Stored(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ExportOptions:
     """The flags of `anneal export`."""
 
     model: What
@@ -52,8 +52,8 @@ class Order:
     as_json: Json = False
 
 
-@command(app, Order)
-def export(order: Order) -> None:
+@command(app, ExportOptions)
+def export(order: ExportOptions) -> None:
     """Write a model as a web page that runs it in any browser."""
     from anneal.pages import DEFAULT, page_device, profile
     from anneal.pages import export as write

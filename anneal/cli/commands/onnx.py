@@ -350,7 +350,7 @@ def _write(file: Path, results: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OnnxExportOptions:
     """The flags of `anneal onnx export`."""
 
     model: Model
@@ -364,8 +364,8 @@ class Order:
     as_json: Json = False
 
 
-@command(app, Order, "export")
-def export_model(order: Order) -> None:
+@command(app, OnnxExportOptions, "export")
+def export_model(order: OnnxExportOptions) -> None:
     """Export an example model, in evaluation mode, as an ONNX file."""
     from anneal.onnx import export
     from anneal.tensor.io import safe_load

@@ -7,7 +7,7 @@ from anneal.codegen.dialects.c import TARGET as C_TARGET
 from anneal.codegen.dialects.c import C
 from anneal.codegen.dialects.wgsl import WGSL, Binding, bindings_of, segment_bytes
 from anneal.codegen.dialects.wgsl import called as wgsl_functions
-from anneal.codegen.dialects.writer import Dialect, Text, Written, in_text, merged_bytes, writing
+from anneal.codegen.dialects.writer import Dialect, Text, WrittenText, in_text, merged_bytes, writing
 
 DIALECTS = {"wgsl": WGSL, "c": C}
 
@@ -17,7 +17,7 @@ __all__ = [
     "Binding",
     "Dialect",
     "Text",
-    "Written",
+    "WrittenText",
     "bindings_of",
     "in_text",
     "merged_bytes",

@@ -3,7 +3,14 @@
 from anneal.schedule.cost_model import COST, CostModel, memory_bytes
 from anneal.schedule.fusion.chains import chained_over, find_chains, is_score, join_chained
 from anneal.schedule.fusion.facts import COPY, LEAVES, base, cone, consumers_of, is_vector_product
-from anneal.schedule.fusion.groups import Group, as_late_as_possible, by_level, group_of, shared_launches, siblings
+from anneal.schedule.fusion.groups import (
+    FusionGroup,
+    as_late_as_possible,
+    by_level,
+    group_of,
+    shared_launches,
+    siblings,
+)
 from anneal.schedule.fusion.joining import Joining, Refusal, refusals
 from anneal.schedule.fusion.materialisation import materialised_nodes
 from anneal.schedule.fusion.state import Materialised, Reason
@@ -13,7 +20,7 @@ __all__ = [
     "COST",
     "LEAVES",
     "CostModel",
-    "Group",
+    "FusionGroup",
     "Joining",
     "Materialised",
     "Reason",
