@@ -164,7 +164,7 @@ def made_by(fired: Iterable[Event]) -> dict[UOp, FiredRule]:
             continue
         known = {e.before, *e.before.src}
         cotangents = given.get(e.before, set())
-        for source, result in zip(e.before.src, e.after, strict=False):
+        for source, result in zip(e.before.src, e.after):
             if isinstance(result, UOp):
                 for u in _between(result, known, cotangents):
                     made.setdefault(u, rule)

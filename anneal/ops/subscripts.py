@@ -123,7 +123,7 @@ def _as_data(x: Tensor, index: Any) -> tuple[Any, ...] | None:
     if not here.defers or symbolic_arg(x.shape) or x.size > _WRITTEN or len(items) > len(x.shape):
         return None
     found: list[Any] = []
-    for item, n in zip(items, x.shape, strict=False):
+    for item, n in zip(items, x.shape):
         begin, count = item, None
         if isinstance(item, slice) and item.step is None and _is_known(item.start) and _is_known(item.stop):
             begin, end, _ = item.indices(n)
