@@ -19,25 +19,9 @@ from anneal.ops import need_tensor
 from anneal.tensor import Tensor
 
 __all__ = [
-    "chain_matmul",
-    "cholesky",
-    "cholesky_inverse",
-    "cholesky_solve",
-    "det",
-    "inverse",
-    "logdet",
-    "lu",
-    "lu_solve",
-    "lu_unpack",
-    "matrix_exp",
-    "pca_lowrank",
-    "pinverse",
-    "qr",
-    "slogdet",
-    "svd",
-    "svd_lowrank",
-    "triangular_solve",
-]
+    "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu", "lu_solve",
+    "lu_unpack", "matrix_exp", "pca_lowrank", "pinverse", "qr", "slogdet", "svd", "svd_lowrank", "triangular_solve",
+]  # fmt: skip
 
 inverse = inv
 

@@ -12,16 +12,6 @@ from anneal.codegen.dialects.writer import Dialect, Text, WrittenText, in_text, 
 DIALECTS = {"wgsl": WGSL, "c": C}
 
 __all__ = [
-    "C_TARGET",
-    "DIALECTS",
-    "Binding",
-    "Dialect",
-    "Text",
-    "WrittenText",
-    "bindings_of",
-    "in_text",
-    "merged_bytes",
-    "segment_bytes",
-    "wgsl_functions",
-    "writing",
-]
+    "C_TARGET", "DIALECTS", "Binding", "Dialect", "Text", "WrittenText", "bindings_of", "in_text", "merged_bytes",
+    "segment_bytes", "wgsl_functions", "writing",
+]  # fmt: skip
