@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops import as_dtype
-from anneal.ops import meshgrid as _meshgrid
+from anneal.ops import as_dtype, meshgrid as _meshgrid
 from anneal.tensor import Tensor, dtypes
 
 __all__ = [

@@ -9,8 +9,7 @@ import numpy as np
 
 from anneal.array_api._dtypes import result_type, standards
 from anneal.errors import ShapeError
-from anneal.ops import axis_of
-from anneal.ops import broadcast_shapes as _broadcast_shapes
+from anneal.ops import axis_of, broadcast_shapes as _broadcast_shapes
 from anneal.tensor import Tensor, broadcast_tensors
 
 __all__ = [

@@ -5,8 +5,7 @@
 
 from typing import TYPE_CHECKING
 
-from anneal.autograd import function as function
-from anneal.autograd import functional as functional
+from anneal.autograd import function as function, functional as functional
 from anneal.autograd.gradcheck import gradcheck, gradgradcheck
 from anneal.autograd.variable import Variable, detect_anomaly, set_detect_anomaly
 from anneal.doors import same_under

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from anneal.backend import cost_models
-from anneal.backends.cudnn import flags as sdp_kernel
-from anneal.backends.cudnn import is_available
+from anneal.backends.cudnn import flags as sdp_kernel, is_available
 from anneal.runtime import set_float32_products
 
 __all__ = [

@@ -16,8 +16,17 @@ from anneal.codegen import Target, bodies_of
 from anneal.inspect.names import Line
 from anneal.progress import told
 from anneal.rewrite import Event, forget, rebuilt, tracing
-from anneal.schedule import BUILDING, CostModel, Origin, graph, indexed, kernel_graph, origins, parametrise
-from anneal.schedule import run_passes as scheduled
+from anneal.schedule import (
+    BUILDING,
+    CostModel,
+    Origin,
+    graph,
+    indexed,
+    kernel_graph,
+    origins,
+    parametrise,
+    run_passes as scheduled,
+)
 from anneal.shape import source_index
 from anneal.uop import MOVEMENT, Op, Provenance, UOp, arena, toposort
 

@@ -11,8 +11,7 @@ import numpy as np
 from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError
 from anneal.ops import nodes
 from anneal.ops.arguments import function, several, viewing
-from anneal.ops.checks import broadcast_shapes, is_tensor
-from anneal.ops.checks import whole as whole_number
+from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
 from anneal.ops.data import wrap_array
 from anneal.ops.grad_mode import grad_enabled
 from anneal.ops.indexing import as_array, check_places, out_of_range, values_now

@@ -23,9 +23,17 @@ from anneal.runtime.context import (
     watched,
 )
 from anneal.runtime.handle import INSIDE, SEEN, UNSEEN, Handle
-from anneal.runtime.late import PLAIN, Varies, become_late, composite, number, tensor_class, varies
-from anneal.runtime.late import call as call_late
-from anneal.runtime.late import register as register_late
+from anneal.runtime.late import (
+    PLAIN,
+    Varies,
+    become_late,
+    call as call_late,
+    composite,
+    number,
+    register as register_late,
+    tensor_class,
+    varies,
+)
 from anneal.runtime.nests import emptied, filled, flat, is_hole, mapped
 from anneal.runtime.nodes import (
     buffer_leaf,
