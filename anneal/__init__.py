@@ -6,22 +6,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the command's first import: until it is done nobody can catch Ctrl-C
     from typing import Any
 
-    from anneal import amp as amp
-    from anneal import array_api as array_api
-    from anneal import autograd as autograd
-    from anneal import backends as backends
-    from anneal import compiler as compiler
-    from anneal import cuda as cuda
-    from anneal import distributions as distributions
-    from anneal import fft as fft
-    from anneal import func as func
-    from anneal import linalg as linalg
-    from anneal import masked as masked
-    from anneal import nn as nn
-    from anneal import optim as optim
-    from anneal import signal as signal
-    from anneal import special as special
-    from anneal import utils as utils
+    from anneal import (
+        amp as amp,
+        array_api as array_api,
+        autograd as autograd,
+        backends as backends,
+        compiler as compiler,
+        cuda as cuda,
+        distributions as distributions,
+        fft as fft,
+        func as func,
+        linalg as linalg,
+        masked as masked,
+        nn as nn,
+        optim as optim,
+        signal as signal,
+        special as special,
+        utils as utils,
+    )
     from anneal.front import *
     from anneal.inspect import check as check
     from anneal.pages import export as export

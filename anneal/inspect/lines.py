@@ -13,8 +13,18 @@ from anneal.errors import UserError
 from anneal.inspect.derivations import Derivations, FiredRule, Origins
 from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
 from anneal.rewrite import Pass
-from anneal.schedule import BUILDING, Call, CostModel, Origin, Schedule, kernel_graph, origins, parametrise, plan_for
-from anneal.schedule import run_passes as scheduled
+from anneal.schedule import (
+    BUILDING,
+    Call,
+    CostModel,
+    Origin,
+    Schedule,
+    kernel_graph,
+    origins,
+    parametrise,
+    plan_for,
+    run_passes as scheduled,
+)
 from anneal.uop import UOp, arena, toposort
 
 _FIRST = "range-propagation"  # makes a kernel's graph

@@ -152,8 +152,7 @@ class Module(Hooked, Moved):
         >>> [layer(Tensor([x])).item() for x in (-1.0, 2.0, 3.0)]
         [0.0, 2.0, 3.0]
         """
-        from anneal.runtime import Jit
-        from anneal.runtime import compile as compiled
+        from anneal.runtime import Jit, compile as compiled
 
         if not isinstance(compiled(len, **options), Jit):
             vars(self).pop("_compiled", None)

@@ -17,8 +17,7 @@ from anneal.errors import ShapeError
 from anneal.onnx.types import array_code, fits_device
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, alu, const, dtypes
-from anneal.uop.sizes import Size, range_of, size, size_text
-from anneal.uop.sizes import most as largest
+from anneal.uop.sizes import Size, most as largest, range_of, size, size_text
 
 Array = np.ndarray[Any, Any]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,6 +51,8 @@ class LoadedModel:
         self.deciding = deciding(graph)  # names whose values decide shapes
         self.known = {v.name: v for v in graph.inputs}
         self._constants = Memo()
+        self._plans: OrderedDict[Any, Any] = OrderedDict()  # by signature, those used last
+        self._unsized: dict[str, str] = {}  # sizes with bounds that have a plan for each value after all, and why
 
     def __repr__(self) -> str:
         inputs, outputs = [", ".join([str(v) for v in some]) for some in (self.inputs, self.outputs)]

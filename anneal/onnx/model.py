@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from anneal.backend import get_device
 from anneal.errors import AnnealError, OnnxError
 from anneal.onnx.captured import UnsizedError, signature
 from anneal.onnx.files import parsed, reader_of
-from anneal.onnx.graph import ModelProgram
 from anneal.onnx.loaded import BUDGET, LoadedModel
 from anneal.onnx.notes import HostStep
 from anneal.onnx.plan import ModelPlan
@@ -99,19 +97,6 @@ class Model(LoadedModel):
         float64: the handling of float64 on a device without it: "float32" or "error".
         elements: the largest number of elements of one value; None: by the size of the file and of the inputs.
     """
-
-    def __init__(
-        self,
-        program: ModelProgram,
-        device: str,
-        budget: int = BUDGET,
-        float64: str = "float32",
-        elements: int | None = None,
-        shapes: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(program, device, budget, float64, elements, shapes)
-        self._plans: OrderedDict[Any, ModelPlan] = OrderedDict()
-        self._unsized: dict[str, str] = {}  # sizes with bounds that have a plan for each value after all, and why
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, in their order: tensors on the device, lists of them (sequences), None (empty
@@ -212,7 +197,7 @@ class Model(LoadedModel):
         }
         key = signature(values, shapes)
         with self.lock:
-            plan = self._plans.pop(key, None)
+            plan: ModelPlan | None = self._plans.pop(key, None)
             if plan is None:
                 plan = ModelPlan(self, values, shapes)
             self._plans[key] = plan

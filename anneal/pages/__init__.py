@@ -9,18 +9,6 @@ from anneal.pages.profiles import PROFILES, DeviceProfile, page_device, profile
 from anneal.pages.recipes import PageRecipe, of_gpt2, of_onnx, of_text, of_training
 
 __all__ = [
-    "DEFAULT",
-    "PROFILES",
-    "DeviceProfile",
-    "ExportedPage",
-    "Fit",
-    "PageRecipe",
-    "export",
-    "fit",
-    "of_gpt2",
-    "of_onnx",
-    "of_text",
-    "of_training",
-    "page_device",
-    "profile",
-]
+    "DEFAULT", "PROFILES", "DeviceProfile", "ExportedPage", "Fit", "PageRecipe", "export", "fit", "of_gpt2", "of_onnx",
+    "of_text", "of_training", "page_device", "profile",
+]  # fmt: skip

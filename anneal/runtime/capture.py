@@ -361,7 +361,7 @@ class Capture:
 
     def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
         """The plans that a replay runs, each with where the nodes come from that it computes, by place."""
-        return [(step.plan, found) for step, found in zip(self.launches, self.origins, strict=False)]
+        return [(step.plan, found) for step, found in zip(self.launches, self.origins)]
 
     def said(self) -> str:
         """The capture in words."""

@@ -253,7 +253,7 @@ class Jit(Generic[P, R]):
             results = _parted(result, given)
             nodes = [(t, t.uop) for t in results]
             # what is returned again and again was there before: it is state
-            again = [r for r, old in zip(results, last.returned, strict=False) if r is old()]
+            again = [r for r, old in zip(results, last.returned) if r is old()]
             flows = here.grad and record.flows(nodes)
             traced = trace(_name_of(self.function), record, nodes, again, copies) if flows else None
             # what the function assigned and left lazy is part of the call

@@ -155,7 +155,7 @@ class Staged(Holding):
             try:
                 device.alloc_all([plan.temporaries[n] for n in stage.taken], taken)
             finally:
-                self.scratch.update(zip(stage.taken, taken, strict=False))
+                self.scratch.update(zip(stage.taken, taken))
             for v, piece in plan.memory:
                 self.buffers[v] = self.scratch.get(piece)
             begun = time.perf_counter()

@@ -196,7 +196,7 @@ class _Kept:
         self.seen += 1
         if self.seen % self.every:
             return
-        for kept, value in zip(self.values, values, strict=False):
+        for kept, value in zip(self.values, values):
             kept.append(value)
         if len(self.values[0]) >= _RUNS:
             self.every *= 2

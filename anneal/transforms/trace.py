@@ -190,10 +190,7 @@ class Trace:
             if t._views is not None:
                 t._outdate_views()
         return flagged(
-            [
-                t._new_plain(u if u.shape == g.shape else reshape(u, g.shape))
-                for t, g, u in zip(tensors, given, roots, strict=False)
-            ]
+            [t._new_plain(u if u.shape == g.shape else reshape(u, g.shape)) for t, g, u in zip(tensors, given, roots)]
         )
 
     def check_escapes(self, results: Sequence[Tensor]) -> None:

@@ -29,20 +29,9 @@ class _Slots:
     """The storage of a node. A node is filled in as a `_Draft` (plain, fast stores) and then becomes a UOp."""
 
     __slots__ = (
-        "__weakref__",
-        "_key",
-        "arg",
-        "dtype",
-        "op",
-        "provenance",
-        "ranges",
-        "shape",
-        "src",
-        "tag",
-        "vmax",
-        "vmin",
+        "__weakref__", "_key", "arg", "dtype", "op", "provenance", "ranges", "shape", "src", "tag", "vmax", "vmin",
         "weak",
-    )
+    )  # fmt: skip
     op: Op
     dtype: DType
     src: tuple[UOp, ...]

@@ -23,8 +23,7 @@ from anneal.backend import planned_cost_model
 from anneal.errors import AnnealError, OnnxError, UserError
 from anneal.inspect import StepGraph
 from anneal.rewrite import Event, tracing
-from anneal.schedule import CostModel
-from anneal.schedule import graph as sink_of
+from anneal.schedule import CostModel, graph as sink_of
 from anneal.training import suggest
 
 KEPT = 4  # models whose graphs are held

@@ -294,7 +294,7 @@ def _of_table(text: bytes) -> tuple[Curve, Curve]:
         block, at = rest[at:end].decode("utf-8", "replace").strip(), end
         steps, values, others = _columns(block, names)
         loss.extend(steps, values)
-        said = [(s, v) for s, v in zip(steps, others, strict=False) if v.strip()]
+        said = [(s, v) for s, v in zip(steps, others) if v.strip()]
         validation.extend([s for s, _ in said], [_number(v) for _, v in said])
     return loss, validation
 

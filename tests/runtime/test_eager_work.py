@@ -14,8 +14,7 @@ import anneal as an
 from anneal import nn, optim
 from anneal.backend import get_device, register_device, registry
 from anneal.runtime import cache_statistics, late, observed, turns
-from anneal.tensor import Tensor, grad, host_call, jit, vmap
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, grad, host_call, jit, vmap
 from anneal.uop import Arena
 from benchmarks.calls import counted
 from tests.backend.toy import COST_MODEL, NAME, ToyDevice

@@ -55,8 +55,7 @@ class ExportOptions:
 @command(app, ExportOptions)
 def export(order: ExportOptions) -> None:
     """Write a model as a web page that runs it in any browser."""
-    from anneal.pages import DEFAULT, page_device, profile
-    from anneal.pages import export as write
+    from anneal.pages import DEFAULT, export as write, page_device, profile
 
     wanted = (*[p for p in order.profiles or () if p not in DEFAULT], *DEFAULT)  # the plainest is always there
     for p in wanted:

@@ -86,8 +86,7 @@ def _show(
     """
     from anneal.backend import get_device, planned_cost_model
     from anneal.inspect import kernel_calls, kernel_text, of_line, traced_model, wgsl_for
-    from anneal.schedule import graph as sink_of
-    from anneal.schedule import origins, plan_for
+    from anneal.schedule import graph as sink_of, origins, plan_for
 
     traced = traced_model(model, batch)
     told = {"model": model, "step": step, "device": planned}
@@ -173,8 +172,7 @@ def _time(model: str, step: bool, batch: int | None, device: str, trace: Path | 
     from anneal.backend import get_device
     from anneal.inspect import chrome_trace, kernel_calls, memory_plan, traced_model
     from anneal.runtime.profile import profile
-    from anneal.schedule import graph as sink_of
-    from anneal.schedule import origins, plan_for
+    from anneal.schedule import graph as sink_of, origins, plan_for
     from anneal.uop.sizes import Values
 
     if trace is not None:

@@ -12,19 +12,6 @@ from anneal.inspect.checking.repro import Replayed, replayed, repro_of
 from anneal.inspect.checking.watching import Checking, check, under_check
 
 __all__ = [
-    "CheckLimits",
-    "CheckedKernel",
-    "Checking",
-    "Difference",
-    "GradientCheck",
-    "NotFinite",
-    "Replayed",
-    "Report",
-    "Suspect",
-    "check",
-    "check_gradients",
-    "error_bounds",
-    "replayed",
-    "repro_of",
-    "under_check",
-]
+    "CheckLimits", "CheckedKernel", "Checking", "Difference", "GradientCheck", "NotFinite", "Replayed", "Report",
+    "Suspect", "check", "check_gradients", "error_bounds", "replayed", "repro_of", "under_check",
+]  # fmt: skip

@@ -21,8 +21,7 @@ from anneal.inspect.checking.records import Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.names import Line, lines_of
 from anneal.rewrite import Event, forget, tracing
-from anneal.schedule import BUILDING, Call, CostModel, kernel_graph, members_of, parametrise
-from anneal.schedule import run_passes as scheduled
+from anneal.schedule import BUILDING, Call, CostModel, kernel_graph, members_of, parametrise, run_passes as scheduled
 from anneal.uop import ALU, MOVEMENT, Op, UOp, arena, toposort
 
 _TIMES = 16  # that a rule is looked at while a graph is made

@@ -47,7 +47,7 @@ def check_launch(
                 (execution.buffers[v], step.plan.values[v].size, step.plan.values[v].dtype)
                 for v in range(step.plan.inputs)
             ]
-            for v, (storage, content) in enumerate(zip(step.inputs, device.download_all(pieces), strict=False)):
+            for v, (storage, content) in enumerate(zip(step.inputs, device.download_all(pieces))):
                 leaves[storage] = content
                 r.held[v] = HeldValue(content, sources=frozenset((v,)))
             for u in program.nodes:
@@ -232,8 +232,7 @@ def _blame_kernel(r: CheckRun, n: int, before: list[Array], expected: Sequence[t
         if any(_bits(a) != _bits(b) for a, b in zip(*runs, strict=True)):
             return None
         return all(
-            beside(got[index], Bounded(value, error)).ok
-            for got, (index, value, error) in zip(runs[0], expected, strict=False)
+            beside(got[index], Bounded(value, error)).ok for got, (index, value, error) in zip(runs[0], expected)
         )
 
     return kernel_blame(r.device, r.execution.programs[n], call.kernel.sink, right)

@@ -122,7 +122,7 @@ def program_of(sink: UOp, plan: Plan, cost_model: CostModel) -> CheckedProgram:
         several = waiting[call.places]
         roots = several.pop(0) if len(several) > 1 else several[0]
         found = []
-        for v, root, at in zip(call.args[: call.outputs], roots, call.places, strict=False):
+        for v, root, at in zip(call.args[: call.outputs], roots, call.places):
             places = ends.get(base(root), [])
             size = root.size
             same = [n for n in places if order[n].dtype is root.dtype and order[n].size == size]

@@ -62,8 +62,7 @@ def inputs(device: str) -> tuple[Tensor, Tensor]:
 @contextmanager
 def wrong_line(file: str, old: str, new: str, programs: bool = False) -> Iterator[None]:
     """The rule file called `file` has the line `new` in the place of `old`; with `programs` kernels are made anew."""
-    from anneal.rewrite import generate as generator
-    from anneal.rewrite import trace, upat
+    from anneal.rewrite import generate as generator, trace, upat
     from anneal.uop import fold_by
 
     [(source, target)] = [(s, t) for s, t in generator.targets() if s.name == file]
