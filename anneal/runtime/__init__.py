@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from anneal.runtime.bound import BoundStep, bound_step
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.flowing import Again
-    from anneal.runtime.group import Begin, Exchange, Group, Reduction, reduced
+    from anneal.runtime.group import Begin, Exchange, Group, Reduction, Wait, reduced
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
     from anneal.runtime.launch import Execution, compiled, execute, new_outputs
@@ -94,6 +94,7 @@ __all__ = [
     "Track",
     "Varies",
     "VmapMethod",
+    "Wait",
     "While",
     "become_late",
     "bound_shape",

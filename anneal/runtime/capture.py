@@ -13,7 +13,7 @@ from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
 from anneal.runtime.bodies import DeviceCall
-from anneal.runtime.calls import call_host
+from anneal.runtime.calls import call_host, exchange_over
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import Handle
@@ -323,7 +323,10 @@ class Capture:
         call = replace(step, inputs=inputs, outputs=outputs)
         if isinstance(step.function, DeviceCall):
             return bound(call, self.device)
-        return _BoundHostCall(call, self.device, self.bound, self._give)
+        kinds = [(shape, s.dtype) for shape, s in zip(call.shapes, inputs, strict=True)]
+        buffers = [s.ensure() for s in inputs], [s.ensure() for s in outputs]
+        over = exchange_over(call.function, kinds, self.device, *buffers)
+        return over or _BoundHostCall(call, self.device, self.bound, self._give)
 
     def laid_out(self) -> tuple[list[Bound], list[Storage | None]]:
         """The steps bound to a round's memory, and the memory of each result, None if it has none (for `bound.py`)."""
