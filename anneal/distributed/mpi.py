@@ -31,7 +31,7 @@ __all__ = ["MPIGroup"]
 _SLOT = 1 << 20  # bytes of a slot: a rank's part of it stays in the caches of a core
 _SLOT_BETWEEN_HOSTS = 1 << 22  # large enough for what each host sends another
 _HEAD = 4096
-_SMALL = 1 << 18  # bytes up to which arrays that are only moved go through slots
+_SMALL = 1 << 15  # bytes up to which arrays that are only moved go through slots
 _KEPT = 1 << 16  # bytes of a result from which on its memory is kept for the next one
 _UNUSED = 2  # references of an array that only a list has: that, and the argument of `references`
 _THREADS = 4  # that copy and add, of each rank at most
@@ -39,7 +39,6 @@ _POLLS = 200  # without a pause: an exchange of a few microseconds is worth them
 _POLLS_OF_MPI = 5000
 _PAUSES = (2e-5, 1e-3)  # seconds, the first and the longest
 _OF_THE_WAIT = 1 / 16  # a pause: who has waited for long may come a little later than the others
-_TESTS = 50  # of what MPI moves, before anything else is looked at
 _MARKS = 1 << 10  # kinds of exchanges whose marks are kept
 _ODD = 0x9E3779B97F4A7C15  # exchanges of one kind have marks that differ by it
 
@@ -120,6 +119,9 @@ class MPIGroup(Group):
     def begin_all_reduce(self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = ()) -> Wait:
         results = Results(self._room, [(a.shape, a.dtype) for a in arrays], into)
         return self._begun("reduce", f"all_reduce ({op})", arrays, results, op)
+
+    def all_gather(self, arrays: Sequence[Array]) -> list[Array]:
+        return list(self._gathered("all_gather", arrays, now=True)())
 
     def begin_all_gather(self, arrays: Sequence[Array], into: Sequence[Array] = ()) -> Wait:
         return self._gathered("all_gather", arrays, into)
@@ -202,10 +204,15 @@ class MPIGroup(Group):
 
     # -- how they are made
 
-    def _gathered(self, what: str, arrays: Sequence[Array], into: Sequence[Array] = ()) -> Wait:
+    def _gathered(self, what: str, arrays: Sequence[Array], into: Sequence[Array] = (), now: bool = False) -> Wait:
         results = Results(self._room, [((self.size, *a.shape), a.dtype) for a in arrays], into)
         if self._is_small(arrays):
             return self._begun("gather", what, arrays, results)
+        if now or into:  # nobody computes meanwhile
+            self._agreeing(what, arrays)()
+            for a, out in zip(arrays, results.arrays(), strict=True):
+                self._comm.Allgather(_bytes(a), _bytes(out))
+            return lambda into=(): results.arrays()
         for a, out in zip(arrays, results.arrays(), strict=True):
             out[self.rank] = a
         return self._moved(what, arrays, results, lambda out: self._comm.Iallgather(self._mpi.IN_PLACE, out))
@@ -214,34 +221,35 @@ class MPIGroup(Group):
         """True for what goes through slots. MPI copies large arrays from one process to another at once."""
         return self.hosts == 1 and sum([a.nbytes for a in arrays]) <= _SMALL
 
-    def _moved(
-        self, what: str, arrays: Sequence[Array], results: Results, move: Callable[[Any], Any]
-    ) -> Wait:
+    def _moved(self, what: str, arrays: Sequence[Array], results: Results, move: Callable[[Any], Any]) -> Wait:
         """Start an exchange that adds nothing up: once all ranks agree on it, MPI moves what is in the `results`."""
-        self.sent += sum([a.nbytes for a in arrays])
         agreed = self._agreeing(what, arrays)
 
         def finish(into: Sequence[Array] = ()) -> list[Array]:
             agreed()
             for request in [move(_bytes(out)) for out in results.arrays() if out.size]:
-                # all have come: MPI moves something at each call
-                self._until(lambda test=request.Test: any(test() for _ in range(_TESTS)), what, _POLLS_OF_MPI)
+                self._until(request.Test, what, _POLLS_OF_MPI)  # all have come: MPI moves something at each call
             return results.arrays()
 
         return finish
 
     def _agreeing(self, what: str, arrays: Sequence[Array]) -> Wait:
         """Ask the others whether they make this exchange; what is returned waits for their answers."""
+        self.sent += sum([a.nbytes for a in arrays])
         if self.hosts > 1:
             self._agree(what, arrays)
             return lambda into=(): []
-        last = self._add(Piece("reduce", self._mark(what, arrays), [], list))
-        self._window.progress()
-        return self._waiting(what, last, Results(np.empty, []))
+        window, number = self._window, self._add(Piece("mark", self._mark(what, arrays), [], list))
+        self._until(lambda: not window.posts_left(), what)
 
-    def _begun(
-        self, kind: str, what: str, arrays: Sequence[Array], results: Results, op: Any = None
-    ) -> Wait:
+        def agreed(into: Sequence[Array] = ()) -> list[Array]:
+            window.wanted = max(window.wanted, number + 1)
+            self._until(lambda: window.is_agreed(number), what)
+            return []
+
+        return agreed
+
+    def _begun(self, kind: str, what: str, arrays: Sequence[Array], results: Results, op: Any = None) -> Wait:
         """Start an exchange of one host's ranks; what is returned waits for its `results`."""
         if self.hosts > 1:
             self._agree(what, arrays)

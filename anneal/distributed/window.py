@@ -73,7 +73,7 @@ class Piece:
     """A piece of an exchange, which goes through a slot at once: from `sources`, of one dtype, to `results`, which are
     asked for when they are written."""
 
-    __slots__ = ("count", "dtype", "kind", "mark", "number", "op", "results", "sources")
+    __slots__ = ("after", "count", "dtype", "kind", "mark", "number", "op", "results", "slot", "sources")
 
     def __init__(
         self, kind: str, mark: int, sources: list[Array], results: Callable[[], list[Array]], op: Any = None
@@ -81,7 +81,7 @@ class Piece:
         self.kind, self.mark, self.sources, self.results, self.op = kind, mark, sources, results, op
         self.count = sum([a.size for a in sources])
         self.dtype = sources[0].dtype if sources else np.dtype(np.uint8)
-        self.number = -1
+        self.number = self.slot = self.after = -1  # `after`: the number of the piece that had the slot before
 
 
 class SharedWindow:
@@ -113,7 +113,12 @@ class SharedWindow:
         self._slots = [s[_HEAD:].reshape(SLOTS, self.room) for s in segments]
         self._mine = self._heads[rank]
         self._threads = ThreadPoolExecutor(threads, "anneal-exchange") if threads > 1 else None
-        self._added = 0
+        self._most = max(
+            1, threads
+        )  # pieces that take a step before the next step's turn: caches have what one has written
+        self._added = self._next = 0  # pieces so far, and the slot of the next one
+        self._half = 0
+        self._users = [-1] * SLOTS  # the last piece of each slot
         self._to_post: deque[Piece] = deque()
         self._to_combine: deque[Piece] = deque()
         self._to_finish: deque[Piece] = deque()
@@ -122,9 +127,18 @@ class SharedWindow:
         self.wanted = 0  # results of pieces below it are waited for; others are written when slots are needed
 
     def add(self, piece: Piece) -> int:
-        """Put a piece behind those that were added before; its number, for `is_done`."""
-        piece.number = self._added
+        """Put a piece behind those that were added before; its number, for `is_done`.
+
+        Where all before it are waited for, slots are taken from the first or the middle one on, in turn: caches have
+        them. Ranks start and wait for exchanges in one order, so that a piece has the same slot at all of them.
+        """
+        if self.wanted == self._added:
+            self._half = SLOTS // 2 - self._half
+            self._next = self._half
+        piece.number, piece.slot, piece.after = self._added, self._next, self._users[self._next]
+        self._users[piece.slot] = piece.number
         self._added += 1
+        self._next = (self._next + 1) % SLOTS
         self._to_post.append(piece)
         return piece.number
 
@@ -136,20 +150,24 @@ class SharedWindow:
         """True if the results of a piece are there."""
         return self._mine[_DONE] > number
 
+    def is_agreed(self, number: int) -> bool:
+        """True if all ranks have a piece as one of the same exchange."""
+        return self._mine[_COMBINED] > number
+
     def progress(self) -> bool:
         """Do what can be done without waiting; True if anything was."""
         self._sync()
         moved = False
         if self._to_post:
-            moved = self._step(self._post, _before(self._to_post, self._least(_DONE) + SLOTS), _POSTED)
+            moved = self._step(self._post, self._postable(self._least(_DONE)), _POSTED)
         if self._to_combine and self.differs is None:
-            moved = self._combine_all(_before(self._to_combine, self._least(_POSTED))) or moved
+            moved = self._combine_all(_before(self._to_combine, self._least(_POSTED), self._most)) or moved
         if self._crossings:
             moved = self._cross() or moved
         if self._to_finish:
             number = self._least(_COMBINED)
             number = number if self._to_post else min(number, self.wanted)
-            moved = self._step(self._finish, _before(self._to_finish, number), _DONE) or moved
+            moved = self._step(self._finish, _before(self._to_finish, number, self._most), _DONE) or moved
         return moved
 
     def _step(self, step: Callable[[Piece], None], pieces: Sequence[Piece], count: int) -> bool:
@@ -160,6 +178,13 @@ class SharedWindow:
             if count != _DONE:
                 (self._to_combine if count == _POSTED else self._to_finish).append(piece)
         return bool(pieces)
+
+    def _postable(self, done: int) -> list[Piece]:
+        """Take the next pieces to post, whose slots have been `done` with by all."""
+        found: list[Piece] = []
+        while self._to_post and self._to_post[0].after < done and len(found) < self._most:
+            found.append(self._to_post.popleft())
+        return found
 
     def _combine_all(self, pieces: Sequence[Piece]) -> bool:
         """Combine this rank's shares of pieces, those before the first that other ranks have as another exchange's."""
@@ -190,7 +215,7 @@ class SharedWindow:
         self._mine[count] = piece.number + 1
 
     def _post(self, piece: Piece) -> None:
-        slot = piece.number % SLOTS
+        slot = piece.slot
         begin = 0
         if piece.kind != "broadcast" or piece.op == self.rank:
             for a in piece.sources:
@@ -201,11 +226,11 @@ class SharedWindow:
 
     def _same(self, piece: Piece) -> bool:
         """True if all ranks have a piece as one of the same exchange."""
-        place = _MARKS + piece.number % SLOTS
+        place = _MARKS + piece.slot
         return [head[place] for head in self._heads].count(piece.mark) == len(self._heads)
 
     def _combine(self, piece: Piece) -> None:
-        slot = piece.number % SLOTS
+        slot = piece.slot
         if piece.kind == "reduce" and piece.count:
             parts = self._shares(piece)
             alone = self._crossing is None
@@ -220,7 +245,7 @@ class SharedWindow:
         """This rank's share of what each rank posted of a piece."""
         dtype, count, ranks = piece.dtype, piece.count, len(self._heads)
         share = slice(self.rank * count // ranks, (self.rank + 1) * count // ranks)
-        return [s[piece.number % SLOTS, : count * dtype.itemsize].view(dtype)[share] for s in self._slots]
+        return [s[piece.slot, : count * dtype.itemsize].view(dtype)[share] for s in self._slots]
 
     def _to_other_hosts(self, piece: Piece) -> Iterator[None]:
         """The steps by which a share that is combined here is combined with those of other hosts."""
@@ -254,7 +279,7 @@ class SharedWindow:
         return moved
 
     def _finish(self, piece: Piece) -> None:
-        slot = piece.number % SLOTS
+        slot = piece.slot
         begin = 0
         if piece.kind == "gather":
             for a in piece.results():  # [rank, elements]
@@ -268,10 +293,10 @@ class SharedWindow:
                 begin += a.nbytes
 
 
-def _before(pieces: deque[Piece], number: int) -> list[Piece]:
-    """Take the pieces whose numbers are below one off the front."""
-    found = []
-    while pieces and pieces[0].number < number:
+def _before(pieces: deque[Piece], number: int, most: int) -> list[Piece]:
+    """Take up to `most` pieces, whose numbers are below one, off the front."""
+    found: list[Piece] = []
+    while pieces and pieces[0].number < number and len(found) < most:
         found.append(pieces.popleft())
     return found
 

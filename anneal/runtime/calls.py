@@ -9,7 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -162,14 +162,12 @@ class _Computed:
     ) -> list[Between]:
         """The starts of a wave's exchanges, if there are several: each comes as soon as its inputs are computed, while
         the rest is computed. Other calls of the wave wait for all of it."""
+        begun = [(n, f) for n, (f, _, _) in enumerate(calls) if isinstance(f, Exchange) and f.begin is not None]
         found: list[Between] = []
-        for n, ((function, _, _), src) in enumerate(zip(calls, sources, strict=True)):
-            if isinstance(function, Exchange) and function.begin is not None:
-                start, self.under_way[n] = function.halves()
-                found.append((src, partial(self.call, start, {}, device_name=device_name)))
-        if len(found) == 1:
-            self.under_way.clear()
-        return found if len(found) > 1 else []
+        for n, function in begun if len(begun) > 1 else ():
+            start, self.under_way[n] = function.halves()
+            found.append((sources[n], partial(self.call, start, {}, device_name=device_name)))
+        return found
 
     def call(self, function: HostFunction, nodes: Mapping[UOp, int], inputs: Sequence[UOp], device_name: str) -> None:
         """Call a function: leaves take the place of `nodes`, its results by their numbers."""
@@ -397,17 +395,10 @@ def released(*locks: Any) -> Iterator[None]:
 
     Afterwards it takes them again, the last one first, which is the order in which a thread takes several.
     """
-    counts = []
-    for lock in locks:
-        count = 0
-        with suppress(RuntimeError):  # of a lock that this thread does not have (any more)
-            while True:
-                lock.release()
-                count += 1
-        counts.append(count)
+    # as `threading.Condition` does it: a lock is released all at once, however often it was taken
+    held = [(lock, lock._release_save()) for lock in locks if lock._is_owned()]
     try:
         yield
     finally:
-        for lock, count in reversed(list(zip(locks, counts, strict=True))):
-            for _ in range(count):
-                lock.acquire()
+        for lock, count in reversed(held):
+            lock._acquire_restore(count)
