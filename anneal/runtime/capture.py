@@ -323,8 +323,8 @@ class Capture:
         call = replace(step, inputs=inputs, outputs=outputs)
         if isinstance(step.function, DeviceCall):
             return bound(call, self.device)
-        made = _BoundHostCall(call, self.device, self.bound, self._give)
-        return exchange_over(made.function, made.kinds, self.device, made.inputs, made.outputs) or made
+        of_host = _BoundHostCall(call, self.device, self.bound, self._give)
+        return exchange_over(of_host.function, of_host.kinds, self.device, of_host.inputs, of_host.outputs) or of_host
 
     def laid_out(self) -> tuple[list[Bound], list[Storage | None]]:
         """The steps bound to a round's memory, and the memory of each result, None if it has none (for `bound.py`)."""
