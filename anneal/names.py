@@ -297,7 +297,7 @@ memory plan_of realize realize_new tracing upload values""",
         "flowing": """
 Again""",
         "group": """
-Begin Exchange Group Reduction reduced""",
+Begin Exchange Group Reduction Wait reduced""",
         "host": """
 HostFunction HostGradient VmapMethod found_sizes key_of""",
         "jitted": """

@@ -69,9 +69,9 @@ FEATURES: dict[str, dict[str, int]] = {
     "training in several processes": {
         "nn": 17,
         "transforms": 1,
-        "distributed": 84,
+        "distributed": 94,
         "optim": 19,
-        "runtime": 20,
+        "runtime": 22,
         "cli": 18,
         "schedule": 8,
         "backend": 6,

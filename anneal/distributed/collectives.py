@@ -216,8 +216,8 @@ def _reducing(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
         totals, counts = made[: len(largest)], made[len(largest) :]
         return [m * t / n for m, t, n in zip(largest, totals, counts, strict=True)]
 
-    def begin(*arrays: Any) -> Any:
-        return group.begin_all_reduce(arrays, op)
+    def begin(arrays: Any, into: Any) -> Any:
+        return group.begin_all_reduce(arrays, op, into)
 
     return _exchange(group, f"all_reduce ({op})", begin, _kinds(nodes), gradient)
 
@@ -234,8 +234,8 @@ def _scattering(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
         flat = [reshape(w, x.shape) for w, x in zip(whole, inputs, strict=True)]
         return flat if op == "sum" else [w / group.size for w in flat]
 
-    def begin(*arrays: Any) -> Any:
-        return group.begin_reduce_scatter(arrays, op)
+    def begin(arrays: Any, into: Any) -> Any:
+        return group.begin_reduce_scatter(arrays, op, into)
 
     kinds = [((u.shape[0] // group.size, *u.shape[1:]), u.dtype) for u in nodes]
     return _exchange(group, f"reduce_scatter ({op})", begin, kinds, gradient)
@@ -253,8 +253,8 @@ def _gathering(group: Group, nodes: Nodes, op: Reduction) -> Exchange:
         made = _scattering(group, op, flat).nodes(tuple(flat))
         return [reshape(m, x.shape) for m, x in zip(made, inputs, strict=True)]
 
-    def begin(*arrays: Any) -> Any:
-        return group.begin_all_gather(arrays)
+    def begin(arrays: Any, into: Any) -> Any:
+        return group.begin_all_gather(arrays, into)
 
     return _exchange(group, f"all_gather ({op})", begin, [((group.size, *u.shape), u.dtype) for u in nodes], gradient)
 
@@ -265,9 +265,9 @@ def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
         return _to_root(group, root, cotangents).nodes(tuple(cotangents))
 
-    def begin(*arrays: Any) -> Any:
+    def begin(arrays: Any, into: Any) -> Any:
         made = group.broadcast(arrays, root)
-        return lambda: made
+        return lambda into: made
 
     return _exchange(group, f"broadcast from {root}", begin, _kinds(nodes), gradient)
 
@@ -278,9 +278,9 @@ def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
         return _from_root(group, root, cotangents).nodes(tuple(cotangents))
 
-    def begin(*arrays: Any) -> Any:
+    def begin(arrays: Any, into: Any) -> Any:
         made = group.reduce(arrays, root)
-        return lambda: made
+        return lambda into: made
 
     return _exchange(group, f"reduce to {root}", begin, _kinds(nodes), gradient)
 
@@ -289,7 +289,7 @@ def _exchange(group: Group, name: str, begin: Begin, results: list[Any], gradien
     return Exchange(
         ("exchange", name, group),
         tuple(results),
-        lambda *arrays: begin(*arrays)(),
+        lambda *arrays: begin(arrays, ())(()),
         name,
         gradient,
         None,  # no rule for vmap: examples would be exchanged one by one

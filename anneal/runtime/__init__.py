@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from anneal.runtime.bound import BoundStep, bound_step
     from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.flowing import Again
-    from anneal.runtime.group import Begin, Exchange, Group, Reduction, reduced
+    from anneal.runtime.group import Begin, Exchange, Group, Reduction, Wait, reduced
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
     from anneal.runtime.jitted import Jit, Recapture, compile, jit
     from anneal.runtime.launch import Execution, compiled, execute, new_outputs
@@ -70,13 +70,13 @@ __all__ = [
     "INSIDE", "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "BoundStep", "Choice", "Collective", "Context", "DeviceCall",
     "Exchange", "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Jit", "JitError",
     "KnownCalls", "Late", "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step",
-    "Times", "Track", "Varies", "VmapMethod", "While", "become_late", "bound_shape", "bound_step", "buffer_leaf",
-    "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds", "compiled", "composite",
-    "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture", "forbid_in_jit",
-    "found_sizes", "has_leaf", "here", "host_storage", "is_call", "is_computed_late", "is_hole", "is_realized", "jit",
-    "key_of", "looped", "mapped", "memory", "metered", "needed", "new_outputs", "note_assigned", "note_become",
-    "note_call", "note_constants", "note_made", "number", "numbering_of", "numbers_of", "observed", "outdate_captures",
-    "plan_of", "realize", "realize_new", "reduced", "register_late", "repeated_while", "resolve_device", "said", "seen",
-    "set_default_device", "set_float32_products", "sources_of", "storage_of", "tensor_class", "tracing", "upload",
-    "values", "varies", "watched",
+    "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "become_late", "bound_shape", "bound_step",
+    "buffer_leaf", "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds", "compiled",
+    "composite", "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture",
+    "forbid_in_jit", "found_sizes", "has_leaf", "here", "host_storage", "is_call", "is_computed_late", "is_hole",
+    "is_realized", "jit", "key_of", "looped", "mapped", "memory", "metered", "needed", "new_outputs", "note_assigned",
+    "note_become", "note_call", "note_constants", "note_made", "number", "numbering_of", "numbers_of", "observed",
+    "outdate_captures", "plan_of", "realize", "realize_new", "reduced", "register_late", "repeated_while",
+    "resolve_device", "said", "seen", "set_default_device", "set_float32_products", "sources_of", "storage_of",
+    "tensor_class", "tracing", "upload", "values", "varies", "watched",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
 from anneal.runtime.bodies import DeviceCall
-from anneal.runtime.calls import call_host
+from anneal.runtime.calls import call_host, exchange_over
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import Handle
@@ -108,10 +108,10 @@ class Capture:
         self._written: list[UOp] = []  # the leaves of what was written last, while the results are handed out
         internal = {id(s) for step in run.recording.steps for s in step.outputs}
         given = {id(s): n for n, s in enumerate(run.arguments)}
-        called = {id(s) for call in calls for s in (*call.inputs, *call.outputs)}
+        sized = {id(s) for call in calls if call.found for s in (*call.inputs, *call.outputs)}
         carried = self._find_state(run, internal, _outside(run, internal))
         self.arguments = [Staging(s) for s in run.arguments]
-        self._hand_out(run, lambda r: self._source(r, internal, called, given, any(r is t for t in run.state)))
+        self._hand_out(run, lambda r: self._source(r, internal, sized, given, any(r is t for t in run.state)))
         shown = [storage_of(r.uop) for r in run.results]
         self._shown = [self._new[id(s)][0] if id(s) in self._new else s for s in shown]
         self._states = list(self.state.values())
@@ -194,7 +194,7 @@ class Capture:
         return carried
 
     def _source(
-        self, result: Handle, internal: set[int], called: set[int], given: dict[int, int], state: bool
+        self, result: Handle, internal: set[int], sized: set[int], given: dict[int, int], state: bool
     ) -> Source:
         """The source of a replay's result."""
         leaf, shape, device, make = result.uop, result.uop.shape, self.device, type(result)._from_uop
@@ -216,7 +216,7 @@ class Capture:
         if key not in internal and owner is not None:
             self.reads.setdefault(key, Read(owner, shown))
         held: Written | Read | Kept | None = self.state.get(key) or self.reads.get(key)
-        if held is None and key in internal and (symbolic_arg(shape) or key in called):
+        if held is None and key in internal and (symbolic_arg(shape) or key in sized):
             held = Kept(shown)
         if held is not None:
 
@@ -323,7 +323,8 @@ class Capture:
         call = replace(step, inputs=inputs, outputs=outputs)
         if isinstance(step.function, DeviceCall):
             return bound(call, self.device)
-        return _BoundHostCall(call, self.device, self.bound, self._give)
+        of_host = _BoundHostCall(call, self.device, self.bound, self._give)
+        return exchange_over(of_host.function, of_host.kinds, self.device, of_host.inputs, of_host.outputs) or of_host
 
     def laid_out(self) -> tuple[list[Bound], list[Storage | None]]:
         """The steps bound to a round's memory, and the memory of each result, None if it has none (for `bound.py`)."""
