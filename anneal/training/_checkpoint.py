@@ -28,9 +28,10 @@ _PARTS = ("model", "optimizer")
 class Checkpoint:
     """The checkpoint of a training in a folder: one file, the same for any number of processes, replaced by one rename.
 
-    Of a sharded model (`nn.parallel.fully_shard`) each process writes its parts into a file of its own, and the first one
-    a manifest, by one rename. Any number of processes goes on from either. A process that is killed at any moment leaves the last whole one. Training that goes on from it computes, on the cpu
-    device with as many processes, what would have followed, to the last bit.
+    Of a sharded model (`nn.parallel.fully_shard`) each process writes its parts into a file of its own, and the first
+    one a manifest, by one rename. Any number of processes goes on from either. A process that is killed at any moment
+    leaves the last whole one. Training that goes on from it computes, on the cpu device with as many processes, what
+    would have followed, to the last bit.
 
     Args:
         training: the training.
