@@ -12,7 +12,7 @@ import ast
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +96,31 @@ def functions(text: str, file: str) -> list[Function]:
             waiting.append(node)
             continue
         if (said := _said(node, file)) is not None:
-            out.append(Function(node.name, file, node, said, [w for w in waiting if w.name == node.name]))
+            shapes = [w for w in waiting if w.name == node.name] or _by_flag(node)
+            out.append(Function(node.name, file, node, said, shapes))
         waiting.clear()
     return out
+
+
+def _by_flag(node: ast.FunctionDef) -> list[ast.FunctionDef]:
+    """The overloads of a function that gives indices, too, where its argument `return_indices` is true."""
+    names = [a.arg for a in node.args.args]
+    if "return_indices" not in names or not isinstance(node.returns, ast.BinOp):
+        return []
+    at = names.index("return_indices")
+    first = at - (len(names) - len(node.args.defaults))  # its place among the defaults
+    out = [ast.parse(ast.unparse(node)).body[0] for _ in range(2)]
+    for f, value in zip(out, (False, True), strict=True):
+        assert isinstance(f, ast.FunctionDef)
+        assert isinstance(f.returns, ast.BinOp)
+        f.args.args[at].annotation = ast.parse(f"Literal[{value}]", mode="eval").body
+        f.returns = f.returns.right if value else f.returns.left
+        if value and not first:
+            del f.args.defaults[0]
+        elif value:  # what stands before it has defaults: by its name alone
+            f.args.kwonlyargs, f.args.args = f.args.args[at:], f.args.args[:at]
+            f.args.kw_defaults, f.args.defaults = [None, *f.args.defaults[first + 1 :]], f.args.defaults[:first]
+    return out  # type: ignore[return-value]
 
 
 def further() -> Iterator[tuple[str, Function]]:
@@ -256,9 +278,15 @@ def room_stub(words: dict[str, str], found: Sequence[Function]) -> str:
     """The text of a stub in `anneal/stubs/`."""
     imports: dict[str, list[str]] = {}
     writer, body = _Stub(), []
+    files = set(words.values())
+    own = {f.name: f for f in declared(ROOT / "anneal" / "nn") if _by_flag(f.node) and f"anneal.nn.{f.file}" in files}
+    if own:
+        writer.imports["overload"] = "from typing import overload"
     for word, room in words.items():
         name, _, other = word.partition("=")
-        if other and name in (other, f"{other}_"):
+        if name in own:
+            body += writer.define(replace(own[name], file=room), name, False)
+        elif other and name in (other, f"{other}_"):
             f = next(f for f in found if f.name == other)
             body += writer.define(f, name, False, flagged=name == other)
         else:
@@ -345,7 +373,7 @@ class _Stub:
                 out.update({t.id: f"{own} {t.id}" for t in targets if isinstance(t, ast.Name)})
                 if isinstance(node, ast.ClassDef):
                     out[node.name] = f"{own} {node.name}"
-            out["Tensor"] = "from anneal.tensor import Tensor as Tensor"
+            out |= {"Tensor": "from anneal.tensor import Tensor as Tensor", "Literal": "from typing import Literal"}
             self.known[file] = out
         return self.known[file]
 

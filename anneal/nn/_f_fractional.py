@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 from anneal.errors import ShapeError
+from anneal.nn._f_pools import Sizes
 from anneal.ops import ValuesIndices, function, per_axis
 from anneal.tensor import Tensor
-
-Sizes = int | Sequence[int]
 
 
 def _fractional(
@@ -64,25 +63,6 @@ def _fractional(
     return ValuesIndices(values, flat)
 
 
-@overload
-def fractional_max_pool2d(
-    x: Tensor,
-    kernel_size: Sizes,
-    output_size: Sizes | None = None,
-    output_ratio: float | Sequence[float] | None = None,
-    return_indices: Literal[False] = False,
-    _random_samples: Tensor | None = None,
-) -> Tensor: ...
-@overload
-def fractional_max_pool2d(
-    x: Tensor,
-    kernel_size: Sizes,
-    output_size: Sizes | None = None,
-    output_ratio: float | Sequence[float] | None = None,
-    *,
-    return_indices: Literal[True],
-    _random_samples: Tensor | None = None,
-) -> ValuesIndices: ...
 @function
 def fractional_max_pool2d(
     x: Tensor,
@@ -120,25 +100,6 @@ def fractional_max_pool2d_with_indices(
     return _fractional("fractional_max_pool2d", 2, x, kernel_size, output_size, output_ratio, _random_samples)
 
 
-@overload
-def fractional_max_pool3d(
-    x: Tensor,
-    kernel_size: Sizes,
-    output_size: Sizes | None = None,
-    output_ratio: float | Sequence[float] | None = None,
-    return_indices: Literal[False] = False,
-    _random_samples: Tensor | None = None,
-) -> Tensor: ...
-@overload
-def fractional_max_pool3d(
-    x: Tensor,
-    kernel_size: Sizes,
-    output_size: Sizes | None = None,
-    output_ratio: float | Sequence[float] | None = None,
-    *,
-    return_indices: Literal[True],
-    _random_samples: Tensor | None = None,
-) -> ValuesIndices: ...
 @function
 def fractional_max_pool3d(
     x: Tensor,

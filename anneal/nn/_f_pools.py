@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def _picked(x: Tensor, places: Sequence[Places]) -> ValuesIndices:
 def _even(name: str, x: Tensor, values: Tensor, k: Sizes, s: Any, p: Sizes, d: Sizes, axes: int) -> list[Places]:
     """The positions of a plain pool's windows, as many of them as `values` has."""
     kernel = per_axis(name, "kernel_size", k, axes)
-    stride = kernel if s is None or s == [] else per_axis(name, "stride", s, axes)
+    stride = kernel if s is None or s in ([], ()) else per_axis(name, "stride", s, axes)
     padding, dilation = per_axis(name, "padding", p, axes, 0), per_axis(name, "dilation", d, axes)
     found = []
     for i in range(axes):
@@ -70,36 +70,15 @@ def _even(name: str, x: Tensor, values: Tensor, k: Sizes, s: Any, p: Sizes, d: S
     return found
 
 
-def _max_pool(
-    name: str, axes: int, x: Tensor, k: Sizes, s: Sizes | None, p: Sizes, d: Sizes, ceil: bool, indices: bool
-) -> Tensor | ValuesIndices:
-    plain = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[axes - 1]
+def _plain(axes: int, x: Tensor, k: Sizes, s: Any, p: Sizes, d: Sizes, ceil: bool) -> Tensor:
     step = None if isinstance(s, (list, tuple)) and not s else s
-    values = plain(x, k, step, p, d, ceil)
-    return _picked(x, _even(name, x, values, k, step, p, d, axes)) if indices else values
+    return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[axes - 1](x, k, step, p, d, ceil)
 
 
-@overload
-def max_pool1d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    return_indices: Literal[False] = False,
-) -> Tensor: ...
-@overload
-def max_pool1d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    *,
-    return_indices: Literal[True],
-) -> ValuesIndices: ...
+def _indexed(name: str, axes: int, x: Tensor, k: Sizes, s: Any, p: Sizes, d: Sizes, ceil: bool) -> ValuesIndices:
+    return _picked(x, _even(name, x, _plain(axes, x, k, s, p, d, ceil), k, s, p, d, axes))
+
+
 @function
 def max_pool1d(
     x: Tensor,
@@ -118,7 +97,9 @@ def max_pool1d(
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
     """
-    return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    if return_indices:
+        return _indexed("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return _plain(1, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 @function
@@ -135,30 +116,9 @@ def max_pool1d_with_indices(
     >>> max_pool1d_with_indices(Tensor.ones(1, 8), 2).indices.flatten().tolist()
     [0, 2, 4, 6]
     """
-    return max_pool1d(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
+    return _indexed("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-@overload
-def max_pool2d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    return_indices: Literal[False] = False,
-) -> Tensor: ...
-@overload
-def max_pool2d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    *,
-    return_indices: Literal[True],
-) -> ValuesIndices: ...
 @function
 def max_pool2d(
     x: Tensor,
@@ -177,7 +137,9 @@ def max_pool2d(
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
     """
-    return _max_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    if return_indices:
+        return _indexed("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return _plain(2, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 @function
@@ -194,30 +156,9 @@ def max_pool2d_with_indices(
     >>> max_pool2d_with_indices(Tensor.ones(1, 1, 8), (1, 2)).indices.flatten().tolist()
     [0, 2, 4, 6]
     """
-    return max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
+    return _indexed("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
-@overload
-def max_pool3d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    return_indices: Literal[False] = False,
-) -> Tensor: ...
-@overload
-def max_pool3d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    *,
-    return_indices: Literal[True],
-) -> ValuesIndices: ...
 @function
 def max_pool3d(
     x: Tensor,
@@ -236,7 +177,9 @@ def max_pool3d(
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
     """
-    return _max_pool("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    if return_indices:
+        return _indexed("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return _plain(3, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 @function
@@ -253,7 +196,7 @@ def max_pool3d_with_indices(
     >>> max_pool3d_with_indices(Tensor.ones(1, 1, 1, 8), (1, 1, 2)).indices.flatten().tolist()
     [0, 2, 4, 6]
     """
-    return max_pool3d(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
+    return _indexed("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
 def _adaptive(name: str, axes: int, x: Tensor, size: Outputs) -> ValuesIndices:
@@ -271,10 +214,6 @@ def _adaptive(name: str, axes: int, x: Tensor, size: Outputs) -> ValuesIndices:
     return _picked(x, places)
 
 
-@overload
-def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: Literal[False] = False) -> Tensor: ...
-@overload
-def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices: ...
 @function
 def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
     """The largest value of as many windows as `output_size` says, over the last axis; `return_indices` as for
@@ -299,10 +238,6 @@ def adaptive_max_pool1d_with_indices(x: Tensor, output_size: Outputs) -> ValuesI
     return _adaptive("adaptive_max_pool1d", 1, x, output_size)
 
 
-@overload
-def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: Literal[False] = False) -> Tensor: ...
-@overload
-def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices: ...
 @function
 def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
     """The largest value of as many windows as `output_size` says, over the last two axes; `return_indices` as for
@@ -327,10 +262,6 @@ def adaptive_max_pool2d_with_indices(x: Tensor, output_size: Outputs) -> ValuesI
     return _adaptive("adaptive_max_pool2d", 2, x, output_size)
 
 
-@overload
-def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: Literal[False] = False) -> Tensor: ...
-@overload
-def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices: ...
 @function
 def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
     """The largest value of as many windows as `output_size` says, over the last three axes; `return_indices` as for
