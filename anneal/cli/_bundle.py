@@ -58,6 +58,10 @@ class Several(Reporter):
         for r in self._all:
             r.saved(progress, folder)
 
+    def ranked(self, progress: Progress) -> None:
+        for r in self._all:
+            r.ranked(progress)
+
     def timed(self, progress: Progress) -> None:
         for r in self._all:
             r.timed(progress)

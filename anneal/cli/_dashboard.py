@@ -285,7 +285,11 @@ def _figures(start: Start, made: Progress, width: int) -> list[Text]:
         facts.append(f"gradient norm {norm:.3g}")
     if (used := vitals.get("bytes")) is not None:
         facts.append(f"memory {sized(used)}")
-    return [*_rows(loss, width), *_rows(facts, width)]
+    ranks = [
+        f"rank {n}: {r['median_ms']:.1f} ms, {r['waiting']:.0%} of it waiting, {sized(int(r['sent_bytes']))} sent a step"
+        for n, r in enumerate(made.ranks)
+    ]
+    return [*_rows(loss, width), *_rows(facts, width), *_rows(ranks, width)]
 
 
 def _kernels(made: Progress, width: int, fancy: bool, height: int) -> list[Text]:

@@ -116,6 +116,9 @@ class Reporter:
     def saved(self, progress: Progress, folder: Path) -> None:
         """A checkpoint is in the folder."""
 
+    def ranked(self, progress: Progress) -> None:
+        """`progress.ranks` are those of now."""
+
     def timed(self, progress: Progress) -> None:
         """`progress.slowest` and `progress.measured` are of more steps now."""
 
@@ -153,6 +156,9 @@ class JsonLines(Reporter):
 
     def saved(self, progress: Progress, folder: Path) -> None:
         self.line(event="checkpoint", step=progress.count, folder=str(folder))
+
+    def ranked(self, progress: Progress) -> None:
+        self.line(event="ranks", step=progress.count, **told_of(progress.ranks))
 
     def timed(self, progress: Progress) -> None:
         self.line(

@@ -39,11 +39,9 @@ _POLLS = 200  # without a pause: an exchange of a few microseconds is worth them
 _POLLS_OF_MPI = 5000
 _PAUSES = (2e-5, 1e-3)  # seconds, the first and the longest
 _OF_THE_WAIT = 1 / 16  # a pause: who has waited for long may come a little later than the others
-_MARKS = 1 << 10  # kinds of exchanges whose marks are kept
 _ODD = 0x9E3779B97F4A7C15  # exchanges of one kind have marks that differ by it
 
 Facts = Callable[[], dict[str, str]]
-_Kind = tuple[str, tuple[Any, ...]]  # an exchange in words, and the shapes and dtypes of its arrays
 
 
 class MPIGroup(Group):
@@ -92,8 +90,7 @@ class MPIGroup(Group):
         crossing = None if self.hosts == 1 else self._between_hosts
         self._window = SharedWindow(segments, self.local_rank, self._memory.Sync, self.size, crossing, threads)
         self._results: dict[tuple[Any, ...], list[Array]] = {}  # by shape and dtype
-        self._last: _Kind = ("", ())  # the exchange that was made last
-        self._marks: dict[_Kind, int] = {}
+        self._last: Any = ("",)  # the exchange that was made last
         self.waited = 0.0  # seconds
         self.sent = 0  # bytes that this rank gave
         self.exchanges = 0
@@ -267,7 +264,7 @@ class MPIGroup(Group):
         self._until(lambda: not window.posts_left(), what)  # the arrays may be written anew once this returns
 
         def finish(into: Sequence[Array] = ()) -> list[Array]:
-            results.give(into)
+            results.made = results.made or list(into)
             window.wanted = max(window.wanted, last + 1)
             window.progress()
             self._until(lambda: window.is_done(last), what)
@@ -292,16 +289,11 @@ class MPIGroup(Group):
 
     def _mark(self, what: str, arrays: Sequence[Array]) -> int:
         """The number that stands for an exchange. The first one's has in it what must be the same at all ranks."""
-        self._last = kind = what, tuple([(a.shape, a.dtype) for a in arrays])
+        self._last = kind = what, *[(a.shape, a.dtype) for a in arrays]
         self.exchanges += 1
         if self.exchanges == 1:
-            return signature(f"{what} {sorted(self._facts().items())!r}", arrays)
-        known = self._marks.get(kind)
-        if known is None:
-            if len(self._marks) >= _MARKS:
-                self._marks.clear()
-            known = self._marks[kind] = signature(what, arrays)
-        return (known + self.exchanges * _ODD) >> 1 & sys.maxsize
+            return signature(f"{what} {sorted(self._facts().items())!r}", *kind[1:])
+        return (signature(*kind) + self.exchanges * _ODD) >> 1 & sys.maxsize
 
     def _until(self, done: Callable[[], Any], what: str, most: int = _POLLS) -> None:
         """Let exchanges go on until `done` says so, after `most` looks with pauses. Raises GroupError where ranks
@@ -406,7 +398,7 @@ class MPIGroup(Group):
         return f"MPIGroup({self.rank} of {self.size})"
 
 
-def _in_words(what: str, kinds: Sequence[tuple[Any, Any]]) -> str:
+def _in_words(what: str, *kinds: tuple[Any, Any]) -> str:
     """An exchange of arrays of these shapes and dtypes, in words."""
     said = ", ".join([f"{dtype}{list(shape)}" for shape, dtype in kinds[:8]])
     return f"{what} of {said}" + (f" and {len(kinds) - 8} more" if len(kinds) > 8 else "")
@@ -437,4 +429,4 @@ def _bytes(a: Array) -> Any:
 
 def _tag(a: Array) -> int:
     """The tag of a message: of arrays of one dtype and shape it is the same."""
-    return signature("message", [a]) % 32749
+    return signature("message", (a.shape, a.dtype)) % 32749

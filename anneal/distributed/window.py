@@ -17,6 +17,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,15 @@ _MARKS = 24  # from this word on
 Crossing = Callable[[Array, Reduction], Iterator[None]]
 
 
-def signature(what: str, arrays: Sequence[Array]) -> int:
+@lru_cache(1 << 10)
+def signature(what: str, *kinds: tuple[Any, Any]) -> int:
     """A number that stands for an exchange: equal where ranks make the same one of arrays of the same kinds."""
-    said = repr((what, [(a.shape, str(a.dtype)) for a in arrays])).encode()
+    said = repr((what, [(shape, str(dtype)) for shape, dtype in kinds])).encode()
     return int.from_bytes(hashlib.blake2b(said, digest_size=7).digest(), "little")
 
 
 class Results:
-    """The arrays that an exchange writes: memory that is given before they are asked for, or some that `room` makes.
+    """The arrays that an exchange writes: those `made`, given before they are asked for, or some that `room` makes.
 
     Args:
         room: makes an array of a shape and a dtype; `kinds` has them.
@@ -51,15 +53,9 @@ class Results:
     def __init__(self, room: Callable[[Any, Any], Array], kinds: Sequence[Any], into: Sequence[Array] = ()) -> None:
         self._room, self._kinds, self.made = room, kinds, list(into)
 
-    def give(self, into: Sequence[Array]) -> None:
-        """Have the results written `into` memory, if none of them is written by now."""
-        if not self.made:
-            self.made = list(into)
-
     def arrays(self) -> list[Array]:
         """The arrays, of the shapes and dtypes that were asked for."""
-        if not self.made:
-            self.made = [self._room(*kind) for kind in self._kinds]
+        self.made = self.made or [self._room(*kind) for kind in self._kinds]
         return self.made
 
     def parts(self, where: Sequence[tuple[int, slice]], ranks: int) -> list[Array]:
@@ -159,7 +155,7 @@ class SharedWindow:
         self._sync()
         moved = False
         if self._to_post:
-            moved = self._step(self._post, self._postable(self._least(_DONE)), _POSTED)
+            moved = self._step(self._post, _before(self._to_post, self._least(_DONE), self._most, "after"), _POSTED)
         if self._to_combine and self.differs is None:
             moved = self._combine_all(_before(self._to_combine, self._least(_POSTED), self._most)) or moved
         if self._crossings:
@@ -178,13 +174,6 @@ class SharedWindow:
             if count != _DONE:
                 (self._to_combine if count == _POSTED else self._to_finish).append(piece)
         return bool(pieces)
-
-    def _postable(self, done: int) -> list[Piece]:
-        """Take the next pieces to post, whose slots have been `done` with by all."""
-        found: list[Piece] = []
-        while self._to_post and self._to_post[0].after < done and len(found) < self._most:
-            found.append(self._to_post.popleft())
-        return found
 
     def _combine_all(self, pieces: Sequence[Piece]) -> bool:
         """Combine this rank's shares of pieces, those before the first that other ranks have as another exchange's."""
@@ -293,10 +282,11 @@ class SharedWindow:
                 begin += a.nbytes
 
 
-def _before(pieces: deque[Piece], number: int, most: int) -> list[Piece]:
-    """Take up to `most` pieces, whose numbers are below one, off the front."""
+def _before(pieces: deque[Piece], number: int, most: int, of: str = "number") -> list[Piece]:
+    """Take up to `most` pieces, whose numbers, or those of the ones before in their slots, are below one, off the
+    front."""
     found: list[Piece] = []
-    while pieces and pieces[0].number < number and len(found) < most:
+    while pieces and getattr(pieces[0], of) < number and len(found) < most:
         found.append(pieces.popleft())
     return found
 

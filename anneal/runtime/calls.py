@@ -323,7 +323,7 @@ def call_host(
     `values` are those of the Variables that are known; returns those that the call found.
     """
     if (over := exchange_over(function, kinds, device, inputs, outputs)) is not None:
-        over.run()
+        over()
         return {}
     shapes = [_now(shape, values) for shape, _ in kinds]
     with device.lock:
@@ -352,27 +352,14 @@ def call_host(
     return found
 
 
-class _ExchangeOver:
-    """An exchange over memory that the host sees: `given` is read and `into` is written."""
-
-    __slots__ = ("_device", "_function", "_given", "_into")
-
-    def __init__(self, function: Exchange, device: AnyDevice, given: Sequence[Array], into: Sequence[Array]) -> None:
-        self._function, self._device, self._given, self._into = function, device, given, into
-
-    def run(self) -> None:
-        with released(self._device.lock, BUILDING):
-            self._function.over(self._given, self._into)
-
-
 def exchange_over(
     function: HostFunction,
     kinds: Sequence[tuple[tuple[Any, ...], DType]],
     device: AnyDevice,
     inputs: Sequence[OpaqueBuffer],
     outputs: Sequence[OpaqueBuffer],
-) -> _ExchangeOver | None:
-    """An exchange of a group that copies, bound to buffers that the host sees; None of anything else."""
+) -> Callable[[], None] | None:
+    """What makes an exchange of a group that copies, over buffers that the host sees; None of anything else."""
     if not (isinstance(function, Exchange) and function.begin is not None):
         return None
     views: list[Array] = []
@@ -381,7 +368,12 @@ def exchange_over(
         if view is None:
             return None
         views.append(view.reshape(shape))
-    return _ExchangeOver(function, device, views[: len(inputs)], views[len(inputs) :])
+
+    def run() -> None:
+        with released(device.lock, BUILDING):
+            function.over(views[: len(inputs)], views[len(inputs) :])
+
+    return run
 
 
 def _now(shape: tuple[Any, ...], values: Mapping[str, int]) -> tuple[Any, ...]:

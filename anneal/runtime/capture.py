@@ -60,7 +60,7 @@ Source = Callable[[list[Any]], Handle]  # what makes a result of a replay, given
 class _BoundHostCall:
     """A call of the host bound to buffers. What it finds of sizes, the capture is told."""
 
-    __slots__ = ("bound", "device", "function", "give", "inputs", "kinds", "outputs", "values")
+    __slots__ = ("bound", "device", "function", "give", "inputs", "kinds", "outputs", "over", "values")
 
     def __init__(
         self, step: HostCall, device: AnyDevice, bound: dict[str, int], give: Callable[[dict[str, int]], None]
@@ -72,8 +72,12 @@ class _BoundHostCall:
         self.values = step.values
         self.bound = bound  # the capture's values of Variables, which a replay changes
         self.give = give
+        self.over = exchange_over(self.function, self.kinds, device, self.inputs, self.outputs)
 
     def run(self) -> None:
+        if self.over is not None:
+            self.over()
+            return
         values = {n: self.bound[n] if tag is not None else self.values[n] for n, tag in _tags(self.values).items()}
         if found := call_host(self.function, self.kinds, self.device, self.inputs, self.outputs, values):
             self.give(found)
@@ -323,8 +327,7 @@ class Capture:
         call = replace(step, inputs=inputs, outputs=outputs)
         if isinstance(step.function, DeviceCall):
             return bound(call, self.device)
-        of_host = _BoundHostCall(call, self.device, self.bound, self._give)
-        return exchange_over(of_host.function, of_host.kinds, self.device, of_host.inputs, of_host.outputs) or of_host
+        return _BoundHostCall(call, self.device, self.bound, self._give)
 
     def laid_out(self) -> tuple[list[Bound], list[Storage | None]]:
         """The steps bound to a round's memory, and the memory of each result, None if it has none (for `bound.py`)."""

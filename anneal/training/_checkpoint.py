@@ -78,9 +78,8 @@ class Checkpoint:
         if not self.shards:
             io.safe_save(state, self.path, {"training": json.dumps(notes)})
             return
-        size = training.group.size
+        size, parts = training.group.size, self._parts()
         names = [f"training.{step}.{r + 1}-of-{size}.safetensors" for r in range(size)]
-        parts = self._parts()
         io.safe_save({k: t for k, t in state.items() if not rank or k in parts}, self.path.parent / names[rank])
         training.group.barrier()  # all are written: the manifest may name them
         if rank == 0:
@@ -140,10 +139,12 @@ class Checkpoint:
 
     def _parts(self) -> list[str]:
         """The names, as checkpoints have them, of what each process has its part of."""
-        optimizer, ours = self.training.optimizer, set(map(id, self.shards.values()))
-        state = [(n, p, optimizer.state.get(id(p), {})) for n, p in enumerate(optimizer.params) if id(p) in ours]
-        found = [f"optimizer.{n}.{name}" for n, p, of in state for name, t in of.items() if t.shape == p.shape]
-        return [*[f"model.{name}" for name in self.shards], *found]
+        optimizer, found = self.training.optimizer, [f"model.{name}" for name in self.shards]
+        for n, p in enumerate(optimizer.params):
+            if any(p is s for s in self.shards.values()):
+                state = optimizer.state.get(id(p), {})
+                found += [f"optimizer.{n}.{name}" for name, t in state.items() if t.shape == p.shape]
+        return found
 
     def _joined(self, notes: dict[str, Any]) -> dict[str, Tensor]:
         """What the files of a sharded model have for this process: its part of what is spread, the rest whole."""
@@ -153,15 +154,10 @@ class Checkpoint:
         for key in notes["parts"]:
             part, _, name = key.partition(".")
             like = self.shards[name] if part == "model" else optimizer.params[int(name.partition(".")[0])]
-            size, count = given[0].array(key).size, like.numel()
-            if abs(size * len(given) - count * group.size) >= max(len(given), group.size):
-                raise UserError(f"{key} has {size * len(given)} elements there, and here {count * group.size}")
-            mine = np.zeros(count, given[0].array(key).dtype)
-            begin = group.rank * count
-            for n, file in enumerate(given):
-                low, high = max(begin, n * size), min(begin + count, (n + 1) * size)
-                if low < high:
-                    mine[low - begin : high - begin] = file.array(key).reshape(-1)[low - n * size : high - n * size]
+            whole, count = np.concatenate([file.array(key).reshape(-1) for file in given]), like.numel()
+            if abs(whole.size - count * group.size) >= max(len(given), group.size):  # more than padding
+                raise UserError(f"{key} has {whole.size} elements there, and here {count * group.size}")
+            mine = np.append(whole, np.zeros(group.size, whole.dtype))[group.rank * count : (group.rank + 1) * count]
             out[key] = Tensor(mine.reshape(like.shape), device=like.device)
         return out
 

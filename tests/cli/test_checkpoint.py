@@ -81,13 +81,15 @@ def test_any_number_of_processes_goes_on_from_it(tmp_path: Path) -> None:
 
 
 def test_a_run_of_several_processes_is_one_bundle(tmp_path: Path) -> None:
-    ended = run_ranks(2, *flags("mlp", 4, tmp_path / "c"), "--bundle", cwd=tmp_path)
+    ended = run_ranks(2, *flags("mlp", 33, tmp_path / "c"), "--bundle", cwd=tmp_path)
     assert ended.code == 0, ended.err
     (bundle,) = (tmp_path / "runs").iterdir()
     table = (bundle / "ranks.csv").read_text().splitlines()
-    assert (table[0], len(table), len(table[4].split(","))) == ("step,rank 0 ms,rank 1 ms", 5, 3)
-    done = json.loads((bundle / "events.jsonl").read_text().splitlines()[-1])
-    assert [sorted(r) for r in done["ranks"]] == [["median_ms", "sent_bytes", "waiting"]] * 2
+    assert (table[0], len(table), len(table[4].split(","))) == ("step,rank 0 ms,rank 1 ms", 34, 3)
+    events = [json.loads(line) for line in (bundle / "events.jsonl").read_text().splitlines()]
+    told = [(e["event"], e.get("step"), [sorted(r) for r in e["ranks"]]) for e in events if "ranks" in e]
+    each = [["median_ms", "sent_bytes", "waiting"]] * 2
+    assert told == [("ranks", 32, each), ("done", None, each)]
 
 
 def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -121,6 +123,6 @@ def test_a_sharded_model_goes_on_with_any_number_of_processes(tmp_path: Path) ->
     ]  # fmt: skip
     assert trained(2, "two", 6, 2) == [two[2:], digest], "bit by bit what would have followed"
     found = [trained(ranks, "two", last, last)[0] for ranks, last in ((4, 4), (1, 5), (2, 6))]
-    np.testing.assert_allclose([*two[:2], *[x for losses in found for x in losses]], want, rtol=1e-5)
+    np.testing.assert_allclose([*two[:2], *found[0], *found[1], *found[2]], want, rtol=1e-5)
     with pytest.raises(DataError, match=r"training\.json is of a model that is sharded, unlike this one"):
         Checkpoint(made("nanogpt"), tmp_path / "two", batch=4).resume()

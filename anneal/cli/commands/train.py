@@ -54,6 +54,7 @@ app = alone()
 T = TypeVar("T")
 
 _AHEAD = 64  # steps that are launched before their losses are read
+_TOLD = 32  # steps after which processes that train together tell each other of theirs
 _LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
 
 
@@ -195,9 +196,9 @@ def _joined(options: _Options) -> tuple[int, _Options]:
     return rank, replace(options, save=None, picture=None, bundle=False, samples=0) if rank else options
 
 
-def _statistics(training: Any, progress: Progress) -> list[dict[str, float]]:
+def _statistics(training: Any, progress: Progress, last: bool = False) -> list[dict[str, float]]:
     """Of each process: the median step, the part of the time that it waited for others, and the bytes that it sent in a
-    step. Empty where there is one process."""
+    step. Empty where there is one process. At the `last` time with all times of steps."""
     group = training.group
     if group.size == 1:
         return []
@@ -205,8 +206,9 @@ def _statistics(training: Any, progress: Progress) -> list[dict[str, float]]:
 
     whole = max(1e-9, sum(progress.times) / 1e3)
     mine = [progress.median_ms, group.waited / whole, group.sent / max(1, len(progress.losses))]
-    found, times = group.all_gather([np.array(mine), np.array(progress.times)])
-    progress.rank_times = times.tolist()
+    found, *times = group.all_gather([np.array(mine), *([np.array(progress.times)] if last else [])])
+    if last:
+        progress.rank_times = times[0].tolist()
     return [dict(zip(("median_ms", "waiting", "sent_bytes"), map(float, row), strict=True)) for row in found]
 
 
@@ -281,7 +283,7 @@ def _run(
             from anneal.tensor.io import safe_save
 
             safe_save(training.model.state_dict(), options.save)
-    progress.ranks = _statistics(training, progress)
+    progress.ranks = _statistics(training, progress, last=True)
     if training.group.rank:
         return 0
     reporter.ended(progress)
@@ -311,10 +313,15 @@ def _steps(
             if options.checkpoint is not None:
                 left = min(left, every - progress.count % every)
             left = min([left, *[at - progress.count for at in shown_at if at > progress.count]])
+            if training.group.size > 1:  # all processes tell of theirs after the same step
+                left = min(left, _TOLD - progress.count % _TOLD)
             # the steps that compile are waited for one by one
             most = min(left, _AHEAD) if len(progress.losses) >= 2 else 1
             _advance(training, progress, most, stop, reporter, kernels.meter if kernels else None)
             going.at(progress.count)
+            if training.group.size > 1 and not progress.count % _TOLD:
+                progress.ranks = _statistics(training, progress)
+                reporter.ranked(progress)
             if options.checkpoint is not None and (progress.count == steps or not progress.count % every or stop):
                 keep(progress.count)
                 reporter.saved(progress, options.checkpoint)
