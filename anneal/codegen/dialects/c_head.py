@@ -253,6 +253,15 @@ _VECTORS = """
   return fold_##f##_##t##x##h(f##_##t##x##h(p.half[0], p.half[1])); }
 #define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; \\
   EACH(n) out.lane[l] = c.lane[l] ? p[at] : 0; return out.all;
+/* 16 bytes as numbers of 32 bits, which gcc takes for several conversions. */
+#if defined(__AVX512F__) && !defined(__clang__)
+typedef char bytes __attribute__((vector_size(16)));
+#define WIDER_i8(x) ((i32x16)__builtin_ia32_pmovsxbd512_mask((bytes)x, (i32x16){0}, -1))
+#define WIDER_u8(x) ((i32x16)__builtin_ia32_pmovzxbd512_mask((bytes)x, (i32x16){0}, -1))
+#else
+#define WIDER_i8(x) __builtin_convertvector(x, i32x16)
+#define WIDER_u8(x) __builtin_convertvector(x, i32x16)
+#endif
 /* Masked accesses that are one instruction. gcc makes it of the loop, too; clang does not. */
 #if defined(__AVX512DQ__)
 #define TOLD(t, n, it) if (sizeof(t) == 4 && n == 16) { \\

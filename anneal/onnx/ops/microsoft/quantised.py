@@ -358,7 +358,11 @@ class QuantisedCell(Cell):
     def from_state(self, h: Tensor) -> Tensor:
         """The part of the gates that the state gives."""
         assert self.state_scale is not None
-        return _of_floats(h, integers(self.state, self.state_zero), self.state_scale)
+        steps, scale = _dynamic(h)
+        total = exact_matmul(steps, integers(self.state, None))  # of the weights as they are: they are read in 8 bits
+        if self.state_zero is not None:
+            total = total - steps.sum(-1, keepdim=True) * integers(self.state_zero, None)
+        return total.float() * (scale * self.state_scale)
 
 
 @op("DynamicQuantizeLSTM", domain=MICROSOFT, raw=True)
