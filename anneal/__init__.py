@@ -6,33 +6,36 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the command's first import: until it is done nobody can catch Ctrl-C
     from typing import Any
 
-    from anneal import amp as amp
-    from anneal import array_api as array_api
-    from anneal import autograd as autograd
-    from anneal import backends as backends
-    from anneal import compiler as compiler
-    from anneal import cuda as cuda
-    from anneal import distributions as distributions
-    from anneal import fft as fft
-    from anneal import func as func
-    from anneal import linalg as linalg
-    from anneal import masked as masked
-    from anneal import nn as nn
-    from anneal import optim as optim
-    from anneal import signal as signal
-    from anneal import special as special
-    from anneal import utils as utils
+    from anneal import (
+        amp as amp,
+        array_api as array_api,
+        autograd as autograd,
+        backends as backends,
+        compiler as compiler,
+        cuda as cuda,
+        distributions as distributions,
+        fft as fft,
+        func as func,
+        linalg as linalg,
+        masked as masked,
+        nn as nn,
+        optim as optim,
+        signal as signal,
+        special as special,
+        utils as utils,
+    )
     from anneal.front import *
     from anneal.inspect import check as check
     from anneal.pages import export as export
+    from anneal.version import __version__ as __version__
 
-__version__ = "0.1.0"
+_HOMES = {"check": "anneal.inspect", "export": "anneal.pages", "__version__": "anneal.version"}
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """A room, or a name of `anneal.front`, which is imported when the first is asked for."""
-        if name.startswith("_"):
+        if name.startswith("_") and name != "__version__":
             raise AttributeError(f"module 'anneal' has no attribute {name!r}")
         import os
         from importlib import import_module
@@ -40,7 +43,7 @@ if not TYPE_CHECKING:
         at = os.path.join(os.path.dirname(__file__), name)
         if os.path.isdir(at) or os.path.isfile(f"{at}.py"):
             return import_module(f"anneal.{name}")
-        home = import_module({"check": "anneal.inspect", "export": "anneal.pages"}.get(name, "anneal.front"))
+        home = import_module(_HOMES.get(name, "anneal.front"))
         if not hasattr(home, name):
             raise AttributeError(f"module 'anneal' has no attribute {name!r}{home.instead(name)}")
         found = globals()[name] = getattr(home, name)
@@ -64,5 +67,5 @@ def __dir__() -> list[str]:
         "settings",
         "tracebacks",
     }  # imported by others, no user's names
-    own = set(globals()) - {"Any", "TYPE_CHECKING", "annotations"} - inner
-    return sorted({"check", "export", *own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})
+    own = set(globals()) - {"Any", "TYPE_CHECKING", "_HOMES", "annotations"} - inner
+    return sorted({*_HOMES, *own, *rooms, *[name for name in dir(front) if not name.startswith("_")]})

@@ -21,14 +21,9 @@ from anneal.tensor import DType, Tensor, dtypes, no_grad
 from anneal.transforms import tree_map
 
 __all__ = [
-    "GradScaler",
-    "autocast",
-    "custom_bwd",
-    "custom_fwd",
-    "get_autocast_dtype",
-    "is_autocast_available",
+    "GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_autocast_dtype", "is_autocast_available",
     "is_autocast_enabled",
-]
+]  # fmt: skip
 
 _KINDS = ("cpu", "webgpu")  # of devices
 

@@ -8,14 +8,9 @@ from typing import Any, TypeVar
 from anneal.runtime import here
 
 __all__ = [
-    "allow_in_graph",
-    "cudagraph_mark_step_begin",
-    "disable",
-    "is_compiling",
-    "is_dynamo_compiling",
-    "is_exporting",
+    "allow_in_graph", "cudagraph_mark_step_begin", "disable", "is_compiling", "is_dynamo_compiling", "is_exporting",
     "reset",
-]
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -31,28 +31,10 @@ them without a traceback and exits with their `exit_code`.
 from __future__ import annotations
 
 __all__ = [
-    "AnnealError",
-    "ArgumentError",
-    "CompilerError",
-    "DTypeError",
-    "DataError",
-    "DeviceError",
-    "GradientError",
-    "GroupError",
-    "JitError",
-    "LinAlgError",
-    "MissingMethodError",
-    "ModeError",
-    "OnnxError",
-    "OutOfMemoryError",
-    "PositionError",
-    "RangeError",
-    "SettingError",
-    "ShapeError",
-    "SubscriptError",
-    "TransformError",
-    "UserError",
-]
+    "AnnealError", "ArgumentError", "CompilerError", "DTypeError", "DataError", "DeviceError", "GradientError",
+    "GroupError", "JitError", "LinAlgError", "MissingMethodError", "ModeError", "OnnxError", "OutOfMemoryError",
+    "PositionError", "RangeError", "SettingError", "ShapeError", "SubscriptError", "TransformError", "UserError",
+]  # fmt: skip
 
 
 class AnnealError(Exception):

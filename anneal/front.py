@@ -9,9 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from anneal.doors import names_of, opened_later
-from anneal.tensor import DType
-from anneal.tensor import Tensor as Tensor
-from anneal.tensor import dtypes as dtypes
+from anneal.tensor import DType, Tensor as Tensor, dtypes as dtypes
 
 # room: the names that it gives, * all that it has; a later line counts before an earlier one
 HOMES = {

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from anneal.nn import Module
-from anneal.nn import functional_call as _functional_call
+from anneal.nn import Module, functional_call as _functional_call
 from anneal.tensor import Tensor
 from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp, vmap
 
 __all__ = [
-    "functional_call",
-    "grad",
-    "grad_and_value",
-    "hessian",
-    "jacfwd",
-    "jacrev",
-    "jvp",
-    "stack_module_state",
-    "vjp",
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "stack_module_state", "vjp",
     "vmap",
-]
+]  # fmt: skip
 
 
 def functional_call(

@@ -14,26 +14,9 @@ from anneal.ops import DTypeLike, axes_of, axis_of, broadcast_shapes, checked
 from anneal.tensor import Tensor
 
 __all__ = [
-    "amax",
-    "amin",
-    "argmax",
-    "argmin",
-    "cumprod",
-    "cumsum",
-    "log_softmax",
-    "logaddexp",
-    "logsumexp",
-    "mean",
-    "median",
-    "norm",
-    "normalize",
-    "prod",
-    "softmax",
-    "softmin",
-    "std",
-    "sum",
-    "var",
-]
+    "amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "logaddexp", "logsumexp", "mean", "median",
+    "norm", "normalize", "prod", "softmax", "softmin", "std", "sum", "var",
+]  # fmt: skip
 
 Dims = int | Sequence[int] | None
 

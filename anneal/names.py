@@ -297,7 +297,7 @@ memory plan_of realize realize_new tracing upload values""",
         "flowing": """
 Again""",
         "group": """
-Begin Exchange Group Reduction reduced""",
+Begin Exchange Group Reduction Wait reduced""",
         "host": """
 HostFunction HostGradient VmapMethod found_sizes key_of""",
         "jitted": """
@@ -325,7 +325,7 @@ members_of standalone""",
         "memory": """
 nbytes""",
         "parts": """
-PlanPart in_parts""",
+PlanPart Stage in_parts stages""",
         "passes": """
 PASSES PERMUTATION indexed kernel_graph run_passes simplify_indices""",
         "places": """

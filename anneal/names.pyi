@@ -14,7 +14,7 @@ from anneal.ops.functions import Operand
 from anneal.transforms.hooks import RemovableHandle
 from collections.abc import Sequence
 from anneal.ops.pooling import Sizes
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor as Tensor
 from anneal.uop import UOp
 from anneal.ops.extremes import ValuesIndices
 import numpy as np

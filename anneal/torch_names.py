@@ -10,13 +10,20 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import DataError, DTypeError, ShapeError
-from anneal.ops import DTypeLike, Generator, alias, checked, grad_enabled, said
-from anneal.ops import broadcast_shapes as _broadcast_shapes
-from anneal.ops import grid_sample as _grid_sample
-from anneal.ops import normal as _normal
-from anneal.ops import outer as _outer
-from anneal.ops import randint as _randint
-from anneal.ops import trunc as _trunc
+from anneal.ops import (
+    DTypeLike,
+    Generator,
+    alias,
+    broadcast_shapes as _broadcast_shapes,
+    checked,
+    grad_enabled,
+    grid_sample as _grid_sample,
+    normal as _normal,
+    outer as _outer,
+    randint as _randint,
+    said,
+    trunc as _trunc,
+)
 from anneal.tensor import Tensor, io, no_grad
 
 # -- tensors ----------------------------------------------------------------------------------------------------------

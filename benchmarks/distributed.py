@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,50 +27,69 @@ from anneal.training import Training, load_example
 ROUNDS, STEPS = 12, 5
 
 
-def nanogpt(group: Group, batch: int) -> Training:
+def nanogpt(group: Group, batch: int) -> Any:
     """The example in training by a group; `batch` is of all its ranks."""
-    made: Training = load_example("nanogpt").make(steps=200, batch=batch, seed=1, lr=3e-3)
+    made: Any = load_example("nanogpt").make(steps=200, batch=batch, seed=1, lr=3e-3)
     made.group = group
     return made
 
 
-def timed(training: Training, steps: int = STEPS) -> tuple[float, float]:
-    """The seconds of some steps, and those of the processor, which other programs hardly change."""
-    begun = time.perf_counter(), time.process_time()
+def delayed() -> float:
+    """The seconds that this process could have run and had no core, since other programs had it (Linux)."""
+    told = Path("/proc/self/schedstat")
+    return int(told.read_text().split()[1]) * 1e-9 if told.is_file() else 0.0
+
+
+def timed(training: Any, steps: int = STEPS) -> Any:
+    """Of some steps the seconds, those of the processor, which other programs hardly change, those without a core, and
+    those of waiting for other ranks.
+
+    A step before them is not counted: a rank that has waited for another one comes from a pause, with cold caches.
+    """
+    training.step().item()
+
+    def now() -> Any:
+        return np.array([time.perf_counter(), time.process_time(), delayed(), getattr(training.group, "waited", 0.0)])
+
+    begun = now()
     for _ in range(steps):
         loss = training.step()
     loss.item()
-    return time.perf_counter() - begun[0], time.process_time() - begun[1]
+    return now() - begun
 
 
 def scaling(group: Group, batch: int = 32) -> dict[str, Any]:
-    """Medians over rounds: one rank with the whole batch, all with their parts, all with parts and no exchange."""
+    """Medians over rounds: one rank with the whole batch, all with their parts, all with parts and no exchange.
+
+    What several ranks take is the mean of theirs. `without_a_core` is the share of each one's time in which other
+    programs had its core: where that is more than a hundredth, ratios of seconds say little.
+    """
     together = nanogpt(group, batch)
     apart = nanogpt(Alone(), batch // group.size)
     alone = nanogpt(Alone(), batch)
     for training in (together, apart, alone):
         timed(training, 6)
-    times: dict[str, list[tuple[float, float]]] = {"one": [], "all": [], "apart": []}
-    waited = 0.0
+    times: dict[str, list[Any]] = {"one": [], "all": [], "apart": []}
     for _ in range(ROUNDS):
         group.barrier()
         if group.rank == 0:
             times["one"].append(timed(alone))
         group.barrier()
-        before = getattr(group, "waited", 0.0)
         times["all"].append(timed(together))
-        waited += getattr(group, "waited", 0.0) - before
         group.barrier()
         times["apart"].append(timed(apart))
+    seconds, _, idle, waited = np.sum(times["all"], 0)
+    mine = [*np.median(times["all"], 0), *np.median(times["apart"], 0), waited / seconds, idle / seconds]
+    (ranks,) = group.all_gather([np.array(mine)])
     if group.rank:
         return {}
-    one, every, free = [float(np.median([t for t, _ in times[k]])) / STEPS * 1e3 for k in ("one", "all", "apart")]
-    work = [float(np.median([t for _, t in times[k]])) / STEPS * 1e3 for k in ("one", "all", "apart")]
+    found = np.array([np.median(times["one"], 0), *ranks[:, :8].mean(0).reshape(2, 4)]) / STEPS * 1e3
+    (one, every, free), work = found[:, 0].tolist(), found[:, 1].tolist()
     return {
         "batch": batch, "ranks": group.size, "one_ms": one, "all_ms": every, "without_exchange_ms": free,
         "ratio": one / every, "ratio_without_exchange": one / free, "of_that": free / every,
         "processor_ms": work, "processor_ratio": work[0] / work[1], "of_that_processor": work[2] / work[1],
-        "waiting_share": waited / sum([t for t, _ in times["all"]]),
+        "waiting_share": ranks[:, 8].tolist(), "without_a_core": ranks[:, 9].tolist(),
     }  # fmt: skip
 
 

@@ -25,8 +25,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from benchmarks import _harness as h
-from benchmarks import tutorials
+from benchmarks import _harness as h, tutorials
 from benchmarks.eager_models import CASES, Library
 
 WHO = ("eager", "jit", "model", "torch")

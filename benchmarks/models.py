@@ -15,8 +15,7 @@ from anneal.backend import Storage, cost_models, get_device
 from anneal.nn import init
 from anneal.runtime import buffer_leaf, observed, storage_of, tracing
 from anneal.schedule import Plan, donate, graph, plan_for
-from anneal.tensor import Tensor, jit, manual_seed, realize, set_default_device
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, jit, manual_seed, realize, set_default_device
 from benchmarks._harness import Config
 
 if TYPE_CHECKING:

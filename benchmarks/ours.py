@@ -118,8 +118,7 @@ class Kernels:
         return run, lambda: results()[0]
 
     def convolution(self, x: Array, w: Array) -> tuple[Run, Callable[[], Array]]:
-        from anneal.tensor import Tensor
-        from anneal.tensor import functional as F
+        from anneal.tensor import Tensor, functional as F
 
         run, results = self.bind([F.conv2d(Tensor(x), Tensor(w), padding=1)])
         return run, lambda: results()[0]
@@ -158,8 +157,7 @@ class Kernels:
 
 def _work(op: str, *arrays: Array) -> Sequence[Any]:
     """The lazy results of one of `benchmarks.memory_bound`'s operations."""
-    from anneal.tensor import Tensor
-    from anneal.tensor import functional as F
+    from anneal.tensor import Tensor, functional as F
 
     if op == "AdamW":
         return _adamw(*arrays)

@@ -11,8 +11,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _harness as h
-from benchmarks import compile_time, eager, gpt2, matmul, memory, memory_bound, nanogpt, onnx_peers, startup, train_step
+from benchmarks import (
+    _harness as h,
+    compile_time,
+    eager,
+    gpt2,
+    matmul,
+    memory,
+    memory_bound,
+    nanogpt,
+    onnx_peers,
+    startup,
+    train_step,
+)
 
 RESULTS = h.ROOT / "benchmarks" / "results"
 HEAD = """# Benchmarks

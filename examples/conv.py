@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from anneal import nn
-from anneal.tensor import Tensor, manual_seed, no_grad
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, manual_seed, no_grad
 from anneal.training import Training, main
 
 STEPS, BATCH, LR = 300, 64, 5e-3

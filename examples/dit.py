@@ -18,8 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from anneal import nn
-from anneal.tensor import Tensor, jit, manual_seed, no_grad
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, jit, manual_seed, no_grad
 from anneal.training import CIFAR10, Training, decayed, grid, images, main, told
 
 DOWNLOADS = CIFAR10  # if the user wants that

@@ -14,8 +14,7 @@ import numpy as np
 
 from anneal import nn
 from anneal.errors import SettingError
-from anneal.tensor import Tensor, Variable, manual_seed, no_grad
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, Variable, functional as F, manual_seed, no_grad
 from anneal.training import Training, main
 
 from .mlp import ARMS, POINTS, spirals

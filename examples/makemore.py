@@ -22,8 +22,7 @@ import numpy as np
 
 from anneal import nn
 from anneal.assets import load
-from anneal.tensor import Tensor, jit, manual_seed, no_grad
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, jit, manual_seed, no_grad
 from anneal.training import Training, main, told
 
 LETTERS = 27  # 0 is the mark before and after a name

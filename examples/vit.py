@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from anneal import nn
-from anneal.tensor import Tensor, jit, manual_seed, no_grad
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, jit, manual_seed, no_grad
 from anneal.training import Training, decayed, grid, main, shapes
 
 STEPS, BATCH, LR = 1500, 128, 1e-3

@@ -34,10 +34,11 @@ HALVES = "most"  # a `Recent`, which keeps twice as many, or a `Weighed`
 # name -> its bound: HALVES, or the variable that has it
 BOUNDS = {
     "anneal.backend.storage.OPEN['cpu']._programs": "_PROGRAMS",
-    "anneal.codegen.kernels._bodies": "_MOST_BODIES",
-    "anneal.nn._whole_calls._kinds": "_KINDS",
-    "anneal.ops.bases._recipes": "_MOST",
-    "anneal.rewrite.sums._SUMS": "_SUMS_LIMIT",
+    "anneal.backend.storage.OPEN['cpu']._kernels._programs": "_PROGRAMS",
+    "anneal.codegen.kernels._bodies": HALVES,
+    "anneal.nn._whole_calls._kinds": HALVES,
+    "anneal.ops.bases._recipes": HALVES,
+    "anneal.rewrite.sums._SUMS": HALVES,
     "anneal.rewrite.symbolic._MEMO": "_MEMO_LIMIT",
     "anneal.runtime.late._calls": HALVES,
     "anneal.runtime.late._runs": HALVES,
@@ -47,26 +48,24 @@ BOUNDS = {
     "anneal.runtime.numbering._rounds": HALVES,
     "anneal.runtime.numbering._tags": HALVES,
     "anneal.runtime.turns._plans": HALVES,
-    "anneal.schedule.inplace._merged": "_MAX_MERGED",
+    "anneal.schedule.inplace._merged": HALVES,
     "anneal.schedule.passes.range_propagation._kernels": HALVES,
     "anneal.schedule.plan._plans": HALVES,
+    "anneal.schedule.parts._made": HALVES,
     "anneal.uop.provenance.KINDS": "_MAX_CODES",
     "anneal.uop.provenance._CODES": "_MAX_CODES",
-    "anneal.uop.sizes._CANONICAL": "_LIMIT",
-    "anneal.uop.sizes._POLY": "_LIMIT",
-    "anneal.uop.sizes._SYMBOLIC_NODES": "_LIMIT",
+    "anneal.uop.sizes._CANONICAL": HALVES,
+    "anneal.uop.sizes._POLY": HALVES,
+    "anneal.uop.sizes._SYMBOLIC_NODES": HALVES,
 }
 # what has another bound, and which
 OTHERWISE = {
-    "anneal.backend.arrays._NUMPY": "dtypes, of which there are few",
-    "anneal.backend.arrays._OURS": "dtypes, of which there are few",
-    "anneal.backend.cpu.compiler._open": "libraries of the plans' kernels, which no process can close safely",
+    "anneal.backend.cpu.compiler._open": "those of the kernels' programs",
+    "anneal.backend.storage.OPEN['cpu']._kernels._libraries": "those of the kernels' programs",
     "anneal.runtime.guards._chains": "lru_cache",
     "anneal.runtime.launch._rounds": "those of late._runs",
     "anneal.runtime.launch._scratches": "those of late._runs",
     "anneal.uop.node._PROCESS.nodes": "swept where it has doubled: test_a_loop_over_shapes_leaves_nothing counts what is left",
-    "anneal.schedule.parts._made": "those of plan._plans",
-    "anneal.web.server._files": "files of the page, by name",
 }
 # what `empty_cache()` empties, besides a bound in bytes or of its own
 EMPTIED = {
@@ -83,6 +82,7 @@ def containers() -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     modules = sorted((n, m) for n, m in sys.modules.items() if n.split(".")[0] == "anneal")
     waiting = [(f"{name}.{k}", v, name, 0) for name, m in modules for k, v in list(vars(m).items()) if k[:2] != "__"]
+    waiting.sort(key=lambda x: x[0] == "anneal.backend.storage.OPEN")  # devices first: whatever they run refers to them
     while waiting:
         name, x, module, depth = waiting.pop()
         x = getattr(x, "__func__", x)

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from anneal import nn, onnx, settings
-from anneal.pages import Recipe, export, of_gpt2, of_onnx, of_training
+from anneal.pages import PageRecipe, export, of_gpt2, of_onnx, of_training
 from anneal.pages.weights import loaded, stored
-from anneal.tensor import Tensor, io, manual_seed
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, io, manual_seed
 from anneal.training import Training, load_example
 from anneal.training._data import made
 
@@ -67,17 +66,17 @@ def trained(name: str) -> Any:
     return training
 
 
-def text(name: str) -> Recipe:
+def text(name: str) -> PageRecipe:
     """The recipe of a model that writes."""
     return of_training(name, trained(name), False)
 
 
-def spirals() -> Recipe:
+def spirals() -> PageRecipe:
     """The recipe of the perceptron that is trained in the page."""
     return of_training("mlp", training_of("mlp", 1), False)
 
 
-def digit() -> Recipe:
+def digit() -> PageRecipe:
     """The recipe of the net that reads digits; it is trained here."""
     training = training_of("conv", load_example("conv").STEPS)
     for _ in range(training.steps):
@@ -85,7 +84,7 @@ def digit() -> Recipe:
     return of_training("conv", training, False)
 
 
-def picture() -> Recipe:
+def picture() -> PageRecipe:
     """The recipe of an ONNX file that says what a picture shows."""
     training = trained("shapes")
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +94,7 @@ def picture() -> Recipe:
         return of_onnx(model, {model.inputs[0].name: first}, list(training.found.classes))
 
 
-PAGES: dict[str, tuple[str, Callable[[], Recipe]]] = {
+PAGES: dict[str, tuple[str, Callable[[], PageRecipe]]] = {
     "spirals": ("Three spirals", spirals),
     "digit": ("Draw a digit", digit),
     "nanogpt": ("Shakespeare by nanogpt", lambda: text("nanogpt")),

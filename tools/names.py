@@ -345,7 +345,7 @@ class _Stub:
                 out.update({t.id: f"{own} {t.id}" for t in targets if isinstance(t, ast.Name)})
                 if isinstance(node, ast.ClassDef):
                     out[node.name] = f"{own} {node.name}"
-            out["Tensor"] = "from anneal.tensor import Tensor"
+            out["Tensor"] = "from anneal.tensor import Tensor as Tensor"
             self.known[file] = out
         return self.known[file]
 

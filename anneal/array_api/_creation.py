@@ -8,28 +8,13 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops import as_dtype
-from anneal.ops import meshgrid as _meshgrid
+from anneal.ops import as_dtype, meshgrid as _meshgrid
 from anneal.tensor import Tensor, dtypes
 
 __all__ = [
-    "arange",
-    "asarray",
-    "empty",
-    "empty_like",
-    "eye",
-    "from_dlpack",
-    "full",
-    "full_like",
-    "linspace",
-    "meshgrid",
-    "ones",
-    "ones_like",
-    "tril",
-    "triu",
-    "zeros",
-    "zeros_like",
-]
+    "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid",
+    "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
+]  # fmt: skip
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:

@@ -9,39 +9,15 @@ import numpy as np
 
 from anneal.array_api._dtypes import result_type, standards
 from anneal.errors import ShapeError
-from anneal.ops import axis_of
-from anneal.ops import broadcast_shapes as _broadcast_shapes
+from anneal.ops import axis_of, broadcast_shapes as _broadcast_shapes
 from anneal.tensor import Tensor, broadcast_tensors
 
 __all__ = [
-    "broadcast_arrays",
-    "broadcast_shapes",
-    "broadcast_to",
-    "concat",
-    "expand_dims",
-    "flip",
-    "isin",
-    "matmul",
-    "matrix_transpose",
-    "moveaxis",
-    "nonzero",
-    "permute_dims",
-    "repeat",
-    "reshape",
-    "roll",
-    "squeeze",
-    "stack",
-    "take",
-    "take_along_axis",
-    "tensordot",
-    "tile",
-    "unique_all",
-    "unique_counts",
-    "unique_inverse",
-    "unique_values",
-    "unstack",
+    "broadcast_arrays", "broadcast_shapes", "broadcast_to", "concat", "expand_dims", "flip", "isin", "matmul",
+    "matrix_transpose", "moveaxis", "nonzero", "permute_dims", "repeat", "reshape", "roll", "squeeze", "stack", "take",
+    "take_along_axis", "tensordot", "tile", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
     "vecdot",
-]
+]  # fmt: skip
 
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:

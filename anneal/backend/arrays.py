@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -26,11 +27,15 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     (dtype('float16'), dtype(bfloat16))
     """
     found = _NUMPY.get(dtype)
-    if found is None:
-        import ml_dtypes
+    return _narrow(dtype.name) if found is None else found
 
-        found = _NUMPY[dtype] = np.dtype(getattr(ml_dtypes, dtype.name))
-    return found
+
+@lru_cache(64)
+def _narrow(name: str) -> np.dtype[Any]:
+    import ml_dtypes
+
+    kind: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return kind
 
 
 def dtype_of(kind: np.dtype[Any]) -> DType | None:
@@ -40,6 +45,6 @@ def dtype_of(kind: np.dtype[Any]) -> DType | None:
     (dtypes.float16, None)
     """
     found = _OURS.get(kind)
-    if found is None and kind.name in _OTHERS and numpy_dtype(by_name(kind.name)) == kind:
-        found = _OURS[kind] = by_name(kind.name)
+    if found is None and kind.name in _OTHERS and _narrow(kind.name) == kind:
+        found = by_name(kind.name)
     return found

@@ -111,8 +111,8 @@ _ENTRY_BYTES = 256
 class BufferPool(Generic[Buffer]):
     """Freed buffers kept for reuse, by kind (a hashable key such as a size class), within a budget of bytes.
 
-    Of a kind the buffer that came first is taken first: a loop that frees in each round what it took in the one before
-    gets the same buffers every second round, in the same places, and what was bound to them can be kept.
+    Of a kind the buffer that was made first is taken first: a loop that frees in each round what it took in the one
+    before gets the same buffers every second round, in the same places, and what was bound to them can be kept.
 
     Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves. The buffer that
     was freed last stays, however large: a loop over large results frees one for each that it makes.
@@ -128,8 +128,12 @@ class BufferPool(Generic[Buffer]):
         self._numbers: dict[int, int] = {}  # of buffers by id, in the order in which they came
         self._count = itertools.count()
 
+    def made(self, buffer: Buffer) -> None:
+        """Note that a buffer was made, which will come here: not when, but in which order it was made, counts then."""
+        self._numbers[id(buffer)] = next(self._count)
+
     def take(self, kind: Hashable) -> Buffer | None:
-        """A pooled buffer of `kind`, of those the one that came first, or None."""
+        """A pooled buffer of `kind`, of those the one that was made first, or None."""
         entry = self._free.get(kind)
         if entry is None:
             return None
@@ -274,6 +278,7 @@ class Device(ABC, Generic[Buffer]):
                     buffer = self._create(size, dtype)
                 except MemoryError:
                     buffer = self._create_after_all(size, dtype, nbytes)
+                self.pool.made(buffer)
             self._in_use += nbytes
             self._peak = max(self._peak, self._in_use)
             return buffer
@@ -553,9 +558,17 @@ class Device(ABC, Generic[Buffer]):
     def compile(self, sink: UOp) -> Program:
         """Compile the kernel graph `sink`. Compiling the same sink again returns the same program."""
 
-    def compile_all(self, kernels: Sequence[Kernel]) -> list[Program]:
-        """Compile the kernels of a plan; what a device keeps on disk it keeps for all of them together."""
+    def compile_all(self, kernels: Sequence[Kernel], often: bool = False) -> list[Program]:
+        """Compile the kernels of a plan; what a device keeps on disk it keeps for all of them together.
+
+        Args:
+            often: True if they are to run many times, which is worth a longer compilation.
+        """
         return [self.compile(k.sink) for k in told(kernels, "compiling kernels", len(kernels))]
+
+    def runs_before_often(self, programs: Sequence[Program]) -> int:
+        """The number of runs of a plan's programs after which to compile them `often`; 0 for never."""
+        return 0
 
     @abstractmethod
     def prepare(self, calls: Sequence[Call[Buffer]], values: Mapping[str, int] | None = None) -> Batch[Buffer]:

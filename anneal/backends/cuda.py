@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from anneal.backend import cost_models
-from anneal.backends.cudnn import flags as sdp_kernel
-from anneal.backends.cudnn import is_available
+from anneal.backends.cudnn import flags as sdp_kernel, is_available
 from anneal.runtime import set_float32_products
 
 __all__ = [
-    "cudnn_sdp_enabled",
-    "enable_cudnn_sdp",
-    "enable_flash_sdp",
-    "enable_math_sdp",
-    "enable_mem_efficient_sdp",
-    "flash_sdp_enabled",
-    "is_available",
-    "is_built",
-    "math_sdp_enabled",
-    "matmul",
-    "mem_efficient_sdp_enabled",
+    "cudnn_sdp_enabled", "enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp",
+    "flash_sdp_enabled", "is_available", "is_built", "math_sdp_enabled", "matmul", "mem_efficient_sdp_enabled",
     "sdp_kernel",
-]
+]  # fmt: skip
 
 is_built = flash_sdp_enabled = mem_efficient_sdp_enabled = cudnn_sdp_enabled = is_available
 

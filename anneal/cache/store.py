@@ -39,7 +39,7 @@ _told: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """A file of the cache. `state` is current, old (made by another version of anneal) or damaged."""
 
     kind: str
@@ -206,7 +206,7 @@ def _is_entry(name: str) -> bool:
     return len(name) == 32 and all(c in "0123456789abcdef" for c in name)
 
 
-def entries(where: Path) -> list[Entry]:
+def entries(where: Path) -> list[CacheEntry]:
     """Every entry below `where`, last used first, each read and checked."""
     out = []
     for kind, e, facts in _files(where):
@@ -220,7 +220,9 @@ def entries(where: Path) -> list[Entry]:
         label = _checked(text, bytes.fromhex(e.name))
         state = "damaged" if label is None else "current" if text[40:56] == code_version() else "old"
         out.append(
-            Entry(kind, Path(e.path), facts.st_size, facts.st_mtime, (label or b"").decode(errors="replace"), state)
+            CacheEntry(
+                kind, Path(e.path), facts.st_size, facts.st_mtime, (label or b"").decode(errors="replace"), state
+            )
         )
     return sorted(out, key=lambda e: (-e.used, e.path))
 

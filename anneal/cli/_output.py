@@ -31,11 +31,17 @@ if TYPE_CHECKING:
     from anneal.inspect import KernelCall
 
 
-_lost: dict[str, str] = {}  # the streams that were given up, and why
-_going_on = False
-_said_json = False
-_quiet = False
-_holder: Callable[[str], None] | None = None  # gets the messages while something fills the terminal
+class _Said:
+    """The state of the command's output."""
+
+    def __init__(self) -> None:
+        self.lost: dict[str, str] = {}  # the streams that were given up, and why
+        self.json = self.quiet = False
+        self.going_on = False
+        self.holder: Callable[[str], None] | None = None  # gets the messages while something fills the terminal
+
+
+_now = _Said()
 
 
 def data(text: str = "", end: str = "\n", whole: bool = False) -> None:
@@ -51,12 +57,11 @@ def data(text: str = "", end: str = "\n", whole: bool = False) -> None:
 @contextlib.contextmanager
 def going_on(wanted: bool) -> Iterator[None]:
     """In the block, if that is wanted, the command goes on when stdout takes nothing more: it has a file to write."""
-    global _going_on
-    before, _going_on = _going_on, wanted
+    before, _now.going_on = _now.going_on, wanted
     try:
         yield
     finally:
-        _going_on = before
+        _now.going_on = before
 
 
 class _Stream(io.TextIOBase):
@@ -108,7 +113,7 @@ class _Stream(io.TextIOBase):
         raise OSError(errno.EBADF, "it is closed")
 
     def _try(self, call: Callable[..., object], *arguments: str) -> None:
-        if self._name in _lost:
+        if self._name in _now.lost:
             return
         try:
             call(*arguments)
@@ -123,10 +128,10 @@ class _Stream(io.TextIOBase):
         _nowhere(self._number)
         left = isinstance(error, BrokenPipeError)
         why = "" if left else getattr(error, "strerror", None) or str(error)
-        _lost[self._name] = why
+        _now.lost[self._name] = why
         if self._number == 2:
             return
-        if not _going_on:
+        if not _now.going_on:
             if left:
                 sys.exit(0)
             raise DataError(f"stdout cannot be written: {why}") from None
@@ -146,9 +151,8 @@ def _nowhere(number: int) -> None:
 @contextlib.contextmanager
 def streams() -> Iterator[Callable[[int], int]]:
     """Stand behind stdout and stderr for a command; gives what makes its exit code of the one it would have had."""
-    global _said_json, _quiet
-    _lost.clear()
-    _said_json = _quiet = False
+    _now.lost.clear()
+    _now.json = _now.quiet = False
     for number in (0, 1, 2):  # or the next file that is opened would be taken for a stream that was closed
         try:
             os.fstat(number)
@@ -163,22 +167,22 @@ def streams() -> Iterator[Callable[[int], int]]:
 
 
 def _verdict(code: int) -> int:
-    if code == 0 and _lost.get("stderr") and not _said_json:
+    if code == 0 and _now.lost.get("stderr") and not _now.json:
         with contextlib.suppress(DataError, SystemExit):
-            data(f"anneal: stderr cannot be written: {_lost['stderr']}")
-    return DataError.exit_code if code == 0 and any(_lost.values()) else code
+            data(f"anneal: stderr cannot be written: {_now.lost['stderr']}")
+    return DataError.exit_code if code == 0 and any(_now.lost.values()) else code
 
 
 def message(text: str) -> None:
     """One line for the person at the keyboard, to stderr; nothing with --quiet."""
-    if not _quiet:
+    if not _now.quiet:
         complain(text)
 
 
 def complain(text: str) -> None:
     """One line on stderr that --quiet does not silence: an error."""
-    if _holder is not None:
-        _holder(text)
+    if _now.holder is not None:
+        _now.holder(text)
         return
     if sys.stderr.isatty():
         text = folded(text, progress.columns(sys.stderr))
@@ -190,20 +194,18 @@ def hold_messages(holder: Callable[[str], None] | None) -> None:
     """Give messages to `holder` instead of stderr, where that is a terminal which something else fills; None: no
     more.
     """
-    global _holder
-    _holder = holder if sys.stderr.isatty() else None
+    _now.holder = holder if sys.stderr.isatty() else None
 
 
 def be_quiet() -> None:
     """Tell neither messages nor progress for the rest of the command: nothing but results and errors."""
-    global _quiet
-    _quiet = True
+    _now.quiet = True
     progress.silence()
 
 
 def is_quiet() -> bool:
     """True if --quiet was given."""
-    return _quiet
+    return _now.quiet
 
 
 def harmless(text: str) -> str:
@@ -235,10 +237,9 @@ def json_report(report: Any) -> None:
 
 
 def _document(value: Any, **layout: Any) -> None:
-    global _said_json
     import json  # help does without it
 
-    _said_json = True
+    _now.json = True
     data(json.dumps(value, allow_nan=False, **layout), whole=True)
 
 

@@ -14,19 +14,19 @@ from anneal.codegen.coalesce import coalesce as coalesce_loops
 from anneal.codegen.dialects import (
     C_TARGET,
     Binding,
-    Written,
+    WrittenText,
     bindings_of,
     in_text,
     segment_bytes,
     wgsl_functions,
     writing,
 )
-from anneal.codegen.hardware import Launch, grid
+from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
 from anneal.codegen.kernels import (
     Body,
-    Kernel,
+    GeneratedKernel,
     bodies_of,
     decode_kernel,
     decode_opts,
@@ -40,42 +40,9 @@ from anneal.codegen.ranges import SUBGROUP
 from anneal.codegen.target import HALVES, MatrixShape, Target
 
 __all__ = [
-    "C_TARGET",
-    "HALVES",
-    "PASSES",
-    "SUBGROUP",
-    "Binding",
-    "Body",
-    "Kernel",
-    "KernelInfo",
-    "Launch",
-    "Lowering",
-    "MatrixShape",
-    "Opt",
-    "Target",
-    "Written",
-    "affine_form",
-    "apply_opts",
-    "axes_of",
-    "bindings_of",
-    "bodies_of",
-    "choose",
-    "coalesce_loops",
-    "decode_kernel",
-    "decode_opts",
-    "encode_kernel",
-    "encode_opts",
-    "fused_ops",
-    "generate",
-    "grid",
-    "in_text",
-    "kernel_info",
-    "neighbours",
-    "opts_text",
-    "prepare",
-    "run_passes",
-    "segment_bytes",
-    "wgsl_functions",
-    "work",
-    "writing",
-]
+    "C_TARGET", "HALVES", "PASSES", "SUBGROUP", "Binding", "Body", "GeneratedKernel", "KernelInfo", "LaunchConfig",
+    "Lowering", "MatrixShape", "Opt", "Target", "WrittenText", "affine_form", "apply_opts", "axes_of", "bindings_of",
+    "bodies_of", "choose", "coalesce_loops", "decode_kernel", "decode_opts", "encode_kernel", "encode_opts",
+    "fused_ops", "generate", "grid", "in_text", "kernel_info", "neighbours", "opts_text", "prepare", "run_passes",
+    "segment_bytes", "wgsl_functions", "work", "writing",
+]  # fmt: skip

@@ -62,9 +62,9 @@ def _coalesced(
     `users` are the affine forms that each range has a term of.
     """
     loops = [r for r in ranges if r.arg[1] == "loop"]
-    pairs = list(zip(loops, loops[1:], strict=False))
+    pairs = list(zip(loops, loops[1:]))
     for group in reduces:
-        pairs += zip(group, group[1:], strict=False)
+        pairs += zip(group, group[1:])
     parent: dict[UOp, UOp] = {}
     extents = {r: extent(r) for r in ranges}
     # Innermost pairs first: after (b, c) became c with extent b*c, (a, b) asks about (a, c).

@@ -21,7 +21,7 @@ _I32 = dtypes.int32
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchConfig:
     """Workgroups, threads of each, and how many neighbouring threads, how far apart, share a reduce (1 if none do).
 
     `needed`: how many of the workgroups have work, where that depends on variables; then `workgroups` is the most.
@@ -54,7 +54,7 @@ def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
     return x, y, z
 
 
-def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
+def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     """The kernel whose workgroup, local and group ranges are digits of hardware indices and whose tiles are filled; and
     its launch."""
     ranges = sorted([u for u in toposort((sink,)) if u.op is Op.RANGE], key=lambda r: r.arg[0])
@@ -69,11 +69,11 @@ def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
     groups = by_kind.get("group", [])
     threads = [r for r in ranges if r.arg[1] == "local" or r in groups[:1]]
     count = _mixed_radix("lid", threads, table)
-    launch = Launch(workgroups, count, needed=needed)
+    launch = LaunchConfig(workgroups, count, needed=needed)
     first: UOp | None = None
     if groups:
         stride = math.prod(extent(r) for r in threads[: threads.index(groups[0])])
-        launch = Launch(workgroups, count, extent(groups[0]), stride, needed)
+        launch = LaunchConfig(workgroups, count, extent(groups[0]), stride, needed)
         for g in groups[1:]:
             table[g] = table[groups[0]]
         first = table[groups[0]].eq(0)

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from anneal.codegen.dialects import DIALECTS, Text, merged_bytes
-from anneal.codegen.hardware import Launch, grid
+from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.linear import LinearProgram, Param
 from anneal.codegen.opts import KINDS, Opt
 from anneal.codegen.pipeline import run_passes
@@ -15,22 +15,22 @@ from anneal.codegen.ranges import reads_stored
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.schedule import members_of, standalone
-from anneal.uop import Op, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value
+from anneal.uop import Op, Recent, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class GeneratedKernel:
     """Generated code: WGSL text, the bindings it declares, its launch, and the opts that made it."""
 
     source: str
     params: tuple[Param, ...]
-    launch: Launch
+    launch: LaunchConfig
     grid: tuple[int, int, int]
     opts: tuple[Opt, ...]
     variables: tuple[str, ...] = ()  # whose values the last binding holds, if there are any
 
 
-def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None = None) -> Kernel:
+def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None = None) -> GeneratedKernel:
     """WGSL for the kernel graph `sink`; `opts` are the heuristic's unless given.
 
     Raises DTypeError for a dtype the target lacks.
@@ -48,7 +48,7 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
     assert s.source is not None
     launch = s.program.launch
     params, names = _with_variables(s.program.params, s.text.variables)
-    return Kernel(s.source, params, launch, grid(launch.workgroups, target.max_workgroups), s.opts, names)
+    return GeneratedKernel(s.source, params, launch, grid(launch.workgroups, target.max_workgroups), s.opts, names)
 
 
 def _check_order(parts: Sequence[UOp], target: Target) -> None:
@@ -81,7 +81,7 @@ class Body:
     opts: tuple[Opt, ...]
 
     @property
-    def launch(self) -> Launch:
+    def launch(self) -> LaunchConfig:
         return self.program.launch
 
     @property
@@ -132,10 +132,10 @@ def _bodies_of(
     return _alike(bodies, kernels, slots, target), slots
 
 
-def _merged(parts: Sequence[UOp], target: Target) -> Kernel:
+def _merged(parts: Sequence[UOp], target: Target) -> GeneratedKernel:
     """A kernel in parts: each gets its own opts."""
     bodies, places = _bodies_of(parts, target, _known_body)
-    launch = Launch(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
+    launch = LaunchConfig(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
     params: dict[int, Param] = {}
     for b, slots in zip(bodies, places, strict=True):
         for x in b.program.params:
@@ -147,18 +147,16 @@ def _merged(parts: Sequence[UOp], target: Target) -> Kernel:
     source = DIALECTS[target.dialect].module(texts, target)
     names = tuple(sorted({n for b in bodies for n in b.text.variables}))
     bound, names = _with_variables([params[k] for k in sorted(params)], names)
-    return Kernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts]), names)
+    return GeneratedKernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts]), names)
 
 
-_bodies: dict[tuple[UOp, Target], Body] = {}  # of parts: many kernels have the same, and one has it many times
-_MOST_BODIES = 1024
+# of parts: many kernels have the same, and one has it many times
+_bodies: Recent[tuple[UOp, Target], Body] = Recent(512)
 
 
 def _known_body(part: UOp, target: Target) -> Body:
-    found = _bodies.get((part, target))
+    found = _bodies[part, target]
     if found is None:
-        while len(_bodies) >= _MOST_BODIES:
-            del _bodies[next(iter(_bodies))]
         found = _bodies[part, target] = _body(part, target)
     return found
 
@@ -193,7 +191,7 @@ def _flat(target: Target) -> tuple[Opt, ...]:
 # Generated kernels as plain data, and back.
 
 
-def encode_kernel(kernel: Kernel) -> list[Any]:
+def encode_kernel(kernel: GeneratedKernel) -> list[Any]:
     """`kernel` as lists of strings and numbers."""
     return [
         kernel.source,
@@ -205,7 +203,7 @@ def encode_kernel(kernel: Kernel) -> list[Any]:
     ]
 
 
-def decode_kernel(data: list[Any]) -> Kernel:
+def decode_kernel(data: list[Any]) -> GeneratedKernel:
     """The kernel that `encode_kernel` wrote down; an exception if this is none."""
     source, params, launch, (x, y, z), opts, variables = data
     nodes = [(decode_graph(rows), written) for rows, written in params]
@@ -218,10 +216,10 @@ def decode_kernel(data: list[Any]) -> Kernel:
         and (needed is None or isinstance(needed, UOp))
     ):
         raise ValueError("this is no kernel")
-    return Kernel(
+    return GeneratedKernel(
         source,
         tuple([Param(node.arg[0], node, written) for node, written in nodes]),
-        Launch(workgroups, threads, group, stride, needed),
+        LaunchConfig(workgroups, threads, group, stride, needed),
         (x, y, z),
         decode_opts(opts),
         tuple(variables),

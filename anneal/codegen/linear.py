@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from anneal.codegen.hardware import Launch
+from anneal.codegen.hardware import LaunchConfig
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.opts import identity
 from anneal.codegen.ranges import SERIAL, Substitution, conjunction, conjuncts, factors, is_fragment, is_product
@@ -78,7 +78,7 @@ class LinearProgram:
 
     stmts: tuple[Stmt, ...]
     params: tuple[Param, ...]
-    launch: Launch
+    launch: LaunchConfig
     lanes: Mapping[int, int]
     wide: Mapping[UOp, int]
     tiles: tuple[UOp, ...]
@@ -486,7 +486,7 @@ class _Lineariser:
         """Lanes of a value: 1 for a scalar."""
         return next((n for bit, n in self.lanes.items() if u.ranges & bit), 1)
 
-    def run(self, launch: Launch) -> LinearProgram:
+    def run(self, launch: LaunchConfig) -> LinearProgram:
         root = self.stack[0]
         predicates = {s: conjuncts(s.src[3]) if len(s.src) == 4 else [] for s in self.sink.src}
         stores = [s for s, asked in predicates.items() if not any(p.op is Op.CONST and not p.arg for p in asked)]
@@ -547,6 +547,6 @@ def _differs(u: UOp, synchronised: bool) -> bool:
     return u.op is Op.LOAD or (synchronised and u.op is Op.SPECIAL and u.arg[0] == "lid")
 
 
-def linearise(sink: UOp, launch: Launch) -> LinearProgram:
+def linearise(sink: UOp, launch: LaunchConfig) -> LinearProgram:
     """The statements of a lowered kernel."""
     return _Lineariser(sink).run(launch)

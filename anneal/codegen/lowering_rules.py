@@ -35,7 +35,6 @@ def _lowering_ne(u: Any, ctx: Any) -> Any:
     if s0.dtype is dtypes.bool_:
         # x:bool != y -> x ^ y
         return (alu(_XOR, (s0, s1)), 'x:bool != y -> x ^ y')
-    return None
 
 
 def _lowering_eq(u: Any, ctx: Any) -> Any:
@@ -52,7 +51,6 @@ def _lowering_eq(u: Any, ctx: Any) -> Any:
     if s1 is s0 and s1.dtype.is_float and s0.dtype.bits == 64:
         # x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64
         return (alu(_NOT, (alu(_LT, (const(dtypes.uint64, 9218868437227405312), alu(_AND, (UOp(_BITCAST, dtypes.uint64, (s0,)), const(dtypes.uint64, 9223372036854775807))))),)), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64')
-    return None
 
 
 def _lowering_add(u: Any, ctx: Any) -> Any:
@@ -60,7 +58,6 @@ def _lowering_add(u: Any, ctx: Any) -> Any:
     if s0.dtype is dtypes.bool_:
         # x:bool + y -> x | y
         return (alu(_OR, (s0, s1)), 'x:bool + y -> x | y')
-    return None
 
 
 def _lowering_mul(u: Any, ctx: Any) -> Any:
@@ -68,7 +65,6 @@ def _lowering_mul(u: Any, ctx: Any) -> Any:
     if s0.dtype is dtypes.bool_:
         # x:bool * y -> x & y
         return (alu(_AND, (s0, s1)), 'x:bool * y -> x & y')
-    return None
 
 
 def _lowering_sub(u: Any, ctx: Any) -> Any:
@@ -76,7 +72,6 @@ def _lowering_sub(u: Any, ctx: Any) -> Any:
     if s0.dtype is dtypes.bool_:
         # x:bool - y -> x ^ y
         return (alu(_XOR, (s0, s1)), 'x:bool - y -> x ^ y')
-    return None
 
 
 def _lowering_max(u: Any, ctx: Any) -> Any:
@@ -84,7 +79,6 @@ def _lowering_max(u: Any, ctx: Any) -> Any:
     if s0.dtype is dtypes.bool_:
         # max(x:bool, y) -> x | y
         return (alu(_OR, (s0, s1)), 'max(x:bool, y) -> x | y')
-    return None
 
 
 def _lowering_min(u: Any, ctx: Any) -> Any:
@@ -92,7 +86,6 @@ def _lowering_min(u: Any, ctx: Any) -> Any:
     if s0.dtype is dtypes.bool_:
         # min(x:bool, y) -> x & y
         return (alu(_AND, (s0, s1)), 'min(x:bool, y) -> x & y')
-    return None
 
 
 def _lowering_lt(u: Any, ctx: Any) -> Any:
@@ -100,7 +93,6 @@ def _lowering_lt(u: Any, ctx: Any) -> Any:
     if s0.dtype is dtypes.bool_:
         # x:bool < y -> (not x) & y
         return (alu(_AND, (alu(_NOT, (s0,)), s1)), 'x:bool < y -> (not x) & y')
-    return None
 
 
 def _lowering_floor(u: Any, ctx: Any) -> Any:
@@ -108,7 +100,6 @@ def _lowering_floor(u: Any, ctx: Any) -> Any:
     if s0.dtype.is_int:
         # floor(x:int) -> x
         return (s0, 'floor(x:int) -> x')
-    return None
 
 
 def _lowering_ceil(u: Any, ctx: Any) -> Any:
@@ -116,7 +107,6 @@ def _lowering_ceil(u: Any, ctx: Any) -> Any:
     if s0.dtype.is_int:
         # ceil(x:int) -> x
         return (s0, 'ceil(x:int) -> x')
-    return None
 
 
 def _lowering_round(u: Any, ctx: Any) -> Any:
@@ -124,7 +114,6 @@ def _lowering_round(u: Any, ctx: Any) -> Any:
     if s0.dtype.is_int:
         # round(x:int) -> x
         return (s0, 'round(x:int) -> x')
-    return None
 
 
 def _lowering_trunc(u: Any, ctx: Any) -> Any:
@@ -132,7 +121,6 @@ def _lowering_trunc(u: Any, ctx: Any) -> Any:
     if s0.dtype.is_int:
         # trunc(x:int) -> x
         return (s0, 'trunc(x:int) -> x')
-    return None
 
 
 def _lowering_abs(u: Any, ctx: Any) -> Any:
@@ -140,7 +128,6 @@ def _lowering_abs(u: Any, ctx: Any) -> Any:
     if s0.dtype.kind == 'uint':
         # abs(x:uint) -> x
         return (s0, 'abs(x:uint) -> x')
-    return None
 
 
 def _lowering_neg(u: Any, ctx: Any) -> Any:
@@ -148,7 +135,6 @@ def _lowering_neg(u: Any, ctx: Any) -> Any:
     if s0.dtype.kind == 'uint':
         # -x:uint -> 0 - x
         return (alu(_SUB, (const(s0.dtype, 0), s0)), '-x:uint -> 0 - x')
-    return None
 
 
 def _lowering_div(u: Any, ctx: Any) -> Any:
@@ -158,7 +144,6 @@ def _lowering_div(u: Any, ctx: Any) -> Any:
         r = by_inverse(s0, s1)
         if r is not None and r is not u:
             return (r, 'x:float / c -> by_inverse(x, c)')
-    return None
 
 
 def _lowering_exp(u: Any, ctx: Any) -> Any:
@@ -168,7 +153,6 @@ def _lowering_exp(u: Any, ctx: Any) -> Any:
         r = by_exp2(s0)
         if r is not None and r is not u:
             return (r, 'exp(x:float) -> by_exp2(x)')
-    return None
 
 
 LOWERING: dict[Op, Callable[[Any, Any], Any]] = {Op.NE: _lowering_ne, Op.EQ: _lowering_eq, Op.ADD: _lowering_add, Op.MUL: _lowering_mul, Op.SUB: _lowering_sub, Op.MAX: _lowering_max, Op.MIN: _lowering_min, Op.LT: _lowering_lt, Op.FLOOR: _lowering_floor, Op.CEIL: _lowering_ceil, Op.ROUND: _lowering_round, Op.TRUNC: _lowering_trunc, Op.ABS: _lowering_abs, Op.NEG: _lowering_neg, Op.DIV: _lowering_div, Op.EXP: _lowering_exp}

@@ -13,7 +13,7 @@ from anneal.codegen.apply import apply_opts
 from anneal.codegen.coalesce import coalesce, merge_rows
 from anneal.codegen.copies import write_out
 from anneal.codegen.dialects import DIALECTS, Text
-from anneal.codegen.hardware import Launch, to_hardware
+from anneal.codegen.hardware import LaunchConfig, to_hardware
 from anneal.codegen.info import opts_text
 from anneal.codegen.lanes import to_runs, to_vectors
 from anneal.codegen.legalise import legalise
@@ -40,7 +40,7 @@ class Lowering:
     sink: UOp
     target: Target
     opts: tuple[Opt, ...] | None = None
-    launch: Launch | None = None
+    launch: LaunchConfig | None = None
     program: LinearProgram | None = None
     text: Text | None = None
     source: str | None = None

@@ -9,26 +9,11 @@ from anneal.errors import DeviceError
 from anneal.tensor import empty_cache as empty_cache
 
 __all__ = [
-    "device_count",
-    "empty_cache",
-    "get_arch_list",
-    "ipc_collect",
-    "is_available",
-    "is_bf16_supported",
-    "is_initialized",
-    "manual_seed",
-    "manual_seed_all",
-    "max_memory_allocated",
-    "max_memory_reserved",
-    "memory_allocated",
-    "memory_reserved",
-    "memory_stats",
-    "reset_max_memory_allocated",
-    "reset_peak_memory_stats",
-    "seed",
-    "seed_all",
-    "synchronize",
-]
+    "device_count", "empty_cache", "get_arch_list", "ipc_collect", "is_available", "is_bf16_supported",
+    "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_reserved",
+    "memory_allocated", "memory_reserved", "memory_stats", "reset_max_memory_allocated", "reset_peak_memory_stats",
+    "seed", "seed_all", "synchronize",
+]  # fmt: skip
 
 # What only a program that has a GPU of CUDA calls; torch without one raises, too.
 _NEEDS_ONE = (

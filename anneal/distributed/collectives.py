@@ -6,7 +6,6 @@ through one waits for the others to do the same.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, overload
 
@@ -18,12 +17,11 @@ from anneal.ops import called_on_host, is_tensor, said
 from anneal.ops.nodes import reshape
 from anneal.runtime import Begin, Exchange, Group, HostGradient, Reduction, realize
 from anneal.tensor import Tensor
-from anneal.uop import UOp, dtypes
+from anneal.uop import UOp, dtypes, unique
 
 __all__ = ["all_gather", "all_reduce", "barrier", "broadcast", "recv", "reduce_scatter", "send"]
 
 Nodes = Sequence[UOp]
-_messages = itertools.count()  # two messages are two, whatever is in them
 
 
 @overload
@@ -152,7 +150,7 @@ def send(x: Tensor, dst: int, group: Group | None = None) -> None:
         group.send(array, dst)
         return [_TOKEN]
 
-    key = ("send", dst, group, next(_messages))
+    key = ("send", dst, group, unique())
     token = Exchange(key, (((1,), dtypes.int32),), give, f"send to {dst}", None, None, group=group)
     realize(list(called_on_host("send", token, tensors)))
 
@@ -165,7 +163,7 @@ def recv(like: Tensor, src: int, group: Group | None = None) -> Tensor:
     """
     group, tensors = _checked("recv", like, group)
     group.check_rank("recv", src)
-    key = ("recv", src, group, next(_messages))
+    key = ("recv", src, group, unique())
     kinds = _kinds([t.uop for t in tensors])
     taken = Exchange(key, tuple(kinds), lambda a: [group.receive(a, src)], f"recv from {src}", None, None, group=group)
     out = called_on_host("recv", taken, [tensors[0].detach()])
@@ -218,8 +216,8 @@ def _reducing(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
         totals, counts = made[: len(largest)], made[len(largest) :]
         return [m * t / n for m, t, n in zip(largest, totals, counts, strict=True)]
 
-    def begin(*arrays: Any) -> Any:
-        return group.begin_all_reduce(arrays, op)
+    def begin(arrays: Any, into: Any) -> Any:
+        return group.begin_all_reduce(arrays, op, into)
 
     return _exchange(group, f"all_reduce ({op})", begin, _kinds(nodes), gradient)
 
@@ -236,8 +234,8 @@ def _scattering(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
         flat = [reshape(w, x.shape) for w, x in zip(whole, inputs, strict=True)]
         return flat if op == "sum" else [w / group.size for w in flat]
 
-    def begin(*arrays: Any) -> Any:
-        return group.begin_reduce_scatter(arrays, op)
+    def begin(arrays: Any, into: Any) -> Any:
+        return group.begin_reduce_scatter(arrays, op, into)
 
     kinds = [((u.shape[0] // group.size, *u.shape[1:]), u.dtype) for u in nodes]
     return _exchange(group, f"reduce_scatter ({op})", begin, kinds, gradient)
@@ -255,8 +253,8 @@ def _gathering(group: Group, nodes: Nodes, op: Reduction) -> Exchange:
         made = _scattering(group, op, flat).nodes(tuple(flat))
         return [reshape(m, x.shape) for m, x in zip(made, inputs, strict=True)]
 
-    def begin(*arrays: Any) -> Any:
-        return group.begin_all_gather(arrays)
+    def begin(arrays: Any, into: Any) -> Any:
+        return group.begin_all_gather(arrays, into)
 
     return _exchange(group, f"all_gather ({op})", begin, [((group.size, *u.shape), u.dtype) for u in nodes], gradient)
 
@@ -267,9 +265,9 @@ def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
         return _to_root(group, root, cotangents).nodes(tuple(cotangents))
 
-    def begin(*arrays: Any) -> Any:
+    def begin(arrays: Any, into: Any) -> Any:
         made = group.broadcast(arrays, root)
-        return lambda: made
+        return lambda into: made
 
     return _exchange(group, f"broadcast from {root}", begin, _kinds(nodes), gradient)
 
@@ -280,9 +278,9 @@ def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
         return _from_root(group, root, cotangents).nodes(tuple(cotangents))
 
-    def begin(*arrays: Any) -> Any:
+    def begin(arrays: Any, into: Any) -> Any:
         made = group.reduce(arrays, root)
-        return lambda: made
+        return lambda into: made
 
     return _exchange(group, f"reduce to {root}", begin, _kinds(nodes), gradient)
 
@@ -291,7 +289,7 @@ def _exchange(group: Group, name: str, begin: Begin, results: list[Any], gradien
     return Exchange(
         ("exchange", name, group),
         tuple(results),
-        lambda *arrays: begin(*arrays)(),
+        lambda *arrays: begin(arrays, ())(()),
         name,
         gradient,
         None,  # no rule for vmap: examples would be exchanged one by one

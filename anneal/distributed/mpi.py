@@ -15,14 +15,15 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from anneal.backend import Array
-from anneal.distributed.window import SLOTS, Piece, SharedWindow, pieces_of, signature
+from anneal.distributed.window import SLOTS, Piece, Results, SharedWindow, pieces_of, signature
 from anneal.errors import GroupError
-from anneal.runtime import Group, Reduction, reduced
+from anneal.runtime import Group, Reduction, Wait, reduced
 from anneal.uop import references
 
 __all__ = ["MPIGroup"]
@@ -30,16 +31,19 @@ __all__ = ["MPIGroup"]
 _SLOT = 1 << 20  # bytes of a slot: a rank's part of it stays in the caches of a core
 _SLOT_BETWEEN_HOSTS = 1 << 22  # large enough for what each host sends another
 _HEAD = 4096
-_SMALL = 1 << 18  # bytes up to which arrays that are only moved go through slots
+_SMALL = 1 << 15  # bytes up to which arrays that are only moved go through slots
 _KEPT = 1 << 16  # bytes of a result from which on its memory is kept for the next one
 _UNUSED = 2  # references of an array that only a list has: that, and the argument of `references`
 _THREADS = 4  # that copy and add, of each rank at most
 _POLLS = 200  # without a pause: an exchange of a few microseconds is worth them
 _POLLS_OF_MPI = 5000
 _PAUSES = (2e-5, 1e-3)  # seconds, the first and the longest
-
+_OF_THE_WAIT = 1 / 16  # a pause: who has waited for long may come a little later than the others
+_MARKS = 1 << 10  # kinds of exchanges whose marks are kept
+_ODD = 0x9E3779B97F4A7C15  # exchanges of one kind have marks that differ by it
 
 Facts = Callable[[], dict[str, str]]
+_Kind = tuple[str, tuple[Any, ...]]  # an exchange in words, and the shapes and dtypes of its arrays
 
 
 class MPIGroup(Group):
@@ -88,7 +92,8 @@ class MPIGroup(Group):
         crossing = None if self.hosts == 1 else self._between_hosts
         self._window = SharedWindow(segments, self.local_rank, self._memory.Sync, self.size, crossing, threads)
         self._results: dict[tuple[Any, ...], list[Array]] = {}  # by shape and dtype
-        self._last = ""  # the exchange that was made last, in words
+        self._last: _Kind = ("", ())  # the exchange that was made last
+        self._marks: dict[_Kind, int] = {}
         self.waited = 0.0  # seconds
         self.sent = 0  # bytes that this rank gave
         self.exchanges = 0
@@ -111,15 +116,21 @@ class MPIGroup(Group):
         made = self._gathered(what, arrays)()
         return [[a[r] for a in made] for r in range(self.size)]
 
-    def begin_all_reduce(self, arrays: Sequence[Array], op: Reduction) -> Callable[[], list[Array]]:
-        return self._begun("reduce", f"all_reduce ({op})", arrays, [self._room(a.shape, a.dtype) for a in arrays], op)
+    def begin_all_reduce(self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = ()) -> Wait:
+        results = Results(self._room, [(a.shape, a.dtype) for a in arrays], into)
+        return self._begun("reduce", f"all_reduce ({op})", arrays, results, op)
 
-    def begin_all_gather(self, arrays: Sequence[Array]) -> Callable[[], list[Array]]:
-        return self._gathered("all_gather", arrays)
+    def all_gather(self, arrays: Sequence[Array]) -> list[Array]:
+        return list(self._gathered("all_gather", arrays, now=True)())
 
-    def begin_reduce_scatter(self, arrays: Sequence[Array], op: Reduction) -> Callable[[], list[Array]]:
+    def begin_all_gather(self, arrays: Sequence[Array], into: Sequence[Array] = ()) -> Wait:
+        return self._gathered("all_gather", arrays, into)
+
+    def begin_reduce_scatter(self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = ()) -> Wait:
         what = f"reduce_scatter ({op})"
-        results = [self._room((len(a) // self.size, *a.shape[1:]), a.dtype) for a in arrays]
+        kinds = [((len(a) // self.size, *a.shape[1:]), a.dtype) for a in arrays]
+        target = Results(self._room, kinds, into)
+        results = target.arrays()
         if self.hosts > 1:
             self._agree(what, arrays)
             for a, out in zip(arrays, results, strict=True):
@@ -129,27 +140,28 @@ class MPIGroup(Group):
                     reduced([given[r] for r in ranks], "max" if op == "max" else "sum", 1) for ranks in self._hosts
                 ]
                 out[...] = reduced(hosts, op, self.size)  # in the order of `all_reduce`
-            return lambda: results
+            return lambda into=(): results
         mark, last = self._mark(what, arrays), -1
         for a, out in zip(arrays, results, strict=True):
             shards, flat = _flat(a).reshape(self.size, -1), _flat(out)
             step = max(1, self._window.room // self.size // a.itemsize)
             for begin in range(0, flat.size, step):
                 part = [_flat(s[begin : begin + step]) for s in shards]
-                last = self._add(Piece("scatter", mark, part, [flat[begin : begin + step]], op))
-        return self._waiting(what, last, results)
+                last = self._add(Piece("scatter", mark, part, partial(list, [flat[begin : begin + step]]), op))
+        return self._waiting(what, last, target)
 
     def broadcast(self, arrays: Sequence[Array], root: int) -> list[Array]:
-        what, results = f"broadcast from {root}", [self._room(a.shape, a.dtype) for a in arrays]
+        what, results = f"broadcast from {root}", Results(self._room, [(a.shape, a.dtype) for a in arrays])
         if self._is_small(arrays):
-            return self._begun("broadcast", what, arrays, results, root)()
-        for a, out in zip(arrays, results, strict=True):
+            return list(self._begun("broadcast", what, arrays, results, root)())
+        for a, out in zip(arrays, results.arrays(), strict=True):
             out[...] = a
-        return self._moved(what, arrays, results, lambda out: self._comm.Ibcast(out, root))()
+        return list(self._moved(what, arrays, results, lambda out: self._comm.Ibcast(out, root))())
 
     def reduce(self, arrays: Sequence[Array], root: int) -> list[Array]:
-        made = self._begun("reduce", f"reduce to {root}", arrays, [np.empty(a.shape, a.dtype) for a in arrays], "sum")()
-        return made if self.rank == root else [np.zeros_like(a) for a in arrays]
+        results = Results(np.empty, [(a.shape, a.dtype) for a in arrays])
+        made = self._begun("reduce", f"reduce to {root}", arrays, results, "sum")()
+        return list(made) if self.rank == root else [np.zeros_like(a) for a in arrays]
 
     def send(self, array: Array, to: int) -> None:
         self._until(self._comm.Isend(_bytes(array), to, _tag(array)).Test, f"send to {to}")
@@ -192,11 +204,16 @@ class MPIGroup(Group):
 
     # -- how they are made
 
-    def _gathered(self, what: str, arrays: Sequence[Array]) -> Callable[[], list[Array]]:
-        results = [self._room((self.size, *a.shape), a.dtype) for a in arrays]
+    def _gathered(self, what: str, arrays: Sequence[Array], into: Sequence[Array] = (), now: bool = False) -> Wait:
+        results = Results(self._room, [((self.size, *a.shape), a.dtype) for a in arrays], into)
         if self._is_small(arrays):
             return self._begun("gather", what, arrays, results)
-        for a, out in zip(arrays, results, strict=True):
+        if now or into:  # nobody computes meanwhile
+            self._agreeing(what, arrays)()
+            for a, out in zip(arrays, results.arrays(), strict=True):
+                self._comm.Allgather(_bytes(a), _bytes(out))
+            return lambda into=(): results.arrays()
+        for a, out in zip(arrays, results.arrays(), strict=True):
             out[self.rank] = a
         return self._moved(what, arrays, results, lambda out: self._comm.Iallgather(self._mpi.IN_PLACE, out))
 
@@ -204,53 +221,57 @@ class MPIGroup(Group):
         """True for what goes through slots. MPI copies large arrays from one process to another at once."""
         return self.hosts == 1 and sum([a.nbytes for a in arrays]) <= _SMALL
 
-    def _moved(
-        self, what: str, arrays: Sequence[Array], results: list[Array], move: Callable[[Any], Any]
-    ) -> Callable[[], list[Array]]:
+    def _moved(self, what: str, arrays: Sequence[Array], results: Results, move: Callable[[Any], Any]) -> Wait:
         """Start an exchange that adds nothing up: once all ranks agree on it, MPI moves what is in the `results`."""
-        self.sent += sum([a.nbytes for a in arrays])
         agreed = self._agreeing(what, arrays)
 
-        def finish() -> list[Array]:
+        def finish(into: Sequence[Array] = ()) -> list[Array]:
             agreed()
-            for request in [move(_bytes(out)) for out in results if out.size]:
+            for request in [move(_bytes(out)) for out in results.arrays() if out.size]:
                 self._until(request.Test, what, _POLLS_OF_MPI)  # all have come: MPI moves something at each call
-            return results
+            return results.arrays()
 
         return finish
 
-    def _agreeing(self, what: str, arrays: Sequence[Array]) -> Callable[[], Any]:
+    def _agreeing(self, what: str, arrays: Sequence[Array]) -> Wait:
         """Ask the others whether they make this exchange; what is returned waits for their answers."""
+        self.sent += sum([a.nbytes for a in arrays])
         if self.hosts > 1:
             self._agree(what, arrays)
-            return list
-        last = self._add(Piece("reduce", self._mark(what, arrays), [], []))
-        self._window.progress()
-        return self._waiting(what, last, [])
+            return lambda into=(): []
+        window, number = self._window, self._add(Piece("mark", self._mark(what, arrays), [], list))
+        self._until(lambda: not window.posts_left(), what)
 
-    def _begun(
-        self, kind: str, what: str, arrays: Sequence[Array], results: list[Array], op: Any = None
-    ) -> Callable[[], list[Array]]:
+        def agreed(into: Sequence[Array] = ()) -> list[Array]:
+            window.wanted = max(window.wanted, number + 1)
+            self._until(lambda: window.is_agreed(number), what)
+            return []
+
+        return agreed
+
+    def _begun(self, kind: str, what: str, arrays: Sequence[Array], results: Results, op: Any = None) -> Wait:
         """Start an exchange of one host's ranks; what is returned waits for its `results`."""
         if self.hosts > 1:
             self._agree(what, arrays)
         mark, last = self._mark(what, arrays), -1
         sources = [_flat(a) for a in arrays]
-        flat = [r.reshape(self.size, -1) if kind == "gather" else r.reshape(-1) for r in results]
-        parts = list(pieces_of(sources, self._window.room)) or [[]]
-        for part in parts:
-            to = [flat[n][..., where] for n, where in part]
+        ranks = self.size if kind == "gather" else 0
+        for part in list(pieces_of(sources, self._window.room)) or [[]]:
+            to = partial(results.parts, part, ranks)
             last = self._add(Piece(kind, mark, [sources[n][where] for n, where in part], to, op))
         self._window.progress()
         return self._waiting(what, last, results)
 
-    def _waiting(self, what: str, last: int, results: list[Array]) -> Callable[[], list[Array]]:
+    def _waiting(self, what: str, last: int, results: Results) -> Wait:
         window = self._window
         self._until(lambda: not window.posts_left(), what)  # the arrays may be written anew once this returns
 
-        def finish() -> list[Array]:
+        def finish(into: Sequence[Array] = ()) -> list[Array]:
+            results.give(into)
+            window.wanted = max(window.wanted, last + 1)
+            window.progress()
             self._until(lambda: window.is_done(last), what)
-            return results
+            return results.arrays()
 
         return finish
 
@@ -271,12 +292,16 @@ class MPIGroup(Group):
 
     def _mark(self, what: str, arrays: Sequence[Array]) -> int:
         """The number that stands for an exchange. The first one's has in it what must be the same at all ranks."""
-        self._last = f"{what} of {', '.join([f'{a.dtype}{list(a.shape)}' for a in arrays[:8]])}"
-        if len(arrays) > 8:
-            self._last += f" and {len(arrays) - 8} more"
+        self._last = kind = what, tuple([(a.shape, a.dtype) for a in arrays])
         self.exchanges += 1
-        first = "" if self.exchanges > 1 else repr(sorted(self._facts().items()))
-        return signature(f"{self.exchanges} {what} {first}", arrays)
+        if self.exchanges == 1:
+            return signature(f"{what} {sorted(self._facts().items())!r}", arrays)
+        known = self._marks.get(kind)
+        if known is None:
+            if len(self._marks) >= _MARKS:
+                self._marks.clear()
+            known = self._marks[kind] = signature(what, arrays)
+        return (known + self.exchanges * _ODD) >> 1 & sys.maxsize
 
     def _until(self, done: Callable[[], Any], what: str, most: int = _POLLS) -> None:
         """Let exchanges go on until `done` says so, after `most` looks with pauses. Raises GroupError where ranks
@@ -296,8 +321,9 @@ class MPIGroup(Group):
                 os.sched_yield()
             elif polls > most:
                 time.sleep(pause)
-                pause = min(2 * pause, _PAUSES[1])
-                if time.perf_counter() - begun > self.timeout:
+                since = time.perf_counter() - begun
+                pause = min(max(_PAUSES[0], since * _OF_THE_WAIT), _PAUSES[1])
+                if since > self.timeout:
                     raise GroupError(
                         f"{what}: participant {self.rank} of {self.size} waited {self.timeout:g} s, and others did "
                         "not come"
@@ -318,7 +344,7 @@ class MPIGroup(Group):
 
     def _tell(self, comm: Any) -> None:
         """Raise GroupError with what differs between this rank and another; all ranks of `comm` come here."""
-        given = comm.allgather((self.rank, self._last, self._facts() if self.exchanges <= 1 else {}))
+        given = comm.allgather((self.rank, _in_words(*self._last), self._facts() if self.exchanges <= 1 else {}))
         rank, last, facts = given[0]
         for other, theirs, its in given[1:]:
             for name in facts:
@@ -378,6 +404,12 @@ class MPIGroup(Group):
 
     def __repr__(self) -> str:
         return f"MPIGroup({self.rank} of {self.size})"
+
+
+def _in_words(what: str, kinds: Sequence[tuple[Any, Any]]) -> str:
+    """An exchange of arrays of these shapes and dtypes, in words."""
+    said = ", ".join([f"{dtype}{list(shape)}" for shape, dtype in kinds[:8]])
+    return f"{what} of {said}" + (f" and {len(kinds) - 8} more" if len(kinds) > 8 else "")
 
 
 def _slot(nbytes: int, ranks: int) -> int:

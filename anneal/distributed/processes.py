@@ -21,20 +21,9 @@ if TYPE_CHECKING:
     from anneal.distributed.mpi import MPIGroup
 
 __all__ = [
-    "Alone",
-    "ReduceOp",
-    "destroy_process_group",
-    "get_rank",
-    "get_world_size",
-    "init",
-    "init_process_group",
-    "is_available",
-    "is_initialized",
-    "rank",
-    "size",
-    "started_ranks",
-    "world",
-]
+    "Alone", "ReduceOp", "destroy_process_group", "get_rank", "get_world_size", "init", "init_process_group",
+    "is_available", "is_initialized", "rank", "size", "started_ranks", "world",
+]  # fmt: skip
 
 # The variables in which launchers tell each process its place: Open MPI, MPICH and its kin, Slurm with PMIx.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS")

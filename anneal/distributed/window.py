@@ -39,14 +39,49 @@ def signature(what: str, arrays: Sequence[Array]) -> int:
     return int.from_bytes(hashlib.blake2b(said, digest_size=7).digest(), "little")
 
 
+class Results:
+    """The arrays that an exchange writes: memory that is given before they are asked for, or some that `room` makes.
+
+    Args:
+        room: makes an array of a shape and a dtype; `kinds` has them.
+    """
+
+    __slots__ = ("_kinds", "_room", "made")
+
+    def __init__(self, room: Callable[[Any, Any], Array], kinds: Sequence[Any], into: Sequence[Array] = ()) -> None:
+        self._room, self._kinds, self.made = room, kinds, list(into)
+
+    def give(self, into: Sequence[Array]) -> None:
+        """Have the results written `into` memory, if none of them is written by now."""
+        if not self.made:
+            self.made = list(into)
+
+    def arrays(self) -> list[Array]:
+        """The arrays, of the shapes and dtypes that were asked for."""
+        if not self.made:
+            self.made = [self._room(*kind) for kind in self._kinds]
+        return self.made
+
+    def parts(self, where: Sequence[tuple[int, slice]], ranks: int) -> list[Array]:
+        """Parts of the arrays, flat; of a gather's, whose `ranks` are not 0, [ranks, elements]."""
+        made = self.arrays()
+        shape = (ranks, -1) if ranks else (-1,)
+        return [made[n].reshape(shape)[..., part] for n, part in where]
+
+
 class Piece:
-    """A piece of an exchange, which goes through a slot at once: from `sources`, of one dtype, to `results`."""
+    """A piece of an exchange, which goes through a slot at once: from `sources`, of one dtype, to `results`, which are
+    asked for when they are written."""
 
-    __slots__ = ("kind", "mark", "number", "op", "results", "sources")
+    __slots__ = ("after", "count", "dtype", "kind", "mark", "number", "op", "results", "slot", "sources")
 
-    def __init__(self, kind: str, mark: int, sources: list[Array], results: list[Any], op: Any = None) -> None:
+    def __init__(
+        self, kind: str, mark: int, sources: list[Array], results: Callable[[], list[Array]], op: Any = None
+    ) -> None:
         self.kind, self.mark, self.sources, self.results, self.op = kind, mark, sources, results, op
-        self.number = -1
+        self.count = sum([a.size for a in sources])
+        self.dtype = sources[0].dtype if sources else np.dtype(np.uint8)
+        self.number = self.slot = self.after = -1  # `after`: the number of the piece that had the slot before
 
 
 class SharedWindow:
@@ -61,8 +96,9 @@ class SharedWindow:
 
     >>> window = SharedWindow([np.zeros(_HEAD + SLOTS * 64, np.uint8)], 0, lambda: None, 1, None)
     >>> out = np.empty(3, np.float32)
-    >>> window.add(Piece("reduce", 7, [np.ones(3, np.float32)], [out], "sum"))
+    >>> window.add(Piece("reduce", 7, [np.ones(3, np.float32)], lambda: [out], "sum"))
     0
+    >>> window.wanted = 1
     >>> window.progress(), window.is_done(0), out.tolist()
     (True, True, [1.0, 1.0, 1.0])
     """
@@ -77,17 +113,32 @@ class SharedWindow:
         self._slots = [s[_HEAD:].reshape(SLOTS, self.room) for s in segments]
         self._mine = self._heads[rank]
         self._threads = ThreadPoolExecutor(threads, "anneal-exchange") if threads > 1 else None
-        self._added = 0
+        self._most = max(
+            1, threads
+        )  # pieces that take a step before the next step's turn: caches have what one has written
+        self._added = self._next = 0  # pieces so far, and the slot of the next one
+        self._half = 0
+        self._users = [-1] * SLOTS  # the last piece of each slot
         self._to_post: deque[Piece] = deque()
         self._to_combine: deque[Piece] = deque()
         self._to_finish: deque[Piece] = deque()
         self._crossings: deque[tuple[Piece, Iterator[None]]] = deque()
         self.differs: Piece | None = None  # a piece that other ranks have as one of another exchange
+        self.wanted = 0  # results of pieces below it are waited for; others are written when slots are needed
 
     def add(self, piece: Piece) -> int:
-        """Put a piece behind those that were added before; its number, for `is_done`."""
-        piece.number = self._added
+        """Put a piece behind those that were added before; its number, for `is_done`.
+
+        Where all before it are waited for, slots are taken from the first or the middle one on, in turn: caches have
+        them. Ranks start and wait for exchanges in one order, so that a piece has the same slot at all of them.
+        """
+        if self.wanted == self._added:
+            self._half = SLOTS // 2 - self._half
+            self._next = self._half
+        piece.number, piece.slot, piece.after = self._added, self._next, self._users[self._next]
+        self._users[piece.slot] = piece.number
         self._added += 1
+        self._next = (self._next + 1) % SLOTS
         self._to_post.append(piece)
         return piece.number
 
@@ -99,27 +150,53 @@ class SharedWindow:
         """True if the results of a piece are there."""
         return self._mine[_DONE] > number
 
+    def is_agreed(self, number: int) -> bool:
+        """True if all ranks have a piece as one of the same exchange."""
+        return self._mine[_COMBINED] > number
+
     def progress(self) -> bool:
         """Do what can be done without waiting; True if anything was."""
         self._sync()
-        to_post = _before(self._to_post, self._least(_DONE) + SLOTS)
-        self._each(self._post, to_post)
-        for piece in to_post:
-            self._count(_POSTED, piece)
-            self._to_combine.append(piece)
-        to_combine = _before(self._to_combine, self._least(_POSTED)) if self.differs is None else []
-        if differs := [p for p in to_combine if not self._same(p)]:
-            self.differs = differs[0]
-            to_combine = to_combine[: to_combine.index(differs[0])]
-        self._each(self._combine, to_combine)
-        for piece in to_combine:
-            self._crossings.append((piece, self._to_other_hosts(piece)))
-        crossed = bool(self._crossings) and self._cross()
-        to_finish = _before(self._to_finish, self._least(_COMBINED))
-        self._each(self._finish, to_finish)
-        for piece in to_finish:
-            self._count(_DONE, piece)
-        return bool(to_post or to_combine or to_finish) or crossed
+        moved = False
+        if self._to_post:
+            moved = self._step(self._post, self._postable(self._least(_DONE)), _POSTED)
+        if self._to_combine and self.differs is None:
+            moved = self._combine_all(_before(self._to_combine, self._least(_POSTED), self._most)) or moved
+        if self._crossings:
+            moved = self._cross() or moved
+        if self._to_finish:
+            number = self._least(_COMBINED)
+            number = number if self._to_post else min(number, self.wanted)
+            moved = self._step(self._finish, _before(self._to_finish, number, self._most), _DONE) or moved
+        return moved
+
+    def _step(self, step: Callable[[Piece], None], pieces: Sequence[Piece], count: int) -> bool:
+        """Take a step for some pieces, and count them; True if there are any."""
+        self._each(step, pieces)
+        for piece in pieces:
+            self._count(count, piece)
+            if count != _DONE:
+                (self._to_combine if count == _POSTED else self._to_finish).append(piece)
+        return bool(pieces)
+
+    def _postable(self, done: int) -> list[Piece]:
+        """Take the next pieces to post, whose slots have been `done` with by all."""
+        found: list[Piece] = []
+        while self._to_post and self._to_post[0].after < done and len(found) < self._most:
+            found.append(self._to_post.popleft())
+        return found
+
+    def _combine_all(self, pieces: Sequence[Piece]) -> bool:
+        """Combine this rank's shares of pieces, those before the first that other ranks have as another exchange's."""
+        for n, piece in enumerate(pieces):
+            if not self._same(piece):
+                self.differs, pieces = piece, pieces[:n]
+                break
+        if self._crossing is None:
+            return self._step(self._combine, pieces, _COMBINED)
+        self._each(self._combine, pieces)
+        self._crossings += [(piece, self._to_other_hosts(piece)) for piece in pieces]
+        return bool(pieces)
 
     def _each(self, step: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
         """Take a step for some pieces, several threads at once where the process has cores for them."""
@@ -138,7 +215,7 @@ class SharedWindow:
         self._mine[count] = piece.number + 1
 
     def _post(self, piece: Piece) -> None:
-        slot = piece.number % SLOTS
+        slot = piece.slot
         begin = 0
         if piece.kind != "broadcast" or piece.op == self.rank:
             for a in piece.sources:
@@ -149,31 +226,30 @@ class SharedWindow:
 
     def _same(self, piece: Piece) -> bool:
         """True if all ranks have a piece as one of the same exchange."""
-        return all(head[_MARKS + piece.number % SLOTS] == piece.mark for head in self._heads)
+        place = _MARKS + piece.slot
+        return [head[place] for head in self._heads].count(piece.mark) == len(self._heads)
 
     def _combine(self, piece: Piece) -> None:
-        slot = piece.number % SLOTS
-        if piece.kind == "reduce" and piece.results:
+        slot = piece.slot
+        if piece.kind == "reduce" and piece.count:
             parts = self._shares(piece)
             alone = self._crossing is None
             self._sum(parts, "sum" if piece.op == "mean" and not alone else piece.op, parts[0])
         elif piece.kind == "scatter":
-            dtype, count = piece.results[0].dtype, piece.results[0].size
-            share = slice(self.rank * count, (self.rank + 1) * count)
-            parts = [s[slot, : self.size * count * dtype.itemsize].view(dtype)[share] for s in self._slots]
-            self._sum(parts, piece.op, piece.results[0])
+            (out,) = piece.results()
+            share = slice(self.rank * out.size, (self.rank + 1) * out.size)
+            parts = [s[slot, : piece.count * out.itemsize].view(out.dtype)[share] for s in self._slots]
+            self._sum(parts, piece.op, out)
 
     def _shares(self, piece: Piece) -> list[Array]:
         """This rank's share of what each rank posted of a piece."""
-        dtype = piece.results[0].dtype
-        count = sum([a.size for a in piece.results])
-        ranks = len(self._heads)
+        dtype, count, ranks = piece.dtype, piece.count, len(self._heads)
         share = slice(self.rank * count // ranks, (self.rank + 1) * count // ranks)
-        return [s[piece.number % SLOTS, : count * dtype.itemsize].view(dtype)[share] for s in self._slots]
+        return [s[piece.slot, : count * dtype.itemsize].view(dtype)[share] for s in self._slots]
 
     def _to_other_hosts(self, piece: Piece) -> Iterator[None]:
         """The steps by which a share that is combined here is combined with those of other hosts."""
-        if self._crossing is None or piece.kind != "reduce" or not piece.results:
+        if self._crossing is None or piece.kind != "reduce" or not piece.count:
             return iter(())
         return self._crossing(self._shares(piece)[0], piece.op)
 
@@ -203,24 +279,24 @@ class SharedWindow:
         return moved
 
     def _finish(self, piece: Piece) -> None:
-        slot = piece.number % SLOTS
+        slot = piece.slot
         begin = 0
         if piece.kind == "gather":
-            for a in piece.results:  # [rank, elements]
+            for a in piece.results():  # [rank, elements]
                 for r, slots in enumerate(self._slots):
                     a[r] = slots[slot, begin : begin + a[r].nbytes].view(a.dtype)
                 begin += a[0].nbytes
         elif piece.kind in ("reduce", "broadcast"):
             source = self._slots[piece.op if piece.kind == "broadcast" else 0]
-            for a in piece.results:
+            for a in piece.results():
                 a[...] = source[slot, begin : begin + a.nbytes].view(a.dtype)
                 begin += a.nbytes
 
 
-def _before(pieces: deque[Piece], number: int) -> list[Piece]:
-    """Take the pieces whose numbers are below one off the front."""
-    found = []
-    while pieces and pieces[0].number < number:
+def _before(pieces: deque[Piece], number: int, most: int) -> list[Piece]:
+    """Take up to `most` pieces, whose numbers are below one, off the front."""
+    found: list[Piece] = []
+    while pieces and pieces[0].number < number and len(found) < most:
         found.append(pieces.popleft())
     return found
 

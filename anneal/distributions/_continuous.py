@@ -11,21 +11,9 @@ from anneal.special import gammainc
 from anneal.tensor import Tensor
 
 __all__ = [
-    "Beta",
-    "Cauchy",
-    "Chi2",
-    "Exponential",
-    "Gamma",
-    "Gumbel",
-    "HalfCauchy",
-    "HalfNormal",
-    "Laplace",
-    "Normal",
-    "Pareto",
-    "StudentT",
-    "Uniform",
-    "Weibull",
-]
+    "Beta", "Cauchy", "Chi2", "Exponential", "Gamma", "Gumbel", "HalfCauchy", "HalfNormal", "Laplace", "Normal",
+    "Pareto", "StudentT", "Uniform", "Weibull",
+]  # fmt: skip
 
 _HALF_LOG_2PI = math.log(2 * math.pi) / 2
 _EULER = 0.5772156649015329

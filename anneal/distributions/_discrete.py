@@ -15,16 +15,9 @@ from anneal.tensor import Tensor, dtypes
 from anneal.tensor.autograd import enable_grad
 
 __all__ = [
-    "Bernoulli",
-    "Binomial",
-    "Categorical",
-    "Geometric",
-    "Multinomial",
-    "NegativeBinomial",
-    "OneHotCategorical",
-    "OneHotCategoricalStraightThrough",
-    "Poisson",
-]
+    "Bernoulli", "Binomial", "Categorical", "Geometric", "Multinomial", "NegativeBinomial", "OneHotCategorical",
+    "OneHotCategoricalStraightThrough", "Poisson",
+]  # fmt: skip
 
 
 def clamped(p: Tensor) -> Tensor:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anneal.distributions import constraints as c
-from anneal.distributions import transforms as t
+from anneal.distributions import constraints as c, transforms as t
 from anneal.errors import ArgumentError, MissingMethodError
 
 __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]

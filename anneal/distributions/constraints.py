@@ -9,33 +9,11 @@ from anneal.errors import MissingMethodError, SettingError, ShapeError
 from anneal.tensor import Tensor
 
 __all__ = [
-    "Constraint",
-    "boolean",
-    "cat",
-    "corr_cholesky",
-    "greater_than",
-    "greater_than_eq",
-    "half_open_interval",
-    "independent",
-    "integer_interval",
-    "interval",
-    "less_than",
-    "lower_cholesky",
-    "lower_triangular",
-    "multinomial",
-    "nonnegative",
-    "nonnegative_integer",
-    "one_hot",
-    "positive",
-    "positive_definite",
-    "positive_integer",
-    "positive_semidefinite",
-    "real",
-    "real_vector",
-    "simplex",
-    "stack",
-    "unit_interval",
-]
+    "Constraint", "boolean", "cat", "corr_cholesky", "greater_than", "greater_than_eq", "half_open_interval",
+    "independent", "integer_interval", "interval", "less_than", "lower_cholesky", "lower_triangular", "multinomial",
+    "nonnegative", "nonnegative_integer", "one_hot", "positive", "positive_definite", "positive_integer",
+    "positive_semidefinite", "real", "real_vector", "simplex", "stack", "unit_interval",
+]  # fmt: skip
 
 
 Bound = Tensor | float

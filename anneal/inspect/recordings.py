@@ -29,16 +29,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anneal import __version__, files
+from anneal import files
 from anneal.backend import AnyDevice, Storage, get_device
 from anneal.codegen import kernel_info
 from anneal.errors import DataError, UserError
+from anneal.inspect.kernel_list import c_target
 from anneal.inspect.looking import Looked, plain
 from anneal.rewrite import Event, tracing
 from anneal.runtime import Launch, Meter, metered
 from anneal.runtime.profile import aligned
 from anneal.schedule import Plan, origins
 from anneal.uop import Op, UOp, arena, toposort
+from anneal.version import __version__
 
 FORMAT = 2
 TOLD_S = 2.0  # from one telling of what is known to the next
@@ -79,7 +81,7 @@ class RecordedPlan:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "packed"}
 
 
-class Recording:
+class PlanRecording:
     """The plans that ran so far, in the order of their first runs.
 
     `left_out` counts runs of plans beyond the `most` that are kept. `told` is called with each plan that is new, and
@@ -206,7 +208,8 @@ class Recording:
             plan.seconds, plan.times = times.run.median if times.run is not None else None, times.summary()
 
     def _look(self, plan: RecordedPlan, sink: UOp, fired: list[Event]) -> None:
-        looked = Looked(f"{self.name} plan {plan.number}".strip(), sink, get_device(plan.device).cost_model, fired)
+        name, target = f"{self.name} plan {plan.number}".strip(), c_target(plan.device)
+        looked = Looked(name, sink, get_device(plan.device).cost_model, fired, target)
         plan.packed = {name: zlib.compress(_json(value), 1) for name, value in self._answers(looked).items()}
         plan.looked = True
         self.events.clear()
@@ -299,7 +302,7 @@ class Recording:
 
 
 @contextmanager
-def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterator[Recording]:
+def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterator[PlanRecording]:
     """Record every plan that this thread runs inside the block: its graph after each pass, its kernels with where each
     line comes from, its memory, and the times of its launches.
 
@@ -327,7 +330,7 @@ def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterato
     >>> r.plans[0].answer("graph")["nodes"][2]["op"]
     'ADD'
     """
-    state = Recording(name, **options)
+    state = PlanRecording(name, **options)
     try:
         with metered(state.meter):
             state.listen()

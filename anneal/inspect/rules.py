@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anneal
 from anneal.inspect.graphs import Node, nodes
 from anneal.inspect.kernel_list import kernel_calls
 from anneal.inspect.structure import PassGraph, pass_graphs
@@ -22,7 +21,7 @@ from anneal.rewrite.listing import Listed
 from anneal.schedule import CostModel, graph, origins, plan_for
 from anneal.uop import MOVEMENT, Op, UOp, toposort
 
-PACKAGE = Path(anneal.__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 # What tables of each kind are for, in the order in which a program meets them.
 KINDS = {
     "fold": "forward, when the node is made",
@@ -122,7 +121,7 @@ def _meaning(op: str) -> str:
     return " ".join(said) or "elementwise"
 
 
-ROOT = Path(anneal.__file__).resolve().parent.parent
+ROOT = PACKAGE.parent
 # Methods that build an op whose name they do not have.
 METHODS = {
     "REDUCE_AXIS": "sum", "IDIV": "floor_divide", "RECIP": "reciprocal", "CMPLT": "lt", "LT": "lt", "EQ": "eq",

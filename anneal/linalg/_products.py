@@ -10,8 +10,7 @@ import numpy as np
 from anneal.errors import ShapeError
 from anneal.linalg._host import Array, called, float_op, on_device, squares
 from anneal.linalg._solving import inv
-from anneal.ops import cross as _cross
-from anneal.ops import need_tensor
+from anneal.ops import cross as _cross, need_tensor
 from anneal.tensor import Tensor
 
 

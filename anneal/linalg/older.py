@@ -12,32 +12,14 @@ from anneal.linalg._host import Array, called, float_op, matrices, one_batch, sq
 from anneal.linalg._products import matrix_exp, multi_dot
 from anneal.linalg._solving import SINGULAR, det, inv, pinv, slogdet, solve_triangular
 from anneal.linalg._spectra import svd as _svd
-from anneal.linalg._triangles import QR, cholesky, lu_factor_ex, lu_unpack
-from anneal.linalg._triangles import lu_solve as _lu_solve
-from anneal.linalg._triangles import qr as _qr
+from anneal.linalg._triangles import QR, cholesky, lu_factor_ex, lu_solve as _lu_solve, lu_unpack, qr as _qr
 from anneal.ops import need_tensor
 from anneal.tensor import Tensor
 
 __all__ = [
-    "chain_matmul",
-    "cholesky",
-    "cholesky_inverse",
-    "cholesky_solve",
-    "det",
-    "inverse",
-    "logdet",
-    "lu",
-    "lu_solve",
-    "lu_unpack",
-    "matrix_exp",
-    "pca_lowrank",
-    "pinverse",
-    "qr",
-    "slogdet",
-    "svd",
-    "svd_lowrank",
-    "triangular_solve",
-]
+    "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu", "lu_solve",
+    "lu_unpack", "matrix_exp", "pca_lowrank", "pinverse", "qr", "slogdet", "svd", "svd_lowrank", "triangular_solve",
+]  # fmt: skip
 
 inverse = inv
 

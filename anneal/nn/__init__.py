@@ -14,20 +14,10 @@ from anneal.doors import opened_later
 if TYPE_CHECKING:
     from anneal.nn import (
         functional as functional,
-    )
-    from anneal.nn import (
         init as init,
-    )
-    from anneal.nn import (
         modules as modules,
-    )
-    from anneal.nn import (
         parallel as parallel,
-    )
-    from anneal.nn import (
         parameter as parameter,
-    )
-    from anneal.nn import (
         utils as utils,
     )
     from anneal.nn._activations import *
@@ -46,26 +36,14 @@ if TYPE_CHECKING:
     from anneal.nn.parameter import *
     from anneal.optim import (
         SGD as SGD,
-    )
-    from anneal.optim import (
         Adam as Adam,
-    )
-    from anneal.optim import (
         AdamW as AdamW,
-    )
-    from anneal.optim import (
         Optimizer as Optimizer,
-    )
-    from anneal.optim import (
         clip_grad_norm_ as clip_grad_norm_,
     )
     from anneal.optim.lr_scheduler import (
         LambdaLR as LambdaLR,
-    )
-    from anneal.optim.lr_scheduler import (
         WarmupCosine as WarmupCosine,
-    )
-    from anneal.optim.lr_scheduler import (
         warmup_cosine as warmup_cosine,
     )
 

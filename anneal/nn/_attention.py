@@ -13,8 +13,7 @@ from anneal.nn import init
 from anneal.nn._layers import Embedding, Linear, RMSNorm
 from anneal.nn._module import Module
 from anneal.ops import checked
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from anneal.uop import UOp
 
 

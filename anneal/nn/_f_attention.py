@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from anneal.errors import ShapeError
 from anneal.ops import function
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 
 
 def _projected(

@@ -10,8 +10,7 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.ops import function
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from anneal.uop import by_rule
 
 Sizes = int | Sequence[int]

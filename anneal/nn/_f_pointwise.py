@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from anneal.errors import ShapeError
 from anneal.ops import DTypeLike, function, in_place
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 
 
 def _given(x: Tensor, name: str, inplace: bool, function: Callable[[Tensor], Tensor]) -> Tensor:

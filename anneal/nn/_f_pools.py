@@ -13,8 +13,7 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.ops import ValuesIndices, function, per_axis
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 
 Sizes = int | Sequence[int]
 Outputs = int | Sequence[int | None]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, cast
 
 from anneal.errors import GradientError
 from anneal.ops import said
@@ -12,8 +12,8 @@ from anneal.runtime import here
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle, attached, wants_gradient
 
-if TYPE_CHECKING:
-    from anneal.nn._module import Module
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
 
 
 class ModuleHooks:
@@ -32,13 +32,28 @@ class ModuleHooks:
         return bool(self.before or self.after or self.pulled_first or self.pulled)
 
 
+class HasForward(Protocol[P, R_co]):
+    """A module by its class's own `forward`, whose parameters and result are those of a call."""
+
+    _draws: ClassVar[bool]
+    training: bool
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Any]]: ...
+
+    @property
+    def _hooks(self) -> ModuleHooks | None: ...
+
+
+AnyModule = HasForward[..., Any]
 EVERYWHERE = ModuleHooks()  # of all modules; they come before a module's own
 _NONE = ModuleHooks()
 ALWAYS = 2
 
 
 def hook_on(
-    module: Module, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: int = False
+    module: AnyModule, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: int = False
 ) -> RemovableHandle:
     """Put a hook on a module: `when` is an attribute of `ModuleHooks`."""
     hooks = module._hooks
@@ -53,7 +68,7 @@ def hook_everywhere(when: str, hook: Callable[..., Any], with_kwargs: int = Fals
     return RemovableHandle(getattr(EVERYWHERE, when), (hook, with_kwargs))
 
 
-def called_first(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def called_first(module: AnyModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`called` for a module that no other calls: the paths of those below begin at it."""
     here.modules = {id(m): name for name, m in module.named_modules()}
     try:
@@ -62,7 +77,7 @@ def called_first(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         here.modules = None
 
 
-def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def called(module: AnyModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`module.forward` with its hooks: those before may give other arguments, those after another result."""
     hooks = module._hooks
     if hooks is None and not EVERYWHERE.any():
@@ -84,7 +99,7 @@ def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def _called(
-    module: Module,
+    module: AnyModule,
     hooks: ModuleHooks,
     left: list[tuple[Callable[..., Any], int]],
     args: tuple[Any, ...],
@@ -118,7 +133,7 @@ def _called(
 class _Backward:
     """The hooks of one call that get gradients: of what goes into it and what comes out, each as one node."""
 
-    def __init__(self, module: Module, first: list[Callable[..., Any]], last: list[Callable[..., Any]]) -> None:
+    def __init__(self, module: AnyModule, first: list[Callable[..., Any]], last: list[Callable[..., Any]]) -> None:
         self.module, self.first, self.last = module, first, last
         self.inputs = 0  # arguments of the call
         self.begun = False  # whether one of them requires a gradient

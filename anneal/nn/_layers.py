@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.nn import functional as F
-from anneal.nn import init
+from anneal.nn import functional as F, init
 from anneal.nn._f_others import check_bags
 from anneal.nn._module import Module, Resettable
 from anneal.nn._rows import Row, Unary

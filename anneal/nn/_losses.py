@@ -448,7 +448,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.in_features, self.n_classes, self.cutoffs = in_features, n_classes, [*given, n_classes]
         self.head = Linear(in_features, given[0] + len(given), head_bias)
         self.tail: ModuleList[Sequential] = ModuleList()
-        for i, (a, b) in enumerate(zip(self.cutoffs, self.cutoffs[1:], strict=False)):
+        for i, (a, b) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
             narrow = max(1, int(in_features // div_value ** (i + 1)))
             self.tail.append(Sequential(Linear(in_features, narrow, False), Linear(narrow, b - a, False)))
         self._place(device, dtype)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DataError, DTypeError, MissingMethodError
-from anneal.nn._hooks import Hooked, ModuleHooks, called, called_first
+from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, called, called_first
 from anneal.nn._moving import Moved
 from anneal.nn._shown import settings_shown
 from anneal.nn._whole_calls import whole_call
@@ -24,19 +24,7 @@ from anneal.uop import arena
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_R_co = TypeVar("_R_co", covariant=True)
 _PLAIN = (bool, int, float, str)
-
-
-class _Forward(Protocol[P, _R_co]):
-    """A module by its class's own `forward`, whose parameters and result are those of a call."""
-
-    def forward(self, *args: P.args, **kwargs: P.kwargs) -> _R_co: ...
-
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]: ...
-
-    @property
-    def _hooks(self) -> ModuleHooks | None: ...
 
 
 class LoadedKeys(NamedTuple):
@@ -121,7 +109,7 @@ class Module(Hooked, Moved):
             "by one"
         )
 
-    def __call__(self: _Forward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self: HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """`forward` with its hooks, whose nodes note this module's path from the module that was called first."""
         names = here.modules
         module: Any = self
@@ -164,8 +152,7 @@ class Module(Hooked, Moved):
         >>> [layer(Tensor([x])).item() for x in (-1.0, 2.0, 3.0)]
         [0.0, 2.0, 3.0]
         """
-        from anneal.runtime import Jit
-        from anneal.runtime import compile as compiled
+        from anneal.runtime import Jit, compile as compiled
 
         if not isinstance(compiled(len, **options), Jit):
             vars(self).pop("_compiled", None)

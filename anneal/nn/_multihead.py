@@ -7,8 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from anneal.errors import ShapeError
-from anneal.nn import functional as F
-from anneal.nn import init
+from anneal.nn import functional as F, init
 from anneal.nn._activations import Dropout
 from anneal.nn._containers import ModuleList
 from anneal.nn._layers import LayerNorm, Linear

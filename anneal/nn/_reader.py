@@ -6,8 +6,7 @@ import math
 
 from anneal.nn._attention import Llama, LlamaBlock
 from anneal.nn._transformer import GPT, Block
-from anneal.tensor import Tensor, Variable, no_grad, realize
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, Variable, functional as F, no_grad, realize
 from anneal.uop import UOp
 
 _BLOCK = 64  # keys are read in whole blocks, so that tiles divide them

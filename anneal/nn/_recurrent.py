@@ -16,8 +16,7 @@ from anneal.nn import init
 from anneal.nn._module import Resettable
 from anneal.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from anneal.ops import DTypeLike, checked
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from anneal.transforms import scan
 
 _LOOPED = 256  # steps that are a loop on the device; fewer are one graph

@@ -15,8 +15,7 @@ from anneal.nn._layers import Embedding, LayerNorm, Linear
 from anneal.nn._module import Module
 from anneal.nn._windows import Conv2d
 from anneal.ops import checked, per_axis
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 
 
 @dataclass(frozen=True)

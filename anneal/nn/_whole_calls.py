@@ -11,41 +11,47 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from anneal.nn._hooks import EVERYWHERE
+from anneal.nn._hooks import EVERYWHERE, AnyModule
 from anneal.nn.parameter import Parameter
 from anneal.runtime import PLAIN, call_late, here
 from anneal.tensor import Tensor
-
-if TYPE_CHECKING:
-    from anneal.nn._module import Module
+from anneal.uop import Recent
 
 _ROOM = "anneal.nn."
 _ARGUMENTS = PLAIN | {float, Tensor, Parameter}
-_KINDS = 1 << 10  # kinds that are kept, before they begin anew
 _TRIED = 16  # calls after which a kind is judged
+_SHAPES = 1 << 10  # of the arguments of a kind, before they begin anew
 
 
 class _Kind:
     """Trees that compute the same of the same tensors."""
 
-    __slots__ = ("__name__", "apart", "calls", "made")
+    __slots__ = ("__name__", "_made", "_shapes", "apart", "calls")
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
-        self.calls = self.made = 0  # calls, and those that were made
+        self.calls = self._made = 0  # calls, and those that were made though the shapes were no new ones
+        self._shapes: set[Any] = set()  # of the arguments of calls that were made
         self.apart = False  # whether its modules are called one by one
 
     def refuse(self) -> None:
         """Note that its calls are not to be remembered."""
         self.apart = True
 
-    def made_one(self) -> None:
-        """Note that a call was made. If most are, calls of the modules in it may still be remembered."""
-        self.made += 1
-        if self.calls > _TRIED and 2 * self.made > self.calls:
+    def made_one(self, args: tuple[Any, ...]) -> None:
+        """Note that a call was made. If most are, and not for new shapes, which are new to each module in it as well,
+        calls of the modules in it may still be remembered."""
+        shapes = tuple([x._looks.shape for x in args if isinstance(x, Tensor)])
+        if shapes not in self._shapes:
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+            self._shapes.add(shapes)
+            return
+        self._made += 1
+        if self.calls > _TRIED and 2 * self._made > self.calls:
             self.apart = True
 
 
@@ -77,13 +83,13 @@ class _Tree:
         return [*map(id, self._values())] == self.ids and all([c.forward is f for c, f in self.forwards])  # noqa: C419  # a generator takes longer
 
 
-_trees: WeakKeyDictionary[Module, _Tree] = WeakKeyDictionary()
-_kinds: dict[tuple[Any, ...], _Kind] = {}
+_trees: WeakKeyDictionary[AnyModule, _Tree] = WeakKeyDictionary()
+_kinds: Recent[tuple[Any, ...], _Kind] = Recent(1 << 9)
 
 
 def whole_call(
-    module: Module,
-    forward: Callable[[Module, tuple[Any, ...], dict[str, Any]], Any],
+    module: AnyModule,
+    forward: Callable[[AnyModule, tuple[Any, ...], dict[str, Any]], Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
@@ -99,7 +105,7 @@ def whole_call(
     own = ref(module)
 
     def run(args: tuple[Any, ...], tensors: list[Tensor], **kwargs: Any) -> Any:
-        found.made_one()
+        found.made_one(args)
         alive = own()
         if alive is None:
             raise LookupError(found.__name__)
@@ -108,16 +114,17 @@ def whole_call(
     return call_late(found, (args, tensors), kwargs, run)
 
 
-def _known(module: Module) -> tuple[_Kind | None, list[Tensor]]:
+def _known(module: AnyModule) -> tuple[_Kind | None, list[Tensor]]:
     """The kind of a module's tree, None for one that is called module by module; and the tensors in it."""
     tree = _trees.get(module)
     if tree is None or not tree.is_current():
         tree = _Tree()
         walk = _Walk(module, tree)
         if walk.over_all():
-            if len(_kinds) >= _KINDS:
-                _kinds.clear()
-            tree.kind = _kinds.setdefault(tuple(walk.words), _Kind(type(module).__name__))
+            words = tuple(walk.words)
+            tree.kind = _kinds[words]
+            if tree.kind is None:
+                tree.kind = _kinds[words] = _Kind(type(module).__name__)
         else:
             tree.dicts, tree.rows, tree.forwards, tree.tensors = [], [], [], []
         tree.hold()
@@ -129,7 +136,7 @@ class _Walk:
     """A walk over a module's tree, which notes the tree, and in `words` all that its result follows from beside
     tensors."""
 
-    def __init__(self, root: Module, tree: _Tree) -> None:
+    def __init__(self, root: AnyModule, tree: _Tree) -> None:
         self.tree = tree
         self.words: list[Any] = []
         self._modules = [root]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from anneal.errors import ShapeError
-from anneal.nn import functional as F
-from anneal.nn import init
+from anneal.nn import functional as F, init
 from anneal.nn._module import Resettable
 from anneal.nn._rows import Row, Unary
 from anneal.ops import DTypeLike, checked, per_axis

@@ -21,31 +21,10 @@ from anneal.runtime import here
 from anneal.tensor import Tensor, default_device
 
 __all__ = [
-    "blank",
-    "calculate_gain",
-    "constant",
-    "constant_",
-    "dirac_",
-    "eye_",
-    "fan",
-    "kaiming_normal_",
-    "kaiming_uniform",
-    "kaiming_uniform_",
-    "normal",
-    "normal_",
-    "ones_",
-    "orthogonal_",
-    "skipped",
-    "sparse_",
-    "trunc_normal_",
-    "uniform",
-    "uniform_",
-    "xavier_normal",
-    "xavier_normal_",
-    "xavier_uniform",
-    "xavier_uniform_",
-    "zeros_",
-]
+    "blank", "calculate_gain", "constant", "constant_", "dirac_", "eye_", "fan", "kaiming_normal_", "kaiming_uniform",
+    "kaiming_uniform_", "normal", "normal_", "ones_", "orthogonal_", "skipped", "sparse_", "trunc_normal_", "uniform",
+    "uniform_", "xavier_normal", "xavier_normal_", "xavier_uniform", "xavier_uniform_", "zeros_",
+]  # fmt: skip
 
 Shape = tuple[int, ...]
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]

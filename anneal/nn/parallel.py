@@ -19,7 +19,7 @@ from anneal.tensor import Tensor, no_grad
 from anneal.transforms import Function, vjp
 from anneal.uop import DType
 
-__all__ = ["DistributedDataParallel", "fully_shard", "whole_state_dict"]
+__all__ = ["DistributedDataParallel", "fully_shard", "shards_of", "whole_state_dict"]
 
 
 class _Averaging:
@@ -121,6 +121,17 @@ def fully_shard(module: Module, units: Iterable[Module] = (), group: Group | Non
     for unit in units:
         vars(unit)["forward"] = partial(_call_unit, unit, unit.forward)
     return module
+
+
+def shards_of(module: Module) -> dict[str, Tensor]:
+    """The parts that this process has of a module's parameters, by name; none if it is not sharded.
+
+    >>> from anneal import nn
+    >>> list(shards_of(fully_shard(nn.Linear(2, 3))))
+    ['weight_shard', 'bias_shard']
+    """
+    named = module.named_parameters(remove_duplicate=False)
+    return {name: p for name, p in named if name.endswith(_SHARD)}
 
 
 def _shard_of(p: Tensor, group: Group) -> Parameter:

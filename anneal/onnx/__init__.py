@@ -16,20 +16,6 @@ from anneal.onnx.session import InferenceSession
 from anneal.onnx.writing import Exported, export
 
 __all__ = [
-    "Checked",
-    "Description",
-    "Exported",
-    "Gap",
-    "HostStep",
-    "InferenceSession",
-    "Model",
-    "NodeDifference",
-    "OnnxError",
-    "OnnxModule",
-    "Use",
-    "ValueInfo",
-    "check",
-    "export",
-    "load",
-    "named_tensors",
-]
+    "Checked", "Description", "Exported", "Gap", "HostStep", "InferenceSession", "Model", "NodeDifference", "OnnxError",
+    "OnnxModule", "Use", "ValueInfo", "check", "export", "load", "named_tensors",
+]  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +15,13 @@ from anneal.errors import AnnealError, OutOfMemoryError
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import Graph
 from anneal.onnx.host_sizes import Sizes, leaves
+from anneal.onnx.loaded import LoadedModel
 from anneal.onnx.notes import Memo, NeedsHostError
 from anneal.onnx.size_bounds import exact, roomy
 from anneal.onnx.types import Map, fits_device
 from anneal.tensor import Tensor, jit, no_grad, realize
 from anneal.uop import UOp
 from anneal.uop.sizes import evaluator, mapped, product, symbolic_arg, unbound, variables_of
-
-if TYPE_CHECKING:
-    from anneal.onnx.model import Model
-
 
 _SMALL = 16  # whole numbers that an input has whose values are part of what a plan is for: a shape, pads, a count
 
@@ -57,7 +54,7 @@ class Captured:
 
     def __init__(
         self,
-        model: Model,
+        model: LoadedModel,
         graph: Graph,
         feeds: dict[str, Any],
         shapes: Mapping[str, Any] | None = None,

@@ -15,26 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
 from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMemoryError
+from anneal.onnx import host_sizes
 from anneal.onnx.graph import FileNode, Graph
-from anneal.onnx.host_sizes import (
-    Items,
-    Sizes,
-    brief,
-    dtype_name,
-    fit_device,
-    is_small,
-    leaves,
-    size_of,
-    sized,
-    tensor_of,
-    type_of,
-)
-from anneal.onnx.notes import HostStep, Memo, NeedsHostError, RunsPieces, Scope, work_of
+from anneal.onnx.host_sizes import Items, Sizes, leaves, size_of
+from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Scope, work_of
 from anneal.onnx.registry import Operator
 from anneal.onnx.schemas import wrong_types
 from anneal.onnx.types import Map, array_code, array_dtype, device_array
@@ -49,6 +39,16 @@ _SEQUENCES = frozenset(["SequenceAt", "SequenceErase", "SequenceInsert", "Sequen
 _HELD = 4  # how often all that one value may have may be held on the host, or given as outputs
 _LENGTH = 1 << 10  # items of a sequence, whose copy counts as a node
 _WORK = 1 << 9  # how often all that one value may have goes through the sums and products of a run
+
+
+class RunsPieces(Protocol):
+    """The runs of a graph whose nodes do not all work on the device alone: see `anneal.onnx.plan`."""
+
+    def run(self, run: GraphRun, scope: Scope) -> bool:
+        """Run the nodes of a graph in pieces; False, if that cannot be, and nothing ran."""
+
+    def note(self, graph: Graph, number: int, needs_host: bool) -> None:
+        """Note of a node that has run whether it needed the host."""
 
 
 class GraphRun:
@@ -254,7 +254,7 @@ class GraphRun:
             if id(array) in memo.lifted:
                 return memo.lifted[id(array)][1]
         if isinstance(array, Sizes):
-            return tensor_of(array, self.device)
+            return host_sizes.tensor_of(array, self.device)
         try:
             t = device_array(array, self.device, self.float64, constant=id(array) in self.constants.fixed)
         except DTypeError as e:
@@ -497,7 +497,7 @@ class NodeCall:
         except (OnnxError, JitError, NeedsHostError):
             raise
         except Exception as e:  # whatever the file says, the answer names the node
-            told = ", ".join([brief(v) for v in values])
+            told = ", ".join([host_sizes.brief(v) for v in values])
             kind = "" if isinstance(e, (ValueError, TypeError)) else f"{type(e).__name__}: "
             raise self.fail(f"{kind}{e} (inputs: {told})") from e
         if not isinstance(results, tuple):
@@ -527,7 +527,7 @@ class NodeCall:
         graph = node.body()
         if graph is None:
             assert node.function is not None
-            graph = node.function.graph(node, [type_of(v) for v in values])
+            graph = node.function.graph(node, [host_sizes.type_of(v) for v in values])
         if len(values) > len(graph.inputs):
             raise self.fail(f"is given {len(values)} inputs; {graph.path} takes {len(graph.inputs)}")
         scope = Scope(graph, (*self._key, graph.path), None)
@@ -545,7 +545,7 @@ class NodeCall:
             raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
         if any(isinstance(v, (list, Map)) for v in values) and not of.raw:
             raise self.fail("takes tensors, not a sequence or a map")
-        dtypes = [None if v is None or isinstance(v, (list, Map)) else dtype_name(v) for v in values]
+        dtypes = [None if v is None or isinstance(v, (list, Map)) else host_sizes.dtype_name(v) for v in values]
         if fault := wrong_types(self.node, dtypes, self.device != "cpu"):
             raise self.fail(fault)
         own = self.node.attributes
@@ -567,17 +567,31 @@ class NodeCall:
         wanted = [of.wants_value(n) for n in range(len(values))]
         given: list[Any] = [self.host(v) if w and not of.asks else v for v, w in zip(values, wanted)]
         if any(isinstance(v, Sizes) for v in given):
-            return sized(self, of, given, wanted, attributes)
+            return self._sized(of, given, wanted, attributes)
         if of.raw:
             return of.function(self, *given, **attributes)
         others = [v for v, w in zip(given, wanted) if not w and v is not None]
         if of.on_host is not None:
             if not any(isinstance(v, Tensor) for v in others) and (
-                is_small(others, self.of.elements) or not fit_device(others)
+                host_sizes.is_small(others, self.of.elements) or not host_sizes.fit_device(others)
             ):
                 return of.on_host(self, *given, **attributes)
-            if not fit_device(others):
+            if not host_sizes.fit_device(others):
                 why = "no device holds elements of this type"
                 return of.on_host(self, *[self.host(v, why) for v in given], **attributes)
+        given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
+        return of.function(self, *given, **attributes)
+
+    def _sized(self, of: Operator, given: list[Any], wanted: list[bool], attributes: dict[str, Any]) -> Any:
+        """The results of the operator where symbolic sizes are among its inputs: on the host if it moves or computes
+        such, else on the device, from the numbers of this run.
+        """
+        data = [v for v, w in zip(given, wanted) if not w and v is not None]
+        if not self.node.domain and not any(isinstance(v, (Tensor, list)) for v in data):
+            function = partial(of.on_host or of.function, self, **attributes)
+            if (found := host_sizes.on_sizes(self.op, function, given, data)) is not None:
+                return found
+        if of.raw and (of.takes_sizes or not any(isinstance(v, Sizes) for v in data)):
+            return of.function(self, *given, **attributes)
         given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
         return of.function(self, *given, **attributes)

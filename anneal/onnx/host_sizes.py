@@ -9,21 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.onnx.registry import Operator
 from anneal.onnx.types import array_code, fits_device
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, alu, const, dtypes
-from anneal.uop.sizes import Size, range_of, size, size_text
-from anneal.uop.sizes import most as largest
-
-if TYPE_CHECKING:
-    from anneal.onnx.execute import NodeCall
-
+from anneal.uop.sizes import Size, most as largest, range_of, size, size_text
 
 Array = np.ndarray[Any, Any]
 
@@ -185,24 +179,19 @@ MOVING = frozenset(
 )
 
 
-def sized(call: NodeCall, of: Operator, given: list[Any], wanted: list[bool], attributes: dict[str, Any]) -> Any:
-    """The results of the operator where symbolic sizes are among its inputs: on the host if it moves or computes
-    such, else on the device, from the numbers of this run.
-    """
-    data = [v for v, w in zip(given, wanted) if not w and v is not None]
-    name, on_host = call.op if not call.node.domain else "", not any(isinstance(v, (Tensor, list)) for v in data)
-    if on_host and any(isinstance(v, Sizes) for v in data):
-        dtype = next(v.dtype for v in data if isinstance(v, Sizes))
-        if name in ARITHMETIC:
-            function, truth = ARITHMETIC[name]
-            return host_value(function(*[objects(v) for v in data]), np.bool_ if truth else dtype)
-        if name in MOVING and (name in ("Concat", "Where") or not any(isinstance(v, Sizes) for v in given[1:])):
-            moved = (of.on_host or of.function)(call, *[objects(v) for v in given], **attributes)
-            return tuple([host_value(r, dtype) for r in (moved if isinstance(moved, tuple) else (moved,))])
-    if of.raw and (of.takes_sizes or not any(isinstance(v, Sizes) for v in data)):
-        return of.function(call, *given, **attributes)
-    given = [v if w else call.tensor(v) for v, w in zip(given, wanted)]
-    return of.function(call, *given, **attributes)
+def on_sizes(name: str, function: Callable[..., Any], given: list[Any], data: list[Any]) -> Any:
+    """The results of `function` of an operator that moves or computes the symbolic sizes among its inputs; None for
+    any other operator. `data` are the inputs that are no attributes."""
+    dtype = next((v.dtype for v in data if isinstance(v, Sizes)), None)
+    if dtype is None:
+        return None
+    if name in ARITHMETIC:
+        of_sizes, truth = ARITHMETIC[name]
+        return host_value(of_sizes(*[objects(v) for v in data]), np.bool_ if truth else dtype)
+    if name in MOVING and (name in ("Concat", "Where") or not any(isinstance(v, Sizes) for v in given[1:])):
+        moved = function(*[objects(v) for v in given])
+        return tuple([host_value(r, dtype) for r in (moved if isinstance(moved, tuple) else (moved,))])
+    return None
 
 
 # -- the facts of any value -------------------------------------------------------------------------------------------

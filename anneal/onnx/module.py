@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.nn import Module
 from anneal.onnx.captured import signature
 from anneal.onnx.graph import Graph
+from anneal.onnx.loaded import LoadedModel
 from anneal.onnx.plan import ModelPlan
 from anneal.onnx.report import nodes_of
 from anneal.onnx.types import device_array
-
-if TYPE_CHECKING:
-    from anneal.onnx.model import Model
-
 
 _TRAINED = ("float16", "bfloat16", "float32", "float64")
 _PLANS = 16  # signatures that what is fixed is kept for
@@ -33,7 +30,7 @@ class OnnxModule(Module):
         model: the model that is run.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._names: dict[tuple[str, str], str] = {}  # by graph and name in the file
         self._plans: dict[Any, ModelPlan] = {}

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from anneal.onnx.graph import Graph
 from anneal.onnx.host_sizes import Items, leaves
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import most
-
-if TYPE_CHECKING:
-    from anneal.onnx.execute import GraphRun
 
 
 class NeedsHostError(Exception):
@@ -53,16 +50,6 @@ class Memo:
         """Remember that a value is fixed."""
         for v in leaves(value):
             self.fixed[id(v)] = v
-
-
-class RunsPieces(Protocol):
-    """The runs of a graph whose nodes do not all work on the device alone: see `anneal.onnx.plan`."""
-
-    def run(self, run: GraphRun, scope: Scope) -> bool:
-        """Run the nodes of a graph in pieces; False, if that cannot be, and nothing ran."""
-
-    def note(self, graph: Graph, number: int, needs_host: bool) -> None:
-        """Note of a node that has run whether it needed the host."""
 
 
 class Scope:

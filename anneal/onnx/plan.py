@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +20,11 @@ from anneal.onnx.captured import Captured, UnsizedError, is_given, own, signatur
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import FileNode, Graph, ValueInfo
 from anneal.onnx.host_sizes import leaves
+from anneal.onnx.loaded import LoadedModel
 from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Scope
 from anneal.onnx.types import fits_device, uploaded
 from anneal.tensor import Tensor, Variable, no_grad, realize
 from anneal.uop import UOp
-
-if TYPE_CHECKING:
-    from anneal.onnx.model import Model
 
 
 class ModelPlan:
@@ -39,7 +37,7 @@ class ModelPlan:
     fixed.
     """
 
-    def __init__(self, model: Model, feeds: dict[str, Any], shapes: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, model: LoadedModel, feeds: dict[str, Any], shapes: Mapping[str, Any] | None = None) -> None:
         self.model = model
         self.captured = Captured(model, model.program.graph, feeds, shapes)
         self.memo = self.captured.memo
@@ -125,7 +123,7 @@ class Pieces:
     which have so many `elements`.
     """
 
-    def __init__(self, model: Model, shapes: Mapping[str, Any], elements: int) -> None:
+    def __init__(self, model: LoadedModel, shapes: Mapping[str, Any], elements: int) -> None:
         self.model = model
         self.elements = elements
         self._shapes = shapes

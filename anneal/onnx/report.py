@@ -141,7 +141,7 @@ def _mistyped(graph: Graph) -> Iterator[Gap]:
         if node.op == "Cast" and not node.domain:
             to = node.attributes.get("to")
             made = [element_name(to) if isinstance(to, int) else None]
-        known.update((name, dtype) for name, dtype in zip(node.outputs, made, strict=False) if name and dtype)
+        known.update((name, dtype) for name, dtype in zip(node.outputs, made) if name and dtype)
 
 
 def _gap(node: FileNode) -> Gap | None:

@@ -135,7 +135,7 @@ def made_types(node: FileNode, dtypes: list[str | None]) -> list[str | None]:
     if not node.version:
         return []
     inputs, _ = _types(node.op, node.domain, node.version)
-    bound = {variable: d for (_, variable, _), d in zip(inputs, dtypes, strict=False) if d is not None}
+    bound = {variable: d for (_, variable, _), d in zip(inputs, dtypes) if d is not None}
     out = []
     for variable, types in _made_types(node.op, node.domain, node.version):
         (only,) = types if len(types) == 1 else (variable,)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-import anneal
 from anneal import files, progress
 from anneal.errors import DataError, OnnxError
 from anneal.onnx.exporting import (
@@ -32,6 +31,7 @@ from anneal.onnx.graph import ValueInfo
 from anneal.onnx.types import array_code
 from anneal.uop import Op, UOp, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
+from anneal.version import __version__
 
 _OPSETS = (17, 23)  # from the first with LayerNormalization to the newest that this writes
 _OPSET = 20
@@ -226,7 +226,7 @@ def _put(path: Path, parts: _Parts, external: bool | None) -> Exported:
     model = helper.make_model(
         graph,
         producer_name="anneal",
-        producer_version=anneal.__version__,
+        producer_version=__version__,
         opset_imports=opsets,
         ir_version=helper.find_min_ir_version_for(opsets),
     )

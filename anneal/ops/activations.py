@@ -17,7 +17,7 @@ from anneal.ops.precision import in_single
 from anneal.uop import Op, UOp, alu, by_rule, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 

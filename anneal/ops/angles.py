@@ -11,7 +11,7 @@ from anneal.ops.functions import Operand, as_reals, by_slope, has_sign_bit, poly
 from anneal.uop import Op, const
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 _FAR = 2.0**28  # beyond this, sqrt(x * x + 1) is x to the last bit of a float64, and x * x may overflow a float32

@@ -31,7 +31,7 @@ from anneal.uop import UOp
 from anneal.uop.sizes import is_symbolic
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
 F = TypeVar("F", bound=Callable[..., Any])

@@ -16,7 +16,7 @@ from anneal.runtime import here
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
@@ -135,7 +135,7 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
         return scores, None
     mask = attn_mask.uop
     padded = (1,) * (len(scores.shape) - len(mask.shape)) + mask.shape
-    if any(m not in (1, s) for m, s in zip(padded, scores.shape, strict=False)) or len(padded) > len(scores.shape):
+    if any(m not in (1, s) for m, s in zip(padded, scores.shape)) or len(padded) > len(scores.shape):
         raise ShapeError(f"{_NAME}: attn_mask of shape {mask.shape} does not broadcast to {scores.shape}")
     mask = broadcast(mask, scores.shape)
     return (alu(Op.WHERE, (mask, scores, low)) if mask.dtype is _BOOL else scores + mask.cast(scores.dtype)), None

@@ -16,15 +16,15 @@ from anneal.errors import ShapeError
 from anneal.ops import nodes
 from anneal.ops.nodes import broadcast, inverse
 from anneal.runtime import Handle, here, is_realized, tensor_class
-from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes
+from anneal.uop import MOVEMENT, Op, Recent, UOp, alu, const, dtypes
 
 Layout = tuple[tuple[int, ...], int]  # the strides of a view, and the place of its first element
 Shape = tuple[Any, ...]
 # an op of MOVEMENT, DETACH, BITCAST or CONTIGUOUS, and its argument; or the name of another, and its arguments
 Step = tuple[Any, Any]
-_MOST = 1 << 12  # recipes that are kept, before they begin anew
+_MOST = 1 << 12  # recipes that are kept
 
-_recipes: dict[Any, ViewRecipe] = {}
+_recipes: Recent[Any, ViewRecipe] = Recent(_MOST)
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
@@ -119,10 +119,8 @@ class ViewRecipe:
     @staticmethod
     def of(shape: Shape, steps: tuple[Step, ...]) -> ViewRecipe:
         """The recipe of these steps: equal ones are one."""
-        found = _recipes.get((shape, steps))
+        found = _recipes[shape, steps]
         if found is None:
-            if len(_recipes) >= _MOST:
-                _recipes.clear()
             found = _recipes[shape, steps] = ViewRecipe(shape, steps)
         return found
 

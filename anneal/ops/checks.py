@@ -14,7 +14,7 @@ from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic, size
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 _LIMIT = 1 << 31  # index arithmetic has 32 bits
@@ -109,7 +109,7 @@ def axes_of(name: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int
         at = axis_of(name, axis, ndim)  # type: ignore[arg-type]
         return (at,) if ndim else ()
     out = sorted([axis_of(name, a, ndim) for a in axis])
-    for a, b in zip(out, out[1:], strict=False):
+    for a, b in zip(out, out[1:]):
         if a == b:
             raise ShapeError(f"{name}: axis {a} is given twice in {tuple(axis)}")
     return tuple(out) if ndim else ()

@@ -18,7 +18,7 @@ from anneal.ops.pooling import AXES, KERNEL, Ints, Pairs, Sizes, per_axis, windo
 from anneal.uop import Op, UOp
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 def _convolve(

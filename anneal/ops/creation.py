@@ -20,7 +20,7 @@ from anneal.uop import DType, Op, UOp, alu, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _FLOAT32 = dtypes.float32
 

@@ -18,7 +18,7 @@ from anneal.uop import DType, Op, UOp, by_name, const, dtypes
 from anneal.uop.sizes import most
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 DTypeLike: TypeAlias = "DType | str | npt.DTypeLike | type"
 

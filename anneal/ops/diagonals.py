@@ -15,7 +15,7 @@ from anneal.uop import Op, alu, const
 from anneal.uop.sizes import most
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 @function(in_place=True)

@@ -22,7 +22,7 @@ from anneal.ops.nodes import Number, broadcast, iota
 from anneal.uop import dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 # -- positions --------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from anneal.ops.spelling import number_first, numbers_first
 from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _SCALARS = (bool, int, float)
 _FLOAT32 = dtypes.float32

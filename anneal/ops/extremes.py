@@ -17,7 +17,7 @@ from anneal.ops.reduce import Axes, reduced
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 _INT32 = dtypes.int32

@@ -19,7 +19,7 @@ from anneal.ops.spelling import number_first
 from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _FLOAT32 = dtypes.float32
 Operand = Any  # a tensor, an array or a Python number

@@ -18,7 +18,7 @@ from anneal.ops.spelling import number_first
 from anneal.uop import by_rule, dtypes, promote
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from anneal.ops.precision import in_single
 from anneal.uop import dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 # log(gamma(z)) / ((z - 1) * (z - 2)) for 1 <= z <= 2 by powers of 2z - 3, the highest first: interpolation at
 # Chebyshev's points, off by 3e-9 and 6e-18.

@@ -23,7 +23,7 @@ from anneal.uop import DType, Op, UOp, alu, const, dtypes
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number

@@ -30,7 +30,7 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Count, most
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_

@@ -26,7 +26,7 @@ from anneal.runtime import forbid_in_capture, here, is_realized, outdate_capture
 from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 def _kind(dtype: DType) -> int:

@@ -19,7 +19,7 @@ from anneal.runtime import Handle, Varies, number
 from anneal.uop import DType, Op, alu, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 Again = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # the op, with other arguments

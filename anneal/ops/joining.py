@@ -19,7 +19,7 @@ from anneal.ops.nodes import broadcast, every
 from anneal.uop import Op, UOp, alu, dtypes, promote
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 

@@ -19,7 +19,7 @@ from anneal.ops.random import key, words
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 

@@ -17,7 +17,7 @@ from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import most
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 @function(alias="mm bmm mv", autocast="low")

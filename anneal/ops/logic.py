@@ -16,7 +16,7 @@ from anneal.ops.spelling import number_first
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 

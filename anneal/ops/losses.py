@@ -16,7 +16,7 @@ from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 __all__: list[str] = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",

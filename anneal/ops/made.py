@@ -9,30 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from anneal.ops.arguments import pass_unseen
+from anneal.runtime import tensor_class
 
 if TYPE_CHECKING:
+    from anneal.names import Tensor
     from anneal.ops.data import DTypeLike
-    from anneal.tensor import Tensor
     from anneal.uop import UOp
-
-_class: list[type[Tensor]] = []
 
 
 def register(cls: type[Tensor]) -> None:
     """`cls` is the class of tensors, or one below it."""
     pass_unseen(cls)
-    if not _class:
-        _class.append(cls)
 
 
 def tensor(data: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """`Tensor(data, device, dtype)`."""
-    return _class[0](data, device, dtype)
+    made: Tensor = tensor_class()(data, device, dtype)
+    return made
 
 
 def fresh(u: UOp, device: str | None = None, requires_grad: bool | None = None) -> Tensor:
     """The tensor of a node made from nothing; device as `default_device`."""
-    return _class[0]._fresh(u, device, requires_grad)
+    made: Tensor = tensor_class()._fresh(u, device, requires_grad)
+    return made
 
 
 def result(u: UOp, x: Tensor, *others: Tensor | None) -> Tensor:

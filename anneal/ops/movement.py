@@ -30,7 +30,7 @@ from anneal.uop import Op, alu, const, dtypes
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 

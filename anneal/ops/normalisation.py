@@ -18,7 +18,7 @@ from anneal.uop import Op, UOp, alu, by_rule
 from anneal.uop.sizes import product as count_of
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 def _node(x: Tensor | None) -> UOp | None:

@@ -19,7 +19,7 @@ from anneal.runtime import Handle
 from anneal.uop import Op
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 Operand = Any  # a tensor, an array or a Python number
 Compute = Callable[["Tensor", str, Operand, bool], "Tensor"]  # with the name for messages; True: `other` comes first

@@ -16,7 +16,7 @@ from anneal.ops.nodes import Number, broadcast
 from anneal.uop import DType, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 def whole_fill(dtype: DType, value: Number) -> Number:

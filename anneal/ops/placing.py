@@ -21,7 +21,7 @@ from anneal.ops.subscripts import parsed
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_

@@ -17,7 +17,7 @@ from anneal.ops.indexing import values_now
 from anneal.ops.precision import in_single
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _HIGHEST = 1024  # a graph of more steps is not worth its kernel
 

@@ -27,7 +27,7 @@ from anneal.ops.reduce import root, size_power
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 Sizes = int | Sequence[int]
 Ints = tuple[int, ...]

@@ -32,7 +32,7 @@ from anneal.uop import DType, Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _U32 = dtypes.uint32
 _JIT_START = 1 << 31

@@ -25,7 +25,7 @@ from anneal.uop import Op, UOp, alu, by_rule, const
 from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 Axes = int | Sequence[int] | None
 

@@ -14,7 +14,7 @@ from anneal.ops.overflow import check_growth
 from anneal.uop import Op, alu, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 _BOOL = dtypes.bool_

@@ -22,7 +22,7 @@ from anneal.uop import DType, Op, UOp, alu, const, dtypes, reduce_identity
 from anneal.uop.sizes import Size, most
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _BLOCK = 32
 

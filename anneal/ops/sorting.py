@@ -27,7 +27,7 @@ from anneal.ops.reduce import Axes
 from anneal.uop import Op, UOp, by_rule, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 # The k largest of a row are looked for by blocks where there are that many times more elements.

@@ -20,7 +20,7 @@ from anneal.ops.sorting import as_rows, quantiles, taken
 from anneal.uop import by_rule, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 @function(functional=True, method=False, autocast="float32")

@@ -11,8 +11,7 @@ import numpy as np
 from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError
 from anneal.ops import nodes
 from anneal.ops.arguments import function, several, viewing
-from anneal.ops.checks import broadcast_shapes, is_tensor
-from anneal.ops.checks import whole as whole_number
+from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
 from anneal.ops.data import wrap_array
 from anneal.ops.grad_mode import grad_enabled
 from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
@@ -34,7 +33,7 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size, symbolic_arg
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
@@ -123,7 +122,7 @@ def _as_data(x: Tensor, index: Any) -> tuple[Any, ...] | None:
     if not here.defers or symbolic_arg(x.shape) or x.size > _WRITTEN or len(items) > len(x.shape):
         return None
     found: list[Any] = []
-    for item, n in zip(items, x.shape, strict=False):
+    for item, n in zip(items, x.shape):
         begin, count = item, None
         if isinstance(item, slice) and item.step is None and _is_known(item.start) and _is_known(item.stop):
             begin, end, _ = item.indices(n)

@@ -28,30 +28,10 @@ from anneal.optim._lbfgs import LBFGS
 from anneal.optim._sharded import ZeroRedundancyOptimizer
 
 __all__ = [
-    "ASGD",
-    "LBFGS",
-    "SGD",
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Lion",
-    "Muon",
-    "NAdam",
-    "Optimizer",
-    "ParameterGroup",
-    "RAdam",
-    "RMSprop",
-    "Rprop",
-    "SparseAdam",
-    "ZeroRedundancyOptimizer",
-    "clip_grad_norm_",
-    "clip_grad_value_",
-    "lr_scheduler",
-    "swa_utils",
-]
+    "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "Muon", "NAdam",
+    "Optimizer", "ParameterGroup", "RAdam", "RMSprop", "Rprop", "SparseAdam", "ZeroRedundancyOptimizer",
+    "clip_grad_norm_", "clip_grad_value_", "lr_scheduler", "swa_utils",
+]  # fmt: skip
 
 if not TYPE_CHECKING:
     __getattr__ = same_under(

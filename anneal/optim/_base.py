@@ -47,7 +47,6 @@ def update_phase() -> Iterator[None]:
         a.phase = before
 
 
-_FOLLOWING: set[Callable[..., None]] = set()
 Update = TypeVar("Update", bound=Callable[..., None])
 
 
@@ -55,7 +54,7 @@ def follows(update: Update) -> Update:
     """A mark of an `_update` that follows from gradients, parameters, state and settings alone: a repeated step is not
     traced again.
     """
-    _FOLLOWING.add(update)
+    update.follows = True  # type: ignore[attr-defined]
     return update
 
 
@@ -371,7 +370,7 @@ class Optimizer:
         optimisers that say so; a subclass may read anything.
         """
         kind = type(self)
-        return kind._update in _FOLLOWING and kind.__module__.startswith("anneal.optim.")
+        return hasattr(kind._update, "follows") and kind.__module__.startswith("anneal.optim.")
 
     def _updated(self) -> dict[Tensor, UOp]:
         """The new nodes of parameters and state."""
@@ -483,7 +482,7 @@ class Optimizer:
         """The state by name: `"0.exp_avg"` is that of the first parameter; learning rates are `"group.0.lr"`. Torch's
         `["state"]` and `["param_groups"]` can be read, and changed before it is loaded.
         """
-        out = Saved(self)
+        out = Saved(self.param_groups)
         out |= {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(id(t), {}).items()}
         for i, g in enumerate(self.param_groups):
             out[f"group.{i}.lr"] = g.rate

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ from anneal.ops import wrap_array
 from anneal.runtime import here
 from anneal.tensor import Tensor
 from anneal.uop import dtypes
-
-if TYPE_CHECKING:
-    from anneal.optim._base import Optimizer
 
 __all__ = ["Saved", "States", "check_settings", "kept_state", "state_dtype"]
 
@@ -39,9 +36,9 @@ class States(dict[Any, dict[str, Any]]):
 class Saved(dict[str, Any]):
     """A `state_dict`: tensors by name, and, where they are asked for, torch's "state" and "param_groups"."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, groups: Iterable[Mapping[str, Any]]) -> None:
         super().__init__()
-        self._groups = [dict(g) for g in optimizer.param_groups]
+        self._groups = [dict(g) for g in groups]
         self.nested: dict[str, Any] | None = None
 
     def __missing__(self, key: str) -> Any:

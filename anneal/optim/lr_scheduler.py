@@ -18,25 +18,10 @@ from anneal.optim._base import Optimizer
 from anneal.optim._schedule import CosineAnnealingWarmRestarts, CyclicLR, LRScheduler, OneCycleLR
 
 __all__ = [
-    "ChainedScheduler",
-    "ConstantLR",
-    "CosineAnnealingLR",
-    "CosineAnnealingWarmRestarts",
-    "CyclicLR",
-    "ExponentialLR",
-    "LRScheduler",
-    "LambdaLR",
-    "LinearLR",
-    "MultiStepLR",
-    "MultiplicativeLR",
-    "OneCycleLR",
-    "PolynomialLR",
-    "ReduceLROnPlateau",
-    "SequentialLR",
-    "StepLR",
-    "WarmupCosine",
-    "warmup_cosine",
-]
+    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR",
+    "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
+    "ReduceLROnPlateau", "SequentialLR", "StepLR", "WarmupCosine", "warmup_cosine",
+]  # fmt: skip
 
 Factor = Callable[[int], float]
 

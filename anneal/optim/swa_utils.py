@@ -7,14 +7,9 @@ from typing import Any
 from anneal.doors import opened_later
 
 __all__ = [
-    "SWALR",
-    "AveragedModel",
-    "get_ema_avg_fn",
-    "get_ema_multi_avg_fn",
-    "get_swa_avg_fn",
-    "get_swa_multi_avg_fn",
+    "SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn", "get_swa_multi_avg_fn",
     "update_bn",
-]
+]  # fmt: skip
 
 _later = opened_later(__name__, {"anneal.nn._averaged": tuple(__all__)})
 

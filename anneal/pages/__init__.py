@@ -3,24 +3,12 @@
 `export` writes a page, `fit` says what a profile of a browser's adapter would make of one.
 """
 
-from anneal.pages.exporting import DEFAULT, Exported, export
+from anneal.pages.exporting import DEFAULT, ExportedPage, export
 from anneal.pages.fitting import Fit, fit
-from anneal.pages.profiles import PROFILES, Profile, page_device, profile
-from anneal.pages.recipes import Recipe, of_gpt2, of_onnx, of_text, of_training
+from anneal.pages.profiles import PROFILES, DeviceProfile, page_device, profile
+from anneal.pages.recipes import PageRecipe, of_gpt2, of_onnx, of_text, of_training
 
 __all__ = [
-    "DEFAULT",
-    "PROFILES",
-    "Exported",
-    "Fit",
-    "Profile",
-    "Recipe",
-    "export",
-    "fit",
-    "of_gpt2",
-    "of_onnx",
-    "of_text",
-    "of_training",
-    "page_device",
-    "profile",
-]
+    "DEFAULT", "PROFILES", "DeviceProfile", "ExportedPage", "Fit", "PageRecipe", "export", "fit", "of_gpt2", "of_onnx",
+    "of_text", "of_training", "page_device", "profile",
+]  # fmt: skip

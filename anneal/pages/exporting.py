@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from anneal import __version__
 from anneal.backend import Array, get_device
 from anneal.errors import UserError
 from anneal.inspect import error_bounds
 from anneal.onnx import named_tensors
 from anneal.pages import oracle
-from anneal.pages.profiles import Profile, planned_for, profile
-from anneal.pages.program import Program
+from anneal.pages.profiles import DeviceProfile, planned_for, profile
+from anneal.pages.program import PageProgram
 from anneal.pages.weights import VISITOR, loaded, stored
 from anneal.pages.writing import check_place, write
 from anneal.progress import told
@@ -25,13 +24,14 @@ from anneal.schedule import CostModel
 from anneal.tensor import Tensor, no_grad, tree_leaves
 from anneal.transforms import paths_of
 from anneal.uop import UOp
+from anneal.version import __version__
 
 DEFAULT = ("browser", "software")
 Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedPage:
     """The page that was written: its files with their bytes, and what a run of each function takes.
 
     `memory` is the bytes that it holds on the GPU; `calls` are the launches of each function.
@@ -73,13 +73,13 @@ def export(
     path: str | Path,
     *,
     train: bool | Collection[str] = False,
-    profiles: Sequence[str | Profile] = DEFAULT,
+    profiles: Sequence[str | DeviceProfile] = DEFAULT,
     weights: str = "f32",
     single_file: bool = False,
     name: str | None = None,
     page: Mapping[str, Any] | None = None,
     data: Mapping[str, Array] | None = None,
-) -> Exported:
+) -> ExportedPage:
     """Write a page that computes `function` in a browser: `index.html`, plan, WGSL, weights and runtime.
 
     The function is called until it is captured: a training step takes some steps, and the page begins with the state
@@ -126,12 +126,12 @@ def export(
     }
     files = write(Path(path), model, programs[0].pack, file, examples, data or {}, single_file)
     calls = {n: len(f["calls"]) for n, f in programs[0].functions.items()}
-    return Exported(Path(path), files, len(programs[0].kernels), calls, sum(programs[0].buffers))
+    return ExportedPage(Path(path), files, len(programs[0].kernels), calls, sum(programs[0].buffers))
 
 
 def _values(
     entries: Sequence[Entry],
-    programs: Sequence[Program],
+    programs: Sequence[PageProgram],
     plans: Sequence[Mapping[str, BoundStep]],
     names: Callable[[Any], str],
     weights: str,
@@ -177,8 +177,8 @@ class Names:
 
 
 def programs_of(
-    entries: Sequence[Entry], profiles: Sequence[Profile], names: Names
-) -> tuple[list[Program], list[dict[str, BoundStep]]]:
+    entries: Sequence[Entry], profiles: Sequence[DeviceProfile], names: Names
+) -> tuple[list[PageProgram], list[dict[str, BoundStep]]]:
     """The program of each profile, and the captured calls that they are made of: profiles that fuse alike share those.
 
     State is as it was before, unless gradients are taken: an optimiser has made its own meanwhile.
@@ -187,12 +187,12 @@ def programs_of(
         raise UserError("export: there is no profile; the plainest is 'browser'")
     before = {} if any(e.gradients for e in entries) else oracle.values_of(names.known)
     pack: list[str] = []
-    programs: list[Program] = []
+    programs: list[PageProgram] = []
     plans: dict[CostModel, dict[str, BoundStep]] = {}
     for p in profiles:
         if p.cost_model not in plans:
             plans[p.cost_model] = {e.name: _captured(e, p) for e in told(entries, "capturing functions", len(entries))}
-        program = Program(p, pack, names, list(plans).index(p.cost_model))
+        program = PageProgram(p, pack, names, list(plans).index(p.cost_model))
         for entry in entries:
             step = plans[p.cost_model][entry.name]
             program.add(entry.name, step, entry.inputs, _results(entry, step))
@@ -240,7 +240,7 @@ def _inputs(function: Function, args: tuple[Any, ...]) -> list[tuple[str, Tensor
     return out
 
 
-def _captured(entry: Entry, wanted: Profile) -> BoundStep:
+def _captured(entry: Entry, wanted: DeviceProfile) -> BoundStep:
     device = get_device(entry.inputs[0][1].device if entry.inputs else default_device())
     with planned_for(device, wanted):
         step: BoundStep = entry.call(lambda: bound_step(entry.function, entry.args, {}))

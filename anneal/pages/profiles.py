@@ -16,7 +16,7 @@ from anneal.schedule import CostModel
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class DeviceProfile:
     """The limits and features that kernels rely on.
 
     Args:
@@ -60,20 +60,20 @@ _WIDE = Target(max_threads=1024, workgroup_bytes=32768, f16=True)
 PROFILES = {
     p.name: p
     for p in (
-        Profile("browser", "every browser with WebGPU, its default limits"),
-        Profile(
+        DeviceProfile("browser", "every browser with WebGPU, its default limits"),
+        DeviceProfile(
             "software", "browsers whose WebGPU runs on the CPU: SwiftShader, llvmpipe", target=Target(barriers=False),
             software=True,
         ),
-        Profile(
+        DeviceProfile(
             "desktop", "GPUs whose subgroups have 32 threads or more, as those of desktops", 10,
             target=Target(workgroup_bytes=32768, subgroup=32, names_subgroups=True), features=("subgroups",),
         ),
-        Profile(
+        DeviceProfile(
             "adreno", "phones with an Adreno of 2021 or later, as Chrome for Android opens it", 8, 1 << 30,
             replace(_WIDE, binding_bytes=1 << 28), ("shader-f16",),
         ),
-        Profile(
+        DeviceProfile(
             "m1", "Macs with Apple's M1 or later", 10, 1 << 32,
             replace(_WIDE, binding_bytes=(1 << 32) - 4), ("shader-f16",),
         ),
@@ -81,13 +81,13 @@ PROFILES = {
 }  # fmt: skip
 
 
-def profile(name: str | Profile) -> Profile:
+def profile(name: str | DeviceProfile) -> DeviceProfile:
     """The profile of that name, or one's own. Raises SettingError, with those that there are, for another name.
 
     >>> profile("browser").buffers
     8
     """
-    if isinstance(name, Profile):
+    if isinstance(name, DeviceProfile):
         return name
     if name not in PROFILES:
         raise SettingError(f"there is no profile {name!r}; profiles are {', '.join(PROFILES)}")
@@ -102,7 +102,7 @@ def page_device() -> str:
 
 
 @contextmanager
-def planned_for(device: AnyDevice, wanted: Profile) -> Iterator[None]:
+def planned_for(device: AnyDevice, wanted: DeviceProfile) -> Iterator[None]:
     """A block in which what runs on `device` is planned as for a profile; no adapter is opened for it."""
     before = device.cost_model
     with device.lock:

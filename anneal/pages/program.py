@@ -12,12 +12,11 @@ from math import prod
 from typing import Any
 
 from anneal.backend import Array, OpaqueBuffer
-from anneal.codegen import Kernel, bindings_of, generate
+from anneal.codegen import GeneratedKernel, bindings_of, generate
 from anneal.errors import DTypeError, UserError
-from anneal.pages.profiles import Profile
+from anneal.pages.profiles import DeviceProfile
 from anneal.runtime import BoundStep
-from anneal.schedule import Call
-from anneal.schedule import Kernel as Planned
+from anneal.schedule import Call, Kernel
 from anneal.tensor import Tensor
 from anneal.uop import DType, Op, UOp
 from anneal.uop.sizes import Size, variables_of, widest
@@ -57,10 +56,10 @@ def nbytes(size: int, dtype: DType) -> int:
 
 
 @dataclass(eq=False)
-class Program:
+class PageProgram:
     """The program of one profile. `add` takes a function; then `data` is what a page reads."""
 
-    profile: Profile
+    profile: DeviceProfile
     pack: list[str]  # WGSL of distinct kernels, shared by the profiles of an export
     names: Callable[[Tensor], str]
     plan: int  # profiles of one number fuse alike, and have the same calls
@@ -132,7 +131,7 @@ class Program:
         needed = kernel.launch.needed
         return [number, args, list(kernel.grid), *([] if needed is None else [expression(needed)])]
 
-    def _kernel(self, planned: Planned) -> tuple[Kernel, int]:
+    def _kernel(self, planned: Kernel) -> tuple[GeneratedKernel, int]:
         target = self.profile.target
         try:
             kernel = generate(planned.sink, target)

@@ -24,7 +24,7 @@ _PLANE = 40  # points of a side of the plane that the spirals' page paints
 
 
 @dataclass
-class Recipe:
+class PageRecipe:
     """The arguments of `export`."""
 
     functions: dict[str, Callable[..., Any]]
@@ -35,7 +35,7 @@ class Recipe:
     weights: str = ""  # a form that the recipe asks for
 
 
-def of_training(name: str, training: Training, train: bool) -> Recipe:
+def of_training(name: str, training: Training, train: bool) -> PageRecipe:
     """The recipe of an example model, called `name`: its forward, and with `train` its training step."""
     model: Any = training.model
     batch = training.next_batch()
@@ -45,7 +45,7 @@ def of_training(name: str, training: Training, train: bool) -> Recipe:
         recipe, train = _spirals(training), True
     else:
         arguments = _arguments(training, batch)
-        recipe = Recipe({"predict": model}, {"predict": tuple(_first(a) for a in arguments)})
+        recipe = PageRecipe({"predict": model}, {"predict": tuple(_first(a) for a in arguments)})
         if name == "conv":
             labels = [str(n) for n in range(10)]
             recipe.page = {"kind": "draw", "size": arguments[0].shape[-1], "labels": labels}
@@ -80,20 +80,20 @@ def _arguments(training: Training, batch: tuple[Any, ...]) -> tuple[Any, ...]:
     return found[0]
 
 
-def _spirals(training: Any) -> Recipe:
+def _spirals(training: Any) -> PageRecipe:
     side = np.linspace(-1, 1, _PLANE, dtype=np.float32)
     y, x = np.meshgrid(side[::-1], side, indexing="ij")
     plane = np.stack([x.ravel(), y.ravel()], axis=1)
     model = training.model
     page = {"kind": "spirals", "side": _PLANE, "batch": training.batch}
     data = {"points": training.points, "arms": training.arms}
-    return Recipe({"predict": model}, {"predict": (Tensor(plane),)}, page, data)
+    return PageRecipe({"predict": model}, {"predict": (Tensor(plane),)}, page, data)
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
 
 
-def of_text(model: nn.GPT | nn.Llama, page: Mapping[str, Any]) -> Recipe:
+def of_text(model: nn.GPT | nn.Llama, page: Mapping[str, Any]) -> PageRecipe:
     """The recipe of a model that writes, token by token; `page` is what it shows."""
     reader = nn.Reader(model)
     whole = np.zeros(reader.context, np.int32)
@@ -103,10 +103,10 @@ def of_text(model: nn.GPT | nn.Llama, page: Mapping[str, Any]) -> Recipe:
     begin, go_on = (Tensor(whole), count, blocks), (Tensor(np.array([1], np.int32)), count, blocks)
     functions: dict[str, Callable[..., Any]] = {"begin": reader.begin, "go_on": reader.go_on}
     shown = {**page, "context": reader.context, "block": reader.block}
-    return Recipe(functions, {"begin": begin, "go_on": go_on}, shown)
+    return PageRecipe(functions, {"begin": begin, "go_on": go_on}, shown)
 
 
-def of_gpt2(config: nn.GPTConfig) -> Recipe:
+def of_gpt2(config: nn.GPTConfig) -> PageRecipe:
     """The recipe of a GPT-2 of the sizes of `config`, whose weights and words the visitor of the page has."""
     return replace(of_text(nn.GPT.from_config(config), {"kind": "gpt2"}), weights=VISITOR)
 
@@ -114,7 +114,7 @@ def of_gpt2(config: nn.GPTConfig) -> Recipe:
 # -- ONNX -------------------------------------------------------------------------------------------------------------
 
 
-def of_onnx(model: Model, feeds: Mapping[str, Any], labels: list[str] | None = None) -> Recipe:
+def of_onnx(model: Model, feeds: Mapping[str, Any], labels: list[str] | None = None) -> PageRecipe:
     """The recipe of an ONNX model for inputs of the sizes of `feeds`; one of a picture describes what is dropped,
     by the `labels` of its classes. Its int64 and uint64 are of 32 bits, and its float64 is float32.
 
@@ -137,7 +137,7 @@ def of_onnx(model: Model, feeds: Mapping[str, Any], labels: list[str] | None = N
     page: dict[str, Any] = {"kind": "form"}
     if len(tensors) == 1 and tensors[0].ndim == 4 and tensors[0].shape[:2] == (1, 3):
         page = {"kind": "describe", "size": list(tensors[0].shape[2:]), "labels": labels or []}
-    return Recipe({"run": signed}, {"run": tensors}, page)
+    return PageRecipe({"run": signed}, {"run": tensors}, page)
 
 
 def _narrow(name: str, value: Any, device: str) -> Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -336,6 +337,13 @@ def _emit(rules: Sequence[tuple[str, list[Step]]], depth: int, out: list[str]) -
         i = j
 
 
+_PARAMETERS = {  # of a table's functions; others take a node and the pass's context
+    "fold": "dtype: DType, src: Any",
+    "gradient": "y: Any, g: Any",
+    "forward": "y: Any, g: Any, place: int",
+}
+
+
 def _function(
     table: Table, op: Op, rules: list[tuple[Rule, TextNode]], helpers: frozenset[str], name: str, named: bool
 ) -> list[str]:
@@ -351,22 +359,23 @@ def _function(
             seen.add(shape)
             compiled.append((rule.text, _Writer(rule, table, helpers, where, named).steps(order)))
     function = f"_{table.name}_{op.name.lower()}"
-    if table.kind == "fold":
-        arity = op.arity or 0
-        kids = ", ".join(f"s{i}" for i in range(arity))
-        lines = [f"def {function}(dtype: DType, src: Any) -> Any:", f"    {kids}{',' if arity == 1 else ''} = src"]
-    elif table.kind == "gradient":
-        lines = [f"def {function}(y: Any, g: Any) -> Any:"]
-    elif table.kind == "forward":
-        lines = [f"def {function}(y: Any, g: Any, place: int) -> Any:"]
-    else:
-        lines = [f"def {function}(u: Any, ctx: Any) -> Any:"]
+    arity = (op.arity or 0) if table.kind == "fold" else 0
+    lines = [f"def {function}({_PARAMETERS.get(table.kind, 'u: Any, ctx: Any')}) -> Any:"]
+    if arity:
+        lines.append(f"    {', '.join(f's{i}' for i in range(arity))}{',' if arity == 1 else ''} = src")
     body: list[str] = []
     _emit(compiled, 1, body)
-    if table.kind == "fold":
-        words = set(re.findall(r"\w+", "\n".join(body)))
-        lines += [f"    o{i} = s{i}.op" for i in range(arity) if f"o{i}" in words]
-    return [*lines, *body, "    return None"]
+    words = Counter(re.findall(r"\w+", "\n".join(body)))
+    once = {f"o{i}": f"s{i}.op" for i in range(arity) if words[f"o{i}"] == 1}
+    lines += [f"    o{i} = s{i}.op" for i in range(arity) if words[f"o{i}"] > 1]
+    body = [re.sub(r"\bo\d\b", lambda m: once.get(m[0], m[0]), line) for line in body]
+    return [*lines, *[line for line in body if not _unused(line, words)]]
+
+
+def _unused(line: str, words: Counter[str]) -> bool:
+    """True for a line that gives names to sources which nothing else names."""
+    names, _, of = line.partition(" = ")
+    return of.endswith(".src") and "if" not in names and all(words[n] == 1 for n in re.findall(r"\w+", names))
 
 
 def _uop_imports(name: str, words: set[str]) -> list[str]:

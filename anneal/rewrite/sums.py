@@ -12,25 +12,15 @@ from math import gcd
 from typing import Any
 
 from anneal.rewrite.extents import ordered_by_sizes
-from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const, dtypes, normalise_const, toposort
+from anneal.uop import SYMBOLIC, DType, Op, Recent, UOp, alu, const, dtypes, normalise_const, toposort
 
 __all__ = [
-    "Sum",
-    "compared",
-    "conjunction",
-    "disjunction",
-    "divided",
-    "equated",
-    "fences",
-    "linear",
-    "ordered",
-    "remainder",
+    "Sum", "compared", "conjunction", "disjunction", "divided", "equated", "fences", "linear", "ordered", "remainder",
     "unequal",
-]
+]  # fmt: skip
 
 _BOOL = dtypes.bool_
 _ADD, _MUL, _CONST = Op.ADD, Op.MUL, Op.CONST
-_SUMS_LIMIT = 1 << 13
 
 
 def linear(u: UOp) -> bool:
@@ -73,10 +63,8 @@ class Sum:
     @classmethod
     def of(cls, u: UOp) -> Sum:
         """The sum that `u` is. Linear in the size of the graph, however its parts are shared; do not change it."""
-        found = _SUMS.get(u)
+        found = _SUMS[u]
         if found is None:
-            if len(_SUMS) > _SUMS_LIMIT:
-                _SUMS.clear()
             found = _SUMS[u] = cls._small(u) or cls.combine(u.dtype, ((u, 1),))
         return found
 
@@ -200,7 +188,7 @@ class Sum:
         return sorted({abs(k) for k in self.terms.values() if abs(k) > 1 and divisor % k == 0}, reverse=True)
 
 
-_SUMS: dict[UOp, Sum] = {}
+_SUMS: Recent[UOp, Sum] = Recent(1 << 12)
 
 
 # -- sums -----------------------------------------------------------------------------------------------------------

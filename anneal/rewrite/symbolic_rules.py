@@ -24,7 +24,6 @@ def _symbolic_add(u: Any, ctx: Any) -> Any:
         r = ordered(u)
         if r is not None and r is not u:
             return (r, 'x:int + y -> ordered(u)')
-    return None
 
 
 def _symbolic_sub(u: Any, ctx: Any) -> Any:
@@ -34,7 +33,6 @@ def _symbolic_sub(u: Any, ctx: Any) -> Any:
         r = ordered(u)
         if r is not None and r is not u:
             return (r, 'x:int - y -> ordered(u)')
-    return None
 
 
 def _symbolic_mul(u: Any, ctx: Any) -> Any:
@@ -44,7 +42,6 @@ def _symbolic_mul(u: Any, ctx: Any) -> Any:
         r = ordered(u)
         if r is not None and r is not u:
             return (r, 'x:int * c -> ordered(u)')
-    return None
 
 
 def _symbolic_neg(u: Any, ctx: Any) -> Any:
@@ -54,7 +51,6 @@ def _symbolic_neg(u: Any, ctx: Any) -> Any:
         r = ordered(u)
         if r is not None and r is not u:
             return (r, '-x:int -> ordered(u)')
-    return None
 
 
 def _symbolic_idiv(u: Any, ctx: Any) -> Any:
@@ -74,7 +70,6 @@ def _symbolic_idiv(u: Any, ctx: Any) -> Any:
         if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
             # (x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
             return (alu(_MOD, (alu(_IDIV, (s0_0, s1)), alu(_IDIV, (s0_1, s1)))), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0')
-    return None
 
 
 def _symbolic_mod(u: Any, ctx: Any) -> Any:
@@ -89,7 +84,6 @@ def _symbolic_mod(u: Any, ctx: Any) -> Any:
         r = leftover(s0, s1)
         if r is not None and r is not u:
             return (r, 'x:int % y -> leftover(x, y)')
-    return None
 
 
 def _symbolic_lt(u: Any, ctx: Any) -> Any:
@@ -99,7 +93,6 @@ def _symbolic_lt(u: Any, ctx: Any) -> Any:
         r = compared(s0, s1)
         if r is not None and r is not u:
             return (r, 'x:int < y -> compared(x, y)')
-    return None
 
 
 def _symbolic_eq(u: Any, ctx: Any) -> Any:
@@ -109,7 +102,6 @@ def _symbolic_eq(u: Any, ctx: Any) -> Any:
         r = equated(s0, s1)
         if r is not None and r is not u:
             return (r, 'x:int == y -> equated(x, y)')
-    return None
 
 
 def _symbolic_ne(u: Any, ctx: Any) -> Any:
@@ -119,7 +111,6 @@ def _symbolic_ne(u: Any, ctx: Any) -> Any:
         r = unequal(s0, s1)
         if r is not None and r is not u:
             return (r, 'x:int != y -> unequal(x, y)')
-    return None
 
 
 def _symbolic_and(u: Any, ctx: Any) -> Any:
@@ -129,7 +120,6 @@ def _symbolic_and(u: Any, ctx: Any) -> Any:
         r = conjunction(u)
         if r is not None and r is not u:
             return (r, 'x:bool & y -> conjunction(u)')
-    return None
 
 
 def _symbolic_or(u: Any, ctx: Any) -> Any:
@@ -139,7 +129,6 @@ def _symbolic_or(u: Any, ctx: Any) -> Any:
         r = disjunction(u)
         if r is not None and r is not u:
             return (r, 'x:bool | y -> disjunction(u)')
-    return None
 
 
 def _symbolic_where(u: Any, ctx: Any) -> Any:
@@ -154,7 +143,6 @@ def _symbolic_where(u: Any, ctx: Any) -> Any:
         if s2_1 is s1:
             # where(p, a, where(q, a, b)) -> where(p | q, a, b)
             return (alu(_WHERE, (alu(_OR, (s0, s2_0)), s1, s2_2)), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)')
-    return None
 
 
 SYMBOLIC: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _symbolic_add, Op.SUB: _symbolic_sub, Op.MUL: _symbolic_mul, Op.NEG: _symbolic_neg, Op.IDIV: _symbolic_idiv, Op.MOD: _symbolic_mod, Op.LT: _symbolic_lt, Op.EQ: _symbolic_eq, Op.NE: _symbolic_ne, Op.AND: _symbolic_and, Op.OR: _symbolic_or, Op.WHERE: _symbolic_where}

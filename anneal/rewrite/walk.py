@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import overload
 
 from anneal.rewrite.watch import Watch
-from anneal.uop import Function, UOp, arena, toposort
+from anneal.uop import GraphFunction, UOp, arena, toposort
 
 Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> what takes the node's place
 
@@ -78,7 +78,7 @@ def tell(walks: Callable[[], Iterable[dict[UOp, UOp]]]) -> None:
         _WALKS.found.extend(walks())
 
 
-def applied(function: Function, sources: Sequence[UOp]) -> list[UOp]:
+def applied(function: GraphFunction, sources: Sequence[UOp]) -> list[UOp]:
     """The results of a Function for these sources: its body, opened.
 
     >>> from anneal.uop import Op, dtypes

@@ -15,8 +15,7 @@ from anneal.runtime.late import tensor_class
 from anneal.runtime.nests import mapped
 from anneal.runtime.nodes import is_realized
 from anneal.uop import SYMBOLIC, Op, UOp
-from anneal.uop.sizes import bindings_of, is_symbolic, symbolic_arg, unbound, variables_of
-from anneal.uop.sizes import mapped as of_sizes
+from anneal.uop.sizes import bindings_of, is_symbolic, mapped as of_sizes, symbolic_arg, unbound, variables_of
 
 
 class ArrayGiven(JitError):

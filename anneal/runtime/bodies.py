@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
 from anneal.runtime.host import HostFunction
-from anneal.uop import MOVEMENT, DType, Function, Op, UOp, const, dtypes, toposort
+from anneal.uop import MOVEMENT, DType, GraphFunction, Op, UOp, const, dtypes, toposort
 
 __all__ = ["Choice", "DeviceCall", "Loop", "Rules", "While", "chosen", "extended", "looped", "repeated_while"]
 
@@ -51,7 +51,7 @@ class DeviceCall(HostFunction):
     `bodies` are its computations, and `rules` those of its derivative and its batched form.
     """
 
-    bodies: tuple[Function, ...] = ()
+    bodies: tuple[GraphFunction, ...] = ()
     rules: Rules = field(kw_only=True, compare=False, repr=False)
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Loop(DeviceCall):
     extra: int = field(default=0, compare=False)  # the last rows that its reverse alone reads
 
     @property
-    def body(self) -> Function:
+    def body(self) -> GraphFunction:
         """The computation of a turn."""
         return self.bodies[0]
 
@@ -170,7 +170,7 @@ def _nowhere(*_: Any) -> Any:
     raise UserError("a loop is computed on a device, not from arrays")
 
 
-def abstracted(name: str, given: Nodes, results: Nodes, stay: Mapping[UOp, UOp] = {}) -> Function:
+def abstracted(name: str, given: Nodes, results: Nodes, stay: Mapping[UOp, UOp] = {}) -> GraphFunction:
     """The Function of the nodes that are `given`, in this order, whose results are these graphs over them.
 
     Args:
@@ -179,7 +179,7 @@ def abstracted(name: str, given: Nodes, results: Nodes, stay: Mapping[UOp, UOp] 
     """
     parameters = tuple([UOp(Op.PARAM, u.dtype, (), (n, u.shape), "body") for n, u in enumerate(given)])
     known = {**stay, **dict(zip(given, parameters, strict=True))}
-    return Function(name, (), parameters, tuple([rebuild(r, over, known) for r in results]))
+    return GraphFunction(name, (), parameters, tuple([rebuild(r, over, known) for r in results]))
 
 
 def closed(
@@ -236,7 +236,7 @@ def _kinds(nodes: Nodes) -> list[tuple[tuple[Any, ...], DType]]:
 
 
 def _loop(
-    body: Function, like: Loop | tuple[str, Rules], constants: int, carried: int, length: int, reverse: bool
+    body: GraphFunction, like: Loop | tuple[str, Rules], constants: int, carried: int, length: int, reverse: bool
 ) -> Loop:
     name, rules = (like.name, like.rules) if isinstance(like, Loop) else like
     last, rows = body.results[:carried], body.results[carried:]
@@ -316,8 +316,8 @@ def repeated_while(
     fixed = [(p, u) for p, u in constants if p in read] + [(u, u) for u in outside]
     body = abstracted("body", [turn, *[p for p, *_ in (*fixed, *carried)]], [goes_on, *results], stay)
     bodies = (
-        Function("body", (), body.parameters, body.results[:1]),
-        Function("body", (), body.parameters, body.results[1:]),
+        GraphFunction("body", (), body.parameters, body.results[:1]),
+        GraphFunction("body", (), body.parameters, body.results[1:]),
     )
     name, rules = like
     kinds = tuple(_kinds(results))
@@ -344,8 +344,8 @@ def chosen(
     taken = [(p, u) for p, u in given if p in read] + [(u, u) for u in outside]
     body = abstracted("body", [p for p, _ in taken], [*first, *second], stay)
     bodies = (
-        Function("body", (), body.parameters, body.results[: len(first)]),
-        Function("body", (), body.parameters, body.results[len(first) :]),
+        GraphFunction("body", (), body.parameters, body.results[: len(first)]),
+        GraphFunction("body", (), body.parameters, body.results[len(first) :]),
     )
     name, rules = like
     call = Choice("choice", tuple(_kinds(first)), _nowhere, name, bodies=bodies, rules=rules)
@@ -359,6 +359,6 @@ def extended(loop: Loop, rows: Nodes) -> Loop:
         loop: the loop.
         rows: the graphs.
     """
-    body = Function("body", (), loop.body.parameters, (*loop.body.results, *rows))
+    body = GraphFunction("body", (), loop.body.parameters, (*loop.body.results, *rows))
     whole = _loop(body, loop, loop.constants, loop.carried, loop.length, loop.reverse)
     return replace(whole, extra=loop.extra + len(rows))

@@ -9,7 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -162,14 +162,12 @@ class _Computed:
     ) -> list[Between]:
         """The starts of a wave's exchanges, if there are several: each comes as soon as its inputs are computed, while
         the rest is computed. Other calls of the wave wait for all of it."""
+        begun = [(n, f) for n, (f, _, _) in enumerate(calls) if isinstance(f, Exchange) and f.begin is not None]
         found: list[Between] = []
-        for n, ((function, _, _), src) in enumerate(zip(calls, sources, strict=True)):
-            if isinstance(function, Exchange) and function.begin is not None:
-                start, self.under_way[n] = function.halves()
-                found.append((src, partial(self.call, start, {}, device_name=device_name)))
-        if len(found) == 1:
-            self.under_way.clear()
-        return found if len(found) > 1 else []
+        for n, function in begun if len(begun) > 1 else ():
+            start, self.under_way[n] = function.halves()
+            found.append((sources[n], partial(self.call, start, {}, device_name=device_name)))
+        return found
 
     def call(self, function: HostFunction, nodes: Mapping[UOp, int], inputs: Sequence[UOp], device_name: str) -> None:
         """Call a function: leaves take the place of `nodes`, its results by their numbers."""
@@ -324,18 +322,19 @@ def call_host(
 
     `values` are those of the Variables that are known; returns those that the call found.
     """
+    if (over := exchange_over(function, kinds, device, inputs, outputs)) is not None:
+        over.run()
+        return {}
     shapes = [_now(shape, values) for shape, _ in kinds]
     with device.lock:
         pieces = [(b, needed(shape), dtype) for b, shape, (_, dtype) in zip(inputs, shapes, kinds, strict=True)]
-        given = _views(function, device, pieces)
-        if given is None and isinstance(function, Exchange) and function.under_way is not None:
+        if isinstance(function, Exchange) and function.under_way is not None:
             reader = device.read_later(pieces)
             function.under_way.later(
                 lambda use: reader(lambda flat: use([seen(a, shape) for a, shape in zip(flat, shapes, strict=True)]))
             )
             return {}
-        if given is None:
-            given = device.download_all(pieces)
+        given = device.download_all(pieces)
     before, here.in_host_call = here.in_host_call, True
     draws = [d for r in here.recordings if (d := r.draws) is not None]
     for d in draws:
@@ -353,14 +352,36 @@ def call_host(
     return found
 
 
-def _views(
-    function: HostFunction, device: AnyDevice, pieces: Sequence[tuple[OpaqueBuffer, int, DType]]
-) -> list[Array] | None:
-    """The memory of what an exchange is given that makes copies of its own, on a device of the host; else None."""
-    if not (isinstance(function, Exchange) and function.group is not None and function.group.copies):
+class _ExchangeOver:
+    """An exchange over memory that the host sees: `given` is read and `into` is written."""
+
+    __slots__ = ("_device", "_function", "_given", "_into")
+
+    def __init__(self, function: Exchange, device: AnyDevice, given: Sequence[Array], into: Sequence[Array]) -> None:
+        self._function, self._device, self._given, self._into = function, device, given, into
+
+    def run(self) -> None:
+        with released(self._device.lock, BUILDING):
+            self._function.over(self._given, self._into)
+
+
+def exchange_over(
+    function: HostFunction,
+    kinds: Sequence[tuple[tuple[Any, ...], DType]],
+    device: AnyDevice,
+    inputs: Sequence[OpaqueBuffer],
+    outputs: Sequence[OpaqueBuffer],
+) -> _ExchangeOver | None:
+    """An exchange of a group that copies, bound to buffers that the host sees; None of anything else."""
+    if not (isinstance(function, Exchange) and function.begin is not None):
         return None
-    views = [v for piece in pieces if (v := device.host_view(*piece)) is not None]
-    return views if len(views) == len(pieces) else None
+    views: list[Array] = []
+    for b, (shape, dtype) in zip((*inputs, *outputs), (*kinds, *function.results), strict=True):
+        view = None if symbolic_arg(shape) else device.host_view(b, math.prod(shape), dtype)
+        if view is None:
+            return None
+        views.append(view.reshape(shape))
+    return _ExchangeOver(function, device, views[: len(inputs)], views[len(inputs) :])
 
 
 def _now(shape: tuple[Any, ...], values: Mapping[str, int]) -> tuple[Any, ...]:
@@ -374,17 +395,10 @@ def released(*locks: Any) -> Iterator[None]:
 
     Afterwards it takes them again, the last one first, which is the order in which a thread takes several.
     """
-    counts = []
-    for lock in locks:
-        count = 0
-        with suppress(RuntimeError):  # of a lock that this thread does not have (any more)
-            while True:
-                lock.release()
-                count += 1
-        counts.append(count)
+    # as `threading.Condition` does it: a lock is released all at once, however often it was taken
+    held = [(lock, lock._release_save()) for lock in locks if lock._is_owned()]
     try:
         yield
     finally:
-        for lock, count in reversed(list(zip(locks, counts, strict=True))):
-            for _ in range(count):
-                lock.acquire()
+        for lock, count in reversed(held):
+            lock._acquire_restore(count)

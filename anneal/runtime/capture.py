@@ -13,7 +13,7 @@ from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
 from anneal.runtime.bodies import DeviceCall
-from anneal.runtime.calls import call_host
+from anneal.runtime.calls import call_host, exchange_over
 from anneal.runtime.context import here
 from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import Handle
@@ -108,10 +108,10 @@ class Capture:
         self._written: list[UOp] = []  # the leaves of what was written last, while the results are handed out
         internal = {id(s) for step in run.recording.steps for s in step.outputs}
         given = {id(s): n for n, s in enumerate(run.arguments)}
-        called = {id(s) for call in calls for s in (*call.inputs, *call.outputs)}
+        sized = {id(s) for call in calls if call.found for s in (*call.inputs, *call.outputs)}
         carried = self._find_state(run, internal, _outside(run, internal))
         self.arguments = [Staging(s) for s in run.arguments]
-        self._hand_out(run, lambda r: self._source(r, internal, called, given, any(r is t for t in run.state)))
+        self._hand_out(run, lambda r: self._source(r, internal, sized, given, any(r is t for t in run.state)))
         shown = [storage_of(r.uop) for r in run.results]
         self._shown = [self._new[id(s)][0] if id(s) in self._new else s for s in shown]
         self._states = list(self.state.values())
@@ -120,15 +120,16 @@ class Capture:
         self.wanting = [(r, t._wants) for r in seen if (t := r()) is not None]
         self._viewed = False  # whether the state had views when it was last written
         self._watch()
-        launches = [step for step in run.recording.steps if isinstance(step, Launch)]
-        self.origins = [step.origins for step in launches]
-        self.planned = [step.plan for step in launches]  # as a graph's plan is known; `_placed` makes others of them
+        self.origins = [step.origins for step in run.recording.steps if isinstance(step, Launch)]
+        # as a graph's plan is known; `_placed` makes others of them
+        self.planned = [step.plan for step in run.recording.steps if isinstance(step, Launch)]
         self.steps = self._placed(run.recording.steps, carried)
+        run.recording.let_go()  # the memory of the state as it was before is needed below
         if self.steps_aside:
             kept = {*self.state, *self.reads, *map(id, self._shown), *[id(blank) for blank, _ in self._new.values()]}
             self.steps = in_turn(self.steps, kept)
         self.launches = [step for step in self.steps if isinstance(step, Launch)]
-        self._programs = [compiled(step.plan, self.device) for step in self.launches]
+        self._programs = [compiled(step.plan, self.device, often=True) for step in self.launches]
         self._scratch = [Scratch(self.device) for _ in self.launches]
         self._shared: dict[int, Bound] = {}  # by number: steps that no round's memory is bound to
         self._only = None if any(blank.size for blank, _ in self._new.values()) else self._round()
@@ -193,7 +194,7 @@ class Capture:
         return carried
 
     def _source(
-        self, result: Handle, internal: set[int], called: set[int], given: dict[int, int], state: bool
+        self, result: Handle, internal: set[int], sized: set[int], given: dict[int, int], state: bool
     ) -> Source:
         """The source of a replay's result."""
         leaf, shape, device, make = result.uop, result.uop.shape, self.device, type(result)._from_uop
@@ -215,7 +216,7 @@ class Capture:
         if key not in internal and owner is not None:
             self.reads.setdefault(key, Read(owner, shown))
         held: Written | Read | Kept | None = self.state.get(key) or self.reads.get(key)
-        if held is None and key in internal and (symbolic_arg(shape) or key in called):
+        if held is None and key in internal and (symbolic_arg(shape) or key in sized):
             held = Kept(shown)
         if held is not None:
 
@@ -322,7 +323,8 @@ class Capture:
         call = replace(step, inputs=inputs, outputs=outputs)
         if isinstance(step.function, DeviceCall):
             return bound(call, self.device)
-        return _BoundHostCall(call, self.device, self.bound, self._give)
+        of_host = _BoundHostCall(call, self.device, self.bound, self._give)
+        return exchange_over(of_host.function, of_host.kinds, self.device, of_host.inputs, of_host.outputs) or of_host
 
     def laid_out(self) -> tuple[list[Bound], list[Storage | None]]:
         """The steps bound to a round's memory, and the memory of each result, None if it has none (for `bound.py`)."""
@@ -360,7 +362,7 @@ class Capture:
 
     def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
         """The plans that a replay runs, each with where the nodes come from that it computes, by place."""
-        return [(step.plan, found) for step, found in zip(self.launches, self.origins, strict=False)]
+        return [(step.plan, found) for step, found in zip(self.launches, self.origins)]
 
     def said(self) -> str:
         """The capture in words."""

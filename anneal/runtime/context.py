@@ -23,7 +23,6 @@ from anneal.runtime.handle import Handle
 from anneal.uop import DType, UOp
 
 if TYPE_CHECKING:
-    from anneal.runtime.meter import Meter
     from anneal.runtime.steps import Launch, Step
     from anneal.schedule import Plan
 
@@ -132,7 +131,7 @@ class _Here(threading.local):
         self.in_host_call = False  # while a function of the host runs, of which a device may wait for the results
         # what is told of the thread's work
         self.observers: list[Observer] = []  # called with every step that is executed
-        self.meter: Meter | None = None  # what measures the runs of plans
+        self.meter: Any = None  # the Meter of runs of plans
         self.watchers: list[Watcher] = []  # called with every graph that is computed, and the launch that did it
         self.realized: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is realized
         self.assigned: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is assigned

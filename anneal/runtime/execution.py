@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from anneal.runtime.calls import Between, around_host_calls
 from anneal.runtime.context import default_device, here
 from anneal.runtime.handle import Handle
 from anneal.runtime.late import become_late, keep_run, known_run
-from anneal.runtime.launch import Run, execute
+from anneal.runtime.launch import Round, Run, execute
 from anneal.runtime.nodes import buffer_leaf, is_realized, note_constants, own, storage_of
 from anneal.runtime.numbering import (
     EXPANDING,
@@ -37,6 +37,8 @@ from anneal.schedule import Plan
 from anneal.uop import Line, Op, UOp, toposort
 from anneal.uop.sizes import Values
 
+# a plan and what it reads -> its results, or None where it is not run
+First = Callable[[Plan, list[Storage]], list[Storage] | None]
 _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
 
 
@@ -53,12 +55,12 @@ def launched(
     lazy: list[UOp],
     device_name: str,
     between: Sequence[Between] = (),
-    told: list[tuple[Plan, list[Storage]]] | None = None,
+    first: First | None = None,
 ) -> list[UOp]:
     """`realize_uops` of graphs without a HOST_CALL; `lazy` are those of `uops` that are not in memory.
 
-    `told` gets the plan and its inputs. With something `between` there is a launch for each part of the plan that ends
-    where that is called.
+    `first` may run the plan as the first launch of those to come, which write the same memory. With something `between`
+    there is a launch for each part of the plan that ends where that is called.
     """
     done: dict[UOp, UOp] = {}
     if not lazy:
@@ -79,12 +81,11 @@ def launched(
         else:
             context.plans_made += 1
         context.compile_seconds += planned - begun
-        if told is not None:
-            told.append((plan, inputs))
         found = schedule.origins(sink) if here.observers else ()
+        outputs = None if first is None else first(plan, inputs)
         if between:
             outputs = _in_parts(sink, Launch(plan, inputs, (), values, found), device, lazy, between)
-        else:
+        elif outputs is None:
             outputs = execute(plan, device, inputs, values, found)
         step = Launch(plan, inputs, outputs, values, found)
         for watch in here.watchers:
@@ -313,8 +314,8 @@ def realize_new(
     realize([*tensors, *changed])
 
 
-def _realize_on(group: Sequence[Handle], name: str, told: list[tuple[Plan, list[Storage]]] | None = None) -> None:
-    """Compute lazy tensors of one device."""
+def _realize_on(group: Sequence[Handle], name: str, first: First | None = None) -> None:
+    """Compute lazy tensors of one device; `first` as for `launched`."""
     wanted: dict[UOp, None] = {}
     lazy = [t.uop for t in group]
     note_computed(lazy)
@@ -322,7 +323,7 @@ def _realize_on(group: Sequence[Handle], name: str, told: list[tuple[Plan, list[
         # two tensors of one node get memory of their own: a jit may update one of them in place
         u = old if old not in wanted else UOp(Op.CONTIGUOUS, old.dtype, (old,), tag=n)
         wanted[u] = None
-    made = realize_uops(list(wanted), name) if told is None else launched(list(wanted), list(wanted), name, (), told)
+    made = realize_uops(list(wanted), name) if first is None else launched(list(wanted), list(wanted), name, (), first)
     for t, old, u in zip(group, lazy, made, strict=True):
         if t.uop is old:  # else another thread has computed it, or assigned to it, meanwhile
             _settled(t, u)
@@ -350,18 +351,34 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
         return False
     if _repeated(group, name, templates, numbering, ()):
         return True
-    told: list[tuple[Plan, list[Storage]]] = []
     lines = [(t.late.line if t.late is not None else t.uop.provenance[1:3]) for t in group]
-    shapes = [t.uop.shape for t in group]
-    _realize_on(group, name, told)
-    ((plan, inputs),) = told
-    numbers = {id(u.arg): n for n, u in enumerate(numbering.leaves) if u is not None}
-    if all(id(s) in numbers for s in inputs):
-        keep_run(_key(name, templates), Run(plan, [numbers[id(s)] for s in inputs], shapes), templates)
+    rounds: list[Round] = []
+
+    def first(plan: Plan, inputs: list[Storage]) -> list[Storage] | None:
+        # bound to the memory that later rounds read and write, so that none of them binds it again
+        numbers = {id(u.arg): n for n, u in enumerate(numbering.leaves) if u is not None}
+        if not all(id(s) in numbers for s in inputs):
+            return None
+        run = Run(plan, [numbers[id(s)] for s in inputs], [u.shape for u in templates])
+        if not schedule.stages(plan):
+            rounds.append(run.again(get_device(name), inputs, _are_plain(group)))
+        keep_run(_key(name, templates), run, templates)
+        return rounds[0].storages if rounds else None
+
+    try:
+        _realize_on(group, name, first)
+    finally:
+        for made in rounds:
+            made.done()
     for t, line in zip(group, lines, strict=True):
         if (storage := storage_of(t.uop)) is not None:
             storage.line = line
     return True
+
+
+def _are_plain(group: Sequence[Handle]) -> bool:
+    """True if nothing but values is to be noted of tensors: a gradient may go on through memory of the others."""
+    return not here.grad or not any(t._wants and not t._leaf and not t._spent for t in group)
 
 
 def _key(name: str, templates: Sequence[UOp]) -> tuple[Any, ...]:
@@ -384,9 +401,7 @@ def _repeated(
     inputs = [leaves[n].arg for n in run.numbers]  # type: ignore[union-attr]  # the templates read them
     context.plans_found += 1
     before = [t.uop if (late := t.late) is None else late for t in group]
-    # memory that a gradient goes on through has more than values
-    plain = not here.grad or not any(t._wants and not t._leaf and not t._spent for t in group)
-    made = run.again(device, inputs, plain)
+    made = run.again(device, inputs, _are_plain(group))
     first = len(group) - len(lines)
     by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[:first]]
     for storage, line in zip(made.storages, [*by_tensor, *lines], strict=True):

@@ -26,7 +26,7 @@ from anneal.runtime.launch import Run
 from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
 from anneal.runtime.recording import Recording
 from anneal.schedule import Origin, Plan
-from anneal.uop import SYMBOLIC, Function, Op, UOp, toposort
+from anneal.uop import SYMBOLIC, GraphFunction, Op, UOp, toposort
 from anneal.uop.sizes import symbolic_arg
 
 __all__ = ["Again", "Flowing", "Traced", "trace"]
@@ -40,7 +40,7 @@ class Again:
         function: the computation.
     """
 
-    def __init__(self, device: str, function: Function) -> None:
+    def __init__(self, device: str, function: GraphFunction) -> None:
         self.device, self.function = device, function
         there = set(function.parameters)
         # what shows a parameter, or has none below, is not computed
@@ -48,7 +48,7 @@ class Again:
         self._computed = [n for n, u in results if _shown(u) not in there and not there.isdisjoint(toposort((u,)))]
         self._shown = [n for n, _ in results if n not in self._computed]
         self._lazy, self._views = (
-            Function(function.name, (), function.parameters, tuple([function.results[n] for n in numbers]))
+            GraphFunction(function.name, (), function.parameters, tuple([function.results[n] for n in numbers]))
             for numbers in (self._computed, self._shown)
         )
         self._runs: dict[Any, Run] = {}
@@ -79,14 +79,15 @@ class Again:
             wanted: dict[UOp, None] = {}
             for n, u in enumerate(applied(self._lazy, leaves)):
                 wanted[u if u not in wanted else UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=n)] = None
-            told: list[tuple[Plan, list[Any]]] = []
-            made = launched(list(wanted), list(wanted), self.device, (), told)
-            ((plan, inputs),) = told
-            if all(id(s) in first for s in inputs):
-                if pattern not in self._runs:
-                    self.plans.append((plan, schedule.origins(schedule.graph(list(wanted)))))
-                self._runs[pattern] = Run(plan, [first[id(s)] for s in inputs], [u.shape for u in made])
-            return made
+            shapes = [u.shape for u in wanted]
+
+            def keep(plan: Plan, inputs: list[Storage]) -> None:
+                if all(id(s) in first for s in inputs):
+                    if pattern not in self._runs:
+                        self.plans.append((plan, schedule.origins(schedule.graph(list(wanted)))))
+                    self._runs[pattern] = Run(plan, [first[id(s)] for s in inputs], shapes)
+
+            return launched(list(wanted), list(wanted), self.device, (), keep)
         here.context.plans_found += 1
         done = run.again(get_device(self.device), [storages[n] for n in run.numbers], True)  # type: ignore[misc]
         found = list(done.leaves)
@@ -107,7 +108,7 @@ class Traced:
     that gradients flow through."""
 
     leaves: list[UOp]
-    function: Function
+    function: GraphFunction
     results: list[int]
     state: list[Handle]
     flowing: list[int]
@@ -185,7 +186,7 @@ class Flowing(Capture):
         self.planned: list[Plan] = []  # those that run are shown as they run
         f = traced.function
         roots = (*f.results, *self._backward.residuals)
-        self._forward = Again(run.device.name, Function(f.name, f.arguments, f.parameters, roots))
+        self._forward = Again(run.device.name, GraphFunction(f.name, f.arguments, f.parameters, roots))
         number = {n: i for i, n in enumerate(traced.results)}
         self._flowing = traced.flowing
         self._kinds = {number[id(r)]: type(r) for r in run.results if id(r) in number}

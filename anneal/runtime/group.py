@@ -20,8 +20,10 @@ from anneal.runtime.host import HostFunction
 
 Reduction = Literal["sum", "mean", "max"]
 Arrays = Sequence[Array]
-# Started with its arrays, an exchange gives what waits for its results.
-Begin = Callable[..., Callable[[], Arrays]]
+# Waits for the results of an exchange. Given memory, it may write them there; it returns the arrays that have them.
+Wait = Callable[..., Sequence[Array]]
+# Starts an exchange of arrays; memory for its results that is known by then comes second, and is empty otherwise.
+Begin = Callable[[Arrays, Arrays], Wait]
 
 
 class Group(ABC):
@@ -34,7 +36,8 @@ class Group(ABC):
     size: int
     rank: int
     coming: deque[UnderWay]  # exchanges that wait for arrays from a device
-    copies = False  # whether an exchange that has started reads the arrays that it was given no more
+    copies = False  # whether an exchange that has started reads the arrays that it was given no more, and writes its
+    # results into memory that it is given
 
     def leave(self) -> None:  # noqa: B027  # not all have something to do
         """Take no further part."""
@@ -51,31 +54,31 @@ class Group(ABC):
         """The sum over the participants of each of several arrays, or the mean or the largest, as `op` says; float16
         and bfloat16 add in float32.
         """
-        return self.begin_all_reduce(arrays, op)()
+        return list(self.begin_all_reduce(arrays, op)())
 
-    def begin_all_reduce(self, arrays: Arrays, op: Reduction) -> Callable[[], list[Array]]:
+    def begin_all_reduce(self, arrays: Arrays, op: Reduction, into: Arrays = ()) -> Wait:
         """Start `all_reduce` of `arrays` by `op`; what is returned waits for its results. Here it has them at once."""
         made = self._reduced(self.exchange(f"all_reduce ({op})", arrays), op)
-        return lambda: made
+        return lambda into=(): made
 
     def reduce_scatter(self, arrays: Arrays, op: Reduction) -> list[Array]:
         """This participant's part, along the first axis, of what `all_reduce` of `arrays` by `op` gives."""
-        return self.begin_reduce_scatter(arrays, op)()
+        return list(self.begin_reduce_scatter(arrays, op)())
 
-    def begin_reduce_scatter(self, arrays: Arrays, op: Reduction) -> Callable[[], list[Array]]:
+    def begin_reduce_scatter(self, arrays: Arrays, op: Reduction, into: Arrays = ()) -> Wait:
         """Start `reduce_scatter` of `arrays` by `op`; what is returned waits for its results."""
         given = self.exchange(f"reduce_scatter ({op})", arrays)
         made = self._reduced([[np.split(a, self.size)[self.rank] for a in each] for each in given], op)
-        return lambda: made
+        return lambda into=(): made
 
     def all_gather(self, arrays: Arrays) -> list[Array]:
         """The arrays of all participants along a new first axis, for each of several arrays."""
-        return self.begin_all_gather(arrays)()
+        return list(self.begin_all_gather(arrays)())
 
-    def begin_all_gather(self, arrays: Arrays) -> Callable[[], list[Array]]:
+    def begin_all_gather(self, arrays: Arrays, into: Arrays = ()) -> Wait:
         """Start `all_gather` of `arrays`; what is returned waits for its results."""
         made = [np.stack(each) for each in zip(*self.exchange("all_gather", arrays), strict=True)]
-        return lambda: made
+        return lambda into=(): made
 
     def broadcast(self, arrays: Arrays, root: int) -> list[Array]:
         """The arrays that participant `root` gives."""
@@ -132,11 +135,11 @@ class UnderWay:
     def __init__(self, begin: Begin, coming: deque[UnderWay]) -> None:
         self._begin, self._coming = begin, coming
         self._reader: Reader | None = None
-        self._wait: Callable[[], Arrays] | None = None
+        self._wait: Wait | None = None
 
     def start(self, *arrays: Array) -> list[Array]:
         """Start it with arrays that are there."""
-        self._wait = self._begin(*arrays)
+        self._wait = self._begin(arrays, ())
         return []
 
     def later(self, reader: Reader) -> None:
@@ -145,17 +148,17 @@ class UnderWay:
         self._coming.append(self)
 
     def _take(self, arrays: Arrays) -> None:
-        self._wait = self._begin(*arrays)
+        self._wait = self._begin(arrays, ())
 
-    def finish(self) -> Arrays:
-        """Wait for the results."""
+    def finish(self, into: Arrays = ()) -> Arrays:
+        """Wait for the results, which may be written `into` memory."""
         while self._wait is None:
             first = self._coming.popleft()
             assert first._reader is not None
             first._reader(first._take)
             first._reader = None
         wait, self._wait = self._wait, None
-        return wait()
+        return wait(into)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +171,25 @@ class Exchange(HostFunction):
     group: Group | None = field(default=None, compare=False)  # the key has it
     begin: Begin | None = field(default=None, compare=False, repr=False)
     under_way: UnderWay | None = field(default=None, compare=False, repr=False)  # of the half that starts
+    ending: UnderWay | None = field(default=None, compare=False, repr=False)  # of the half that waits
 
     def halves(self) -> tuple[Exchange, Exchange]:
         """The exchange as two: one takes the arrays and starts it, the other waits for the results."""
         assert self.begin is not None
         assert self.group is not None
         both = UnderWay(self.begin, self.group.coming)
-        return replace(self, results=(), call=both.start, under_way=both), replace(self, call=both.finish)
+        return replace(self, results=(), call=both.start, under_way=both), replace(self, call=both.finish, ending=both)
+
+    def over(self, given: Arrays, into: Arrays) -> None:
+        """Make it, or this half of it, over memory that the host sees, of a group that `copies`."""
+        if self.under_way is not None:
+            self.under_way.start(*given)
+            return
+        assert self.begin is not None
+        made = self.ending.finish(into) if self.ending is not None else self.begin(given, into)(into)
+        for a, b in zip(made, into, strict=True):
+            if a is not b:
+                b[...] = a
 
     @property
     def title(self) -> str:

@@ -8,12 +8,10 @@ from collections.abc import Callable, Container
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
-from anneal.uop import Op, UOp, references
+from anneal.uop import Line, Op, UOp, references
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from anneal.runtime.numbering import Late
 
 
 SEEN, UNSEEN = 1, 2  # used by calls that were noted (`uses.py`), or were not
@@ -118,6 +116,19 @@ class View:
         return v.uop
 
 
+class LateValue(Protocol):
+    """The value that a late tensor has in place of a node: `numbering.Late` is it."""
+
+    template: UOp
+    line: Line
+    numbering: Any
+
+    def __call__(self) -> UOp: ...
+    def node_of(self, t: Handle) -> UOp: ...
+    def as_origin(self) -> Any: ...
+    def is_used(self) -> bool: ...
+
+
 class Handle:
     """A name of a node that stays while the node changes: a lazy one at first, a BUFFER once it is computed.
 
@@ -141,7 +152,7 @@ class Handle:
     )
 
     uop: UOp  # of a late tensor it is made when it is asked for
-    late: Late | None  # what a late tensor has in place of a node
+    late: LateValue | None  # what a late tensor has in place of a node
     # Public names are properties of slots: what sets them from outside is refused, or seen.
     _device: str
     _wants: bool
@@ -188,7 +199,7 @@ class Handle:
         raise NotImplementedError
 
     @classmethod
-    def _late(cls, late: Late, device: str, requires_grad: bool) -> Self:
+    def _late(cls, late: LateValue, device: str, requires_grad: bool) -> Self:
         """A late tensor as an op gives it."""
         t = _create(cls)
         t._device = device

@@ -253,12 +253,13 @@ class Jit(Generic[P, R]):
             results = _parted(result, given)
             nodes = [(t, t.uop) for t in results]
             # what is returned again and again was there before: it is state
-            again = [r for r, old in zip(results, last.returned, strict=False) if r is old()]
+            again = [r for r, old in zip(results, last.returned) if r is old()]
             flows = here.grad and record.flows(nodes)
             traced = trace(_name_of(self.function), record, nodes, again, copies) if flows else None
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
             why = record.refused(given, nodes, flows)
+            del nodes  # they hold the state as it was before
             if record.draws is not None:
                 record.draws.look()
         if isinstance(traced, str):

@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
+from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, Timed, get_device
+from anneal.errors import DeviceError
 from anneal.runtime.context import here
 from anneal.runtime.nodes import buffer_leaf
 from anneal.runtime.steps import Launch
-from anneal.schedule import BUILDING, Origin, Plan
+from anneal.schedule import BUILDING, Origin, Plan, Stage, stages
 from anneal.uop import DType, Op, UOp, Users, arena
 
 _ROUNDS = 4  # of a run: two take turns, and a program may hold one more for a while
@@ -89,7 +90,7 @@ class Execution(Holding):
         self._bind()
 
     def _bind(self) -> None:
-        if self._again and (found := self.device.kept(self.plan, self.buffers)) is not None:
+        if self._again and (found := self.device.kept(self.programs, self.buffers)) is not None:
             self.batch = found
             return
         begun = time.perf_counter()
@@ -97,7 +98,7 @@ class Execution(Holding):
         self.batch = self.device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], self.values)
         here.context.compile_seconds += time.perf_counter() - begun
         if self._again:
-            self.device.keep(self.plan, self.buffers, self.batch)
+            self.device.keep(self.programs, self.buffers, self.batch)
 
     def give(self, values: Mapping[str, int]) -> None:
         """Run with these values of the variables from the next time on."""
@@ -112,7 +113,7 @@ class Execution(Holding):
             self.batch.run()
         except BaseException:
             if self._again:
-                self.device.forget_batch(self.plan, self.buffers)
+                self.device.forget_batch(self.programs, self.buffers)
             raise
 
     def close(self) -> None:
@@ -122,13 +123,76 @@ class Execution(Holding):
             self.device.free_all(temporaries)
 
 
-def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
-    """The programs of a plan's calls on a device, in their order."""
+class Staged(Holding):
+    """A launch that `run()` executes once, in the stages of its plan: each gives back the memory that no later one
+    needs, and memory for results is asked for by the one that writes them."""
+
+    __slots__ = ("buffers", "device", "programs", "scratch", "stages", "step")
+
+    waits = False
+
+    def __init__(self, step: Launch, device: AnyDevice, programs: Sequence[Program], stages: Sequence[Stage]) -> None:
+        self.step, self.device, self.programs, self.stages = step, device, programs, stages
+        self.scratch: dict[int, OpaqueBuffer] = {}  # by number of the piece
+        self.buffers: list[Any] = [None] * len(step.plan.values)
+        for v, s in enumerate(step.inputs):
+            self.buffers[v] = s.ensure()
+
+    @property
+    def batch(self) -> Staged:
+        """The launch itself: who measures asks for a launch's batch."""
+        return self
+
+    def run(self) -> None:
+        """Execute the launch."""
+        plan, device = self.step.plan, self.device
+        results = dict(zip(plan.outputs, self.step.outputs, strict=True))
+        values = {v.arg[0]: self.step.values[v.arg[0]] for v in plan.variables}
+        for stage in self.stages:
+            for v in stage.outputs:
+                self.buffers[v] = results[v].ensure()
+            taken: list[OpaqueBuffer] = []
+            try:
+                device.alloc_all([plan.temporaries[n] for n in stage.taken], taken)
+            finally:
+                self.scratch.update(zip(stage.taken, taken))
+            for v, piece in plan.memory:
+                self.buffers[v] = self.scratch.get(piece)
+            begun = time.perf_counter()
+            calls = zip(self.programs[stage.begin : stage.end], plan.calls[stage.begin : stage.end], strict=True)
+            batch = device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], values)
+            here.context.compile_seconds += time.perf_counter() - begun
+            batch.run()
+            device.free_all([self.scratch.pop(n) for n in stage.left])
+
+    def timed(self) -> Timed:
+        """Raises DeviceError: it runs once."""
+        raise DeviceError("a launch in stages cannot time single kernels")
+
+    def close(self) -> None:
+        """Give back the temporaries."""
+        left, self.scratch = list(self.scratch.values()), {}
+        if left:
+            self.device.free_all(left)
+
+
+def compiled(plan: Plan, device: AnyDevice, often: bool = False) -> list[Program]:
+    """The programs of a plan's calls on a device, in their order.
+
+    Args:
+        often: True if they are to run many times, as those of a jit function are.
+    """
     begun = time.perf_counter()
     with BUILDING:
-        programs = device.compile_all([c.kernel for c in plan.calls])
+        programs = device.compile_all([c.kernel for c in plan.calls], often or bool(here.recordings))
     here.context.compile_seconds += time.perf_counter() - begun
     return programs
+
+
+def check_outputs(plan: Plan, device: AnyDevice) -> None:
+    """Raise DeviceError for a result of a plan that the device can never hold."""
+    for v in plan.outputs:
+        device.check_size(plan.values[v].size, plan.values[v].dtype)
 
 
 def new_outputs(plan: Plan, device: AnyDevice) -> list[Storage]:
@@ -163,14 +227,18 @@ def execute(
     """
     again = programs is not None
     if outputs is None:
-        for v in plan.outputs:  # before compiling: a kernel that writes what cannot be held has worse errors
-            device.check_size(plan.values[v].size, plan.values[v].dtype)
+        check_outputs(plan, device)  # before compiling: a kernel that writes what cannot be held has worse errors
         outputs = new_outputs(plan, device)
     if programs is None:
         programs = compiled(plan, device)
     step = Launch(plan, inputs, outputs, values or {}, origins)
     with device.lock:
-        run = Execution(step, device, programs, again, scratch)
+        in_stages = [] if again else stages(plan)
+        run: Staged | Execution = (
+            Staged(step, device, programs, in_stages)
+            if in_stages
+            else Execution(step, device, programs, again, scratch)
+        )
         try:
             if here.meter is None:
                 run.run()
@@ -390,7 +458,7 @@ _scratches: WeakValueDictionary[Any, Scratch] = WeakValueDictionary()  # by devi
 class Run:
     """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
 
-    __slots__ = ("_device", "_kinds", "_programs", "_rounds", "_scratch", "numbers", "plan", "shapes")
+    __slots__ = ("_device", "_kinds", "_left", "_programs", "_rounds", "_scratch", "numbers", "plan", "shapes")
 
     def __init__(self, plan: Plan, numbers: list[int], shapes: list[tuple[Any, ...]]) -> None:
         self.plan, self.numbers, self.shapes = plan, numbers, shapes
@@ -402,11 +470,17 @@ class Run:
         """Run once more on a device. The results are shown, and then the round is done. With `keep` their memory may
         be another round's: nothing but the values may be noted in it."""
         if self._device is not device:
+            check_outputs(self.plan, device)
             self._programs = compiled(self.plan, device)
+            self._left = device.runs_before_often(self._programs)  # how many, until it has run often
             self._kinds = [(self.plan.values[v].size, self.plan.values[v].dtype) for v in self.plan.outputs]
             self._device = device
             self._rounds = _rounds.setdefault((device, tuple(self._kinds), tuple(self.shapes)), Rounds())
             self._scratch = _scratches.setdefault((device, id(self.plan)), Scratch(device))
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self._programs = compiled(self.plan, device, often=True)
         scratch, temporaries = self._scratch, self.plan.temporaries
         with device.lock:
             new = partial(Round, self._kinds, device, self.shapes)

@@ -27,7 +27,7 @@ from anneal.runtime.context import here, nothing
 
 if TYPE_CHECKING:
     from anneal.backend import Timed
-    from anneal.runtime.launch import Execution
+    from anneal.runtime.launch import Execution, Staged
     from anneal.runtime.steps import Launch
     from anneal.schedule import Plan
     from anneal.uop import UOp
@@ -196,7 +196,7 @@ class _Kept:
         self.seen += 1
         if self.seen % self.every:
             return
-        for kept, value in zip(self.values, values, strict=False):
+        for kept, value in zip(self.values, values):
             kept.append(value)
         if len(self.values[0]) >= _RUNS:
             self.every *= 2
@@ -390,7 +390,7 @@ class Meter:
 
     # -- runs
 
-    def chooses(self, plan: Plan, run: Execution) -> str:
+    def chooses(self, plan: Plan, run: Execution | Staged) -> str:
         """The way in which the coming run is measured: "kernels", each timed; "whole", waited for; or "", as it is.
 
         Kernels are timed in every run, where that costs next to nothing; else in a plan's first, and in some steps.
@@ -419,7 +419,7 @@ class Meter:
             track = self.tracks[plan] = Track(self, len(plan.calls))
         return track
 
-    def run(self, plan: Plan, run: Execution) -> None:
+    def run(self, plan: Plan, run: Execution | Staged) -> None:
         """Run a launch of a plan, measured.
 
         Args:

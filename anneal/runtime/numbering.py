@@ -13,7 +13,7 @@ from typing import Any
 from anneal import rewrite, settings
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here, nothing
-from anneal.runtime.handle import SEEN, Handle
+from anneal.runtime.handle import SEEN, Handle, LateValue
 from anneal.runtime.nodes import is_call, is_realized
 from anneal.uop import SYMBOLIC, Line, Op, Recent, UOp, arena, line_of, toposort
 from anneal.uop.sizes import symbolic_arg
@@ -138,7 +138,7 @@ class Numbering:
         self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
         self.calls_python = False  # whether a gradient is a function's of Python
         self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
-        self.behind: list[Late] = []  # records of numberings before that are used here
+        self.behind: list[LateValue] = []  # records of numberings before that are used here
         self.lates: list[weakref.ref[Late]] = []  # that stand for such graphs
 
     def missed(self, begun: float, why: str) -> None:
@@ -262,7 +262,7 @@ class Numbering:
 
         return rebuild(u, visit, self.known)
 
-    def _moved(self, late: Late, goes_on: bool = True) -> UOp | None:
+    def _moved(self, late: LateValue, goes_on: bool = True) -> UOp | None:
         """The template here of a tensor that is late in another numbering; None where another thread has computed the
         tensor meanwhile."""
         old, template = late.numbering, late.template

@@ -157,6 +157,11 @@ class Recording:
         """The live tensors that were assigned; they may be lazy still."""
         return [t for r in self.assigned if (t := r()) is not None]
 
+    def let_go(self) -> None:
+        """Keep the steps and graphs no longer: they hold the memory of what the run has assigned, as it was before."""
+        self.steps.clear()
+        self.passed.clear()
+
     def owners(self) -> list[weakref.ref[Handle]]:
         """The tensors whose memory the run read."""
         found = {id(s): s.owner for step in self.steps for s in step.inputs if s.owner is not None}

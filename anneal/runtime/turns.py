@@ -25,7 +25,7 @@ from anneal.runtime.context import here
 from anneal.runtime.launch import Bound, Holding, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
-from anneal.uop import Function, Op, Recent, UOp, alu, const, dtypes
+from anneal.uop import GraphFunction, Op, Recent, UOp, alu, const, dtypes
 from anneal.uop.sizes import Values
 
 __all__ = ["bound", "called"]
@@ -78,7 +78,7 @@ class _Steps:
                 if len(accepted) < len(pairs):
                     raise CompilerError("a loop's rows are not written in place")
             outputs = [over.get(n, s) for n, s in enumerate(new_outputs(plan, device))]
-            self.steps.append((Launch(plan, inputs, outputs), compiled(plan, device)))
+            self.steps.append((Launch(plan, inputs, outputs), compiled(plan, device, often=True)))
             done = {u: buffer_leaf(s, u.shape) for u, s in zip(lazy, outputs, strict=True)}
         return [done.get(u, u) for u in uops]
 
@@ -367,7 +367,7 @@ class _BoundChoice(_Bound):
         super().__init__(device)
         self.bodies = [self._steps(b) for b in call.bodies]
 
-    def _steps(self, body: Function) -> tuple[_Steps, list[Storage]]:
+    def _steps(self, body: GraphFunction) -> tuple[_Steps, list[Storage]]:
         given = [_placeholder(p, self.device) for p in body.parameters]
         return _Steps(applied(body, [leaf for leaf, _ in given]), self.device), [s for _, s in given]
 

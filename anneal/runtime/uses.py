@@ -126,7 +126,7 @@ def _parts(call: tuple[Any, ...]) -> tuple[Any, Any, tuple[Any, ...], tuple[Any,
     return run, given, tuple(refs[:n]), tuple(refs[n:])
 
 
-class Calls:
+class KnownCalls:
     """The calls that are known since a tensor got its values. It raises LookupError where they are not known.
 
     Args:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from anneal.schedule.masks import dead_side, read_elements
     from anneal.schedule.members import members_of, standalone
     from anneal.schedule.memory import nbytes
-    from anneal.schedule.parts import PlanPart, in_parts
+    from anneal.schedule.parts import PlanPart, Stage, in_parts, stages
     from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
     from anneal.schedule.places import Origin
     from anneal.schedule.plan import clear_cache, graph, live_nodes, origins, parametrise, plan_for, refused
@@ -25,38 +25,8 @@ else:
     __getattr__ = opened_later(__name__)
 
 __all__ = [
-    "BUILDING",
-    "PASSES",
-    "PERMUTATION",
-    "WITH_PLANS",
-    "Call",
-    "CostModel",
-    "Cut",
-    "Kernel",
-    "Origin",
-    "Plan",
-    "PlanPart",
-    "Reason",
-    "Schedule",
-    "clear_cache",
-    "dead_side",
-    "donate",
-    "graph",
-    "in_parts",
-    "indexed",
-    "kernel_graph",
-    "live_nodes",
-    "members_of",
-    "name_of",
-    "nbytes",
-    "origins",
-    "overwrites_rows",
-    "parametrise",
-    "pieces_of",
-    "plan_for",
-    "read_elements",
-    "refused",
-    "run_passes",
-    "simplify_indices",
-    "standalone",
-]
+    "BUILDING", "PASSES", "PERMUTATION", "WITH_PLANS", "Call", "CostModel", "Cut", "Kernel", "Origin", "Plan",
+    "PlanPart", "Reason", "Schedule", "Stage", "clear_cache", "dead_side", "donate", "graph", "in_parts", "indexed",
+    "kernel_graph", "live_nodes", "members_of", "name_of", "nbytes", "origins", "overwrites_rows", "parametrise",
+    "pieces_of", "plan_for", "read_elements", "refused", "run_passes", "simplify_indices", "stages", "standalone",
+]  # fmt: skip

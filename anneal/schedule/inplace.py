@@ -8,7 +8,7 @@ from dataclasses import replace
 from anneal.rewrite import over, rebuild, substitute
 from anneal.schedule.memory import arrange, nbytes, peak_bytes, uses
 from anneal.schedule.records import Call, Kernel, Plan, Value, name_of
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, Recent, UOp, toposort
 
 # A temporary is given to what is made of it where it is more than this part of all that lives at once.
 _SHARE = 16
@@ -107,15 +107,14 @@ def overwrites_rows(sink: UOp) -> bool:
     return any(u.op is Op.LOAD and where.get(u.src[0], u.src[1]) is not u.src[1] for u in toposort((sink,)))
 
 
-_MAX_MERGED = 1 << 12
-_merged: dict[tuple[Kernel, tuple[tuple[int, int], ...]], Kernel] = {}
+_merged: Recent[tuple[Kernel, tuple[tuple[int, int], ...]], Kernel] = Recent(1 << 11)
 
 
 def merged(call: Call, pairs: Mapping[int, int]) -> Call:
     """The call with each slot of `pairs` replaced by the slot it is paired with; the slots left are renumbered."""
     key = (call.kernel, tuple(sorted(pairs.items())))
     keep = [s for s in range(len(call.args)) if s not in pairs]
-    kernel = _merged.get(key)
+    kernel = _merged[key]
     if kernel is None:
         number = {s: n for n, s in enumerate(keep)}
 
@@ -126,8 +125,6 @@ def merged(call: Call, pairs: Mapping[int, int]) -> Call:
             return UOp(Op.PARAM, u.dtype, (), (number[pairs.get(slot, slot)], shape))
 
         sink = rebuild(call.kernel.sink, visit)
-        if len(_merged) >= _MAX_MERGED:
-            _merged.clear()
         kernel = _merged[key] = Kernel(sink, name_of(sink))
     return call._replace(kernel=kernel, args=tuple([call.args[s] for s in keep]))
 

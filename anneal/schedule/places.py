@@ -30,7 +30,7 @@ def carried(places: Places, sink: UOp, change: Callable[[], UOp]) -> UOp:
         for u, v in walk.items():
             if v is not u and v not in places and (at := places.get(u)) is not None:
                 places[v] = at
-    for u, v in zip(sink.src, new.src, strict=False):  # a copy, for an output that was a leaf or another one's equal
+    for u, v in zip(sink.src, new.src):  # a copy, for an output that was a leaf or another one's equal
         places.setdefault(v, places[u])
     return new
 

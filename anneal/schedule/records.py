@@ -11,7 +11,7 @@ from anneal.uop import DType, Op, UOp, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
 if TYPE_CHECKING:
-    from anneal.schedule.fusion import CostModel, Group, Materialised
+    from anneal.schedule.fusion import CostModel, FusionGroup, Materialised
 
 CONCATENATION = "concatenation"  # the arg of a SINK whose root is stored piece by piece
 
@@ -80,7 +80,7 @@ class Cut(NamedTuple):
 
     graph: UOp
     inputs: tuple[UOp, ...]
-    group: Group
+    group: FusionGroup
     places: tuple[int, ...]
 
 
@@ -94,7 +94,7 @@ class Schedule:
     consumers: dict[UOp, list[UOp]] = field(default_factory=dict)  # of the nodes of `order`
     materialised: Materialised = field(default_factory=dict)
     chained: frozenset[UOp] = frozenset()  # nodes inside of chains (fusion/chains.py)
-    groups: list[Group] = field(default_factory=list)
+    groups: list[FusionGroup] = field(default_factory=list)
     places: dict[UOp, int] = field(
         default_factory=dict
     )  # of the program's nodes and of what stands for them (places.py)

@@ -15,18 +15,9 @@ from anneal.ops import DTypeLike, as_dtype, checked, i0e
 from anneal.tensor import Tensor
 
 __all__ = [
-    "bartlett",
-    "blackman",
-    "cosine",
-    "exponential",
-    "gaussian",
-    "general_cosine",
-    "general_hamming",
-    "hamming",
-    "hann",
-    "kaiser",
-    "nuttall",
-]
+    "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann",
+    "kaiser", "nuttall",
+]  # fmt: skip
 
 
 def _places(name: str, M: int, sym: bool, dtype: DTypeLike | None, device: str | None) -> tuple[Tensor, float]:

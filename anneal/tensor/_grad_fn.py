@@ -8,7 +8,7 @@ from anneal.runtime import here, storage_of
 from anneal.uop import Op, UOp
 
 if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+    from anneal.names import Tensor
 
 # Our functions -> torch's, where that is not their own name.
 _NAMES = {

@@ -18,8 +18,8 @@ from anneal.uop.sizes import most, product
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from anneal.names import Tensor
     from anneal.ops import Array
-    from anneal.tensor._tensor import Tensor
 
 
 def data(x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from anneal.ops import made, wrap_array
 from anneal.runtime import default_device, resolve_device
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 Array = np.ndarray[Any, Any]
 MAX_BYTES = 1 << 62

@@ -11,7 +11,7 @@ from anneal.ops import DTypeLike, as_dtype, checked, grad_enabled
 from anneal.uop import DType, Op, UOp, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+    from anneal.names import Tensor
 
 # torch's names of tensors of a dtype, as `x.type()` gives them and `x.type("torch.LongTensor")` takes them
 OLDER: dict[str, DType] = {

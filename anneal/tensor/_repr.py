@@ -15,7 +15,7 @@ from anneal.errors import SettingError
 from anneal.uop import UOp
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 _LARGE_GRAPH = 2000  # nodes: a layer or two
 

@@ -56,8 +56,7 @@ from anneal.runtime import (
     seen,
     storage_of,
 )
-from anneal.tensor import _interchange as interchange
-from anneal.tensor import _older as older
+from anneal.tensor import _interchange as interchange, _older as older
 from anneal.tensor._grad_fn import grad_fn
 from anneal.tensor._repr import html, text
 from anneal.uop import MOVEMENT, DType, Op, UOp, arena, const, dtypes

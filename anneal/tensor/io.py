@@ -21,19 +21,9 @@ from anneal.tensor._safetensors import SafeTensors, safetensors_pieces
 from anneal.tensor._tensor import Tensor
 
 __all__ = [
-    "Gguf",
-    "SafeTensors",
-    "gguf_open",
-    "load_npy",
-    "load_npz",
-    "safe_load",
-    "safe_metadata",
-    "safe_open",
-    "safe_save",
-    "save_npy",
-    "save_npz",
-    "save_text",
-]
+    "Gguf", "SafeTensors", "gguf_open", "load_npy", "load_npz", "safe_load", "safe_metadata", "safe_open", "safe_save",
+    "save_npy", "save_npz", "save_text",
+]  # fmt: skip
 
 StrPath = str | os.PathLike[str]
 Array = np.ndarray[Any, Any]

@@ -27,17 +27,6 @@ from anneal.ops import (
 )
 
 __all__ = [
-    "Generator",
-    "bernoulli",
-    "categorical",
-    "default_generator",
-    "manual_seed",
-    "multinomial",
-    "normal",
-    "rand",
-    "randint",
-    "randn",
-    "random_bits",
-    "randperm",
-    "uniform",
-]
+    "Generator", "bernoulli", "categorical", "default_generator", "manual_seed", "multinomial", "normal", "rand",
+    "randint", "randn", "random_bits", "randperm", "uniform",
+]  # fmt: skip

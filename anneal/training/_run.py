@@ -10,7 +10,7 @@ import numpy as np
 
 from anneal import nn
 from anneal.amp import GradScaler, autocast
-from anneal.distributed import average_gradients, world
+from anneal.distributed import average_gradients, clip_parts, world
 from anneal.errors import MissingMethodError, SettingError
 from anneal.tensor import Tensor, default_device, jit
 
@@ -108,7 +108,8 @@ class Training:
         self.scaler.scale(loss).backward()
         results: list[Tensor] = []
         if self.group.size > 1:
-            parameters = self.model.parameters()
+            shards = set(map(id, nn.parallel.shards_of(self.model).values()))  # their gradients are means already
+            parameters = [p for p in self.model.parameters() if id(p) not in shards]
             results = average_gradients(parameters, self.group, [loss], bucket=self.bucket, wire=self.wire)
             (loss,) = results
         if self.clip is not None or self.gradient_norm is not None:
@@ -124,6 +125,8 @@ class Training:
     def _clipped(self) -> Tensor:
         """The norm of the gradients, which are clipped if they are to be."""
         parameters = list(self.model.parameters())
+        if nn.parallel.shards_of(self.model):
+            return clip_parts(parameters, math.inf if self.clip is None else self.clip, self.group)
         if self.clip is not None:
             return nn.clip_grad_norm_(parameters, self.clip)
         # of copies: what a limit of infinity makes of gradients is not wanted; no update is to wait for the norm

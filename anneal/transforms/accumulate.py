@@ -34,13 +34,12 @@ from anneal.runtime import (
 from anneal.schedule import BUILDING
 from anneal.transforms.calls import number_of
 from anneal.transforms.hooks import after_accumulation, hooked, releasing
-from anneal.transforms.pullback import backward_phase
-from anneal.transforms.pullback import gradient as gradient_of
+from anneal.transforms.pullback import backward_phase, gradient as gradient_of
 from anneal.transforms.trace import leaf_nodes, leaves
 from anneal.uop import Op, UOp, arena, const
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
     from anneal.transforms.captured import PendingCall
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
 from anneal.transforms.batching import repeated, rewritten
-from anneal.transforms.reverse import Function, P, R
+from anneal.transforms.reverse import P, R, TypedFunction
 from anneal.transforms.trace import Trace, as_tensor, flagged, results_of
 from anneal.transforms.tree import broadcast_prefix, flatten, paths_of, rebuild
 from anneal.uop import UOp
@@ -25,7 +25,7 @@ def vmap(
     randomness: Literal["different", "same"] = "different",
     in_dims: Any = ...,
     out_dims: Any = ...,
-) -> Function[P, R]:
+) -> TypedFunction[P, R]:
     """The function that applies `f` to every example of its arguments at once, as a loop would one by one.
 
     Args:

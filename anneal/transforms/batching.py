@@ -182,7 +182,7 @@ def _function(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
         raise TransformError(f"vmap: {derivative.name} is for a number of examples, and {n} of them are no number")
     last = count + inputs
     flags = [*batched[count:last], *[True] * count, *batched[last:-1]]
-    values = [_full(s, b, n) for s, b in zip(sources[:count], batched, strict=False)]
+    values = [_full(s, b, n) for s, b in zip(sources[:count], batched)]
     token = derivative.token_of_each(
         sources[-1].arg.device, (n, *flags), lambda: _derivative_of_each(derivative, inputs, count, tuple(flags), n)
     )
@@ -204,7 +204,7 @@ def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[boo
     def push(xs: Sources, ys: Sources, saved: Sources, given: Sequence[UOp | None]) -> Sequence[UOp | None]:
         assert d.push is not None
         there = [t for t in given if t is not None]
-        wide = [t if f else repeated(t, n) for t, f in zip(given, shared, strict=False) if t is not None]
+        wide = [t if f else repeated(t, n) for t, f in zip(given, shared) if t is not None]
 
         def of_one(i: Sources) -> Sequence[UOp | None]:
             tangents = iter(i[len(i) - len(there) :])

@@ -20,7 +20,7 @@ from anneal.runtime import Again, here, is_computed_late, is_realized, note_cons
 from anneal.schedule import BUILDING
 from anneal.transforms.calls import Derivative, Some, differentiated, number_of
 from anneal.transforms.pullback import backward_phase, paths, pull_back
-from anneal.uop import ALU, MOVEMENT, Function, Op, UOp, arena, const, toposort
+from anneal.uop import ALU, MOVEMENT, GraphFunction, Op, UOp, arena, const, toposort
 from anneal.uop.sizes import product
 
 _STEPS = 8  # of a loop, which are known again
@@ -31,7 +31,7 @@ class Backward:
     """The gradients of the results of one captured function; the arguments are those of
     `captured_backward`."""
 
-    def __init__(self, device: str, function: Function, flowing: Sequence[int], inputs: Sequence[int]) -> None:
+    def __init__(self, device: str, function: GraphFunction, flowing: Sequence[int], inputs: Sequence[int]) -> None:
         self.name, self.device = function.name.partition(" ")[0], device
         self.holes, self.inputs = function.parameters, list(inputs)
         self.results = results = [function.results[n] for n in flowing]
@@ -137,10 +137,10 @@ class Backward:
         roots = tuple([rebuild(u, over, known) for u in _plain([g for g in grads if g is not None])])
         wanted = [n for n, (g, x) in enumerate(zip(given, numbers, strict=True)) if g is not None and x is None]
         parameters = (*self.holes, *self.kept, *[self.cotangents[n] for n in wanted])
-        return Again(self.device, Function(self.name, "backward", parameters, roots)), wanted, there
+        return Again(self.device, GraphFunction(self.name, "backward", parameters, roots)), wanted, there
 
 
-def captured_backward(device: str, function: Function, flowing: Sequence[int], inputs: Sequence[int]) -> Backward:
+def captured_backward(device: str, function: GraphFunction, flowing: Sequence[int], inputs: Sequence[int]) -> Backward:
     """The backward pass of a captured call.
 
     Args:

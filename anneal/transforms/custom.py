@@ -13,7 +13,7 @@ from anneal.transforms.derivatives import PullTensors, PushTensors, attached, wa
 from anneal.transforms.tree import flatten, like, rebuild
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")

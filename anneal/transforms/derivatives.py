@@ -20,7 +20,7 @@ from anneal.transforms.trace import stand_in
 from anneal.uop import Op, UOp, arena
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 Tensors = Sequence["Tensor"]
 # (inputs, results, saved, cotangents of results, None for zero) -> a cotangent of each input, None for zero
@@ -126,7 +126,7 @@ def _fitting(what: str, n: int, c: Any, x: UOp) -> UOp | None:
     u: UOp = c.uop
     if u.shape != x.shape:
         extra = len(u.shape) - len(x.shape)
-        fits = extra >= 0 and all(b in (1, a) for a, b in zip(u.shape[extra:], x.shape, strict=False))
+        fits = extra >= 0 and all(b in (1, a) for a, b in zip(u.shape[extra:], x.shape))
         if not fits:
             raise ShapeError(f"{what} {n} has shape {u.shape}, and its value {x.shape}")
         wide = [i for i in range(len(u.shape)) if i < extra or x.shape[i - extra] != u.shape[i]]

@@ -25,63 +25,48 @@ def _forward_cast(y: Any, g: Any, place: int) -> Any:
     if s0.dtype.is_float:
         # cast(x:float) -> cast(g, y.dtype)
         return (g.cast(y.dtype),)
-    return None
 
 
 def _forward_reshape(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
-        s0, = y.src
         # reshape[shape](x) -> reshape[shape](g)
         return (UOp(_RESHAPE, g.dtype, (g,), y.arg),)
-    return None
 
 
 def _forward_permute(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
-        s0, = y.src
         # permute[axes](x) -> permute[axes](g)
         return (UOp(_PERMUTE, g.dtype, (g,), y.arg),)
-    return None
 
 
 def _forward_expand(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
-        s0, = y.src
         # expand[shape](x) -> expand[shape](g)
         return (UOp(_EXPAND, g.dtype, (g,), y.arg),)
-    return None
 
 
 def _forward_pad(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
-        s0, = y.src
         # pad[pairs](x) -> pad[pairs](g)
         return (UOp(_PAD, g.dtype, (g,), y.arg),)
-    return None
 
 
 def _forward_shrink(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
-        s0, = y.src
         # shrink[pairs](x) -> shrink[pairs](g)
         return (UOp(_SHRINK, g.dtype, (g,), y.arg),)
-    return None
 
 
 def _forward_flip(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
-        s0, = y.src
         # flip[axes](x) -> flip[axes](g)
         return (UOp(_FLIP, g.dtype, (g,), y.arg),)
-    return None
 
 
 def _forward_contiguous(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
-        s0, = y.src
         # contiguous(x) -> g
         return (g,)
-    return None
 
 
 def _forward_reduce_axis(y: Any, g: Any, place: int) -> Any:
@@ -93,7 +78,6 @@ def _forward_reduce_axis(y: Any, g: Any, place: int) -> Any:
         s0, = y.src
         # reduce_axis(x) -> reduced_tangent(g, x, y)
         return (reduced_tangent(g, s0, y),)
-    return None
 
 
 def _forward_gather(y: Any, g: Any, place: int) -> Any:
@@ -101,7 +85,6 @@ def _forward_gather(y: Any, g: Any, place: int) -> Any:
         s0, s1 = y.src
         # gather[axis](x, i) -> gather[axis](g, i), _
         return (UOp(_GATHER, g.dtype, (g, s1), y.arg) if place == 0 else None,)
-    return None
 
 
 def _forward_scatter_add(y: Any, g: Any, place: int) -> Any:
@@ -109,7 +92,6 @@ def _forward_scatter_add(y: Any, g: Any, place: int) -> Any:
         s0, s1 = y.src
         # scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)
         return (None if place == 0 else UOp(_SCATTER_ADD, y.dtype, (s0, g), y.arg),)
-    return None
 
 
 def _forward_update(y: Any, g: Any, place: int) -> Any:
@@ -117,7 +99,6 @@ def _forward_update(y: Any, g: Any, place: int) -> Any:
         s0, s1 = y.src
         # update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)
         return (around(g, y, s1, y.arg) if place == 0 else placed(g, s0, s1, y.arg),)
-    return None
 
 
 def _forward_call(y: Any, g: Any, place: int) -> Any:
@@ -125,7 +106,6 @@ def _forward_call(y: Any, g: Any, place: int) -> Any:
         s0, s1 = y.src
         # call["first", axes](v, x) -> _, at_first(g, x, y, axes)
         return (None if place == 0 else at_first(g, s1, y, y.arg[0].arguments),)
-    return None
 
 
 FORWARD: dict[Op, Callable[[Any, Any, int], Any]] = {Op.CAST: _forward_cast, Op.RESHAPE: _forward_reshape, Op.PERMUTE: _forward_permute, Op.EXPAND: _forward_expand, Op.PAD: _forward_pad, Op.SHRINK: _forward_shrink, Op.FLIP: _forward_flip, Op.CONTIGUOUS: _forward_contiguous, Op.REDUCE_AXIS: _forward_reduce_axis, Op.GATHER: _forward_gather, Op.SCATTER_ADD: _forward_scatter_add, Op.UPDATE: _forward_update, Op.CALL: _forward_call}

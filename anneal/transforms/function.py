@@ -13,7 +13,7 @@ from anneal.transforms.derivatives import attached, wants_gradient
 from anneal.transforms.tree import flatten
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 

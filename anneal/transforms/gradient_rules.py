@@ -27,17 +27,13 @@ _EQ = Op.EQ
 _WHERE = Op.WHERE
 
 def _gradient_add(y: Any, g: Any) -> Any:
-    s0, s1 = y.src
     # a + b -> g, g
     return (g, g)
-    return None
 
 
 def _gradient_sub(y: Any, g: Any) -> Any:
-    s0, s1 = y.src
     # a - b -> g, -g
     return (g, alu(_NEG, (g,)))
-    return None
 
 
 def _gradient_mul(y: Any, g: Any) -> Any:
@@ -50,7 +46,6 @@ def _gradient_mul(y: Any, g: Any) -> Any:
         return (alu(_MUL, (g, alu(_MUL, (s0, const(s0.dtype, 2))))), None)
     # a * b -> g * b, g * a
     return (alu(_MUL, (g, s1)), alu(_MUL, (g, s0)))
-    return None
 
 
 def _gradient_div(y: Any, g: Any) -> Any:
@@ -60,14 +55,11 @@ def _gradient_div(y: Any, g: Any) -> Any:
         return (alu(_DIV, (g, s1)), None)
     # a / b -> g / b, -(g / b * y)
     return (alu(_DIV, (g, s1)), alu(_NEG, (alu(_MUL, (alu(_DIV, (g, s1)), y)),)))
-    return None
 
 
 def _gradient_neg(y: Any, g: Any) -> Any:
-    s0, = y.src
     # -x -> -g
     return (alu(_NEG, (g,)),)
-    return None
 
 
 def _gradient_mod(y: Any, g: Any) -> Any:
@@ -78,7 +70,6 @@ def _gradient_mod(y: Any, g: Any) -> Any:
     if s0.dtype.is_float:
         # a:float % b -> g, -(g * (a // b))
         return (g, alu(_NEG, (alu(_MUL, (g, alu(_IDIV, (s0, s1)))),)))
-    return None
 
 
 def _gradient_pow(y: Any, g: Any) -> Any:
@@ -88,7 +79,6 @@ def _gradient_pow(y: Any, g: Any) -> Any:
         return (power_base(g, s0, s1), None)
     # x ** n -> power_base(g, x, n), power_exponent(g, x, n, y)
     return (power_base(g, s0, s1), power_exponent(g, s0, s1, y))
-    return None
 
 
 def _gradient_where(y: Any, g: Any) -> Any:
@@ -101,7 +91,6 @@ def _gradient_where(y: Any, g: Any) -> Any:
         return (None, None, alu(_WHERE, (s0, const(g.dtype, 0), g)))
     # where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)
     return (None, alu(_WHERE, (s0, g, const(g.dtype, 0))), alu(_WHERE, (s0, const(g.dtype, 0), g)))
-    return None
 
 
 def _gradient_max(y: Any, g: Any) -> Any:
@@ -111,7 +100,6 @@ def _gradient_max(y: Any, g: Any) -> Any:
         return (alu(_WHERE, (alu(_EQ, (y, s1)), const(g.dtype, 0), g)), None)
     # max(a, b) -> max_left(g, a, b), max_right(g, a, b)
     return (max_left(g, s0, s1), max_right(g, s0, s1))
-    return None
 
 
 def _gradient_min(y: Any, g: Any) -> Any:
@@ -121,98 +109,77 @@ def _gradient_min(y: Any, g: Any) -> Any:
         return (alu(_WHERE, (alu(_EQ, (y, s1)), const(g.dtype, 0), g)), None)
     # min(a, b) -> max_left(g, b, a), max_right(g, b, a)
     return (max_left(g, s1, s0), max_right(g, s1, s0))
-    return None
 
 
 def _gradient_abs(y: Any, g: Any) -> Any:
     s0, = y.src
     # abs(x) -> g * side(x)
     return (alu(_MUL, (g, side(s0))),)
-    return None
 
 
 def _gradient_exp(y: Any, g: Any) -> Any:
-    s0, = y.src
     # exp(x) -> g * y
     return (alu(_MUL, (g, y)),)
-    return None
 
 
 def _gradient_exp2(y: Any, g: Any) -> Any:
-    s0, = y.src
     # exp2(x) -> g * y * {math.log(2)}
     return (alu(_MUL, (alu(_MUL, (g, y)), const(g.dtype, math.log(2)))),)
-    return None
 
 
 def _gradient_log(y: Any, g: Any) -> Any:
     s0, = y.src
     # log(x) -> g / x
     return (alu(_DIV, (g, s0)),)
-    return None
 
 
 def _gradient_log2(y: Any, g: Any) -> Any:
     s0, = y.src
     # log2(x) -> g / (x * {math.log(2)})
     return (alu(_DIV, (g, alu(_MUL, (s0, const(s0.dtype, math.log(2)))))),)
-    return None
 
 
 def _gradient_sin(y: Any, g: Any) -> Any:
     s0, = y.src
     # sin(x) -> g * cos(x)
     return (alu(_MUL, (g, alu(_COS, (s0,)))),)
-    return None
 
 
 def _gradient_cos(y: Any, g: Any) -> Any:
     s0, = y.src
     # cos(x) -> -(g * sin(x))
     return (alu(_NEG, (alu(_MUL, (g, alu(_SIN, (s0,)))),)),)
-    return None
 
 
 def _gradient_tan(y: Any, g: Any) -> Any:
-    s0, = y.src
     # tan(x) -> g * (y * y + 1)
     return (alu(_MUL, (g, alu(_ADD, (alu(_MUL, (y, y)), const(y.dtype, 1))))),)
-    return None
 
 
 def _gradient_tanh(y: Any, g: Any) -> Any:
-    s0, = y.src
     # tanh(x) -> g * (1 - y * y)
     return (alu(_MUL, (g, alu(_SUB, (const(y.dtype, 1), alu(_MUL, (y, y)))))),)
-    return None
 
 
 def _gradient_erf(y: Any, g: Any) -> Any:
     s0, = y.src
     # erf(x) -> g * exp(-(x * x)) * {2 / math.sqrt(math.pi)}
     return (alu(_MUL, (alu(_MUL, (g, alu(_EXP, (alu(_NEG, (alu(_MUL, (s0, s0)),)),)))), const(g.dtype, 2 / math.sqrt(math.pi)))),)
-    return None
 
 
 def _gradient_sqrt(y: Any, g: Any) -> Any:
-    s0, = y.src
     # sqrt(x) -> g / (y * 2)
     return (alu(_DIV, (g, alu(_MUL, (y, const(y.dtype, 2))))),)
-    return None
 
 
 def _gradient_rsqrt(y: Any, g: Any) -> Any:
-    s0, = y.src
     # rsqrt(x) -> g * (y * y * y * -0.5)
     return (alu(_MUL, (g, alu(_MUL, (alu(_MUL, (alu(_MUL, (y, y)), y)), const(y.dtype, -0.5))))),)
-    return None
 
 
 def _gradient_recip(y: Any, g: Any) -> Any:
-    s0, = y.src
     # recip(x) -> -(g * y * y)
     return (alu(_NEG, (alu(_MUL, (alu(_MUL, (g, y)), y)),)),)
-    return None
 
 
 def _gradient_call(y: Any, g: Any) -> Any:
@@ -252,7 +219,6 @@ def _gradient_call(y: Any, g: Any) -> Any:
         s0, s1, s2 = y.src
         # call["share", c](v, x, i) -> _, g * (i * y * {c}), _
         return (None, alu(_MUL, (g, alu(_MUL, (alu(_MUL, (s2, y)), const(s2.dtype, y.arg[0].arguments))))), None)
-    return None
 
 
 def _gradient_cast(y: Any, g: Any) -> Any:
@@ -260,7 +226,6 @@ def _gradient_cast(y: Any, g: Any) -> Any:
     if s0.dtype.is_float:
         # cast(x:float) -> widest(g, x, y)
         return (widest(g, s0, y),)
-    return None
 
 
 def _gradient_reshape(y: Any, g: Any) -> Any:
@@ -268,15 +233,12 @@ def _gradient_reshape(y: Any, g: Any) -> Any:
         s0, = y.src
         # reshape(x) -> reshaped(g, x)
         return (reshaped(g, s0),)
-    return None
 
 
 def _gradient_permute(y: Any, g: Any) -> Any:
     if len(y.src) == 1:
-        s0, = y.src
         # permute[axes](x) -> permuted(g, axes)
         return (permuted(g, y.arg),)
-    return None
 
 
 def _gradient_expand(y: Any, g: Any) -> Any:
@@ -284,7 +246,6 @@ def _gradient_expand(y: Any, g: Any) -> Any:
         s0, = y.src
         # expand(x) -> expanded(g, x, y)
         return (expanded(g, s0, y),)
-    return None
 
 
 def _gradient_pad(y: Any, g: Any) -> Any:
@@ -292,7 +253,6 @@ def _gradient_pad(y: Any, g: Any) -> Any:
         s0, = y.src
         # pad[pairs](x) -> padded(g, x, pairs)
         return (padded(g, s0, y.arg),)
-    return None
 
 
 def _gradient_shrink(y: Any, g: Any) -> Any:
@@ -300,23 +260,18 @@ def _gradient_shrink(y: Any, g: Any) -> Any:
         s0, = y.src
         # shrink[pairs](x) -> shrunk(g, x, y, pairs)
         return (shrunk(g, s0, y, y.arg),)
-    return None
 
 
 def _gradient_flip(y: Any, g: Any) -> Any:
     if len(y.src) == 1:
-        s0, = y.src
         # flip[axes](x) -> flipped(g, axes)
         return (flipped(g, y.arg),)
-    return None
 
 
 def _gradient_contiguous(y: Any, g: Any) -> Any:
     if len(y.src) == 1:
-        s0, = y.src
         # contiguous(x) -> g
         return (g,)
-    return None
 
 
 def _gradient_update(y: Any, g: Any) -> Any:
@@ -324,7 +279,6 @@ def _gradient_update(y: Any, g: Any) -> Any:
         s0, s1 = y.src
         # update[begins](x, v) -> around(g, y, v, begins), part(g, v, begins)
         return (around(g, y, s1, y.arg), part(g, s1, y.arg))
-    return None
 
 
 def _gradient_reduce_axis(y: Any, g: Any) -> Any:
@@ -332,7 +286,6 @@ def _gradient_reduce_axis(y: Any, g: Any) -> Any:
         s0, = y.src
         # reduce_axis(x) -> reduced(g, x, y)
         return (reduced(g, s0, y),)
-    return None
 
 
 def _gradient_gather(y: Any, g: Any) -> Any:
@@ -340,7 +293,6 @@ def _gradient_gather(y: Any, g: Any) -> Any:
         s0, s1 = y.src
         # gather[axis](x, i) -> gathered(g, x, i, axis), _
         return (gathered(g, s0, s1, y.arg), None)
-    return None
 
 
 def _gradient_scatter_add(y: Any, g: Any) -> Any:
@@ -348,7 +300,6 @@ def _gradient_scatter_add(y: Any, g: Any) -> Any:
         s0, s1 = y.src
         # scatter_add(i, x) -> _, scattered(g, i, x, y)
         return (None, scattered(g, s0, s1, y))
-    return None
 
 
 GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _gradient_add, Op.SUB: _gradient_sub, Op.MUL: _gradient_mul, Op.DIV: _gradient_div, Op.NEG: _gradient_neg, Op.MOD: _gradient_mod, Op.POW: _gradient_pow, Op.WHERE: _gradient_where, Op.MAX: _gradient_max, Op.MIN: _gradient_min, Op.ABS: _gradient_abs, Op.EXP: _gradient_exp, Op.EXP2: _gradient_exp2, Op.LOG: _gradient_log, Op.LOG2: _gradient_log2, Op.SIN: _gradient_sin, Op.COS: _gradient_cos, Op.TAN: _gradient_tan, Op.TANH: _gradient_tanh, Op.ERF: _gradient_erf, Op.SQRT: _gradient_sqrt, Op.RSQRT: _gradient_rsqrt, Op.RECIP: _gradient_recip, Op.CALL: _gradient_call, Op.CAST: _gradient_cast, Op.RESHAPE: _gradient_reshape, Op.PERMUTE: _gradient_permute, Op.EXPAND: _gradient_expand, Op.PAD: _gradient_pad, Op.SHRINK: _gradient_shrink, Op.FLIP: _gradient_flip, Op.CONTIGUOUS: _gradient_contiguous, Op.UPDATE: _gradient_update, Op.REDUCE_AXIS: _gradient_reduce_axis, Op.GATHER: _gradient_gather, Op.SCATTER_ADD: _gradient_scatter_add}

@@ -6,7 +6,6 @@ calls that were made with it before are made again.
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import GradientError
 from anneal.ops import checked, is_tensor, no_grad, said
-from anneal.runtime import UNSEEN, Calls, here, outdate_captures, sources_of, storage_of
+from anneal.runtime import UNSEEN, KnownCalls, here, outdate_captures, sources_of, storage_of
 from anneal.transforms.calls import derivative_of
 from anneal.transforms.derivatives import attached
-from anneal.uop import Op, UOp, arena
+from anneal.uop import Op, UOp, arena, unique
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
-_NUMBERS = itertools.count()
 _Hook = Callable[["Tensor"], Any]
 
 
@@ -44,7 +42,7 @@ class RemovableHandle:
     """
 
     def __init__(self, hooks: dict[int, Any], hook: Any, prepend: bool = False) -> None:
-        self._hooks, self._number = hooks, next(_NUMBERS)
+        self._hooks, self._number = hooks, unique()
         others = dict(hooks) if prepend else {}
         if prepend:
             hooks.clear()
@@ -220,7 +218,7 @@ def _of_result(x: Tensor) -> Hooks:
     if known is not None:
         return known
     try:
-        calls = None if x._used == UNSEEN else Calls(x)
+        calls = None if x._used == UNSEEN else KnownCalls(x)
     except LookupError:
         calls = None
     if x._used == UNSEEN or (calls is None and _is_used(x)):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, overload
 from anneal.errors import GradientError
 from anneal.transforms.batch import vmap
 from anneal.transforms.forward import jvp
-from anneal.transforms.reverse import A, Aux, Function, Numbers, P, numbers_of, vjp
+from anneal.transforms.reverse import A, Aux, Numbers, P, TypedFunction, numbers_of, vjp
 from anneal.transforms.trace import as_tensor, results_of
 from anneal.transforms.tree import flatten, paths_of, rebuild
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 
 def _units(like: list[Tensor]) -> list[Tensor]:
@@ -45,14 +45,14 @@ def _parts(rows: Tensor, like: list[Tensor], first: bool) -> list[Tensor]:
 @overload
 def jacrev(
     f: Callable[Concatenate[A, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
-) -> Function[Concatenate[A, P], A]: ...
+) -> TypedFunction[Concatenate[A, P], A]: ...
 @overload
 def jacrev(
     f: Callable[Concatenate[A, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
-) -> Function[Concatenate[A, P], tuple[A, Aux]]: ...
+) -> TypedFunction[Concatenate[A, P], tuple[A, Aux]]: ...
 @overload
-def jacrev(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[P, Any]: ...
-def jacrev(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
+def jacrev(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[P, Any]: ...
+def jacrev(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in reverse
     mode: for few results.
 
@@ -88,14 +88,14 @@ def jacrev(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -
 @overload
 def jacfwd(
     f: Callable[Concatenate[A, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
-) -> Function[Concatenate[A, P], A]: ...
+) -> TypedFunction[Concatenate[A, P], A]: ...
 @overload
 def jacfwd(
     f: Callable[Concatenate[A, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
-) -> Function[Concatenate[A, P], tuple[A, Aux]]: ...
+) -> TypedFunction[Concatenate[A, P], tuple[A, Aux]]: ...
 @overload
-def jacfwd(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[P, Any]: ...
-def jacfwd(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
+def jacfwd(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[P, Any]: ...
+def jacfwd(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in forward
     mode: for few arguments. `has_aux` and the tree of the result are as for `jacrev`.
 
@@ -146,14 +146,14 @@ def _of(f: Callable[..., Any], numbers: list[int], args: tuple[Any, ...], kwargs
 @overload
 def hessian(
     f: Callable[Concatenate[Tensor, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
-) -> Function[Concatenate[Tensor, P], Tensor]: ...
+) -> TypedFunction[Concatenate[Tensor, P], Tensor]: ...
 @overload
 def hessian(
     f: Callable[Concatenate[Tensor, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
-) -> Function[Concatenate[Tensor, P], tuple[Tensor, Aux]]: ...
+) -> TypedFunction[Concatenate[Tensor, P], tuple[Tensor, Aux]]: ...
 @overload
-def hessian(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[P, Any]: ...
-def hessian(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
+def hessian(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[P, Any]: ...
+def hessian(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that returns the second derivatives of `f` with respect to its arguments `argnums`, forward over
     reverse: `jacfwd(jacrev(f))`. `has_aux` is as for `grad`.
 

@@ -163,8 +163,8 @@ def _pull_loop(loop: Loop, src: Nodes, given: Some) -> Some:
         [*out, *more],
     )
     found = dict(zip([p for p, *_ in adding], ends[len(pulled.ends) :], strict=True))
-    found.update(zip([pulled.carried[k] for k in pulled.ends], ends, strict=False))
-    found.update(zip(pulled.along, stacked, strict=False))
+    found.update(zip([pulled.carried[k] for k in pulled.ends], ends))
+    found.update(zip(pulled.along, stacked))
     arrays = {**dict(along), **dict(zip([*out, *more], stacked, strict=True))}
     fixed = dict(zip(pulled.constants, constants, strict=True))
     for p, part in zip(pulled.sums, parts, strict=True):
@@ -258,7 +258,7 @@ def _push_turns(
     known = {p: _like(p) for p, t in zip((*constants, *carried, *slices), given, strict=True) if t is not None}
     while True:
         made = _pushed(results, known)
-        more = [p for p, t in zip(carried, made, strict=False) if t is not None and p not in known]
+        more = [p for p, t in zip(carried, made) if t is not None and p not in known]
         if not more:
             return known, made
         known.update((p, _like(p)) for p in more)
@@ -361,7 +361,7 @@ class _Many:
         """The results for all examples, where what has the axis after a turn has it before."""
         while True:
             made = results()
-            more = [p for p, (_, has) in zip(carried, made, strict=False) if has and p not in self.of]
+            more = [p for p, (_, has) in zip(carried, made) if has and p not in self.of]
             if not more:
                 return made
             for p in more:
@@ -372,7 +372,7 @@ class _Many:
     ]:
         """The carries, with their first values and next ones."""
         out = []
-        for p, after in zip(carried, made, strict=False):
+        for p, after in zip(carried, made):
             if p in self.of:
                 out.append((self.of[p], of[p] if p in flags else repeated(of[p], self.n), self.full(after)))
             else:

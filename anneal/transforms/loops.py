@@ -21,7 +21,7 @@ from anneal.transforms.tree import flatten, like, paths_of, rebuild
 from anneal.uop import Op, UOp, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 Tensors = Sequence["Tensor"]
 # (what stands for a turn's number, for what is carried, for slices) -> what is carried on, and rows

@@ -14,7 +14,7 @@ from anneal.transforms.tree import like, paths_of, rebuild
 from anneal.uop import UOp, const
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
+    from anneal.names import Tensor
 
 # For type checkers alone. A function with annotations keeps its parameters and its result. What a lambda takes stays
 # open, and no checker complains: an argument to differentiate is therefore bound by Any, not by Tensor.
@@ -28,7 +28,7 @@ Ts = TypeVarTuple("Ts")
 _R_co = TypeVar("_R_co", covariant=True)
 
 
-class Function(Protocol[P, _R_co]):
+class TypedFunction(Protocol[P, _R_co]):
     """A function of parameters `P`. (mypy refuses calls of a `Callable` that was made of a lambda as untyped.)"""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> _R_co: ...
@@ -66,30 +66,30 @@ def split(name: str, has_aux: bool, out: Any) -> tuple[Any, Any]:
 @overload
 def grad(
     f: Callable[Concatenate[A, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
-) -> Function[Concatenate[A, P], A]: ...
+) -> TypedFunction[Concatenate[A, P], A]: ...
 @overload
 def grad(
     f: Callable[Concatenate[A, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
-) -> Function[Concatenate[A, P], tuple[A, Aux]]: ...
+) -> TypedFunction[Concatenate[A, P], tuple[A, Aux]]: ...
 @overload
 def grad(
     f: Callable[Concatenate[A, B, P], Tensor], argnums: Literal[1], has_aux: Literal[False] = False
-) -> Function[Concatenate[A, B, P], B]: ...
+) -> TypedFunction[Concatenate[A, B, P], B]: ...
 @overload
 def grad(
     f: Callable[Concatenate[A, B, P], Tensor],
     argnums: tuple[Literal[0], Literal[1]],
     has_aux: Literal[False] = False,
-) -> Function[Concatenate[A, B, P], tuple[A, B]]: ...
+) -> TypedFunction[Concatenate[A, B, P], tuple[A, B]]: ...
 @overload
 def grad(
     f: Callable[Concatenate[A, B, C, P], Tensor],
     argnums: tuple[Literal[0], Literal[1], Literal[2]],
     has_aux: Literal[False] = False,
-) -> Function[Concatenate[A, B, C, P], tuple[A, B, C]]: ...
+) -> TypedFunction[Concatenate[A, B, C, P], tuple[A, B, C]]: ...
 @overload
-def grad(f: Callable[P, Any], argnums: Numbers, has_aux: bool = False) -> Function[P, Any]: ...
-def grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
+def grad(f: Callable[P, Any], argnums: Numbers, has_aux: bool = False) -> TypedFunction[P, Any]: ...
+def grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that gives the gradient of `f` with respect to its arguments `argnums`.
 
     `f` returns one float tensor of one element (with `has_aux`, a pair of it and any tree). An argument is a tensor or
@@ -119,30 +119,32 @@ def grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> 
 @overload
 def value_and_grad(
     f: Callable[Concatenate[A, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
-) -> Function[Concatenate[A, P], tuple[Tensor, A]]: ...
+) -> TypedFunction[Concatenate[A, P], tuple[Tensor, A]]: ...
 @overload
 def value_and_grad(
     f: Callable[Concatenate[A, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
-) -> Function[Concatenate[A, P], tuple[tuple[Tensor, Aux], A]]: ...
+) -> TypedFunction[Concatenate[A, P], tuple[tuple[Tensor, Aux], A]]: ...
 @overload
 def value_and_grad(
     f: Callable[Concatenate[A, B, P], Tensor], argnums: Literal[1], has_aux: Literal[False] = False
-) -> Function[Concatenate[A, B, P], tuple[Tensor, B]]: ...
+) -> TypedFunction[Concatenate[A, B, P], tuple[Tensor, B]]: ...
 @overload
 def value_and_grad(
     f: Callable[Concatenate[A, B, P], Tensor],
     argnums: tuple[Literal[0], Literal[1]],
     has_aux: Literal[False] = False,
-) -> Function[Concatenate[A, B, P], tuple[Tensor, tuple[A, B]]]: ...
+) -> TypedFunction[Concatenate[A, B, P], tuple[Tensor, tuple[A, B]]]: ...
 @overload
 def value_and_grad(
     f: Callable[Concatenate[A, B, C, P], Tensor],
     argnums: tuple[Literal[0], Literal[1], Literal[2]],
     has_aux: Literal[False] = False,
-) -> Function[Concatenate[A, B, C, P], tuple[Tensor, tuple[A, B, C]]]: ...
+) -> TypedFunction[Concatenate[A, B, C, P], tuple[Tensor, tuple[A, B, C]]]: ...
 @overload
-def value_and_grad(f: Callable[P, Any], argnums: Numbers, has_aux: bool = False) -> Function[P, tuple[Any, Any]]: ...
-def value_and_grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
+def value_and_grad(
+    f: Callable[P, Any], argnums: Numbers, has_aux: bool = False
+) -> TypedFunction[P, tuple[Any, Any]]: ...
+def value_and_grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
     """The function that returns `(value, gradient)` of `f` with respect to its arguments `argnums`, as `grad`; with
     `has_aux`, `((value, aux), gradient)`.
 

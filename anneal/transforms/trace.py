@@ -8,7 +8,6 @@ on them, so no walk here goes below the part of the graph that the call made.
 from __future__ import annotations
 
 import gc
-import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,12 +20,10 @@ from anneal.ops.nodes import reshape
 from anneal.runtime import here, sources_of
 from anneal.transforms.pullback import Path
 from anneal.transforms.tree import flatten, paths_of, rebuild
-from anneal.uop import DType, Op, UOp, arena, toposort
+from anneal.uop import DType, Op, UOp, arena, toposort, unique
 
 if TYPE_CHECKING:
-    from anneal.tensor import Tensor
-
-_NUMBERS = itertools.count()
+    from anneal.names import Tensor
 
 
 def leaves() -> list[Tensor]:
@@ -66,7 +63,7 @@ def stand_in(dtype: DType, shape: tuple[Any, ...], what: str = "example") -> UOp
     Args:
         dtype: its dtype. shape: its shape.
     """
-    return UOp(Op.PARAM, dtype, (), (-1, shape), tag=(what, next(_NUMBERS)))
+    return UOp(Op.PARAM, dtype, (), (-1, shape), tag=(what, unique()))
 
 
 class Trace:
@@ -103,7 +100,7 @@ class Trace:
                 f"{self.name}: {where} is {t.dtype.name}, and only floats have derivatives: use .float(), or let the "
                 "function capture it or take it as an argument that is not differentiated"
             )
-        node = UOp(Op.CONTIGUOUS, t.uop.dtype, (t.uop,), tag=("variable", next(_NUMBERS)))
+        node = UOp(Op.CONTIGUOUS, t.uop.dtype, (t.uop,), tag=("variable", unique()))
         return self._add(t, node, True)
 
     def example(
@@ -193,10 +190,7 @@ class Trace:
             if t._views is not None:
                 t._outdate_views()
         return flagged(
-            [
-                t._new_plain(u if u.shape == g.shape else reshape(u, g.shape))
-                for t, g, u in zip(tensors, given, roots, strict=False)
-            ]
+            [t._new_plain(u if u.shape == g.shape else reshape(u, g.shape)) for t, g, u in zip(tensors, given, roots)]
         )
 
     def check_escapes(self, results: Sequence[Tensor]) -> None:

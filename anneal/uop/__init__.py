@@ -10,58 +10,18 @@ from anneal.uop.collector import Users, references, uncollected
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
-from anneal.uop.function import Function, by_rule, of_rule
+from anneal.uop.function import GraphFunction, by_rule, of_rule
 from anneal.uop.later import SYMBOLIC
-from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
+from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort, unique
 from anneal.uop.ops import ALL, ALU, BY_MATRICES, COMPARE, FITS, MOVEMENT, REAL, REDUCE_OPS, WRAPS, Op, covering
 from anneal.uop.printer import render
 from anneal.uop.provenance import WITH_CODES, Line, Provenance, line_at, line_of, users_frame, users_line
 from anneal.uop.recent import Recent, Weighed
 
 __all__ = [
-    "ALL",
-    "ALU",
-    "BY_MATRICES",
-    "COMPARE",
-    "FITS",
-    "MOVEMENT",
-    "REAL",
-    "REDUCE_OPS",
-    "SYMBOLIC",
-    "WITH_CODES",
-    "WRAPS",
-    "Arena",
-    "DType",
-    "Function",
-    "Line",
-    "Op",
-    "Provenance",
-    "Recent",
-    "UOp",
-    "Users",
-    "Weighed",
-    "alu",
-    "arena",
-    "by_name",
-    "by_rule",
-    "const",
-    "covering",
-    "decode_graph",
-    "decode_value",
-    "dtypes",
-    "encode_graph",
-    "encode_value",
-    "fold_by",
-    "line_at",
-    "line_of",
-    "normalise_const",
-    "of_rule",
-    "promote",
-    "reduce_identity",
-    "references",
-    "render",
-    "toposort",
-    "uncollected",
-    "users_frame",
-    "users_line",
-]
+    "ALL", "ALU", "BY_MATRICES", "COMPARE", "FITS", "MOVEMENT", "REAL", "REDUCE_OPS", "SYMBOLIC", "WITH_CODES", "WRAPS",
+    "Arena", "DType", "GraphFunction", "Line", "Op", "Provenance", "Recent", "UOp", "Users", "Weighed", "alu", "arena",
+    "by_name", "by_rule", "const", "covering", "decode_graph", "decode_value", "dtypes", "encode_graph", "encode_value",
+    "fold_by", "line_at", "line_of", "normalise_const", "of_rule", "promote", "reduce_identity", "references", "render",
+    "toposort", "uncollected", "unique", "users_frame", "users_line",
+]  # fmt: skip

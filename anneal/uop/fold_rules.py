@@ -94,7 +94,6 @@ def _fold_add(dtype: DType, src: Any) -> Any:
         s0_0, = s0.src
         # x + -y -> x - y
         return alu(_SUB, (s1, s0_0))
-    return None
 
 
 def _fold_sub(dtype: DType, src: Any) -> Any:
@@ -141,7 +140,6 @@ def _fold_sub(dtype: DType, src: Any) -> Any:
         s1_0, = s1.src
         # x - -y -> x + y
         return alu(_ADD, (s0, s1_0))
-    return None
 
 
 def _fold_mul(dtype: DType, src: Any) -> Any:
@@ -178,14 +176,12 @@ def _fold_mul(dtype: DType, src: Any) -> Any:
                 if s0_0.dtype.kind == 'int':
                     # -x:int * c -> x * {-v(c)} if x.dtype.kind == 'int'
                     return alu(_MUL, (s0_0, const(s0_0.dtype, -s1.arg)))
-    return None
 
 
 def _fold_div(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    o0 = s0.op
     o1 = s1.op
-    if o0 is _CONST and o1 is _CONST and s1.arg != 0:
+    if s0.op is _CONST and o1 is _CONST and s1.arg != 0:
         # c1 / c2 -> {v(c1) / v(c2)} if v(c2) != 0
         return const(dtype, s0.arg / s1.arg)
     if o1 is _CONST:
@@ -195,7 +191,6 @@ def _fold_div(dtype: DType, src: Any) -> Any:
         if inverse(dtype, s1.arg):
             # x / c -> x * {inverse(dtype, v(c))} if inverse(dtype, v(c))
             return alu(_MUL, (s0, const(s0.dtype, inverse(dtype, s1.arg))))
-    return None
 
 
 def _fold_idiv(dtype: DType, src: Any) -> Any:
@@ -252,7 +247,6 @@ def _fold_idiv(dtype: DType, src: Any) -> Any:
                     if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
                         # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
                         return alu(_IDIV, (s0_1_0, alu(_IDIV, (s1, s0_1_1))))
-    return None
 
 
 def _fold_mod(dtype: DType, src: Any) -> Any:
@@ -306,7 +300,6 @@ def _fold_mod(dtype: DType, src: Any) -> Any:
                     if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1):
                         # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
                         return alu(_ADD, (alu(_MUL, (alu(_MOD, (s0_1_0, alu(_IDIV, (s1, s0_1_1)))), s0_1_1)), s0_0))
-    return None
 
 
 def _fold_max(dtype: DType, src: Any) -> Any:
@@ -337,7 +330,6 @@ def _fold_max(dtype: DType, src: Any) -> Any:
         if s0_1.op is _CONST:
             # max(max(x, c1), c2) -> max(x, max(c1, c2))
             return alu(_MAX, (s0_0, alu(_MAX, (s0_1, s1))))
-    return None
 
 
 def _fold_min(dtype: DType, src: Any) -> Any:
@@ -368,7 +360,6 @@ def _fold_min(dtype: DType, src: Any) -> Any:
         if s0_1.op is _CONST:
             # min(min(x, c1), c2) -> min(x, min(c1, c2))
             return alu(_MIN, (s0_0, alu(_MIN, (s0_1, s1))))
-    return None
 
 
 def _fold_lt(dtype: DType, src: Any) -> Any:
@@ -448,7 +439,6 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
                     if s1_1_1.op is _CONST and s1_1_1.arg > 0 and (s0.arg + 1) % s1_1_1.arg == 0 and (s1_0.vmin >= 0) and (s1_0.vmax < s1_1_1.arg) and exact(s1) and exact(s1_1_0 * s1_1_1) and (not s1_0.shape or s1_0.shape == s1_1_0.shape):
                         # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
                         return alu(_LT, (const(s1_1_0.dtype, (s0.arg + 1) // s1_1_1.arg - 1), s1_1_0))
-    return None
 
 
 def _fold_eq(dtype: DType, src: Any) -> Any:
@@ -484,7 +474,6 @@ def _fold_eq(dtype: DType, src: Any) -> Any:
                 if s0_1.op is _CONST and s0_1.arg != 0 and s1.arg % s0_1.arg == 0 and exact(s0):
                     # (x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)
                     return alu(_EQ, (s0_0, alu(_IDIV, (s1, s0_1))))
-    return None
 
 
 def _fold_ne(dtype: DType, src: Any) -> Any:
@@ -513,7 +502,6 @@ def _fold_ne(dtype: DType, src: Any) -> Any:
         if s0_1.op is _CONST:
             # (x:int + c1) != c2 -> x != {v(c2) - v(c1)}
             return alu(_NE, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
-    return None
 
 
 def _fold_and(dtype: DType, src: Any) -> Any:
@@ -560,7 +548,6 @@ def _fold_and(dtype: DType, src: Any) -> Any:
         if s0_1.op is _CONST:
             # (x & c1) & c2 -> x & (c1 & c2)
             return alu(_AND, (s0_0, alu(_AND, (s0_1, s1))))
-    return None
 
 
 def _fold_or(dtype: DType, src: Any) -> Any:
@@ -602,7 +589,6 @@ def _fold_or(dtype: DType, src: Any) -> Any:
         if s0_1.op is _CONST:
             # (x | c1) | c2 -> x | (c1 | c2)
             return alu(_OR, (s0_0, alu(_OR, (s0_1, s1))))
-    return None
 
 
 def _fold_xor(dtype: DType, src: Any) -> Any:
@@ -635,20 +621,17 @@ def _fold_xor(dtype: DType, src: Any) -> Any:
         if s0_1.op is _CONST:
             # (x ^ c1) ^ c2 -> x ^ (c1 ^ c2)
             return alu(_XOR, (s0_0, alu(_XOR, (s0_1, s1))))
-    return None
 
 
 def _fold_shl(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    o0 = s0.op
     o1 = s1.op
-    if o0 is _CONST and o1 is _CONST and 0 <= s1.arg < dtype.bits:
+    if s0.op is _CONST and o1 is _CONST and 0 <= s1.arg < dtype.bits:
         # c1 << c2 -> {v(c1) << v(c2)} if 0 <= v(c2) < dtype.bits
         return const(dtype, s0.arg << s1.arg)
     if o1 is _CONST and s1.arg == 0:
         # x << 0 -> x
         return s0
-    return None
 
 
 def _fold_shr(dtype: DType, src: Any) -> Any:
@@ -667,7 +650,6 @@ def _fold_shr(dtype: DType, src: Any) -> Any:
             if s0_1.op is _CONST and s0_1.arg >= 0 and s1.arg >= 0 and (s0_1.arg + s1.arg < dtype.bits):
                 # (x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits
                 return alu(_SHR, (s0_0, alu(_ADD, (s0_1, s1))))
-    return None
 
 
 def _fold_neg(dtype: DType, src: Any) -> Any:
@@ -684,7 +666,6 @@ def _fold_neg(dtype: DType, src: Any) -> Any:
         s0_0, s0_1 = s0.src
         # -(x:int - y) -> y - x
         return alu(_SUB, (s0_1, s0_0))
-    return None
 
 
 def _fold_not(dtype: DType, src: Any) -> Any:
@@ -716,13 +697,11 @@ def _fold_not(dtype: DType, src: Any) -> Any:
         s0_0, s0_1 = s0.src
         # ~(x != y) -> x == y
         return alu(_EQ, (s0_0, s0_1))
-    return None
 
 
 def _fold_abs(dtype: DType, src: Any) -> Any:
     s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
+    if s0.op is _CONST:
         # abs(c) -> {abs(v(c))}
         r = abs(s0.arg)
         if r is not None:
@@ -730,93 +709,76 @@ def _fold_abs(dtype: DType, src: Any) -> Any:
     if dtype.is_int and s0.vmin >= 0:
         # abs(x:int) -> x if lo(x) >= 0
         return s0
-    return None
 
 
 def _fold_sign(dtype: DType, src: Any) -> Any:
     s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
+    if s0.op is _CONST:
         # sign(c) -> {sign(v(c))}
         r = sign(s0.arg)
         if r is not None:
             return const(dtype, r)
-    return None
 
 
 def _fold_sqrt(dtype: DType, src: Any) -> Any:
     s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
+    if s0.op is _CONST:
         # sqrt(c) -> {calc(math.sqrt, v(c))}
         r = calc(math.sqrt, s0.arg)
         if r is not None:
             return const(dtype, r)
-    return None
 
 
 def _fold_recip(dtype: DType, src: Any) -> Any:
     s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
+    if s0.op is _CONST:
         # recip(c) -> {calc(lambda a: 1 / a, v(c))}
         r = calc(lambda a: 1 / a, s0.arg)
         if r is not None:
             return const(dtype, r)
-    return None
 
 
 def _fold_floor(dtype: DType, src: Any) -> Any:
     s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
+    if s0.op is _CONST:
         # floor(c) -> {calc(lambda a: math.copysign(math.floor(a), a), v(c))}
         r = calc(lambda a: math.copysign(math.floor(a), a), s0.arg)
         if r is not None:
             return const(dtype, r)
-    return None
 
 
 def _fold_ceil(dtype: DType, src: Any) -> Any:
     s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
+    if s0.op is _CONST:
         # ceil(c) -> {calc(lambda a: math.copysign(math.ceil(a), a), v(c))}
         r = calc(lambda a: math.copysign(math.ceil(a), a), s0.arg)
         if r is not None:
             return const(dtype, r)
-    return None
 
 
 def _fold_trunc(dtype: DType, src: Any) -> Any:
     s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
+    if s0.op is _CONST:
         # trunc(c) -> {calc(lambda a: math.copysign(math.trunc(a), a), v(c))}
         r = calc(lambda a: math.copysign(math.trunc(a), a), s0.arg)
         if r is not None:
             return const(dtype, r)
-    return None
 
 
 def _fold_round(dtype: DType, src: Any) -> Any:
     s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
+    if s0.op is _CONST:
         # round(c) -> {calc(lambda a: math.copysign(round(a), a), v(c))}
         r = calc(lambda a: math.copysign(round(a), a), s0.arg)
         if r is not None:
             return const(dtype, r)
-    return None
 
 
 def _fold_pow(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    o1 = s1.op
-    if o1 is _CONST and s1.arg == 1:
+    if s1.op is _CONST and s1.arg == 1:
         # x ** 1 -> x
         return s0
-    return None
 
 
 def _fold_where(dtype: DType, src: Any) -> Any:
@@ -855,7 +817,6 @@ def _fold_where(dtype: DType, src: Any) -> Any:
         if s2_0 is s0 and (not s2_1.shape or s2_1.shape == s0.shape or s2_1.shape == s1.shape or s2_1.shape == s2_2.shape):
             # where(p, a, where(p, b, d)) -> where(p, a, d)
             return alu(_WHERE, (s0, s1, s2_2))
-    return None
 
 
 FOLD: dict[Op, Callable[[DType, Any], Any]] = {Op.ADD: _fold_add, Op.SUB: _fold_sub, Op.MUL: _fold_mul, Op.DIV: _fold_div, Op.IDIV: _fold_idiv, Op.MOD: _fold_mod, Op.MAX: _fold_max, Op.MIN: _fold_min, Op.LT: _fold_lt, Op.EQ: _fold_eq, Op.NE: _fold_ne, Op.AND: _fold_and, Op.OR: _fold_or, Op.XOR: _fold_xor, Op.SHL: _fold_shl, Op.SHR: _fold_shr, Op.NEG: _fold_neg, Op.NOT: _fold_not, Op.ABS: _fold_abs, Op.SIGN: _fold_sign, Op.SQRT: _fold_sqrt, Op.RECIP: _fold_recip, Op.FLOOR: _fold_floor, Op.CEIL: _fold_ceil, Op.TRUNC: _fold_trunc, Op.ROUND: _fold_round, Op.POW: _fold_pow, Op.WHERE: _fold_where}

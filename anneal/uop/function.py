@@ -9,7 +9,7 @@ from anneal.uop.node import UOp
 from anneal.uop.ops import Op
 
 
-class Function:
+class GraphFunction:
     """A computation by name: `CALL(*src)` with (function, n) is its result number n for these sources.
 
     `results` are graphs over `parameters`, PARAMs numbered from 0: closed, so that a Function holds no memory, and
@@ -32,13 +32,13 @@ class Function:
         self._hash = hash((name, arguments, parameters, results))
 
     def __eq__(self, other: object) -> bool:
-        return other.__class__ is Function and self.__reduce__() == other.__reduce__()
+        return other.__class__ is GraphFunction and self.__reduce__() == other.__reduce__()
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Function, (self.name, self.arguments, self.parameters, self.results)
+        return GraphFunction, (self.name, self.arguments, self.parameters, self.results)
 
     def __repr__(self) -> str:
         said = f" {self.arguments}" if self.arguments != () else ""
@@ -46,9 +46,9 @@ class Function:
 
 
 @lru_cache(maxsize=256)
-def of_rule(name: str, arguments: Any = ()) -> Function:
+def of_rule(name: str, arguments: Any = ()) -> GraphFunction:
     """The Function that gives its sources, and whose derivative is that of a rule."""
-    return Function(name, arguments)
+    return GraphFunction(name, arguments)
 
 
 def by_rule(name: str, value: UOp, *others: UOp, arguments: Any = ()) -> UOp:

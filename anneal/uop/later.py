@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from anneal.uop.node import UOp
+from typing import Any
 
 
 class _Symbolic:
@@ -22,16 +19,18 @@ SYMBOLIC = _Symbolic()
 
 
 class _Later:
-    """Functions that the node asks of files written in nodes; `complete.py` fills them in when the room is entered."""
+    """Functions of nodes that the node asks of files written in nodes; `complete.py` fills them in when the room is
+    entered.
+    """
 
     __slots__ = ("bind", "count", "decided", "is_symbolic", "mapped", "render", "short", "sizes", "symbolic_arg")
-    bind: Callable[[UOp, int], UOp]
+    bind: Callable[[Any, int], Any]
     count: Callable[[tuple[Any, ...]], int]
-    decided: Callable[[UOp], bool | None]
-    is_symbolic: Callable[[UOp], bool]
-    mapped: Callable[[Any, Callable[[UOp], Any]], Any]
-    render: Callable[[UOp], str]
-    short: Callable[[UOp], str]
+    decided: Callable[[Any], bool | None]
+    is_symbolic: Callable[[Any], bool]
+    mapped: Callable[[Any, Callable[[Any], Any]], Any]
+    render: Callable[[Any], str]
+    short: Callable[[Any], str]
     sizes: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     symbolic_arg: Callable[[Any], bool]
 

@@ -29,20 +29,9 @@ class _Slots:
     """The storage of a node. A node is filled in as a `_Draft` (plain, fast stores) and then becomes a UOp."""
 
     __slots__ = (
-        "__weakref__",
-        "_key",
-        "arg",
-        "dtype",
-        "op",
-        "provenance",
-        "ranges",
-        "shape",
-        "src",
-        "tag",
-        "vmax",
-        "vmin",
+        "__weakref__", "_key", "arg", "dtype", "op", "provenance", "ranges", "shape", "src", "tag", "vmax", "vmin",
         "weak",
-    )
+    )  # fmt: skip
     op: Op
     dtype: DType
     src: tuple[UOp, ...]
@@ -192,7 +181,8 @@ class UOp(_Slots):
     # -- sizes ----------------------------------------------------------------------------------------------------
     def bind(self, value: int) -> UOp:
         """This Variable with the value it has in one run. Raises ShapeError for a value outside its bounds."""
-        return LATER.bind(self, value)
+        bound: UOp = LATER.bind(self, value)
+        return bound
 
     def __bool__(self) -> bool:
         """A node is true, as any object is; a size, or a comparison of sizes, only if its bounds say so."""
@@ -272,6 +262,11 @@ _new = object.__new__
 _MARKS = itertools.count()
 
 
+def unique() -> int:
+    """A number that no call before has given: two nodes with such numbers are two."""
+    return next(_MARKS)
+
+
 def _const_key(dtype: DType, value: Number, tag: Any) -> tuple[Any, ...]:
     # 0.0 == -0.0 and nan != nan: float constants are interned by their bits.
     return (_CONST, dtype, struct.pack("d", value) if dtype.is_float else value, tag)
@@ -311,6 +306,16 @@ class Arena(Builder):
         # Finding a node takes no lock. Nobody waits for another while holding this one: finalisers run at any time.
         self._lock = threading.RLock()
         self._dead: deque[_Ref] = deque()  # of nodes that went while another thread held the lock
+
+    def derive(self, u: UOp) -> None:
+        """Untracked nodes that this thread makes from now on bear the line, path and function of `u`, in the phase in
+        force: they are its gradient, say."""
+        here = self._here
+        here.origin = (here.phase, *u.provenance[1:])
+
+    def inherit(self, u: UOp) -> None:
+        """Untracked nodes that this thread makes from now on bear the provenance of `u`, whose place they take."""
+        self._here.origin = u.provenance
 
     def again(self, u: UOp, src: tuple[UOp, ...], arg: Any) -> UOp:
         """A node like `u`, with its provenance, of other sources and another argument; not for constants."""

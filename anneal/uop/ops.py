@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from anneal.errors import CompilerError
-from anneal.uop import bounds as interval
-from anneal.uop import meaning
+from anneal.uop import bounds as interval, meaning
 from anneal.uop.later import LATER, SYMBOLIC
 
 T = TypeVar("T")

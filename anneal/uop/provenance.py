@@ -8,10 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from anneal.uop.node import UOp
 
 # Phase, the user's code and line, the path of the module that was being called ("h.0.mlp"), and the code of the
 # function of anneal.ops or anneal.tensor that the user or the module called (`linear`).
@@ -168,13 +164,3 @@ class Builder:
             here.origin = (here.phase, *line_at(f, kind), here.path, function)
             yield
         here.origin = before
-
-    def derive(self, u: UOp) -> None:
-        """Untracked nodes that this thread makes from now on bear the line, path and function of `u`, in the phase in
-        force: they are its gradient, say."""
-        here = self._here
-        here.origin = (here.phase, *u.provenance[1:])
-
-    def inherit(self, u: UOp) -> None:
-        """Untracked nodes that this thread makes from now on bear the provenance of `u`, whose place they take."""
-        self._here.origin = u.provenance

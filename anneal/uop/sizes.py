@@ -18,6 +18,7 @@ from anneal.uop.dtype import dtypes
 from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import UOp, alu, const, toposort
 from anneal.uop.ops import Op
+from anneal.uop.recent import Recent
 
 Size = int | UOp
 Monomial = tuple[UOp, ...]
@@ -50,8 +51,8 @@ def bind(u: UOp, value: int) -> UOp:
 
 # -- polynomials ------------------------------------------------------------------------------------------------------
 
-_POLY: dict[UOp, Poly] = {}
-_CANONICAL: dict[UOp, Size] = {}
+_POLY: Recent[UOp, Poly] = Recent(_LIMIT)
+_CANONICAL: Recent[UOp, Size] = Recent(_LIMIT)
 
 
 def _rank(u: UOp) -> tuple[int, str]:
@@ -84,12 +85,10 @@ def poly(u: Size) -> Poly:
     """`u` as a polynomial: monomial -> coefficient; what is neither sum nor product is an atom. Do not change it."""
     if not isinstance(u, UOp):
         return {(): u} if u else {}
-    found = _POLY.get(u)
+    found = _POLY[u]
     if found is not None:
         return found
-    if len(_POLY) > _LIMIT:
-        _POLY.clear()
-    for n in toposort((u,), until=lambda n: n in _POLY or n.op not in _ARITHMETIC or n.dtype is not _I32):
+    for n in toposort((u,), until=lambda n: _POLY[n] is not None or n.op not in _ARITHMETIC or n.dtype is not _I32):
         op = n.op
         a = _known(n.src[0])
         made: Poly
@@ -109,7 +108,7 @@ _ARITHMETIC = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.MUL, Op.IDIV, Op.MOD))
 
 
 def _known(u: UOp) -> Poly:
-    found = _POLY.get(u)
+    found = _POLY[u]
     if found is None:
         found = _POLY[u] = {(u,): 1} if u.op is not Op.CONST else {(): int(u.arg)} if u.arg else {}
     return found
@@ -176,10 +175,8 @@ def size(n: Any) -> Size:
         return n
     if not isinstance(n, UOp):
         return n.node if isinstance(n, Count) else operator.index(n)
-    found = _CANONICAL.get(n)
+    found = _CANONICAL[n]
     if found is None:
-        if len(_CANONICAL) > _LIMIT:
-            _CANONICAL.clear()
         if n.op is Op.CONST:
             return int(n.arg)
         if n.dtype is not _I32 or n.shape or not is_symbolic(n):
@@ -288,17 +285,15 @@ def count(shape: Sequence[Any]) -> int:
 
 def is_symbolic(u: UOp) -> bool:
     """True if `u` is made of variables and constants alone."""
-    known = _SYMBOLIC_NODES.get(u)
+    known = _SYMBOLIC_NODES[u]
     if known is None:
-        if len(_SYMBOLIC_NODES) > _LIMIT:
-            _SYMBOLIC_NODES.clear()
         known = not u.ranges and not u.shape
         known = known and all(x.op in _LEAVES or (x.src and x.op in _WITHIN) for x in toposort((u,)))
         _SYMBOLIC_NODES[u] = known
     return known
 
 
-_SYMBOLIC_NODES: dict[UOp, bool] = {}
+_SYMBOLIC_NODES: Recent[UOp, bool] = Recent(_LIMIT)
 _LEAVES = frozenset((Op.CONST, Op.VARIABLE, Op.BIND))
 _WITHIN = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD, Op.MAX, Op.MIN))
 

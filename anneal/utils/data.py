@@ -20,25 +20,10 @@ from anneal.ops import Generator, host_generator
 from anneal.tensor import Tensor
 
 __all__ = [
-    "BatchSampler",
-    "ChainDataset",
-    "ConcatDataset",
-    "DataLoader",
-    "Dataset",
-    "IterableDataset",
-    "RandomSampler",
-    "Sampler",
-    "SequentialSampler",
-    "StackDataset",
-    "Subset",
-    "SubsetRandomSampler",
-    "TensorDataset",
-    "WeightedRandomSampler",
-    "default_collate",
-    "default_convert",
-    "get_worker_info",
-    "random_split",
-]
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler",
+    "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
+    "WeightedRandomSampler", "default_collate", "default_convert", "get_worker_info", "random_split",
+]  # fmt: skip
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -173,7 +173,7 @@ class Curves:
         found = {name: source.at(step) for name in dict.fromkeys(ids) if (source := self._source(name)) is not None}
         return {name: loss for name, loss in found.items() if loss is not None and math.isfinite(loss)}
 
-    def _source(self, id: str) -> Kept | Told | None:
+    def _source(self, id: str) -> KeptCurves | Told | None:
         name = id
         if id.startswith("job."):
             job = self.jobs.get(id.removeprefix("job."))
@@ -185,12 +185,12 @@ class Curves:
             name = job.run
         place = self.runs.place(name)
         manifest = None if place is None else json_of(place, "manifest.json")
-        return Kept(id, place, manifest) if place is not None and isinstance(manifest, dict) else None
+        return KeptCurves(id, place, manifest) if place is not None and isinstance(manifest, dict) else None
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A bundle."""
+class KeptCurves:
+    """The curves of a bundle that was kept."""
 
     id: str
     place: BundleFolder
@@ -294,7 +294,7 @@ def _of_table(text: bytes) -> tuple[Curve, Curve]:
         block, at = rest[at:end].decode("utf-8", "replace").strip(), end
         steps, values, others = _columns(block, names)
         loss.extend(steps, values)
-        said = [(s, v) for s, v in zip(steps, others, strict=False) if v.strip()]
+        said = [(s, v) for s, v in zip(steps, others) if v.strip()]
         validation.extend([s for s, _ in said], [_number(v) for _, v in said])
     return loss, validation
 

@@ -20,9 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from anneal import __version__, cache, settings
+from anneal import cache, settings
 from anneal.assets import ASSETS, location
 from anneal.training import MODELS, examples_folder
+from anneal.version import __version__
 
 KIND = "studio"
 LARGEST = 16 << 20  # bytes of an answer

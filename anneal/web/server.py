@@ -9,6 +9,7 @@ import json
 import mimetypes
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,9 +20,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from anneal import __version__
 from anneal.errors import UserError
 from anneal.training import DRAWING, MODELS, SPEAKING
+from anneal.version import __version__
 from anneal.web.asking import Inspector, doctor
 from anneal.web.commands import Command, Wrong, command
 from anneal.web.curves import MOST_RUNS, Curves
@@ -149,17 +150,20 @@ async def _missing(request: Request, _: Exception) -> Response:
 # -- pages and their files ---------------------------------------------------------------------------------------------
 
 _NAMES = frozenset(p.name for p in STATIC.iterdir() if p.suffix in (".html", ".js", ".css", ".svg", ".txt"))
-_files: dict[str, tuple[bytes, bytes]] = {}  # name -> its bytes, plain and packed
+
+
+@lru_cache(64)
+def _read(name: str) -> tuple[bytes, bytes]:
+    """A file of the page, plain and packed."""
+    read = (STATIC / name).read_bytes()
+    return read, gzip.compress(read, 6, mtime=0)
 
 
 def _file(name: str, request: Request) -> Response:
     """A file of the page, which is read and packed when it is first asked for; no other name reaches the folder."""
     if name not in _NAMES:
         return _error(404, "there is nothing here")
-    if name not in _files:
-        read = (STATIC / name).read_bytes()
-        _files[name] = read, gzip.compress(read, 6, mtime=0)
-    plain, packed = _files[name]
+    plain, packed = _read(name)
     kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0] or "text/plain"
     headers = {"content-type": f"{kind}; charset=utf-8", "vary": "accept-encoding", "cache-control": "no-cache"}
     if "gzip" in request.headers.get("accept-encoding", ""):

@@ -20,8 +20,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from starlette.types import ASGIApp, Message
 
-from anneal import __version__
 from anneal.errors import DataError, UserError
+from anneal.version import __version__
 
 STATIC = Path(__file__).resolve().parent / "static"
 KERNELS = 60  # whose texts are kept, those about the selected one first

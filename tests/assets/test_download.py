@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 import urllib3
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from anneal import progress, settings
 from anneal.assets import Asset, _download, fetch, location, verify

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import _harness as h
-from benchmarks import matmul, memory_bound, ours, report
+from benchmarks import _harness as h, matmul, memory_bound, ours, report
 
 
 @pytest.mark.parametrize(("module", "sizes"), [(matmul, "small,conv"), (memory_bound, "copy,AdamW")])

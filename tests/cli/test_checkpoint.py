@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from anneal import nn, settings
+from anneal.errors import DataError
 from anneal.tensor import Tensor, manual_seed
 from anneal.tensor.io import safe_load
 from anneal.training import Checkpoint, Training, load_example
@@ -102,3 +103,24 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     place = tmp_path / "training.safetensors"
     place.write_bytes(place.read_bytes()[:100])
     assert run(capsys, *flags("mlp", 2, tmp_path)).code == 4
+
+
+def test_a_sharded_model_goes_on_with_any_number_of_processes(tmp_path: Path) -> None:
+    """Each process writes its parts; what is read is the same for any number of them."""
+
+    def trained(ranks: int, folder: str, last: int, kept: int) -> Any:
+        ended = run_ranks(ranks, "tests/distributed/sharded.py", str(tmp_path / folder), str(last), str(kept))
+        assert ended.code == 0, ended.err
+        (line,) = [s for s in ended.out.splitlines() if s.startswith("FOUND ")]
+        return json.loads(line.removeprefix("FOUND "))
+
+    want, _ = trained(1, "whole", 6, 0)
+    two, digest = trained(2, "two", 6, 2)  # the third step and on are lost
+    assert sorted(p.name for p in (tmp_path / "two").iterdir()) == [
+        "training.2.1-of-2.safetensors", "training.2.2-of-2.safetensors", "training.json"
+    ]  # fmt: skip
+    assert trained(2, "two", 6, 2) == [two[2:], digest], "bit by bit what would have followed"
+    found = [trained(ranks, "two", last, last)[0] for ranks, last in ((4, 4), (1, 5), (2, 6))]
+    np.testing.assert_allclose([*two[:2], *[x for losses in found for x in losses]], want, rtol=1e-5)
+    with pytest.raises(DataError, match=r"training\.json is of a model that is sharded, unlike this one"):
+        Checkpoint(made("nanogpt"), tmp_path / "two", batch=4).resume()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from anneal.backend import numpy_dtype
-from anneal.codegen import Kernel, Opt, Target, generate
+from anneal.codegen import GeneratedKernel, Opt, Target, generate
 from anneal.codegen.dialects import C_TARGET
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, const, dtypes, toposort
@@ -49,7 +49,7 @@ def contents(sink: UOp) -> list[np.ndarray]:
     return out
 
 
-def run(kernel: Kernel, memory: Sequence[np.ndarray], folder: Path) -> None:
+def run(kernel: GeneratedKernel, memory: Sequence[np.ndarray], folder: Path) -> None:
     pointers = (ctypes.c_void_p * len(memory))(*[m.ctypes.data for m in memory])
     function = compiled(kernel.source, folder)
     middle = kernel.launch.workgroups // 2  # workgroups may run in any order, and in several calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from anneal.codegen.apply import apply_opts
-from anneal.codegen.hardware import Launch, to_hardware
+from anneal.codegen.hardware import LaunchConfig, to_hardware
 from anneal.codegen.opts import Opt
 from anneal.uop import Op, UOp, const, toposort
 from tests.codegen import kernels as K
@@ -18,7 +18,7 @@ def copied(*ranges: UOp, at: UOp) -> UOp:
     return K.sink(K.store(K.param(0, 4096), at, K.load(X, at)))
 
 
-def visited(sink: UOp, launch: Launch) -> list[int]:
+def visited(sink: UOp, launch: LaunchConfig) -> list[int]:
     """The index that each thread of each workgroup stores at."""
     (store,) = sink.src
     special = {u.arg[0]: u for u in toposort((sink,)) if u.op is Op.SPECIAL}
@@ -32,7 +32,7 @@ def visited(sink: UOp, launch: Launch) -> list[int]:
 def test_threads_and_workgroups_together_are_at_every_index_once() -> None:
     i, j, k = K.loop(3, 0, "workgroup"), K.loop(5, 1, "workgroup"), K.loop(4, 2, "local")
     sink, launch = to_hardware(copied(i, j, k, at=(i * 5 + j) * 4 + k))
-    assert launch == Launch(15, 4)
+    assert launch == LaunchConfig(15, 4)
     assert sorted(visited(sink, launch)) == list(range(60))
 
 
@@ -48,7 +48,7 @@ def test_the_last_workgroup_range_and_the_first_thread_range_vary_fastest() -> N
 def test_a_range_of_one_value_is_no_index() -> None:
     i = K.loop(1, 0, "workgroup")
     sink, launch = to_hardware(copied(i, at=i + 3))
-    assert launch == Launch(1, 1)
+    assert launch == LaunchConfig(1, 1)
     assert not any(u.op is Op.SPECIAL for u in toposort((sink,)))
     assert sink.src[0].src[1] is const(K.I32, 3)
 
@@ -56,7 +56,7 @@ def test_a_range_of_one_value_is_no_index() -> None:
 def test_a_group_lies_among_the_threads_and_its_first_thread_stores() -> None:
     graph = apply_opts(K.row_reduce(Op.ADD, 12, 64), [Opt("LOCAL", 0, 4), Opt("GROUP", 1, 8)])
     sink, launch = to_hardware(graph)
-    assert launch == Launch(3, 32, 8, 4)
+    assert launch == LaunchConfig(3, 32, 8, 4)
     (store,) = sink.src
     lid = next(u for u in toposort((sink,)) if u.op is Op.SPECIAL and u.arg[0] == "lid")
     first = [n for n in range(32) if value(store.src[3].src[0], {lid: n}) == 0]
@@ -69,7 +69,7 @@ def test_a_group_lies_among_the_threads_and_its_first_thread_stores() -> None:
 def test_two_reduces_of_one_group_have_the_same_threads() -> None:
     graph = apply_opts(K.logsumexp(6, 64), [Opt("GROUP", 1, 8), Opt("GROUP", 2, 8)])
     sink, launch = to_hardware(graph)
-    assert launch == Launch(6, 8, 8, 1)
+    assert launch == LaunchConfig(6, 8, 8, 1)
     loads = [u for u in toposort((sink,)) if u.op is Op.LOAD]
     specials = [{x.arg for x in toposort((u.src[1],)) if x.op is Op.SPECIAL} for u in loads]
     assert specials == [{("wg", 6), ("lid", 8)}] * 2

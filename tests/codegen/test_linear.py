@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from anneal.codegen import Launch, Opt, Target, run_passes
+from anneal.codegen import LaunchConfig, Opt, Target, run_passes
 from anneal.codegen.affine import form
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.pipeline import lower, prepare
@@ -23,8 +23,8 @@ OUT, X, Y = K.param(0, 8), K.param(1, 64), K.param(2, 64)
 TILED = [Opt("LOCAL", 0, 2), Opt("LOCAL", 1, 2), Opt("TILE", 2, 2)]
 
 
-def program(*stores: UOp, launch: Launch | None = None) -> LinearProgram:
-    return linearise(K.sink(*stores), launch or Launch(4, 8))
+def program(*stores: UOp, launch: LaunchConfig | None = None) -> LinearProgram:
+    return linearise(K.sink(*stores), launch or LaunchConfig(4, 8))
 
 
 def lowered(graph: UOp, *opts: Opt, target: Target | None = None) -> LinearProgram:
@@ -176,7 +176,7 @@ def test_a_predicate_that_reads_memory_is_no_guard() -> None:
 def test_where_threads_meet_only_a_whole_workgroup_leaves() -> None:
     group = K.loop(8, 5, "group")
     total = K.reduce(Op.ADD, K.load(X, LID), group)
-    launch = Launch(4, 8, 8)
+    launch = LaunchConfig(4, 8, 8)
     whole = program(K.store(OUT, WG, total, (WG < 3) & LID.eq(0)), launch=launch)
     assert lines(whole).count("guard") == 1
     assert [s.src for s in whole.stmts if s.kind == "guard"] == [(2,)]
@@ -247,11 +247,11 @@ def test_shared_reduces_that_do_not_need_each_other_meet_at_the_same_barriers() 
     group = K.loop(8, 5, "group")
     x = K.load(X, LID)
     top, total = K.reduce(Op.MAX, x, group), K.reduce(Op.ADD, x, group)
-    p = program(K.store(OUT, WG, top + total), launch=Launch(4, 8, 8))
+    p = program(K.store(OUT, WG, top + total), launch=LaunchConfig(4, 8, 8))
     at = [n for n, s in enumerate(p.stmts) if s.kind == "share"]
     assert at[1] == at[0] + 1
     needing = K.reduce(Op.ADD, (x - top).alu(Op.EXP), group)
-    p = program(K.store(OUT, WG, top + needing), launch=Launch(4, 8, 8))
+    p = program(K.store(OUT, WG, top + needing), launch=LaunchConfig(4, 8, 8))
     at = [n for n, s in enumerate(p.stmts) if s.kind == "share"]
     assert at[1] > at[0] + 1
 
@@ -261,7 +261,7 @@ def test_a_few_loads_are_under_way_while_threads_wait_at_barriers(loads: int, be
     group = K.loop(8, 5, "group")
     total = K.reduce(Op.ADD, K.load(X, LID), group)
     stores = [K.store(OUT, n, K.load(Y, WG + n) + total) for n in range(loads)]
-    p = program(*stores, launch=Launch(4, 8, 8))
+    p = program(*stores, launch=LaunchConfig(4, 8, 8))
     share = next(n for n, s in enumerate(p.stmts) if s.kind == "share")
     assert sum(s.node is not None and s.node.op is Op.LOAD for s in p.stmts[:share]) == before
 
@@ -270,7 +270,7 @@ def test_a_shared_reduce_inside_a_loop_is_refused() -> None:
     group, k = K.loop(8, 5, "group"), K.over(4, 1)
     shared = K.reduce(Op.MAX, K.load(X, k * 8 + LID), group)
     with pytest.raises(CompilerError, match="a shared reduce stands inside a loop"):
-        program(K.store(OUT, LID, K.reduce(Op.ADD, shared, k)), launch=Launch(4, 8, 8))
+        program(K.store(OUT, LID, K.reduce(Op.ADD, shared, k)), launch=LaunchConfig(4, 8, 8))
 
 
 # -- tiles ------------------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def test_debug_5_shows_every_pass_with_what_it_made(capsys: pytest.CaptureFixtur
     assert [p.splitlines()[0] for p in parts] == list(PASSES.names)
     shown = dict(zip(PASSES.names, parts, strict=True))
     assert "VECTORIZE(1,4) LOCAL(1,4)" in shown["choose-opts"]
-    assert "Launch(workgroups=16, threads=32" in shown["map-to-hardware"]
+    assert "LaunchConfig(workgroups=16, threads=32" in shown["map-to-hardware"]
     assert "= for RANGE(" in shown["linearise"]
     assert "workgroupBarrier();" in shown["write-body"]
     assert "@compute" in shown["write-module"]

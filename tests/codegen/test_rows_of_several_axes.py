@@ -7,8 +7,7 @@ import numpy as np
 from anneal.backend import cost_models
 from anneal.codegen import Target, choose, prepare
 from anneal.schedule import graph, plan_for
-from anneal.tensor import Tensor, realize
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, realize
 from anneal.uop import Op, toposort
 
 

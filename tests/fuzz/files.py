@@ -35,8 +35,7 @@ from anneal.backend.webgpu import declarations
 from anneal.cache import store
 from anneal.codegen import decode_kernel, decode_opts, encode_kernel, encode_opts, generate
 from anneal.errors import AnnealError
-from anneal.schedule import CostModel, graph, plan_for
-from anneal.schedule import plan as plans
+from anneal.schedule import CostModel, graph, plan as plans, plan_for
 from anneal.tensor import Tensor, io
 from anneal.training import load_module
 from examples.gpt2 import Tokenizer, write_checkpoint

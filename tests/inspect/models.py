@@ -10,8 +10,7 @@ import numpy as np
 from anneal import nn
 from anneal.runtime import tracing
 from anneal.schedule import graph
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from anneal.uop import UOp
 
 __all__ = ["ATTENTION", "FC", "LOSS", "Net", "line_of", "outputs", "step"]

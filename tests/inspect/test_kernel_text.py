@@ -9,7 +9,7 @@ import pytest
 
 from anneal import settings
 from anneal.backend import get_device, planned_cost_model
-from anneal.codegen import PASSES, Kernel, Target, generate
+from anneal.codegen import PASSES, GeneratedKernel, Target, generate
 from anneal.errors import UserError
 from anneal.inspect import KernelText, kernel_calls, kernel_text, wgsl_for
 from anneal.rewrite.listing import rules
@@ -156,12 +156,12 @@ def test_the_text_of_a_plan_is_generated_once_for_all_processes(
     generated: list[UOp] = []
     plan, _, _ = plan_for(step, POLICY)
 
-    def counted(kernel: UOp, target: Target) -> Kernel:
+    def counted(kernel: UOp, target: Target) -> GeneratedKernel:
         generated.append(kernel)
         return generate(kernel, target)
 
     monkeypatch.setattr("anneal.inspect.kernel_list.generate", counted)
-    with settings.override(cache=True, cache_dir=str(tmp_path)):
+    with settings.override(cache=True, cache_dir=str(tmp_path), cpu="numpy"):
         first = [k.text for k in kernel_calls(plan, origins(step))]
         distinct = len({call.kernel.key for call in plan.calls})
         assert len(generated) == distinct

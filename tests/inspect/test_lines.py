@@ -17,8 +17,7 @@ from anneal.backend import planned_cost_model
 from anneal.inspect import KernelCall, kernel_calls, of_line, refusals
 from anneal.runtime import tracing
 from anneal.schedule import clear_cache, graph, live_nodes, origins, plan_for
-from anneal.tensor import Tensor, Variable, jit
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, Variable, functional as F, jit
 
 HERE = Path(__file__).name
 

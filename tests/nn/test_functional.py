@@ -10,8 +10,7 @@ import pytest
 from anneal.backend.cpu.reference import evaluate
 from anneal.errors import DTypeError, ShapeError
 from anneal.runtime import plan_of
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from tests.nn.beside_torch import check, normal
 
 torch = pytest.importorskip("torch")

@@ -10,8 +10,7 @@ import pytest
 
 from anneal import nn
 from anneal.errors import ShapeError
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from tests.nn.beside_torch import check, normal
 
 torch = pytest.importorskip("torch")

@@ -13,8 +13,7 @@ import pytest
 from anneal import nn
 from anneal.backend import get_device
 from anneal.errors import DTypeError
-from anneal.tensor import Tensor, dtypes, jit
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, dtypes, functional as F, jit
 from anneal.uop import DType
 
 STEPS = 60  # on the cpu

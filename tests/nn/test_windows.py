@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from anneal.errors import ShapeError
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from tests.helpers import check_values
 from tests.nn.beside_torch import check, normal
 

@@ -17,8 +17,7 @@ import onnx
 import anneal.onnx
 from anneal import nn
 from anneal.errors import DataError, OnnxError, TransformError
-from anneal.tensor import Tensor, Variable, dtypes, host_call, jit, manual_seed
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, Variable, dtypes, functional as F, host_call, jit, manual_seed
 from anneal.transforms import fori_loop, scan, while_loop
 from tests.onnx.exporting import check_export, run_file, same
 

@@ -17,8 +17,7 @@ import onnx
 import anneal.onnx
 from anneal.cli.commands.onnx import example_arguments
 from anneal.errors import OnnxError
-from anneal.tensor import Tensor, manual_seed, tree_leaves, tree_map
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, manual_seed, tree_leaves, tree_map
 from tests.examples.helpers import SMALL, small
 from tests.fuzz.generate import Program, program
 from tests.fuzz.programs import difference, expected

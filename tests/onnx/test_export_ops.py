@@ -12,8 +12,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from anneal.tensor import Tensor, dtypes
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, dtypes, functional as F
 from tests.onnx.exporting import check_export
 
 Function = Callable[..., Any]

@@ -16,8 +16,7 @@ import onnx
 
 import anneal.onnx
 from anneal.errors import AnnealError, OnnxError
-from anneal.tensor import Tensor, grad, tree_leaves
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, grad, tree_leaves
 from tests.onnx.exporting import run_file, same
 from tests.tensor.gradient_ops import CASES, Case, arrays
 from tests.tiers import thinned

@@ -14,18 +14,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from anneal.pages import Exported, Recipe, export, of_training
+from anneal.pages import ExportedPage, PageRecipe, export, of_training
 from anneal.training import load_example
 
 
-def recipe_of(name: str, train: bool = False, batch: int = 8) -> tuple[Any, Recipe]:
+def recipe_of(name: str, train: bool = False, batch: int = 8) -> tuple[Any, PageRecipe]:
     """An example's training, small, and the recipe of its page."""
     example = load_example(name)
     training = example.make(steps=100, batch=batch, seed=1, lr=example.LR)
     return training, of_training(name, training, train)
 
 
-def write(recipe: Recipe, path: Path, **how: Any) -> Exported:
+def write(recipe: PageRecipe, path: Path, **how: Any) -> ExportedPage:
     """Export a recipe."""
     more: dict[str, Any] = {"train": recipe.train, "page": recipe.page, "data": recipe.data}
     return export(recipe.functions, recipe.examples, path, **more, **how)

@@ -17,7 +17,7 @@ import pytest
 
 import anneal as an
 from anneal.codegen import Target
-from anneal.pages import PROFILES, Profile, export, of_gpt2, of_onnx
+from anneal.pages import PROFILES, DeviceProfile, export, of_gpt2, of_onnx
 from anneal.tensor import Tensor, no_grad, tree_leaves, tree_map
 from anneal.tensor.io import safe_load
 from tests.pages.helpers import recipe_of, served, spoilt, too_large, write
@@ -441,7 +441,7 @@ def test_wrong_inputs_are_told_in_words(page: Any, site: str) -> None:
 def test_the_first_variant_that_the_adapter_has_is_taken(page: Any, site: str, folder: Path) -> None:
     """SwiftShader has 10 storage buffers and subgroups of 4 threads, and neither float16 nor subgroups of 32."""
     threads = Target(subgroup=4, names_subgroups=True)
-    rich = Profile(
+    rich = DeviceProfile(
         "rich", "", 10, target=replace(threads, workgroup_bytes=32768), features=("subgroups",), software=True
     )
     halves = replace(rich, name="halves", features=("shader-f16",))

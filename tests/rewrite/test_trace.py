@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from anneal import settings
-from anneal.rewrite import Pass, Pipeline, simplify, tracing
-from anneal.rewrite import symbolic as index_algebra
+from anneal.rewrite import Pass, Pipeline, simplify, symbolic as index_algebra, tracing
 from anneal.rewrite.generate import PACKAGE, targets
 from anneal.rewrite.upat import parse
 from anneal.schedule import CostModel, clear_cache, graph, run_passes

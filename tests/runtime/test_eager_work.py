@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ import anneal as an
 from anneal import nn, optim
 from anneal.backend import get_device, register_device, registry
 from anneal.runtime import cache_statistics, late, observed, turns
-from anneal.tensor import Tensor, grad, host_call, jit, vmap
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, grad, host_call, jit, vmap
 from anneal.uop import Arena
+from benchmarks.calls import counted
 from tests.backend.toy import COST_MODEL, NAME, ToyDevice
 
 Step = Callable[[int], Any]
@@ -348,3 +348,49 @@ def test_a_loop_is_bound_to_the_memory_of_two_rounds_and_no_more() -> None:
         assert len(bound) <= turns._KEPT
         get_device("cpu").end_idle()  # memory is short: what is kept is given back, and made again
         assert [turn(n) for n in range(8)] == wanted
+
+
+SIZES = range(43, 63)  # the memory of no two steps is of one size
+
+
+def sized() -> Step:
+    """A step of training with a batch of `size` examples."""
+    model = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 5))
+    optimiser = optim.Adam(model.parameters())
+    rows = np.random.default_rng(0).standard_normal((63, 20)).astype(np.float32)
+
+    def step(size: int) -> float:
+        optimiser.zero_grad()
+        loss = F.cross_entropy(model(Tensor(rows[:size])), Tensor(np.arange(size) % 5))
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    return step
+
+
+def test_sizes_that_come_again_are_bound_to_memory_once() -> None:
+    """20 sizes, then again: the memory that the first turn of a size was bound to is that of its second."""
+    step, device, bound = sized(), get_device("cpu"), []
+    prepare = device.prepare
+
+    def preparing(*args: Any) -> Any:
+        bound.append(args)
+        return prepare(*args)
+
+    def turns(sizes: Sequence[int]) -> int:
+        """The calls of a turn of all sizes."""
+        return counted(lambda: [step(size) for size in sizes]).calls
+
+    fixed = [turns([30] * len(SIZES)) for _ in range(2)][-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "prepare", preparing)
+        turns(SIZES)
+        used, first = device._in_use, len(bound)
+        again, plans = turns(SIZES), cache_statistics()[1]
+    assert first == len(SIZES)
+    assert len(bound) - first <= 2  # the first size read what was there before
+    assert again <= 1.3 * fixed
+    turns(SIZES)
+    assert cache_statistics()[1] == plans
+    assert device._in_use <= used

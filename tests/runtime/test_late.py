@@ -17,8 +17,7 @@ from anneal.runtime import cache_statistics
 from anneal.runtime.late import _calls, _learn
 from anneal.runtime.launch import Run
 from anneal.schedule import clear_cache
-from anneal.tensor import Tensor, autograd, grad, jit, manual_seed, no_grad, realize, vmap
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, autograd, functional as F, grad, jit, manual_seed, no_grad, realize, vmap
 from tests.fuzz.generate import program
 
 Loop = Callable[[], list[Any]]

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, seed
-from hypothesis import settings as limits
-from hypothesis import strategies as st
+from hypothesis import given, seed, settings as limits, strategies as st
 
 from anneal import settings
 from anneal.errors import PositionError

@@ -15,8 +15,7 @@ from anneal.runtime import plan_of, values
 from anneal.schedule import Plan, clear_cache, memory
 from anneal.schedule.memory import peak_bytes
 from anneal.schedule.passes import compute_again
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from benchmarks.models import CASES, Case, Images, planned
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from anneal.backend import cost_models
 from anneal.schedule import CostModel, graph, plan_for
-from anneal.tensor import Tensor, realize
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, realize
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 from .build import F32, buffer, expand, layer_norm, matmul, permute, plan, reduce, reshape, softmax

@@ -14,8 +14,7 @@ from anneal.runtime import plan_of, values
 from anneal.schedule import Plan, clear_cache, inplace
 from anneal.schedule.inplace import overwrites_rows, shared_temporaries
 from anneal.schedule.memory import arrange
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from tests.tiers import thinned
 
 Program = Callable[[Tensor, Tensor], list[Tensor]]

@@ -15,8 +15,7 @@ from anneal.codegen import Target, generate
 from anneal.runtime import Execution, Launch, execute
 from anneal.schedule import CostModel, Kernel, Plan, graph, plan_for
 from anneal.schedule.masks import dead_side
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from anneal.uop import Op, UOp, const
 
 MASKS = replace(cost_models.gpu(), concurrent=False)  # the cpu's memory has one dtype

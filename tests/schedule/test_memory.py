@@ -6,8 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from anneal.schedule import memory
 from anneal.schedule.memory import arrange, nbytes, peak_bytes

@@ -9,8 +9,7 @@ import pytest
 
 from anneal import nn
 from anneal.runtime import plan_of, tracing
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from anneal.uop import Op, toposort
 from benchmarks import ours
 from benchmarks._harness import Config

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal import nn
-from anneal import tensor as front
+from anneal import nn, tensor as front
 from anneal.tensor import Generator, Tensor, functional, random
 
 

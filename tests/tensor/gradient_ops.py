@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal import ops
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 
 SIZES = {"a": 2, "b": 3, "c": 4, "d": 6, "e": 5, "s": 3, "t": 3, "n": 2, "k": 2, "l": 2, "i": 1}
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F
 from tests.helpers import check_grad, check_values
 
 both_devices = pytest.mark.usefixtures("device")

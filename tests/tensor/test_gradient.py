@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from anneal.backend.cpu.reference import evaluate
-from anneal.tensor import Tensor, grad
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, grad
 from anneal.uop import ALU, MOVEMENT, Op
 
 Array = np.ndarray[Any, Any]

@@ -17,8 +17,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from anneal.tensor import Tensor, grad, jvp, vmap
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, grad, jvp, vmap
 from tests.tensor.gradient_ops import CASES, arrays
 from tests.tiers import thinned
 

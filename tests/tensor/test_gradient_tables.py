@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor import Tensor, grad
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, grad
 from tests.tensor.gradient_ops import CASES, WITHOUT, Case, arrays, missing, names
 from tests.tiers import thinned
 

@@ -13,8 +13,7 @@ from anneal import nn, settings
 from anneal.errors import DTypeError, GradientError, JitError, ShapeError
 from anneal.runtime import cache_statistics
 from anneal.schedule import clear_cache
-from anneal.tensor import Tensor, Variable, jit, manual_seed, no_grad, realize
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, Variable, functional as F, jit, manual_seed, no_grad, realize
 from anneal.transforms import jvp
 from anneal.uop import UOp
 

@@ -7,8 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from anneal.runtime import plan_of
-from anneal.tensor import Tensor, Variable, jit
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, Variable, functional as F, jit
 from anneal.uop import UOp
 
 Array = npt.NDArray[np.float32]

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anneal import nn
-from anneal import training as models
+from anneal import nn, training as models
 from anneal.cli.commands import train as command
 from anneal.errors import SettingError
 from anneal.runtime import observed

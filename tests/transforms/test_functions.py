@@ -16,6 +16,7 @@ from anneal.runtime import cache_statistics
 from anneal.tensor import (
     Tensor,
     Variable,
+    functional as F,
     grad,
     hessian,
     jacfwd,
@@ -31,7 +32,6 @@ from anneal.tensor import (
     vjp,
     vmap,
 )
-from anneal.tensor import functional as F
 from anneal.uop import Op, toposort
 
 

@@ -15,7 +15,7 @@ from anneal.transforms.forward import push_forward
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.transforms.trace import stand_in
-from anneal.uop import ALU, Function, Op, UOp, by_rule, dtypes
+from anneal.uop import ALU, GraphFunction, Op, UOp, by_rule, dtypes
 
 
 def test_every_op_with_a_gradient_has_a_tangent_and_a_batching_rule() -> None:
@@ -51,7 +51,7 @@ def test_every_call_by_name_has_a_tangent_and_a_form_for_many_examples() -> None
 @pytest.mark.parametrize("opened", [False, True])
 def test_a_call_that_no_rule_knows_has_the_derivatives_of_its_value(opened: bool) -> None:
     p = UOp(Op.PARAM, dtypes.float32, (), (0, (2, 3)))
-    body = Function("curve", (), (p,), (p.alu(Op.SIN) * p,))
+    body = GraphFunction("curve", (), (p,), (p.alu(Op.SIN) * p,))
 
     def curve(x: Tensor) -> Tensor:
         if opened:

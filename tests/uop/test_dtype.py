@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from anneal.uop import DType, dtypes, normalise_const, promote
 from anneal.uop.arith import inverse, lossless

@@ -1,12 +1,8 @@
-"""The machine's C compiler: finding it, running it, and loading the libraries that it makes.
-
-A library is kept in the cache by its text, the compiler, the flags and the machine. What is loaded are the very bytes
-whose owner and hash were checked: they go into a new file in a new private folder. No shell is run, and a command has
-nothing in it but our own names.
-"""
+"""The machine's C compiler: finding it, running it, and loading the libraries that it makes."""
 
 from __future__ import annotations
 
+import _ctypes
 import base64
 import contextlib
 import ctypes
@@ -19,9 +15,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from anneal import cache
 
@@ -30,7 +27,10 @@ FLAGS = (
     "-fopenmp-simd", "-fno-semantic-interposition", "-w", "-fPIC", "-shared", "-pthread",
 )  # fmt: skip
 _NAMES = ("cc", "clang", "gcc")
-NONE = "there is no C compiler; install gcc or clang, or anneal-compiler[cc]"
+_NONE = "there is no C compiler; install gcc or clang, or anneal-compiler[cc]"
+_WINDOWS = "kernels in C need POSIX threads, which Windows lacks"
+# Where macOS has its compiler; without one, the `cc` that is there asks people to install it.
+_TOOLS = ("/Library/Developer/CommandLineTools", "/Applications/Xcode.app")
 _SECONDS = 300
 
 
@@ -46,17 +46,50 @@ class Compiler:
     identity: tuple[object, ...]
 
 
+class Library:
+    """A loaded library and its key in the cache. It is closed when nothing holds it any more; who calls its functions
+    does."""
+
+    __slots__ = ("__weakref__", "code", "key", "stays")
+
+    def __init__(self, key: bytes, code: ctypes.CDLL) -> None:
+        self.key, self.code = key, code
+        self.stays = False  # True if it is never closed
+
+    def address(self, symbol: str) -> int:
+        """The address of a function."""
+        found = ctypes.cast(self.code[symbol], ctypes.c_void_p).value
+        assert found is not None
+        return found
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not self.stays and not ending():
+            _ctypes.dlclose(self.code._handle)
+
+
 @functools.cache
 def find() -> Compiler | None:
     """The first compiler of cc, clang and gcc on the PATH, else that of the wheel `ziglang`; None without any."""
+    if sys.platform == "win32":
+        return None
     for name in _NAMES:
         found = shutil.which(name)
-        if found is not None and os.path.isabs(found):
+        if found is not None and os.path.isabs(found) and not _stands_in(found):
             return Compiler((found,), _identity(found))
     spec = importlib.util.find_spec("ziglang")
     if spec is not None and spec.origin is not None:
         return Compiler((sys.executable, "-m", "ziglang", "cc"), _identity(spec.origin))
     return None
+
+
+def _stands_in(path: str) -> bool:
+    """True for the command of macOS that only asks people to install a compiler."""
+    return sys.platform == "darwin" and path.startswith("/usr/bin/") and not any(map(os.path.exists, _TOOLS))
+
+
+def why_none() -> str:
+    """The reason why `find` finds no compiler."""
+    return _WINDOWS if sys.platform == "win32" else _NONE
 
 
 def _identity(path: str) -> tuple[object, ...]:
@@ -82,8 +115,9 @@ def version(compiler: Compiler) -> str:
     return said[0].partition("\n")[0]
 
 
-def libraries(texts: Sequence[str], compiler: Compiler) -> list[tuple[bytes, ctypes.CDLL]]:
-    """A library for each text of C, and its key in the cache; those that the cache lacks are compiled side by side.
+def libraries(texts: Sequence[str], compiler: Compiler) -> list[Library]:
+    """A library for each text of C; those that the cache lacks are compiled side by side. It keeps them by text,
+    compiler, flags and machine.
 
     Raises NotCompiled if one cannot be had.
     """
@@ -95,24 +129,23 @@ def libraries(texts: Sequence[str], compiler: Compiler) -> list[tuple[bytes, cty
             text = base64.b85encode(code).decode()
             cache.save("native", cache.disk_key(key), text, f"compiled kernels, {len(code) >> 10} KiB", private=True)
             found[key] = _loaded(key, code)
-    return [(key, library) for key in keys if (library := found[key]) is not None]
+    return [library for key in keys if (library := found[key]) is not None]
 
 
 def key_of(text: str, compiler: Compiler) -> bytes:
     return hashlib.blake2b(repr((text, compiler.identity)).encode(), digest_size=16).digest()
 
 
-_open: dict[bytes, ctypes.CDLL] = {}
+_open: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
 
 
-def known(key: bytes) -> ctypes.CDLL | None:
+def known(key: bytes) -> Library | None:
     """The library of this key if this process has loaded it, or the cache has it."""
-    if key not in _open:
+    found = _open.get(key)
+    if found is None:
         code = cache.load("native", cache.disk_key(key), base64.b85decode, private=True)
-        if code is None:
-            return None
-        _loaded(key, code)
-    return _open[key]
+        found = None if code is None else _loaded(key, code)
+    return found
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
@@ -120,15 +153,15 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="anneal-", ignore_cleanup_errors=True)
 
 
-def _loaded(key: bytes, code: bytes) -> ctypes.CDLL:
+def _loaded(key: bytes, code: bytes) -> Library:
+    """The very bytes that were checked, loaded from a new file in a new private folder."""
     try:
         with _folder() as folder:
             path = Path(folder, "unit.so")
             path.write_bytes(code)
-            library = ctypes.CDLL(str(path))
+            library = _open[key] = Library(key, ctypes.CDLL(str(path)))
     except OSError as e:
         raise NotCompiled(f"a compiled library cannot be loaded: {e}") from None
-    _open[key] = library
     return library
 
 
@@ -147,7 +180,7 @@ def _compiled(texts: Sequence[str], compiler: Compiler) -> list[bytes]:
 
 
 def _ran(commands: Sequence[tuple[str, ...]], folder: str) -> list[str]:
-    """The output of commands that run side by side. None of them is left running."""
+    """The output of commands that run side by side, without a shell. None of them is left running."""
     running: list[subprocess.Popen[str]] = []
     environ = {**os.environ, "LC_ALL": "C"}
     try:

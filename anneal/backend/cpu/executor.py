@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 
 # Work of less than this many nanoseconds is not worth a synchronisation with another thread.
 _SYNCHRONISATION_NS = 100_000
+# What it costs to arrange one item of a batch's work for workers side by side, measured, in nanoseconds.
+_ARRANGING_NS = 120_000
+# What compiling a kernel as C costs, in nanoseconds of NumPy's work until it pays; and what a launch costs besides.
+_COMPILING_NS = 150_000_000
+_LAUNCH_NS = 3_000
 # The fraction of a batch's work from which on matrix-vector products decide how it is run.
 _MOSTLY = 0.9
 # How many areas the kernels' shared scratch takes turns in, and up to which size.
@@ -169,7 +174,6 @@ class CpuBatch(Batch[Array]):
         self._on_workers = device.workers.count > 1 and not _mostly_gemv(
             [_chosen(p, values, one_worker=False) for p, _ in calls]
         )
-        self._again = False
         self._bind(calls)
 
     def _bind(self, calls: Sequence[Call[Array]]) -> None:
@@ -178,8 +182,17 @@ class CpuBatch(Batch[Array]):
         # with whose values they are to run: others may use the same ones meanwhile
         self._partial = [(b, b.key) for b in self._bound if isinstance(b, _PartialBound)]
         self._compiled = [b for b in self._bound if isinstance(b, CLaunch)]
-        self._streams: Streams | None = None
+        self._alone()
         self._composed_of = [b.made for b, _ in self._partial]
+
+    def _alone(self) -> None:
+        """Begin with all work in one stream. Arranging it side by side costs as much as many runs: that is done once
+        the runs without it have lost as much, so that a batch of few runs never pays for it, and one of many at most
+        twice what is least."""
+        self._streams: Streams | None = None  # as the next run takes them
+        self._arranged = False
+        self._lost = 0.0  # nanoseconds
+        self._work: tuple[float, int] | None = None  # what a run loses so, and what it takes to arrange it
 
     def give(self, values: Mapping[str, int]) -> None:
         if values == self._values:
@@ -191,7 +204,7 @@ class CpuBatch(Batch[Array]):
         else:
             self._partial = [(b, b.program.key(values)) for b, _ in self._partial]
             if self._compiled:
-                self._streams = None
+                self._alone()
 
     def _settle(self) -> None:
         """See that every program runs with this batch's values."""
@@ -199,7 +212,8 @@ class CpuBatch(Batch[Array]):
             if b.key != key:
                 b.give(key)
         if self._partial and self._composed_of != (made := [b.made for b, _ in self._partial]):
-            self._streams, self._composed_of = None, made
+            self._alone()
+            self._composed_of = made
 
     def _threads(self) -> AbstractContextManager[None]:
         """Threads are this batch's workers, or BLAS's own."""
@@ -237,26 +251,30 @@ class CpuBatch(Batch[Array]):
 
     def _run(self) -> None:
         with self._threads():
-            if self._again:
-                streams = self._streams or self._composed()
-                self._streams = None
-                self._workers.run(streams.steps, streams.locks)
-                self._streams = streams  # after an error its locks tell nothing: then it is composed anew
-                return
-            # most batches run once: composing them would cost more than it brings
-            self._again = True
-            streams = self._in_a_row()
-            run_all(streams.steps[0])
-            if self._compiled:
-                self._streams = streams
+            streams = self._taken()
+            self._workers.run(streams.steps, streams.locks)
+            self._streams = streams  # after an error its locks tell nothing: then it is composed anew
 
-    def _composed(self) -> Streams:
-        if self._compiled:
+    def _taken(self) -> Streams:
+        """The streams to run, which are out of place until they have run."""
+        streams, self._streams = self._streams, None
+        if not self._arranged and self._has_lost_enough():
+            streams, self._arranged = None, True
+        if streams is not None:
+            return streams
+        if not self._arranged:
             return self._in_a_row()
-        worth = sum(item.cost for b in self._bound for wave in b.waves for item in wave)
-        if self._on_workers and worth > _SYNCHRONISATION_NS:
-            return compose([(b.waves, b.for_worker) for b in self._bound if isinstance(b, _Bound)], self._workers.count)
-        return self._in_a_row()
+        return compose([(b.waves, b.for_worker) for b in self._bound if isinstance(b, _Bound)], self._workers.count)
+
+    def _has_lost_enough(self) -> bool:
+        """True if the runs so far have lost as much time as it takes to arrange the work; a run follows."""
+        if self._work is None:
+            costs = [item.cost for b in self._bound if isinstance(b, _Bound) for wave in b.waves for item in wave]
+            pays = self._on_workers and not self._compiled and sum(costs) > _SYNCHRONISATION_NS
+            self._work = sum(costs) / 2 if pays else 0.0, _ARRANGING_NS * len(costs)
+        a_run, arranging = self._work
+        enough, self._lost = bool(a_run) and arranging <= self._lost, self._lost + a_run
+        return enough
 
     def _in_a_row(self, apart: bool = False) -> Streams:
         """All kernels in one stream; those in C that follow each other are one step, unless they are to be `apart`."""
@@ -280,20 +298,15 @@ class CpuBatch(Batch[Array]):
     def timed(self) -> Timed:
         self._settle()
         with self._threads():
-            if self._compiled or not self._again:
-                streams = self._in_a_row(apart=True)
-            else:
-                streams = self._streams or self._composed()
-            self._streams = None
+            streams = self._in_a_row(apart=True) if self._compiled else self._taken()
             parts = streams.parts()
             ticks = [array("d") for _ in parts]
             timed: list[list[Step]] = [[(run_timed, (rows, t))] for (rows, _), t in zip(parts, ticks, strict=True)]
             begun = time.perf_counter()
             self._workers.run(timed, streams.locks)
             ended = time.perf_counter()
-            if self._again and not self._compiled:
+            if not self._compiled:
                 self._streams = streams
-            self._again = True
         self._check()
         count, kernels = len(self._bound), [numbers for _, numbers in parts]
         return Timed(ended - begun, lambda: shares(list(map(spans, ticks, kernels)), count, begun, ended))
@@ -410,16 +423,31 @@ class CpuDevice(Device[Array]):
             self._kernels = CKernels(self.workers.count)
         return self._kernels
 
+    @property
+    def has_c(self) -> bool:
+        """True if kernels that run often are compiled as C."""
+        if settings.current().cpu == "numpy":
+            return False
+        from anneal.backend.cpu import compiler
+
+        return settings.current().cpu == "c" or (compiler.find() is not None and not self.kernels.failed)
+
+    def runs_before_often(self, programs: Sequence[Program]) -> int:
+        work = sum([p.worth + _LAUNCH_NS if isinstance(p, CpuProgram) else 0 for p in programs])
+        if settings.current().cpu != "auto" or not work or not self.has_c:
+            return 0
+        return -(-_COMPILING_NS * len(set(programs)) // work)
+
     def compile(self, sink: UOp) -> CProgram | CpuProgram | SymbolicProgram:
-        return self._compile_all([sink])[0]
+        return self._compile_all([sink], often=False)[0]
 
-    def compile_all(self, kernels: Sequence[Kernel]) -> list[Program]:
-        return [*self._compile_all([k.sink for k in kernels])]
+    def compile_all(self, kernels: Sequence[Kernel], often: bool = False) -> list[Program]:
+        return [*self._compile_all([k.sink for k in kernels], often)]
 
-    def _compile_all(self, sinks: Sequence[UOp]) -> list[CProgram | CpuProgram | SymbolicProgram]:
+    def _compile_all(self, sinks: Sequence[UOp], often: bool) -> list[CProgram | CpuProgram | SymbolicProgram]:
         in_c: list[CProgram | None] = [None] * len(sinks)
-        if settings.current().cpu == "c":
-            in_c = self.kernels.programs(sinks)
+        if settings.current().cpu == "c" or (often and self.has_c):
+            in_c = self.kernels.programs(sinks, self._PROGRAMS)
         with_sinks = told(list(zip(in_c, sinks, strict=True)), "compiling kernels", len(sinks))
         return [p or self._in_numpy(sink) for p, sink in with_sinks]
 
@@ -475,14 +503,15 @@ class CpuDevice(Device[Array]):
 
     def _made_by(self) -> str:
         """The maker of the kernels' code, and why it is not another."""
-        if settings.current().cpu != "c":
-            return "NumPy (ANNEAL_CPU=c asks for C)"
+        if settings.current().cpu == "numpy":
+            return "NumPy (as ANNEAL_CPU says)"
         from anneal.backend.cpu import compiler
 
         found = compiler.find()
         if found is None or self.kernels.failed:
-            return f"NumPy ({self.kernels.failed or compiler.NONE})"
-        return f"C by {' '.join(found.command)}: {compiler.version(found)}"
+            return f"NumPy ({self.kernels.failed or compiler.why_none()})"
+        often = " once they run often, and NumPy before" if settings.current().cpu == "auto" else ""
+        return f"C{often}, by {' '.join(found.command)}: {compiler.version(found)}"
 
     def describe(self) -> dict[str, Any]:
         facts = super().describe()

@@ -7,20 +7,17 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import wgpu
 
 from anneal.backend.device import Batch, Timed
+from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram, gpu_errors, translated
 from anneal.backend.webgpu.queue import Dispatch, Promise
 from anneal.errors import DeviceError
 from anneal.uop.sizes import evaluator
-
-if TYPE_CHECKING:
-    from anneal.backend.webgpu.device import WebGpuDevice
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Barriers: between which dispatches the GPU must wait, and how one wait serves several.
@@ -129,7 +126,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
 
     def __init__(
         self,
-        device: WebGpuDevice,
+        device: OpenAdapter,
         dispatches: list[Dispatch],
         names: list[str],
         uses: Sequence[BufferUse[DeviceBuffer]],

@@ -14,16 +14,17 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal import cache, settings
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
+from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.program import WebGpuProgram, translated
 from anneal.codegen import (
-    Kernel,
+    GeneratedKernel,
     Opt,
     axes_of,
     choose,
@@ -41,9 +42,6 @@ from anneal.schedule import members_of, name_of, overwrites_rows, read_elements
 from anneal.uop import Op, UOp, by_name, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
-if TYPE_CHECKING:
-    from anneal.backend.webgpu.device import WebGpuDevice
-
 Opts = tuple[Opt, ...]
 
 SECONDS = 2.5  # of search for one kernel, for each sequence that is kept
@@ -57,7 +55,7 @@ _CHUNK = 16  # pipelines that are built side by side
 _TEXT = 96 << 10  # bytes of WGSL above which compiling takes too long
 
 
-def best_opts(device: WebGpuDevice, sink: UOp, width: int) -> Opts | None:
+def best_opts(device: OpenAdapter, sink: UOp, width: int) -> Opts | None:
     """The fastest opts found for a kernel on `device`, or None for the heuristic's."""
     key = cache.disk_key("beam", device.identity, width, sink.key)
     found: _Outcome | None = cache.load("beam", key, _found)
@@ -97,7 +95,7 @@ class _Outcome:
 
 
 class _Search:
-    def __init__(self, device: WebGpuDevice, sink: UOp, width: int) -> None:
+    def __init__(self, device: OpenAdapter, sink: UOp, width: int) -> None:
         self.device, self.sink, self.width = device, sink, width
         if len(members_of(sink)) > 1:
             raise _Unsuitable("it is several kernels in one launch")
@@ -196,7 +194,7 @@ class _Search:
             made.append(WebGpuProgram("candidate", kernel))
         return list(self.threads.map(self._pipeline, made))
 
-    def _generate(self, opts: Opts) -> Kernel | None:
+    def _generate(self, opts: Opts) -> GeneratedKernel | None:
         try:
             kernel = generate(self.sink, self.device.target, opts)
         except Exception:  # it does not fit, and says so in one way or another
@@ -271,7 +269,7 @@ class _Search:
 class _Scratch:
     """Memory for a kernel's parameters, and what goes back in before values are compared."""
 
-    def __init__(self, device: WebGpuDevice, sink: UOp) -> None:
+    def __init__(self, device: OpenAdapter, sink: UOp) -> None:
         self.device = device
         params = {u.arg[0]: u for u in toposort((sink,)) if u.op is Op.PARAM}
         if 4 * sum(u.size for u in params.values()) > _SCRATCH:

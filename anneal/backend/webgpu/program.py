@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from anneal.backend.device import Program
-from anneal.codegen import Kernel, opts_text
+from anneal.codegen import GeneratedKernel, opts_text
 from anneal.errors import CompilerError, DeviceError, OutOfMemoryError
 
 
@@ -29,7 +29,7 @@ class WebGpuProgram(Program):
 
     __slots__ = ("built", "kernel", "layout", "name", "pipeline", "source")
 
-    def __init__(self, name: str, kernel: Kernel) -> None:
+    def __init__(self, name: str, kernel: GeneratedKernel) -> None:
         self.name, self.kernel, self.source = name, kernel, kernel.source
         self.built: Future[tuple[Any, Any]] | None = None
         self.pipeline: Any = None

@@ -55,7 +55,7 @@ class Reading(NamedTuple):
 
     def parts(self, view: Bytes) -> list[Bytes]:
         """The bytes of each buffer in those of the staging memory."""
-        return [view[s : s + n] for s, n in zip(self.starts, self.sizes, strict=False)]
+        return [view[s : s + n] for s, n in zip(self.starts, self.sizes)]
 
 
 def copied(to: Bytes, threads: ThreadPoolExecutor, views: Sequence[Bytes]) -> None:
@@ -162,7 +162,7 @@ class Queue:
         staging = self._spare.take(room) or self.gpu.create_buffer(size=room, usage=_STAGING)
         if self._copies is None:
             self._copies = self._encoder()
-        for start, (buffer, nbytes) in zip(starts, pieces, strict=False):
+        for start, (buffer, nbytes) in zip(starts, pieces):
             self._copy(self._copies, buffer, begin, staging, start, nbytes)
         self.submit()
         return Reading(staging, room, starts, [n for _, n in pieces], self._submitted())

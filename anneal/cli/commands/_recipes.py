@@ -17,7 +17,7 @@ from anneal.errors import AnnealError, SettingError, UserError
 from anneal.training import check_model, load_example
 
 if TYPE_CHECKING:
-    from anneal.pages import Recipe
+    from anneal.pages import PageRecipe
 
 What = Annotated[
     str,
@@ -37,7 +37,7 @@ def recipe_of(
     weights: Path | None,
     sizes: Sequence[str] | None = None,
     labels: Path | None = None,
-) -> Recipe:
+) -> PageRecipe:
     """The recipe of a page. Raises UserError or DataError for a model that there is not, or flags that do not go
     with it."""
     script, colon, function = what.rpartition(":")
@@ -76,7 +76,7 @@ def _refuse(what: str, **flags: Any) -> None:
             )
 
 
-def _of_example(name: str, train: bool, steps: int, weights: Path | None) -> Recipe:
+def _of_example(name: str, train: bool, steps: int, weights: Path | None) -> PageRecipe:
     from anneal.pages import of_gpt2, of_training
     from anneal.tensor.io import safe_load
 
@@ -94,7 +94,7 @@ def _of_example(name: str, train: bool, steps: int, weights: Path | None) -> Rec
     return of_training(name, training, train)
 
 
-def _of_onnx(path: str, sizes: Sequence[str] | None, labels: Path | None) -> Recipe:
+def _of_onnx(path: str, sizes: Sequence[str] | None, labels: Path | None) -> PageRecipe:
     from anneal.cli.commands.onnx import feeds_of
     from anneal.files import opened
     from anneal.onnx import load
@@ -108,9 +108,9 @@ def _of_onnx(path: str, sizes: Sequence[str] | None, labels: Path | None) -> Rec
     return of_onnx(model, feeds_of(model, None, sizes, 0), names)
 
 
-def _of_script(script: str, name: str, train: bool) -> Recipe:
+def _of_script(script: str, name: str, train: bool) -> PageRecipe:
     from anneal.cli._scripts import check_script
-    from anneal.pages import Recipe
+    from anneal.pages import PageRecipe
 
     check_script(script)
     try:
@@ -126,4 +126,4 @@ def _of_script(script: str, name: str, train: bool) -> Recipe:
         )
     given = found["EXAMPLE"]
     args = given if isinstance(given, tuple) else (given,)
-    return Recipe({"run": found[name]}, {"run": args}, train=("run",) if train else ())
+    return PageRecipe({"run": found[name]}, {"run": args}, train=("run",) if train else ())

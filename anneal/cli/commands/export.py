@@ -27,7 +27,7 @@ class Stored(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ExportOptions:
     """The flags of `anneal export`."""
 
     model: What
@@ -52,11 +52,10 @@ class Order:
     as_json: Json = False
 
 
-@command(app, Order)
-def export(order: Order) -> None:
+@command(app, ExportOptions)
+def export(order: ExportOptions) -> None:
     """Write a model as a web page that runs it in any browser."""
-    from anneal.pages import DEFAULT, page_device, profile
-    from anneal.pages import export as write
+    from anneal.pages import DEFAULT, export as write, page_device, profile
 
     wanted = (*[p for p in order.profiles or () if p not in DEFAULT], *DEFAULT)  # the plainest is always there
     for p in wanted:

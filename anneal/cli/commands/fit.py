@@ -36,8 +36,7 @@ class Question:
 @command(app, Question)
 def fit(question: Question) -> None:
     """Say whether a model fits a browser's limits, and its memory. Exit code 2: no."""
-    from anneal.pages import PROFILES, page_device, profile
-    from anneal.pages import fit as fitted
+    from anneal.pages import PROFILES, fit as fitted, page_device, profile
 
     wanted = question.profiles or list(PROFILES)
     for p in wanted:

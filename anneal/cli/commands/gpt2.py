@@ -46,7 +46,7 @@ from anneal.errors import DataError, SettingError, UserError
 from anneal.training import load_module
 
 if TYPE_CHECKING:
-    from anneal.inspect import Recording
+    from anneal.inspect import PlanRecording
 
 
 app = group("gpt2", "Generate text with GPT-2 small, or another checkpoint.")
@@ -103,7 +103,7 @@ class _Run:
     first: float = 0.0  # from the start of the command to the first token
     ready: float = 0.0  # when token number WARM came
     end: float = 0.0  # when the last one came
-    recorded: Recording | None = None
+    recorded: PlanRecording | None = None
     plan: int | None = None  # the one that made the last token
     grown: int = 0  # bytes of device memory asked for since token number WARM
 

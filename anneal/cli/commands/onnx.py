@@ -40,8 +40,7 @@ from anneal.files import opened
 from anneal.training import Trainable, check_model, load_example
 
 if TYPE_CHECKING:
-    from anneal.onnx import Description, ValueInfo
-    from anneal.onnx import Model as OnnxModel
+    from anneal.onnx import Description, Model as OnnxModel, ValueInfo
 
 
 app = group("onnx", "Import, run, check and export ONNX models.")
@@ -237,8 +236,7 @@ def check(
     """Compare every node's value with onnxruntime's, or with the onnx package's reference. Exit code 1: one
     differs.
     """
-    from anneal.onnx import check as compare
-    from anneal.onnx import load
+    from anneal.onnx import check as compare, load
 
     with on_device(device, adapter):
         model = load(file, None, structure_only=True)
@@ -350,7 +348,7 @@ def _write(file: Path, results: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OnnxExportOptions:
     """The flags of `anneal onnx export`."""
 
     model: Model
@@ -364,8 +362,8 @@ class Order:
     as_json: Json = False
 
 
-@command(app, Order, "export")
-def export_model(order: Order) -> None:
+@command(app, OnnxExportOptions, "export")
+def export_model(order: OnnxExportOptions) -> None:
     """Export an example model, in evaluation mode, as an ONNX file."""
     from anneal.onnx import export
     from anneal.tensor.io import safe_load

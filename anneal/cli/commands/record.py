@@ -31,7 +31,7 @@ from anneal.cli._scripts import check_script, run_script, trace_of
 from anneal.errors import UserError
 
 if TYPE_CHECKING:
-    from anneal.inspect import RecordedPlan, Recording
+    from anneal.inspect import PlanRecording, RecordedPlan
 
 
 app = alone()
@@ -103,7 +103,7 @@ def record(task: _Task) -> None:
         raise failed
 
 
-def _tell(task: _Task, state: Recording) -> None:
+def _tell(task: _Task, state: PlanRecording) -> None:
     from anneal.inspect import chrome_trace
 
     if task.output is not None:

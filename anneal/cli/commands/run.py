@@ -51,7 +51,7 @@ from anneal.training import SPEAKING, load_example, load_module, suggest
 if TYPE_CHECKING:
     import numpy as np
 
-    from anneal.inspect import Recording
+    from anneal.inspect import PlanRecording
 
 
 app = group("run", "Run a trained model.")
@@ -167,7 +167,7 @@ class _Options:
 
 
 @dataclass(slots=True)
-class Reader:
+class CharacterModel:
     """A model of characters: `characters` by their numbers; what it reads at the start, and the character that ends a
     text, if one does, after which another begins.
     """
@@ -227,7 +227,7 @@ def speak(options: _Options) -> int:
         return _tell(options, reader)
 
 
-def _reader(options: _Options) -> Reader:
+def _reader(options: _Options) -> CharacterModel:
     from anneal.tensor.io import safe_open
 
     example = load_example(options.model)
@@ -240,9 +240,9 @@ def _reader(options: _Options) -> Reader:
     characters = getattr(training, "alphabet", None)
     if characters is None:  # names: 0 is the mark before and after one
         letters = [".", *"abcdefghijklmnopqrstuvwxyz"]
-        reader = Reader(training, letters, training.held_back.shape[1] - 1, (0,), 0)
+        reader = CharacterModel(training, letters, training.held_back.shape[1] - 1, (0,), 0)
     else:
-        reader = Reader(training, characters, training.context, (characters.index("\n"),), None)
+        reader = CharacterModel(training, characters, training.context, (characters.index("\n"),), None)
     strange = sorted(set(options.prompt) - set(reader.characters))
     if strange:
         known = "".join(reader.characters).replace("\n", "")
@@ -251,7 +251,7 @@ def _reader(options: _Options) -> Reader:
     return reader
 
 
-def _said(options: _Options, reader: Reader) -> Iterator[Token]:
+def _said(options: _Options, reader: CharacterModel) -> Iterator[Token]:
     import numpy as np
 
     rng = np.random.default_rng(options.seed)
@@ -271,7 +271,7 @@ def _said(options: _Options, reader: Reader) -> Iterator[Token]:
         yield Token(token, text, float(chances[token]), likely, (time.perf_counter() - begun) * 1e3)
 
 
-def _tell(options: _Options, reader: Reader) -> int:
+def _tell(options: _Options, reader: CharacterModel) -> int:
     from anneal.inspect import recording
 
     recorder, recorded, plan = ExitStack(), None, None
@@ -304,7 +304,7 @@ def _tell(options: _Options, reader: Reader) -> int:
     return STOPPED if stopped else 0
 
 
-def _stream(token: Token, reader: Reader, plan: int | None) -> None:
+def _stream(token: Token, reader: CharacterModel, plan: int | None) -> None:
     likely = [{"id": n, "text": reader.characters[n], "chance": c} for n, c in token.likely]
     json_line(
         event="token", id=token.id, text=token.text, chance=token.chance, ms=round(token.ms, 3), phase="read",
@@ -312,7 +312,7 @@ def _stream(token: Token, reader: Reader, plan: int | None) -> None:
     )  # fmt: skip
 
 
-def _keep(options: _Options, recorded: Recording | None) -> None:
+def _keep(options: _Options, recorded: PlanRecording | None) -> None:
     if options.record is not None and recorded is not None:
         recorded.look()
         recorded.save(options.record)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from anneal.codegen.hardware import Launch
+from anneal.codegen.hardware import LaunchConfig
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.opts import Opt
 from anneal.codegen.target import Target
@@ -70,7 +70,7 @@ class Dialect:
         text = writer.run()
         if _WRITTEN.found is not None:
             said = tuple([line.said if isinstance(line, _Line) else () for line in writer.lines])
-            _WRITTEN.found.append(Written(text, said))
+            _WRITTEN.found.append(WrittenText(text, said))
         return text
 
 
@@ -91,7 +91,7 @@ class Text(NamedTuple):
     f16: bool
     uses: frozenset[str]  # of "wg" and "lid"
     lines: tuple[str, ...]
-    launch: Launch
+    launch: LaunchConfig
     variables: tuple[str, ...] = ()  # names, as they follow each other in the binding after the last
 
     @property
@@ -134,17 +134,17 @@ def merged_bytes(texts: Sequence[Text]) -> int:
     return sum(x.nbytes for x in merged_memory(texts))
 
 
-class Written(NamedTuple):
+class WrittenText(NamedTuple):
     """A text, and for each of its lines the statements that it says: those written inside of another one first."""
 
     text: Text
     said: tuple[tuple[Stmt, ...], ...]
 
 
-_WRITTEN = Watch[Written]()
+_WRITTEN = Watch[WrittenText]()
 
 
-def writing() -> AbstractContextManager[list[Written]]:
+def writing() -> AbstractContextManager[list[WrittenText]]:
     """A block that records every text written within it, with the statements of its lines."""
     return _WRITTEN.listening()
 

@@ -6,25 +6,12 @@ plan once more, kernel by kernel.
 
 from anneal.inspect.checking.gradients import check_gradients
 from anneal.inspect.checking.kernel_values import error_bounds
-from anneal.inspect.checking.launches import CheckLimits
+from anneal.inspect.checking.programs import CheckLimits
 from anneal.inspect.checking.records import CheckedKernel, Difference, GradientCheck, NotFinite, Report, Suspect
 from anneal.inspect.checking.repro import Replayed, replayed, repro_of
 from anneal.inspect.checking.watching import Checking, check, under_check
 
 __all__ = [
-    "CheckLimits",
-    "CheckedKernel",
-    "Checking",
-    "Difference",
-    "GradientCheck",
-    "NotFinite",
-    "Replayed",
-    "Report",
-    "Suspect",
-    "check",
-    "check_gradients",
-    "error_bounds",
-    "replayed",
-    "repro_of",
-    "under_check",
-]
+    "CheckLimits", "CheckedKernel", "Checking", "Difference", "GradientCheck", "NotFinite", "Replayed", "Report",
+    "Suspect", "check", "check_gradients", "error_bounds", "replayed", "repro_of", "under_check",
+]  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend import AnyDevice, numpy_dtype
-from anneal.codegen import Kernel, Opt, generate
+from anneal.codegen import GeneratedKernel, Opt, generate
 from anneal.errors import AnnealError
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
@@ -21,8 +21,7 @@ from anneal.inspect.checking.records import Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.names import Line, lines_of
 from anneal.rewrite import Event, forget, tracing
-from anneal.schedule import BUILDING, Call, CostModel, kernel_graph, members_of, parametrise
-from anneal.schedule import run_passes as scheduled
+from anneal.schedule import BUILDING, Call, CostModel, kernel_graph, members_of, parametrise, run_passes as scheduled
 from anneal.uop import ALU, MOVEMENT, Op, UOp, arena, toposort
 
 _TIMES = 16  # that a rule is looked at while a graph is made
@@ -66,7 +65,7 @@ def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any]
     load = getattr(device, "load", None)
     if load is None:
         return f"the program that device {device.name} made of the kernel is wrong"
-    kernel: Kernel = program.kernel
+    kernel: GeneratedKernel = program.kernel
     target = device.target  # type: ignore[attr-defined]
     fresh = generate(sink, target)
     if fresh.source != kernel.source and run(load(program.name, fresh)):
@@ -114,7 +113,7 @@ def with_barriers(source: str) -> str | None:
     return "\n".join([*out, *block]) + "\n"
 
 
-def _plain(sink: UOp, target: Any) -> Kernel | None:
+def _plain(sink: UOp, target: Any) -> GeneratedKernel | None:
     """The kernel with one thread for each element and nothing else."""
     if len(members_of(sink)) > 1:
         return None

@@ -25,7 +25,7 @@ _DRAWN = 1 << 19  # elements of arithmetic for the bounds of one store
 _MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
 
 
-class Stored(NamedTuple):
+class StoredPoints(NamedTuple):
     """The result of one store at some points: the places in its memory, the values, and a mask of those read."""
 
     store: UOp
@@ -84,7 +84,7 @@ class KernelValues:
 
     def stored(
         self, store: UOp, budget: int, seed: int = 0, only: Array | None = None
-    ) -> Iterator[tuple[Stored, bool]]:
+    ) -> Iterator[tuple[StoredPoints, bool]]:
         """The values that `store` writes, in pieces, and True if they are all of it. Points are drawn if all are more
         work than `budget` elements. `only` are points by number.
         """
@@ -98,7 +98,7 @@ class KernelValues:
         for piece in self._pieces(drawn, work):
             yield self.at(store, loops, extents, piece), complete
 
-    def at(self, store: UOp, loops: Sequence[UOp], extents: Sequence[int], chosen: Array) -> Stored:
+    def at(self, store: UOp, loops: Sequence[UOp], extents: Sequence[int], chosen: Array) -> StoredPoints:
         """The values that `store` writes at points of its loops, by number."""
         reduces = sorted(
             {u for u in _below(store) if u.op is Op.RANGE and u.arg[1] == "reduce"}, key=lambda r: int(r.arg[0])
@@ -117,7 +117,7 @@ class KernelValues:
             live &= ~chosen_first if dead == 1 else chosen_first
         found = self._points(value.value, count)
         error = EXACT if value.exact else self._points(np.broadcast_to(value.error, value.value.shape), count)
-        return Stored(store, index, Bounded(found, error), live)
+        return StoredPoints(store, index, Bounded(found, error), live)
 
     def point_of(self, store: UOp, element: int) -> int | None:
         """The number of a point of the loops at which `store` writes this element."""

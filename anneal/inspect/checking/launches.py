@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,72 +18,14 @@ from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exa
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.not_finite import look
 from anneal.inspect.checking.point_values import PointValues
-from anneal.inspect.checking.programs import CheckedProgram, StoredValue, program_of
+from anneal.inspect.checking.programs import CheckLimits, CheckRun, Finding, HeldValue, StoredValue, program_of
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
 from anneal.progress import told
 from anneal.runtime import Execution, Launch, new_outputs, seen
-from anneal.schedule import Call, Origin, Plan
-from anneal.uop import DType, Op, UOp
-
-
-@dataclass(frozen=True, slots=True)
-class CheckLimits:
-    """The limits of a check's work: elements of arithmetic for each store of a kernel, and elements in all arrays of an
-    evaluation of the graph. Elements beyond are sampled at random, or left out, and the report says so.
-    """
-
-    kernel: int = 1 << 21
-    tensor: int = 1 << 26
-
-
-@dataclass(slots=True)
-class Finding:
-    """A difference, with everything to show it again: the call, its program and the values that it read."""
-
-    difference: Difference
-    call: Call
-    program: Any
-    before: list[Array]
-    after: list[Array]
-    expected: list[tuple[Array, Array, Array]]  # by output: places in memory, values, bounds
-    values: dict[str, int]
-
-
-@dataclass(slots=True)
-class _Held:
-    """A value of the plan: its content as it was written, and what stands for it in the graph."""
-
-    content: Array
-    bounded: Bounded | None = None
-    places: tuple[int, ...] = ()
-    sources: frozenset[int] = frozenset()  # the values in memory that it is computed of
-    writer: int | None = None
-
-
-@dataclass(slots=True)
-class CheckRun:
-    """The state of a check of one launch; `lives` are the elements of the call's outputs that are read."""
-
-    sink: UOp
-    number: int
-    program: CheckedProgram
-    device: AnyDevice
-    execution: Execution
-    tensors: TensorValues
-    limits: CheckLimits
-    report: Report
-    found: list[Finding]
-    held: dict[int, _Held] = field(default_factory=dict)
-    lives: list[Array | None] = field(default_factory=list)
-
-    @property
-    def plan(self) -> Plan:
-        return self.program.plan
-
-    def dtype(self, v: int) -> DType:
-        return self.plan.values[v].dtype
+from anneal.schedule import Call, Origin
+from anneal.uop import Op, UOp
 
 
 def check_launch(
@@ -106,9 +47,9 @@ def check_launch(
                 (execution.buffers[v], step.plan.values[v].size, step.plan.values[v].dtype)
                 for v in range(step.plan.inputs)
             ]
-            for v, (storage, content) in enumerate(zip(step.inputs, device.download_all(pieces), strict=False)):
+            for v, (storage, content) in enumerate(zip(step.inputs, device.download_all(pieces))):
                 leaves[storage] = content
-                r.held[v] = _Held(content, sources=frozenset((v,)))
+                r.held[v] = HeldValue(content, sources=frozenset((v,)))
             for u in program.nodes:
                 if u.op is Op.BUFFER and u.arg not in leaves:  # of no elements, or read by no kernel
                     s = u.arg
@@ -291,8 +232,7 @@ def _blame_kernel(r: CheckRun, n: int, before: list[Array], expected: Sequence[t
         if any(_bits(a) != _bits(b) for a, b in zip(*runs, strict=True)):
             return None
         return all(
-            beside(got[index], Bounded(value, error)).ok
-            for got, (index, value, error) in zip(runs[0], expected, strict=False)
+            beside(got[index], Bounded(value, error)).ok for got, (index, value, error) in zip(runs[0], expected)
         )
 
     return kernel_blame(r.device, r.execution.programs[n], call.kernel.sink, right)
@@ -320,11 +260,11 @@ def _beside_tensors(
             assert held.bounded is not None
             r.tensors.known[base(r.program.nodes[at])] = held.bounded
     results: list[Compared | None] = []
-    made: list[tuple[StoredValue, _Held]] = []
+    made: list[tuple[StoredValue, HeldValue]] = []
     for slot, w in enumerate(r.program.written[n]):
         content = after[slot]
         if not w.places:
-            made.append((w, _Held(content, sources=sources, writer=n)))
+            made.append((w, HeldValue(content, sources=sources, writer=n)))
             note.append(f"v{w.value} is only a part of a value of the graph as written")
             results.append(None)
             continue
@@ -344,7 +284,7 @@ def _beside_tensors(
                 failed.append(_rule_difference(r, n, call, w, node, mine, expected, compared, points, before))
         if live is not None and not live.all():
             anchor = _without_dead(anchor, live, expected if points is None else None)
-        made.append((w, _Held(content, anchor, w.places, frozenset((w.value,)), n)))
+        made.append((w, HeldValue(content, anchor, w.places, frozenset((w.value,)), n)))
     for w, held in made:
         r.held[w.value] = held
     _forget(r, n)

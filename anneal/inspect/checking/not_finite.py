@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded
 from anneal.inspect.checking.kernel_values import KernelValues
+from anneal.inspect.checking.programs import CheckRun
 from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
 from anneal.inspect.names import label_of, lines_of, placed
 from anneal.schedule import Call
 from anneal.uop import ALU, Op, UOp, toposort
-
-if TYPE_CHECKING:
-    from anneal.inspect.checking.launches import CheckRun
 
 _GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
 _MOST = 6  # elements in memory that are named

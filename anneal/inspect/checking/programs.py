@@ -6,13 +6,17 @@ that get memory. Partial results, and what else the passes invent, are no node's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from anneal.inspect.checking.tensor_values import base
+from anneal.backend import AnyDevice
+from anneal.inspect.checking.bounds import Array, Bounded
+from anneal.inspect.checking.records import Difference, Report
+from anneal.inspect.checking.tensor_values import TensorValues, base
 from anneal.rewrite import Pass, rebuilt
-from anneal.schedule import BUILDING, PASSES, CostModel, Origin, Plan, Schedule, live_nodes, origins, parametrise
-from anneal.uop import SYMBOLIC, Op, UOp, arena, const, toposort
+from anneal.runtime import Execution
+from anneal.schedule import BUILDING, PASSES, Call, CostModel, Origin, Plan, Schedule, live_nodes, origins, parametrise
+from anneal.uop import SYMBOLIC, DType, Op, UOp, arena, const, toposort
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound
 
 
@@ -33,6 +37,64 @@ class CheckedProgram:
     nodes: tuple[UOp, ...]
     origins: tuple[Origin, ...]
     written: tuple[tuple[StoredValue, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLimits:
+    """The limits of a check's work: elements of arithmetic for each store of a kernel, and elements in all arrays of an
+    evaluation of the graph. Elements beyond are sampled at random, or left out, and the report says so.
+    """
+
+    kernel: int = 1 << 21
+    tensor: int = 1 << 26
+
+
+@dataclass(slots=True)
+class Finding:
+    """A difference, with everything to show it again: the call, its program and the values that it read."""
+
+    difference: Difference
+    call: Call
+    program: Any
+    before: list[Array]
+    after: list[Array]
+    expected: list[tuple[Array, Array, Array]]  # by output: places in memory, values, bounds
+    values: dict[str, int]
+
+
+@dataclass(slots=True)
+class HeldValue:
+    """A value of the plan: its content as it was written, and what stands for it in the graph."""
+
+    content: Array
+    bounded: Bounded | None = None
+    places: tuple[int, ...] = ()
+    sources: frozenset[int] = frozenset()  # the values in memory that it is computed of
+    writer: int | None = None
+
+
+@dataclass(slots=True)
+class CheckRun:
+    """The state of a check of one launch; `lives` are the elements of the call's outputs that are read."""
+
+    sink: UOp
+    number: int
+    program: CheckedProgram
+    device: AnyDevice
+    execution: Execution
+    tensors: TensorValues
+    limits: CheckLimits
+    report: Report
+    found: list[Finding]
+    held: dict[int, HeldValue] = field(default_factory=dict)
+    lives: list[Array | None] = field(default_factory=list)
+
+    @property
+    def plan(self) -> Plan:
+        return self.program.plan
+
+    def dtype(self, v: int) -> DType:
+        return self.plan.values[v].dtype
 
 
 def program_of(sink: UOp, plan: Plan, cost_model: CostModel) -> CheckedProgram:
@@ -60,7 +122,7 @@ def program_of(sink: UOp, plan: Plan, cost_model: CostModel) -> CheckedProgram:
         several = waiting[call.places]
         roots = several.pop(0) if len(several) > 1 else several[0]
         found = []
-        for v, root, at in zip(call.args[: call.outputs], roots, call.places, strict=False):
+        for v, root, at in zip(call.args[: call.outputs], roots, call.places):
             places = ends.get(base(root), [])
             size = root.size
             same = [n for n in places if order[n].dtype is root.dtype and order[n].size == size]

@@ -19,7 +19,7 @@ from anneal.codegen import decode_kernel, encode_kernel
 from anneal.errors import AnnealError, DataError
 from anneal.inspect.checking.blame import again
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, shown, ulps
-from anneal.inspect.checking.launches import Finding
+from anneal.inspect.checking.programs import Finding
 from anneal.schedule import Call, Kernel
 from anneal.uop import DType, Op, UOp, decode_graph, dtypes, encode_graph, toposort
 
@@ -122,6 +122,10 @@ def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
                 return _wrong(n, index, value, error, content, compared, sizes[n][1])
         return "right"
 
+    def made() -> str:
+        programs = dict.fromkeys((device.compile(sink), device.compile_all([call.kernel], often=True)[0]))
+        return next((found for found in map(run, programs) if found != "right"), "right")
+
     load = getattr(device, "load", None)
     if kernel is None:
         recorded = "its device had no text"
@@ -129,7 +133,7 @@ def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
         recorded = f"device {device.name} runs no WGSL"
     else:
         recorded = _tried(lambda: run(load(call.kernel.name, kernel)))
-    return Replayed(call.kernel.name, _said(device), recorded, _tried(lambda: run(device.compile(sink))), said["found"])
+    return Replayed(call.kernel.name, _said(device), recorded, _tried(made), said["found"])
 
 
 def _tried(run: Any) -> str:

@@ -14,7 +14,8 @@ from anneal.backend import get_device
 from anneal.errors import UserError
 from anneal.inspect.checking.blame import Built
 from anneal.inspect.checking.gradients import check_gradients
-from anneal.inspect.checking.launches import CheckLimits, Finding, check_launch
+from anneal.inspect.checking.launches import check_launch
+from anneal.inspect.checking.programs import CheckLimits, Finding
 from anneal.inspect.checking.records import Report
 from anneal.rewrite import Event, tracing
 from anneal.runtime import Handle, Launch, here, realize, watched

@@ -13,11 +13,9 @@ from anneal.nn._hooks import ALWAYS, hook_everywhere
 from anneal.transforms import RemovableHandle
 
 __all__ = [
-    "register_module_forward_hook",
-    "register_module_forward_pre_hook",
-    "register_module_full_backward_hook",
+    "register_module_forward_hook", "register_module_forward_pre_hook", "register_module_full_backward_hook",
     "register_module_full_backward_pre_hook",
-]
+]  # fmt: skip
 
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:

@@ -22,21 +22,10 @@ from anneal.optim import clip_grad_norm_, clip_grad_value_
 from anneal.tensor import Tensor
 
 __all__ = [
-    "clip_grad_norm_",
-    "clip_grad_value_",
-    "fuse_conv_bn_eval",
-    "parameters_to_vector",
-    "parametrizations",
-    "parametrize",
-    "prune",
-    "remove_spectral_norm",
-    "remove_weight_norm",
-    "rnn",
-    "skip_init",
-    "spectral_norm",
-    "vector_to_parameters",
-    "weight_norm",
-]
+    "clip_grad_norm_", "clip_grad_value_", "fuse_conv_bn_eval", "parameters_to_vector", "parametrizations",
+    "parametrize", "prune", "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init", "spectral_norm",
+    "vector_to_parameters", "weight_norm",
+]  # fmt: skip
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

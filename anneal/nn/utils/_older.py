@@ -14,13 +14,8 @@ from anneal.nn.utils.parametrizations import SpectralNorm, axis, lengths
 from anneal.tensor import Tensor, no_grad
 
 __all__ = [
-    "fuse_conv_bn_eval",
-    "remove_spectral_norm",
-    "remove_weight_norm",
-    "skip_init",
-    "spectral_norm",
-    "weight_norm",
-]
+    "fuse_conv_bn_eval", "remove_spectral_norm", "remove_weight_norm", "skip_init", "spectral_norm", "weight_norm",
+]  # fmt: skip
 
 
 def _weight(dim: int | None, module: Any, name: str) -> Tensor:

@@ -19,13 +19,9 @@ from anneal.ops import said
 from anneal.tensor import Tensor, no_grad
 
 __all__ = [
-    "ParametrizationList",
-    "cached",
-    "is_parametrized",
-    "register_parametrization",
-    "remove_parametrizations",
+    "ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations",
     "type_before_parametrizations",
-]
+]  # fmt: skip
 
 _CACHE: list[dict[tuple[int, str], Tensor]] = []  # of the blocks of `cached`
 

@@ -11,24 +11,10 @@ from anneal.nn._module import Module
 from anneal.tensor import Tensor, no_grad
 
 __all__ = [
-    "BasePruningMethod",
-    "CustomFromMask",
-    "Identity",
-    "L1Unstructured",
-    "LnStructured",
-    "PruningContainer",
-    "RandomStructured",
-    "RandomUnstructured",
-    "custom_from_mask",
-    "global_unstructured",
-    "identity",
-    "is_pruned",
-    "l1_unstructured",
-    "ln_structured",
-    "random_structured",
-    "random_unstructured",
-    "remove",
-]
+    "BasePruningMethod", "CustomFromMask", "Identity", "L1Unstructured", "LnStructured", "PruningContainer",
+    "RandomStructured", "RandomUnstructured", "custom_from_mask", "global_unstructured", "identity", "is_pruned",
+    "l1_unstructured", "ln_structured", "random_structured", "random_unstructured", "remove",
+]  # fmt: skip
 
 
 def _masked(module: Any, name: str) -> Tensor:

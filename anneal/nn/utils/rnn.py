@@ -16,14 +16,9 @@ from anneal.ops import said
 from anneal.tensor import Tensor
 
 __all__ = [
-    "PackedSequence",
-    "pack_padded_sequence",
-    "pack_sequence",
-    "pad_packed_sequence",
-    "pad_sequence",
-    "unpack_sequence",
+    "PackedSequence", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence", "pad_sequence", "unpack_sequence",
     "unpad_sequence",
-]
+]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -11,18 +11,6 @@ from anneal.onnx.exporting.lowering import GraphLowering, Leaf, Missing
 from anneal.onnx.exporting.tracing import Input, TracedGraph, named_tensors, told, traced
 
 __all__ = [
-    "Constants",
-    "GraphLowering",
-    "GraphValue",
-    "GraphWriter",
-    "Input",
-    "Leaf",
-    "Missing",
-    "TracedGraph",
-    "carried",
-    "carrier",
-    "code_of",
-    "named_tensors",
-    "told",
-    "traced",
-]
+    "Constants", "GraphLowering", "GraphValue", "GraphWriter", "Input", "Leaf", "Missing", "TracedGraph", "carried",
+    "carrier", "code_of", "named_tensors", "told", "traced",
+]  # fmt: skip

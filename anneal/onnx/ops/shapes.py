@@ -15,8 +15,7 @@ from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype, fits_device
 from anneal.tensor import Tensor
 from anneal.uop import UOp
-from anneal.uop.sizes import least, product, range_of
-from anneal.uop.sizes import size as size_of
+from anneal.uop.sizes import least, product, range_of, size as size_of
 
 SMALL = 4096  # elements; what is larger is made on the device rather than in host memory
 _FAR = (1 << 31) - 1  # positions beyond are as good as this one, and sizes that follow from Variables have 32 bits

@@ -177,7 +177,7 @@ def mel_weight_matrix(
     pitch = mels[0] + np.arange(count + 2) * (mels[1] - mels[0]) / (count + 2)
     edges = ((n + 1) * 700 * (10 ** (pitch / 2595) - 1) // int(single(rate))).astype(np.int64)
     out = np.zeros((n // 2 + 1, count))
-    for i, (a, b, c) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):
+    for i, (a, b, c) in enumerate(zip(edges, edges[1:], edges[2:])):
         if a == b:
             out[b, i] = 1
         else:

@@ -3,35 +3,21 @@
 from anneal.schedule.cost_model import COST, CostModel, memory_bytes
 from anneal.schedule.fusion.chains import chained_over, find_chains, is_score, join_chained
 from anneal.schedule.fusion.facts import COPY, LEAVES, base, cone, consumers_of, is_vector_product
-from anneal.schedule.fusion.groups import Group, as_late_as_possible, by_level, group_of, shared_launches, siblings
+from anneal.schedule.fusion.groups import (
+    FusionGroup,
+    as_late_as_possible,
+    by_level,
+    group_of,
+    shared_launches,
+    siblings,
+)
 from anneal.schedule.fusion.joining import Joining, Refusal, refusals
 from anneal.schedule.fusion.materialisation import materialised_nodes
 from anneal.schedule.fusion.state import Materialised, Reason
 
 __all__ = [
-    "COPY",
-    "COST",
-    "LEAVES",
-    "CostModel",
-    "Group",
-    "Joining",
-    "Materialised",
-    "Reason",
-    "Refusal",
-    "as_late_as_possible",
-    "base",
-    "by_level",
-    "chained_over",
-    "cone",
-    "consumers_of",
-    "find_chains",
-    "group_of",
-    "is_score",
-    "is_vector_product",
-    "join_chained",
-    "materialised_nodes",
-    "memory_bytes",
-    "refusals",
-    "shared_launches",
-    "siblings",
-]
+    "COPY", "COST", "LEAVES", "CostModel", "FusionGroup", "Joining", "Materialised", "Reason", "Refusal",
+    "as_late_as_possible", "base", "by_level", "chained_over", "cone", "consumers_of", "find_chains", "group_of",
+    "is_score", "is_vector_product", "join_chained", "materialised_nodes", "memory_bytes", "refusals",
+    "shared_launches", "siblings",
+]  # fmt: skip

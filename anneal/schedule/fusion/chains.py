@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, long_axes
-from anneal.schedule.fusion.groups import Group, depends
+from anneal.schedule.fusion.groups import FusionGroup, depends
 from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, MOVEMENT, Op, UOp, dtypes
 
@@ -242,10 +242,10 @@ class _Chain:
 # -- kernels ----------------------------------------------------------------------------------------------------------
 
 
-def join_chained(groups: list[Group], owner: dict[UOp, Group]) -> list[Group]:
+def join_chained(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> list[FusionGroup]:
     """`groups` with those joined that sum over the same axis of the same chain for results of one shape: they compute
     the scores once."""
-    kept: list[Group] = []
+    kept: list[FusionGroup] = []
     for g in groups:
         h = next((h for h in kept if g.chained and _fit(g, h) and not depends(g, h, owner)), None)
         if h is None:
@@ -259,7 +259,7 @@ def join_chained(groups: list[Group], owner: dict[UOp, Group]) -> list[Group]:
     return kept
 
 
-def _fit(g: Group, h: Group) -> bool:
+def _fit(g: FusionGroup, h: FusionGroup) -> bool:
     """True if two kernels sum over the same axis of scores that one of them computes anyway, for alike results."""
     if h.chained is None or g.chained is None or g.chained[1] != h.chained[1]:
         return False

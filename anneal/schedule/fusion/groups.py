@@ -16,7 +16,7 @@ _SHORT = 64  # elements of a reduce that one thread takes in
 
 
 @dataclass(eq=False)
-class Group:
+class FusionGroup:
     """A kernel to be: the nodes it stores, in structural order."""
 
     roots: list[UOp]
@@ -30,7 +30,7 @@ class Group:
     level: int = 0
     vector: bool = False  # it multiplies a matrix with a vector
     concatenates: bool = False  # its root is stored piece by piece
-    members: tuple[Group, ...] = ()  # what it is made of, if each has ranges of its own
+    members: tuple[FusionGroup, ...] = ()  # what it is made of, if each has ranges of its own
     again: bool = False  # it computes a second time what another group has computed
     chained: tuple[frozenset[UOp], int] | None = None  # the scores that it computes for itself, and their axis
     second: frozenset[UOp] = frozenset()  # inputs that are read as they were computed then
@@ -51,13 +51,13 @@ class Group:
         return not self.reduces or self.row > 0
 
 
-def group_of(root: UOp, materialised: Materialised, cost_model: CostModel) -> Group:
+def group_of(root: UOp, materialised: Materialised, cost_model: CostModel) -> FusionGroup:
     concatenates = cost_model.horizontal_fusion and bool(pieces_of(root, materialised))
     opaque = concatenates or root.op in (Op.ARGSORT, Op.SEGMENT_SUM, Op.UPDATE)
     if root.op is Op.CONTIGUOUS and isinstance(root.tag, tuple) and root.tag[0] == COPY:
         opaque = True  # alone, so that it can be left out where the update may overwrite what it copies
     inside, inputs, nodes = cone(root, materialised)
-    g = Group([root], inputs, opaque=opaque, concatenates=concatenates, nodes=nodes)
+    g = FusionGroup([root], inputs, opaque=opaque, concatenates=concatenates, nodes=nodes)
     reduces = [u for u in inside if u.op is Op.REDUCE_AXIS or u.op is Op.SEGMENT_SUM]
     g.reduces = in_order({r.src[0].shape for r in reduces})
     g.size = root.size if root.op is not Op.UPDATE else root.src[1].size
@@ -82,8 +82,8 @@ class Groups:
 
     def __init__(
         self,
-        groups: list[Group],
-        owner: dict[UOp, Group],
+        groups: list[FusionGroup],
+        owner: dict[UOp, FusionGroup],
         materialised: Materialised,
         outputs: tuple[UOp, ...],
         cost_model: CostModel,
@@ -93,13 +93,13 @@ class Groups:
         self.groups, self.owner, self.materialised, self.cost_model = groups, owner, materialised, cost_model
         self.outputs = set(outputs)
         self.patient = False  # whether others who read a producer may be told to wait for the join
-        self.gone: set[Group] = set()
-        self.readers: dict[UOp, dict[Group, None]] = {}
+        self.gone: set[FusionGroup] = set()
+        self.readers: dict[UOp, dict[FusionGroup, None]] = {}
         for g in groups:
             for i in g.inputs:
                 self.readers.setdefault(i, {})[g] = None
 
-    def put_behind(self, g: Group, level: int) -> None:
+    def put_behind(self, g: FusionGroup, level: int) -> None:
         """Raise g, and with it all that depends on it, above `level`."""
         stack = [(g, level)]
         while stack:
@@ -109,9 +109,9 @@ class Groups:
                 stack += [(r, g.level) for root in g.roots for r in self.readers.get(root, ())]
 
 
-def depends(g: Group, on: Group, owner: dict[UOp, Group]) -> bool:
+def depends(g: FusionGroup, on: FusionGroup, owner: dict[UOp, FusionGroup]) -> bool:
     """True if g reads values that are made from those of `on`."""
-    seen: set[Group] = set()
+    seen: set[FusionGroup] = set()
     stack = [g]
     while stack:
         for i in stack.pop().inputs:
@@ -124,12 +124,12 @@ def depends(g: Group, on: Group, owner: dict[UOp, Group]) -> bool:
     return False
 
 
-def extent(g: Group) -> int:
+def extent(g: FusionGroup) -> int:
     """The number of elements that a group walks over."""
     return max((g.roots[0].size, *[count(s) for s in g.reduces]))
 
 
-def as_late_as_possible(groups: list[Group], owner: dict[UOp, Group]) -> None:
+def as_late_as_possible(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> None:
     """Make `level` the last one that leaves its readers theirs; `groups` are sorted."""
     last = max((g.level for g in groups), default=0)
     level = dict.fromkeys(groups, last)
@@ -140,10 +140,10 @@ def as_late_as_possible(groups: list[Group], owner: dict[UOp, Group]) -> None:
                 level[p] = min(level[p], g.level - 1)
 
 
-def by_level(groups: list[Group], owner: dict[UOp, Group]) -> list[Group]:
+def by_level(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> list[FusionGroup]:
     """Groups sorted so that producers come first, with `level` = longest path from an input."""
-    out: list[Group] = []
-    state: set[Group] = set()
+    out: list[FusionGroup] = []
+    state: set[FusionGroup] = set()
     for g0 in groups:
         stack = [(g0, False)]
         while stack:
@@ -175,15 +175,15 @@ _SMALL = 1 << 20
 _PRODUCTS = 4  # with one vector in one kernel
 
 
-def siblings(at: Groups, groups: list[Group], overwriting: set[Group]) -> list[Group]:
+def siblings(at: Groups, groups: list[FusionGroup], overwriting: set[FusionGroup]) -> list[FusionGroup]:
     """`groups` with those fused that are over the same ranges, but for those of `overwriting`.
 
     Groups of one level are fused if they read the same large value. Sums over columns are fused if they are a few
     levels from each other, since each alone leaves most of the device idle: they have little in common, so that each
     becomes a member of the kernel, unless it reads the same large value as another one.
     """
-    gone: set[Group] = set()
-    open_: dict[tuple[object, ...], list[Group]] = {}
+    gone: set[FusionGroup] = set()
+    open_: dict[tuple[object, ...], list[FusionGroup]] = {}
     for g in sorted(groups, key=lambda g: g.level):
         if g in overwriting or (g.opaque and not (g.vector and g.roots[0].op is Op.UPDATE)):
             continue
@@ -202,7 +202,7 @@ def siblings(at: Groups, groups: list[Group], overwriting: set[Group]) -> list[G
     return [g for g in groups if g not in gone]
 
 
-def beside(at: Groups, g: Group, h: Group) -> bool:
+def beside(at: Groups, g: FusionGroup, h: FusionGroup) -> bool:
     """Let h take in g, which is over the same ranges, if that is right."""
     level = max(g.level, h.level)
     readers = [r for root in (*g.roots, *h.roots) for r in at.readers.get(root, ()) if r.level <= level]
@@ -229,7 +229,7 @@ def beside(at: Groups, g: Group, h: Group) -> bool:
     return True
 
 
-def _shares(g: Group, h: Group) -> bool:
+def _shares(g: FusionGroup, h: FusionGroup) -> bool:
     """True if g and h read a large value in common, or multiply matrices with one vector."""
     if g.vector and h.vector and len(g.roots) + len(h.roots) <= _PRODUCTS:
         return any(i in h.inputs for i in g.inputs)
@@ -237,12 +237,12 @@ def _shares(g: Group, h: Group) -> bool:
 
 
 def shared_launches(
-    groups: list[Group], owner: dict[UOp, Group], overwriting: set[Group], cost_model: CostModel
-) -> list[Group]:
+    groups: list[FusionGroup], owner: dict[UOp, FusionGroup], overwriting: set[FusionGroup], cost_model: CostModel
+) -> list[FusionGroup]:
     """`groups` with the elementwise ones of a level as members of one kernel, as far as the buffer limit allows; not
     those of `overwriting`."""
-    out: list[Group] = []
-    open_: dict[int, Group] = {}
+    out: list[FusionGroup] = []
+    open_: dict[int, FusionGroup] = {}
     for g in groups:
         written = g.roots[0].op is Op.UPDATE  # a part of memory: an elementwise store like others
         if g.reduces or g in overwriting or (g.opaque and not g.concatenates and not written):
@@ -251,7 +251,7 @@ def shared_launches(
         h = open_.get(g.level)
         inputs = {**h.inputs, **g.inputs} if h is not None else g.inputs
         if h is None or cost_model.bindings([*inputs, *h.roots, *g.roots]) > cost_model.max_buffers:
-            h = open_[g.level] = Group([], level=g.level)
+            h = open_[g.level] = FusionGroup([], level=g.level)
             inputs = g.inputs
             out.append(h)
         h.members, h.inputs, h.roots = (*h.members, g), inputs, h.roots + g.roots

@@ -10,7 +10,7 @@ from anneal.rewrite import Watch
 from anneal.schedule.concat import pieces_of
 from anneal.schedule.cost_model import COST, CostModel
 from anneal.schedule.fusion.facts import LEAVES, goes_back, row_length
-from anneal.schedule.fusion.groups import Group, Groups, depends, in_order
+from anneal.schedule.fusion.groups import FusionGroup, Groups, depends, in_order
 from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, Op, UOp, toposort
 from anneal.uop.sizes import count
@@ -37,7 +37,7 @@ def refusals() -> AbstractContextManager[list[Refusal]]:
 class Joining(Groups):
     """Groups join the producers of what they read."""
 
-    def run(self) -> list[Group]:
+    def run(self) -> list[FusionGroup]:
         for g in self.groups:
             if g.concatenates:
                 self.take_pieces(g)
@@ -52,7 +52,7 @@ class Joining(Groups):
                 self.keep_functions(g)
         return left
 
-    def join_producers(self, g: Group) -> None:
+    def join_producers(self, g: FusionGroup) -> None:
         again = g not in self.gone
         while again:
             again = False
@@ -66,7 +66,7 @@ class Joining(Groups):
                     again = True
                     break
 
-    def joined(self, p: Group, g: Group) -> bool:
+    def joined(self, p: FusionGroup, g: FusionGroup) -> bool:
         """Let g take in p, the producer of some of its inputs, if that is right."""
         row = _common_row(p, g, self.cost_model)
         if row is None:
@@ -93,13 +93,15 @@ class Joining(Groups):
             self.put_behind(r, level)
         return True
 
-    def refused(self, p: Group, g: Group, reason: Callable[[Group, Group, CostModel], str]) -> bool:
+    def refused(
+        self, p: FusionGroup, g: FusionGroup, reason: Callable[[FusionGroup, FusionGroup, CostModel], str]
+    ) -> bool:
         """False, as g does not take in p; the reason goes to `refusals`, and is put in words for them alone."""
         if _REFUSALS.found is not None:
             _REFUSALS.found.append(Refusal(tuple(p.roots), tuple(g.roots), reason(p, g, self.cost_model)))
         return False
 
-    def takes(self, g: Group, p: Group) -> bool:
+    def takes(self, g: FusionGroup, p: FusionGroup) -> bool:
         """Let g take in p, unless that were too many buffers."""
         kept = [root for root in p.roots if root in self.outputs or any(r is not g for r in self.readers.get(root, ()))]
         mine = set(p.roots)
@@ -123,7 +125,7 @@ class Joining(Groups):
         self.gone.add(p)
         return True
 
-    def take_pieces(self, g: Group) -> None:
+    def take_pieces(self, g: FusionGroup) -> None:
         """Let a concatenation take in the producers of its pieces that have no other reader."""
         kinds: set[object] = set()
         for pad in pieces_of(g.roots[0], self.materialised):
@@ -139,7 +141,7 @@ class Joining(Groups):
                     continue
             self.takes(g, p)
 
-    def keep_functions(self, g: Group) -> None:
+    def keep_functions(self, g: FusionGroup) -> None:
         """Store a function of a product in the product's place, where all readers compute the same one at some cost: an
         activation's slope, which the backward product then multiplies with."""
         for n, h in enumerate(g.roots):
@@ -164,7 +166,7 @@ def _is_function(u: UOp, h: UOp) -> bool:
     return u.op in ALU and all(s is h or (not s.shape and (s.op is Op.CONST or s.op in ALU)) for s in u.src)
 
 
-def _function_of(r: Group, h: UOp, materialised: Materialised) -> UOp | None:
+def _function_of(r: FusionGroup, h: UOp, materialised: Materialised) -> UOp | None:
     """The one elementwise function of `h` alone through which r reads it, if it is worth more than a read."""
     of_h: dict[UOp, bool | None] = {h: True}  # made of h alone; of something else; None: of constants
     price: dict[UOp, int] = {h: 0}
@@ -194,7 +196,7 @@ def _origin(u: UOp, materialised: Materialised) -> UOp:
     return u
 
 
-def _common_row(p: Group, g: Group, cost_model: CostModel) -> int | None:
+def _common_row(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> int | None:
     """The length of the rows that p and g have in common; 0 if they are of one shape, None if they cannot join."""
     if not p.computes_rows:
         return 0 if cost_model.join_epilogues and not g.reduces and g.size == p.size else None
@@ -210,7 +212,9 @@ def _common_row(p: Group, g: Group, cost_model: CostModel) -> int | None:
     return row if row and not lesser.row and small * row == large else None
 
 
-def _moved(g: Group, p: Group, materialised: Materialised, size: int, row: int, may_reduce: bool) -> UOp | None:
+def _moved(
+    g: FusionGroup, p: FusionGroup, materialised: Materialised, size: int, row: int, may_reduce: bool
+) -> UOp | None:
     """The first node of g that reads p's values elsewhere than where they are made: at its own index, or as rows or
     numbers of a row. None where there is no such node."""
     targets = set(p.roots)
@@ -273,7 +277,7 @@ _MOVED = {
 }
 
 
-def alone(p: Group, g: Group, _: CostModel) -> str:
+def alone(p: FusionGroup, g: FusionGroup, _: CostModel) -> str:
     """The refusal of a node that is always a kernel of its own."""
     who, group = ("the producer", p) if p.opaque else ("the reader", g)
     root = group.roots[0]
@@ -285,7 +289,7 @@ def alone(p: Group, g: Group, _: CostModel) -> str:
     return f"{who} is {what}: always a kernel of its own"
 
 
-def apart(p: Group, g: Group, cost_model: CostModel) -> str:
+def apart(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> str:
     """They have neither a size nor rows in common; the cases of `joining._common_row`, in its order."""
     if not p.computes_rows:
         if g.reduces:
@@ -315,12 +319,12 @@ def apart(p: Group, g: Group, cost_model: CostModel) -> str:
     )
 
 
-def too_long(p: Group, g: Group, cost_model: CostModel) -> str:
+def too_long(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> str:
     """Together they compute too many nodes."""
     return f"together they compute {p.nodes + g.nodes} nodes, and one kernel at most {cost_model.kernel_steps}"
 
 
-def needed_between(p: Group, g: Group, _: CostModel) -> str:
+def needed_between(p: FusionGroup, g: FusionGroup, _: CostModel) -> str:
     """A third kernel reads the producer's result, and the reader needs the third's."""
     return "another kernel reads the producer's result and makes something that the reader needs: it runs between them"
 
@@ -342,12 +346,12 @@ def moved(by: UOp, cost_model: CostModel) -> str:
     )
 
 
-def too_many_buffers(p: Group, g: Group, cost_model: CostModel) -> str:
+def too_many_buffers(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> str:
     """Together they bind too many buffers."""
     return f"together they bind more than {cost_model.member_buffers} buffers, the most that this device gives a kernel"
 
 
-def _kind(g: Group, cost_model: CostModel) -> str:
+def _kind(g: FusionGroup, cost_model: CostModel) -> str:
     if g.vector:
         return "a product of a matrix and a vector"
     if g.product:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from anneal.schedule.fusion import COST, LEAVES, CostModel, Group, cone, memory_bytes
+from anneal.schedule.fusion import COST, LEAVES, CostModel, FusionGroup, cone, memory_bytes
 from anneal.schedule.records import Schedule
 from anneal.uop import MOVEMENT, Op, UOp
 from anneal.uop.sizes import count
@@ -38,8 +38,8 @@ def is_scarce(materialised: Collection[UOp]) -> bool:
 
 
 def with_values_again(
-    groups: list[Group], materialised: Collection[UOp], outputs: Collection[UOp], cost_model: CostModel
-) -> list[Group]:
+    groups: list[FusionGroup], materialised: Collection[UOp], outputs: Collection[UOp], cost_model: CostModel
+) -> list[FusionGroup]:
     """`groups`, producers first, with those that compute values again before the first of their late readers.
 
     Late readers are kernels of the backward pass and of the update. A value is computed again if it is an elementwise
@@ -47,11 +47,11 @@ def with_values_again(
     """
     if not is_scarce(materialised):
         return groups
-    readers: dict[UOp, list[Group]] = {}
+    readers: dict[UOp, list[FusionGroup]] = {}
     for g in groups:
         for i in g.inputs:
             readers.setdefault(i, []).append(g)
-    kept: dict[UOp, list[Group]] = {}  # values of the forward pass, with their late readers
+    kept: dict[UOp, list[FusionGroup]] = {}  # values of the forward pass, with their late readers
     for g in groups:
         for u in g.roots if _is_forward(g.roots[-1]) else ():
             late = [r for r in readers.get(u, ()) if not _is_forward(r.roots[-1])]
@@ -60,7 +60,7 @@ def with_values_again(
     if sum(map(memory_bytes, kept)) < SCARCE:
         return groups
     chosen = _chosen(groups, kept, materialised, cost_model)
-    before: dict[Group, list[Group]] = {}
+    before: dict[FusionGroup, list[FusionGroup]] = {}
     for u, g in chosen.items():
         for r in kept[u]:
             r.second |= {u}
@@ -70,11 +70,11 @@ def with_values_again(
 
 
 def _chosen(
-    groups: list[Group], kept: dict[UOp, list[Group]], materialised: Collection[UOp], cost_model: CostModel
-) -> dict[UOp, Group]:
+    groups: list[FusionGroup], kept: dict[UOp, list[FusionGroup]], materialised: Collection[UOp], cost_model: CostModel
+) -> dict[UOp, FusionGroup]:
     """Values to compute again, each with the kernel that does; the cheapest for its size first."""
     changed = {x for u in materialised if u.op is Op.UPDATE for x in (u, u.src[0])}
-    found: list[tuple[float, int, UOp, Group]] = []
+    found: list[tuple[float, int, UOp, FusionGroup]] = []
     for n, u in enumerate(kept):
         if memory_bytes(u) < _LARGE or u in changed:
             continue
@@ -87,7 +87,7 @@ def _chosen(
             found.append((_moved(g) / memory_bytes(u), n, u, g))
     left = sum(max(_moved(g), _operations(g) // _OPERATIONS_OF_BYTE) for g in groups) // _SHARE
     needed: set[UOp] = set()
-    chosen: dict[UOp, Group] = {}
+    chosen: dict[UOp, FusionGroup] = {}
     for _, _, u, g in sorted(found, key=lambda f: f[:2]):
         large = [i for i in g.inputs if i.op not in LEAVES and memory_bytes(i) * _SMALL > memory_bytes(u)]
         if u in needed or _moved(g) > left or any(i not in kept or i in chosen for i in large):
@@ -98,23 +98,23 @@ def _chosen(
     return chosen
 
 
-def _recomputed(u: UOp, materialised: Collection[UOp]) -> Group | None:
+def _recomputed(u: UOp, materialised: Collection[UOp]) -> FusionGroup | None:
     """The kernel that makes `u` of other values in memory, if it is elementwise and cheap."""
     inside, inputs, _ = cone(u, materialised)
     if not inputs or any(x.op not in COST and x.op not in MOVEMENT and x.op is not Op.CONTIGUOUS for x in inside):
         return None
     price = sum([COST.get(x.op, 0) for x in inside])
-    return Group([u], inputs, size=u.size, again=True) if price <= _PRICE else None
+    return FusionGroup([u], inputs, size=u.size, again=True) if price <= _PRICE else None
 
 
 def _is_forward(u: UOp) -> bool:
     return u.provenance[0] == "forward"
 
 
-def _moved(g: Group) -> int:
+def _moved(g: FusionGroup) -> int:
     """The bytes that a group reads and writes."""
     return sum(map(memory_bytes, (*g.roots, *g.inputs)))
 
 
-def _operations(g: Group) -> int:
+def _operations(g: FusionGroup) -> int:
     return 2 * max([count(s) for s in g.reduces], default=0)

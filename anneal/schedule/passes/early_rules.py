@@ -25,7 +25,6 @@ def _early_detach(u: Any, ctx: Any) -> Any:
         s0, = u.src
         # detach(x) -> x
         return (s0, 'detach(x) -> x')
-    return None
 
 
 def _early_call(u: Any, ctx: Any) -> Any:
@@ -33,7 +32,6 @@ def _early_call(u: Any, ctx: Any) -> Any:
     r = value_of(u)
     if r is not None and r is not u:
         return (r, 'call(*r) -> value_of(u)')
-    return None
 
 
 def _early_pad(u: Any, ctx: Any) -> Any:
@@ -47,7 +45,6 @@ def _early_pad(u: Any, ctx: Any) -> Any:
         if s0.shape == u.shape:
             # pad[a](x) -> x if x.shape == u.shape
             return (s0, 'pad[a](x) -> x if x.shape == u.shape')
-    return None
 
 
 def _early_gather(u: Any, ctx: Any) -> Any:
@@ -58,7 +55,6 @@ def _early_gather(u: Any, ctx: Any) -> Any:
             r = zeros(u)
             if r is not None and r is not u:
                 return (r, 'gather[a](x, i) -> zeros(u) if 0 in x.shape')
-    return None
 
 
 def _early_scatter_add(u: Any, ctx: Any) -> Any:
@@ -73,7 +69,6 @@ def _early_scatter_add(u: Any, ctx: Any) -> Any:
         r = scatter_by_sorting(u, s0, s1)
         if r is not None and r is not u:
             return (r, 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)')
-    return None
 
 
 def _early_reshape(u: Any, ctx: Any) -> Any:
@@ -86,7 +81,6 @@ def _early_reshape(u: Any, ctx: Any) -> Any:
         if s0.shape == u.arg:
             # reshape[s](x) -> x if x.shape == s
             return (s0, 'reshape[s](x) -> x if x.shape == s')
-    return None
 
 
 def _early_permute(u: Any, ctx: Any) -> Any:
@@ -99,7 +93,6 @@ def _early_permute(u: Any, ctx: Any) -> Any:
         if is_identity(u.arg):
             # permute[p](x) -> x if is_identity(p)
             return (s0, 'permute[p](x) -> x if is_identity(p)')
-    return None
 
 
 def _early_expand(u: Any, ctx: Any) -> Any:
@@ -108,7 +101,6 @@ def _early_expand(u: Any, ctx: Any) -> Any:
         if s0.shape == u.arg:
             # expand[s](x) -> x if x.shape == s
             return (s0, 'expand[s](x) -> x if x.shape == s')
-    return None
 
 
 def _early_shrink(u: Any, ctx: Any) -> Any:
@@ -117,7 +109,6 @@ def _early_shrink(u: Any, ctx: Any) -> Any:
         if s0.shape == u.shape:
             # shrink[a](x) -> x if x.shape == u.shape
             return (s0, 'shrink[a](x) -> x if x.shape == u.shape')
-    return None
 
 
 def _early_flip(u: Any, ctx: Any) -> Any:
@@ -126,7 +117,6 @@ def _early_flip(u: Any, ctx: Any) -> Any:
         if not u.arg:
             # flip[a](x) -> x if not a
             return (s0, 'flip[a](x) -> x if not a')
-    return None
 
 
 def _early_contiguous(u: Any, ctx: Any) -> Any:
@@ -135,7 +125,6 @@ def _early_contiguous(u: Any, ctx: Any) -> Any:
         if is_view(s0) and u.tag is None:
             # contiguous(x) -> x if is_view(x) and u.tag is None
             return (s0, 'contiguous(x) -> x if is_view(x) and u.tag is None')
-    return None
 
 
 def _early_reduce_axis(u: Any, ctx: Any) -> Any:
@@ -176,7 +165,6 @@ def _early_reduce_axis(u: Any, ctx: Any) -> Any:
                     r = summed_apart(u)
                     if r is not None and r is not u:
                         return (r, 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])')
-    return None
 
 
 def _early_argsort(u: Any, ctx: Any) -> Any:
@@ -185,7 +173,6 @@ def _early_argsort(u: Any, ctx: Any) -> Any:
         if not is_view(s0):
             # argsort(x) -> argsort(materialised(x)) if not is_view(x)
             return (UOp(_ARGSORT, u.dtype, (materialised(s0),), None), 'argsort(x) -> argsort(materialised(x)) if not is_view(x)')
-    return None
 
 
 EARLY: dict[Op, Callable[[Any, Any], Any]] = {Op.DETACH: _early_detach, Op.CALL: _early_call, Op.PAD: _early_pad, Op.GATHER: _early_gather, Op.SCATTER_ADD: _early_scatter_add, Op.RESHAPE: _early_reshape, Op.PERMUTE: _early_permute, Op.EXPAND: _early_expand, Op.SHRINK: _early_shrink, Op.FLIP: _early_flip, Op.CONTIGUOUS: _early_contiguous, Op.REDUCE_AXIS: _early_reduce_axis, Op.ARGSORT: _early_argsort}

@@ -22,7 +22,7 @@ from dataclasses import replace
 from anneal.schedule.fusion import (
     LEAVES,
     CostModel,
-    Group,
+    FusionGroup,
     Joining,
     as_late_as_possible,
     by_level,
@@ -46,14 +46,14 @@ def run(s: Schedule) -> Schedule:
     return replace(s, cost_model=cost_model, groups=group_kernels(s, cost_model))
 
 
-def group_kernels(s: Schedule, cost_model: CostModel) -> list[Group]:
+def group_kernels(s: Schedule, cost_model: CostModel) -> list[FusionGroup]:
     """The kernels that compute the materialised nodes, producers first; nodes that no kernel need store leave these.
 
     A node of no elements has no kernel: joined to others, it could be the root by which their kernel is judged.
     """
     materialised, outputs = s.materialised, s.sink.src
-    groups: list[Group] = []
-    owner: dict[UOp, Group] = {}
+    groups: list[FusionGroup] = []
+    owner: dict[UOp, FusionGroup] = {}
     for u in s.order:
         if u in materialised and u.size:
             g = owner[u] = group_of(u, materialised, cost_model)
@@ -78,7 +78,7 @@ def group_kernels(s: Schedule, cost_model: CostModel) -> list[Group]:
     )
 
 
-def _overwriting(groups: list[Group], outputs: tuple[UOp, ...]) -> set[Group]:
+def _overwriting(groups: list[FusionGroup], outputs: tuple[UOp, ...]) -> set[FusionGroup]:
     """Groups of outputs that might overwrite memory which others read later (a counter): joined to no other group, they
     can wait for those readers."""
     wanted = set(outputs)

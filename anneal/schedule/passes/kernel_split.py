@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from anneal.rewrite import rebuild
-from anneal.schedule.fusion import Group, Materialised
+from anneal.schedule.fusion import FusionGroup, Materialised
 from anneal.schedule.masks import Mask, masks_of
 from anneal.schedule.places import complete, places_of
 from anneal.schedule.records import CONCATENATION, Cut, Schedule
@@ -21,7 +21,7 @@ def run(s: Schedule) -> Schedule:
 
 
 def cut(
-    group: Group,
+    group: FusionGroup,
     materialised: Materialised,
     masks: Mapping[UOp, Mask],
     dead: Mapping[UOp, Mask],

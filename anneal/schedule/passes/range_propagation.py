@@ -395,10 +395,10 @@ def split_ranges(sink: UOp) -> UOp:
                 continue
             extent = r.src[0].arg
             chain = [*sorted(d for d in divisors if 1 < d < extent), extent]
-            if len(chain) == 1 or any(b % a for a, b in zip(chain, chain[1:], strict=False)):
+            if len(chain) == 1 or any(b % a for a, b in zip(chain, chain[1:])):
                 continue
             parts = []
-            for low, high in zip([1, *chain], chain, strict=False):
+            for low, high in zip([1, *chain], chain):
                 parts.append(UOp(Op.RANGE, _I32, (_int(high // low),), (fresh, r.arg[1])))
                 fresh += 1
             mapping[r] = parts[::-1]

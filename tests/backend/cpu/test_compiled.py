@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import gc
 import os
 import signal
 import stat
@@ -96,6 +96,66 @@ def test_any_number_of_threads_gives_the_same_bits(in_c: CpuDevice) -> None:
     assert all((f == found[0]).all() for f in found)
 
 
+# -- when it is compiled: ANNEAL_CPU=auto
+
+
+def test_a_jit_function_is_in_c_from_its_first_call_on(in_c: CpuDevice) -> None:
+    x, w = an.tensor(numbers(46, 64)), an.tensor(numbers(64, 64) / 8)
+    before = dict(in_c._programs)
+    with settings.override(cpu="auto"):
+        f = an.jit(step)
+        found = [f(x, w).numpy() for _ in range(3)]
+    assert launched(in_c)
+    assert in_c._programs == before
+    assert all((y == found[0]).all() for y in found)
+
+
+LOOP = """
+import sys
+import numpy as np
+import anneal as an
+from anneal.backend import get_device
+from anneal.backend.cpu import executor
+executor._COMPILING_NS = int(sys.argv[1])
+device, first = get_device("cpu"), 0
+w = an.tensor(np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32))
+for n in range(int(sys.argv[2])):
+    w = w - (w.tanh() * 3).sum(0, keepdim=True).sin() * 0.01
+    print(w.sum().item())
+    if not first and device._kernels is not None and any(device.kernels._programs.values()):
+        first = n
+print(first)
+"""
+
+
+def test_an_eager_loop_is_in_c_once_it_has_run_often(tmp_path: Path) -> None:
+    """Its runs are counted, not its time; so each process gives the same bits, whatever the cache has."""
+    env = {**os.environ, "ANNEAL_CPU": "auto", "ANNEAL_CACHE": "1", "ANNEAL_CACHE_DIR": str(tmp_path)}
+
+    def runs(compiling: int, steps: int) -> list[str]:
+        command = [sys.executable, "-c", LOOP, str(compiling), str(steps)]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
+
+    found = runs(100_000, 40)
+    first = int(found[-1])
+    assert 3 < first < 40
+    assert runs(100_000, 40) == found
+    assert runs(100_000, first - 1)[-1] == "0"
+    assert runs(10**12, 40)[-1] == "0"
+
+
+@pytest.mark.parametrize("cpu", ["auto", "c"])
+def test_who_has_no_compiler_is_told_only_if_c_was_asked_for(
+    in_c: CpuDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cpu: str
+) -> None:
+    monkeypatch.setattr(compiler, "find", lambda: None)
+    with settings.override(cpu=cpu):
+        f = an.jit(step)
+        for _ in range(3):
+            f(an.tensor(numbers(47, 64)), an.tensor(numbers(64, 64))).numpy()
+    assert ("no C compiler" in capsys.readouterr().err) is (cpu == "c")
+
+
 # -- what there may not be
 
 
@@ -119,7 +179,7 @@ def test_a_compiler_that_fails_leaves_the_work_to_numpy(
     broken.write_text(f"#!/bin/sh\n{text}\n")
     broken.chmod(0o755)
     monkeypatch.setattr(compiler, "find", lambda: compiler.Compiler((str(broken),), ("broken",)))
-    runs(44)
+    runs(50 + len(text))
     said = capsys.readouterr().err
     assert said.startswith("anneal: NumPy runs the kernels of the cpu: ")
     assert said.count("\n") == 1 or "it is broken" in said
@@ -257,6 +317,15 @@ def test_ctrl_c_while_it_compiles_ends_the_compiler(tmp_path: Path) -> None:
     assert [*folder.iterdir()] == []
 
 
+def test_a_library_is_closed_once_no_program_has_its_functions(in_c: CpuDevice) -> None:
+    doubled(in_c)
+    gc.collect()
+    left = len(compiler._open)
+    in_c.kernels._programs.clear()
+    gc.collect()
+    assert len(compiler._open) == 0 < left
+
+
 # -- threads and processes
 
 
@@ -316,8 +385,8 @@ def test_the_pool_runs_each_workgroup_once(tmp_path: Path) -> None:
         kernels = CKernels(7)
         kernels._load([], FOUND)
         assert kernels._pool is not None
-        ((_, library),) = compiler.libraries([counting], FOUND)
-    address = ctypes.cast(library.count, ctypes.c_void_p).value
+        (library,) = compiler.libraries([counting], FOUND)
+    address = library.address("count")
     sizes = [1, 2, 3, 5, 64, 100, 1000]
     counts = [np.zeros(n, np.int32) for n in sizes]
     memory = [np.array([c.ctypes.data], np.uint64) for c in counts]

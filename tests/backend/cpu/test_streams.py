@@ -15,6 +15,8 @@ from anneal.backend.cpu.workers import Workers
 from anneal.uop import Op, UOp
 from tests.backend.cpu.kernels import kernel, load, loop, over, param, reduce, store
 
+pytestmark = pytest.mark.usefixtures("in_numpy")
+
 N = 24
 
 
@@ -22,6 +24,7 @@ N = 24
 def everything_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "_WORKER_NS", -1)
     monkeypatch.setattr(executor, "_SYNCHRONISATION_NS", -1)
+    monkeypatch.setattr(executor, "_ARRANGING_NS", 0)
 
 
 def device(workers: int) -> CpuDevice:
@@ -204,7 +207,8 @@ def times_vector(rows: int, columns: int) -> UOp:
     return kernel(store(param(0, rows), i, reduce(Op.ADD, a * x, k) + 1.0))
 
 
-def test_products_with_vectors_are_left_to_the_threads_of_blas() -> None:
+def test_products_with_vectors_are_left_to_the_threads_of_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "_ARRANGING_NS", 0)
     d = device(2)
     rng = np.random.default_rng(0)
     a, x = rng.normal(size=(640, 512)).astype(np.float32), rng.normal(size=512).astype(np.float32)
@@ -223,6 +227,19 @@ def test_products_with_vectors_are_left_to_the_threads_of_blas() -> None:
     mixed.run()
     mixed.run()
     assert len(mixed.__dict__["_streams"].steps) == 2
+
+
+def test_work_is_arranged_side_by_side_once_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = device(2)
+    z = np.zeros(N * N, np.float32)
+    batch = d.prepare([(d.compile(row_means()), [z, z])] * 100)
+    costs = [item.cost for b in batch._bound for wave in b.waves for item in wave]  # type: ignore[union-attr]
+    monkeypatch.setattr(executor, "_ARRANGING_NS", 4 * sum(costs) / 2 / len(costs))
+    arranged = []
+    for _ in range(6):
+        batch.run()
+        arranged.append(batch._arranged)
+    assert arranged == [False] * 4 + [True] * 2
 
 
 @pytest.mark.parametrize("worker", [0, 1])

@@ -17,7 +17,7 @@ import pytest
 from anneal import cache, settings
 from anneal.backend import numpy_dtype
 from anneal.backend.webgpu import WebGpuDevice, beam
-from anneal.codegen import Kernel, MatrixShape, Opt, Target, axes_of, choose, generate, prepare
+from anneal.codegen import GeneratedKernel, MatrixShape, Opt, Target, axes_of, choose, generate, prepare
 from anneal.codegen.opts import KINDS, neighbours, threads, work
 from anneal.errors import CompilerError
 from anneal.ops import as_dtype
@@ -184,10 +184,10 @@ def only(monkeypatch: pytest.MonkeyPatch, *candidates: tuple[Opt, ...]) -> None:
     monkeypatch.setattr(beam, "SECONDS", 120.0)
 
 
-def writes(text: str) -> Callable[..., Kernel]:
+def writes(text: str) -> Callable[..., GeneratedKernel]:
     """Code generation that writes `text` in place of the body for FLAT 17."""
 
-    def make(sink: UOp, target: Target, opts: tuple[Opt, ...]) -> Kernel:
+    def make(sink: UOp, target: Target, opts: tuple[Opt, ...]) -> GeneratedKernel:
         kernel = generate(sink, target, [] if opts == BAD else opts)
         if opts != BAD:
             return kernel
@@ -225,7 +225,7 @@ def test_a_candidate_that_raises_or_takes_too_much_is_left_out(
 ) -> None:
     only(monkeypatch, BAD, (Opt("LOCAL", 0, 8),))
 
-    def make(sink: UOp, target: Target, opts: tuple[Opt, ...]) -> Kernel:
+    def make(sink: UOp, target: Target, opts: tuple[Opt, ...]) -> GeneratedKernel:
         if opts == BAD:
             raise RecursionError
         kernel = generate(sink, target, opts)

@@ -19,8 +19,7 @@ from anneal.codegen import Target, generate
 from anneal.errors import CompilerError, DeviceError
 from anneal.runtime import storage_of
 from anneal.schedule import graph, plan_for
-from anneal.tensor import Tensor, jit, realize, set_default_device
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, jit, realize, set_default_device
 
 LIMIT = 4096
 TABLE = np.random.default_rng(0).standard_normal((97, 40)).astype(np.float32)  # 15520 bytes: four segments

@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tokenizers import Tokenizer as Reference
 from tokenizers.models import BPE
 
 from anneal.assets import load
 from anneal.errors import UserError
-from examples.gpt2 import END_OF_TEXT, Tokenizer, Vocabulary
-from examples.gpt2 import tokenizer as module
+from examples.gpt2 import END_OF_TEXT, Tokenizer, Vocabulary, tokenizer as module
 from examples.gpt2.vocabulary import BYTE_OF_LETTER
 from tests.examples.gpt2.helpers import DATA, build, ours, reference
 from tests.examples.gpt2.texts import TEXTS

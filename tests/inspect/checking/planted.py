@@ -18,6 +18,7 @@ from unittest import mock
 
 import numpy as np
 
+from anneal import settings
 from anneal.backend import get_device
 from anneal.rewrite import forget
 from anneal.schedule import clear_cache
@@ -62,8 +63,7 @@ def inputs(device: str) -> tuple[Tensor, Tensor]:
 @contextmanager
 def wrong_line(file: str, old: str, new: str, programs: bool = False) -> Iterator[None]:
     """The rule file called `file` has the line `new` in the place of `old`; with `programs` kernels are made anew."""
-    from anneal.rewrite import generate as generator
-    from anneal.rewrite import trace, upat
+    from anneal.rewrite import generate as generator, trace, upat
     from anneal.uop import fold_by
 
     [(source, target)] = [(s, t) for s, t in generator.targets() if s.name == file]
@@ -238,7 +238,11 @@ def wrong_numpy() -> Iterator[None]:
 
     device: Any = get_device("cpu")
     table = next(t for t in vars(ops).values() if isinstance(t, dict) and Op.TANH in t)
-    with mock.patch.dict(table, {Op.TANH: np.arctan}), mock.patch.object(device, "_programs", {}):
+    with (
+        settings.override(cpu="numpy"),
+        mock.patch.dict(table, {Op.TANH: np.arctan}),
+        mock.patch.object(device, "_programs", {}),
+    ):
         yield
 
 

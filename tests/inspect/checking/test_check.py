@@ -15,8 +15,7 @@ import anneal
 from anneal import nn
 from anneal.errors import DataError, UserError
 from anneal.inspect import CheckLimits, Difference, check, replayed, repro_of, under_check
-from anneal.tensor import Tensor, Variable, dtypes, jit, realize
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, Variable, dtypes, functional as F, jit, realize
 from tests.cli.helpers import run
 from tests.inspect.checking import planted
 from tests.inspect.models import Net

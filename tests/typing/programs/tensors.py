@@ -6,8 +6,7 @@ from typing import assert_type
 
 import numpy as np
 
-from anneal.tensor import DType, Tensor, dtypes, manual_seed, no_grad
-from anneal.tensor import functional as F
+from anneal.tensor import DType, Tensor, dtypes, functional as F, manual_seed, no_grad
 
 manual_seed(1)
 x = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])

@@ -8,8 +8,7 @@ from typing import assert_type
 import numpy as np
 
 from anneal import nn
-from anneal.tensor import Tensor, io, jit, manual_seed, no_grad
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, io, jit, manual_seed, no_grad
 
 
 class Classifier(nn.Module):

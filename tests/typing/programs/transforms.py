@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, assert_type
 
 from anneal import nn
-from anneal.tensor import Tensor, grad, hessian, jacfwd, jacrev, jit, jvp, value_and_grad, vjp, vmap
-from anneal.tensor import functional as F
+from anneal.tensor import Tensor, functional as F, grad, hessian, jacfwd, jacrev, jit, jvp, value_and_grad, vjp, vmap
 
 Params = dict[str, Tensor]
 

@@ -168,7 +168,7 @@ def _sets(values: Array | None, nodes: Array) -> dict[int, list[float]]:
             sets.append([])
         else:
             sets[-1].append(float(v))
-    return dict(zip([int(n) for n in nodes], sets, strict=False))
+    return dict(zip([int(n) for n in nodes], sets))
 
 
 def _forest(node: NodeCall, width: int, a: dict[str, Any], ids: Sequence[int], kind: str) -> Forest:

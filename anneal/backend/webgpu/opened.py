@@ -1,0 +1,369 @@
+"""An adapter that is open: buffers, pipelines and bind groups, and the values of variables that kernels read."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import wgpu
+
+from anneal import progress, settings
+from anneal.backend import cost_models
+from anneal.backend.arrays import Array, numpy_dtype
+from anneal.backend.device import Device, Limits, Reader
+from anneal.backend.webgpu.adapters import (
+    AdapterInfo,
+    describe_adapter,
+    implementation_of,
+    subgroup_size,
+)
+from anneal.backend.webgpu.halves import rounds_halves
+from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram, translated
+from anneal.backend.webgpu.queue import Bytes, Dispatch, Finisher
+from anneal.codegen import (
+    HALVES,
+    Binding,
+    GeneratedKernel,
+    Target,
+    bindings_of,
+    segment_bytes,
+)
+from anneal.errors import DeviceError
+from anneal.uop import DType, dtypes
+
+_STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+_FEATURES = ("shader-f16", "shader-int64", "shader-f64", "timestamp-query", "subgroup", "subgroup-matrix")
+_POOL_BYTES = 1 << 30
+# Memory that was dropped goes back to the driver when the GPU is done with it; so much of it may wait for that.
+_LET_GO_BYTES = 2 << 30
+_FENCE = 16  # buffers that a fence binds
+_GROUPS_KEPT = 2048
+PROGRAMS_KEPT = 2048
+Buffers = Sequence[DeviceBuffer] | Mapping[int, DeviceBuffer]
+
+
+def _typed(raw: Sequence[Bytes], pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> list[Array]:
+    """The bytes of buffers as arrays; a buffer without elements was not read."""
+    rest, out = iter(raw), []
+    for _, size, dtype in pieces:
+        found = next(rest) if size else np.empty(0, np.uint8)
+        if dtype.kind == "bool":
+            out.append(found.view(np.uint32)[:size].astype(np.bool_))
+        else:
+            out.append(found.view(numpy_dtype(dtype))[:size])
+    return out
+
+
+class OpenAdapter(Device[DeviceBuffer]):
+    """An adapter, opened with its own limits and the features we know how to use: its memory, pipelines and bind
+    groups."""
+
+    name = "webgpu"
+
+    def __init__(self, adapter: Any, limits: Mapping[str, int] | None = None) -> None:
+        self.info: AdapterInfo = describe_adapter(adapter)
+        self.made_by = made_by = implementation_of(adapter)
+        self.trusted = settings.current().trusted and made_by.can_trust
+        names = made_by.features(adapter)
+        self.features = [f for f in _FEATURES if f in names]
+        wanted = {**dict(adapter.limits), **(limits or {})}
+        with translated(lambda: f"while opening {self.info.name}"):
+            self.gpu = made_by.open(adapter, [names[f] for f in self.features], wanted, self.trusted)
+        granted = {k.replace("_", "-"): v for k, v in dict(self.gpu.limits).items()}
+        for name, asked in (limits or {}).items():  # Dawn gives more
+            granted[name] = min(granted[name], asked)
+        self.gpu_limits: dict[str, int] = granted
+        subgroup = subgroup_size(adapter.info) if "subgroup" in self.features else 0
+        matrices = made_by.matrices(adapter) if {"subgroup-matrix", "shader-f16"}.issubset(self.features) else ()
+        self.target = replace(
+            _target(granted, self.features, subgroup),
+            names_subgroups=made_by.names_subgroups,
+            matrices=matrices,
+            # where the CPU does the work, to compile the trial takes longer than it saves
+            rounds_halves="shader-f16" in self.features
+            and not self.info.software
+            and rounds_halves(self.gpu, self.info, made_by),
+        )
+        self.max_buffer_bytes = granted["max-buffer-size"]
+        self.limits = Limits(
+            granted["max-storage-buffers-per-shader-stage"],
+            segment_bytes(self.target.binding_bytes),
+            self.target.dtypes,
+        )
+        costs = cost_models.gpu(
+            self.limits.max_buffers, self.limits.max_binding_bytes, self.max_buffer_bytes, HALVES in matrices
+        )
+        self.cost_model = cost_models.now(costs)
+        # what generated code may depend on
+        self.identity = (self.info, self.features, sorted(granted.items()), self.target, made_by.version)
+        self.queue = made_by.queue(self.gpu)
+        super().__init__(_POOL_BYTES)
+        # Every buffer until it is dropped. Were it held by its storage alone, a collection of cycles that finds both
+        # would end the handle and, through the storage, put the buffer into the pool.
+        self._buffers: set[DeviceBuffer] = set()
+        # bytes of the buffers that were dropped since the host last waited: the GPU may still use them
+        self._let_go = 0
+        self._programs: OrderedDict[bytes, WebGpuProgram] = OrderedDict()
+        self._pipelines: OrderedDict[str, Future[tuple[Any, Any]]] = OrderedDict()
+        self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
+        self._layout_lock = threading.Lock()
+        self._groups: OrderedDict[Any, tuple[Any, list[DeviceBuffer]]] = OrderedDict()
+        self._threads: ThreadPoolExecutor | None = None
+        self.finisher = Finisher("anneal-finisher")
+        # the values of variables, by their names in the order in which kernels bind them
+        self._tables: dict[tuple[str, ...], DeviceBuffer] = {}
+        self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._fence: tuple[Any, Any, int] | None = None
+        # Metal follows buffers by itself.
+        self.waits_by_buffer = self.info.backend in ("Vulkan", "D3D12")
+
+    # -- memory
+
+    def _nbytes(self, size: int, dtype: DType) -> int:
+        return max(16, -(-size * dtype.device_itemsize // 16) * 16)  # whole vectors
+
+    def _kind(self, size: int, dtype: DType) -> tuple[int, int]:
+        nbytes = self._nbytes(size, dtype)
+        if nbytes > self.max_buffer_bytes:
+            raise DeviceError(
+                f"a tensor of {size} {dtype.name} takes {nbytes} bytes, and a buffer of {self.info.name} has at most "
+                f"{self.max_buffer_bytes}; split the tensor, or use device 'cpu'"
+            )
+        return nbytes, nbytes
+
+    def _kind_of(self, buffer: DeviceBuffer) -> tuple[int, int] | None:
+        # A test may open several devices.
+        return (buffer.nbytes, buffer.nbytes) if buffer in self._buffers else None
+
+    def _create(self, size: int, dtype: DType) -> DeviceBuffer:
+        nbytes = self._nbytes(size, dtype)
+        if self._let_go + nbytes > _LET_GO_BYTES and self._let_go:
+            self.synchronize()
+        with translated(lambda: f"while allocating {nbytes} bytes"):
+            buffer = DeviceBuffer(self.gpu.create_buffer(size=nbytes, usage=_STORAGE), nbytes)
+        self._buffers.add(buffer)
+        return buffer
+
+    def _drop(self, buffer: DeviceBuffer) -> None:
+        # The handle goes when the last batch that uses it does; cached bind groups would keep it for ever.
+        self._buffers.discard(buffer)
+        self._let_go += buffer.nbytes
+        for key in list(buffer.groups):
+            self._forget(key)
+
+    def empty_cache(self) -> None:
+        """Give back unused memory; waits, so that the driver has it back too."""
+        with self.lock:
+            super().empty_cache()
+            self.queue.empty_cache()
+            self.synchronize()
+
+    def _forget(self, key: Any) -> None:
+        _, buffers = self._groups.pop(key)
+        for b in buffers:
+            b.groups.discard(key)
+
+    def upload(self, buffer: DeviceBuffer, data: Array) -> None:
+        """Copy host data in; bools become 0 and 1 as u32."""
+        flat = np.ascontiguousarray(data).reshape(-1)
+        if flat.dtype == np.bool_:
+            flat = flat.astype(np.uint32)
+        if flat.size == 0:
+            return
+        if flat.nbytes % 4:
+            flat = np.concatenate([flat.view(np.uint8), np.zeros(-flat.nbytes % 4, np.uint8)])
+        if flat.nbytes > buffer.nbytes:
+            raise DeviceError(f"upload of {flat.nbytes} bytes into a buffer of {buffer.nbytes}")
+        with translated(lambda: f"while uploading {flat.nbytes} bytes"):
+            self.queue.write(buffer.gpu, flat)
+
+    def copy(self, source: DeviceBuffer, destination: DeviceBuffer, size: int, dtype: DType) -> None:
+        """Copy on the device, as part of the next submission."""
+        with translated(lambda: f"while copying {size} {dtype.name}"):
+            self.queue.copy(source.gpu, destination.gpu, self._nbytes(size, dtype))
+
+    def download(self, buffer: DeviceBuffer, size: int, dtype: DType) -> Array:
+        """A fresh host array, read through staging memory that is kept for the next time."""
+        return self.download_all([(buffer, size, dtype)])[0]
+
+    def download_all(self, pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> list[Array]:
+        """Several buffers, read with one wait."""
+        wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]
+        with translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
+            return _typed(self.queue.read(wanted) if wanted else [], pieces)
+
+    def read_later(self, pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> Reader:
+        wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]
+        if not wanted:
+            return super().read_later(pieces)
+        with translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
+            reading = self.queue.start_read(wanted)
+
+        def wait(use: Callable[[list[Array]], Any]) -> Any:
+            with self.lock, translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
+                return self.queue.end_read(reading, lambda views: use(_typed(views, pieces)))
+
+        return wait
+
+    def synchronize(self) -> None:
+        """Wait until the queue is empty."""
+        with translated(lambda: "while waiting"):
+            self.queue.wait()
+        self._let_go = 0
+
+    # -- kernels
+
+    def _layout(self, kernel: GeneratedKernel) -> tuple[Any, Any]:
+        """The bind group layout and pipeline layout for a kernel's bindings; shared by kernels that bind alike."""
+        key = tuple([(b.number, b.written) for b in self._bindings(kernel)])
+        with self._layout_lock:
+            found = self._layouts.get(key)
+            if found is None:
+                kinds = (wgpu.BufferBindingType.read_only_storage, wgpu.BufferBindingType.storage)
+                entries = [
+                    {"binding": number, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kinds[written]}}
+                    for number, written in key
+                ]
+                group = self.gpu.create_bind_group_layout(entries=entries)
+                found = group, self.gpu.create_pipeline_layout(bind_group_layouts=[group])
+                self._layouts[key] = found
+            return found
+
+    def _start(self, program: WebGpuProgram) -> None:
+        """Have the driver make the pipeline, beside others and while further code is generated: it needs no Python."""
+        if program.built is None:
+            found = self._pipelines.get(program.source)
+            if found is None:
+                if self._threads is None:
+                    self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), "anneal-pipelines")
+                found = self._threads.submit(self.build, program.name, program.source, program.kernel)
+                self._pipelines[program.source] = found
+                if len(self._pipelines) > PROGRAMS_KEPT:
+                    self._pipelines.popitem(last=False)
+            program.built = found
+
+    def build(self, name: str, source: str, kernel: GeneratedKernel) -> tuple[Any, Any]:
+        """The pipeline, and its bind group layout."""
+        group, layout = self._layout(kernel)
+        module = self.made_by.shader_module(self.gpu, source, name, self.trusted)
+        return self.made_by.pipeline(self.gpu, name, layout, module), group
+
+    def _finish(self, program: WebGpuProgram) -> None:
+        self._start(program)
+        assert program.built is not None
+        try:
+            building = f"building kernel {program.name}"
+            with progress.work(building), translated(lambda: f"while {building}\n{program.source}"):
+                program.pipeline, program.layout = program.built.result()
+        except BaseException:
+            self._pipelines.pop(program.source, None)
+            program.built = None
+            raise
+
+    def bind_group(self, program: WebGpuProgram, buffers: Sequence[DeviceBuffer]) -> Any:
+        """The buffers of a program's bindings, as wgpu takes them."""
+        used = [buffers[p.slot] for p in program.kernel.params]
+        key = (program.source, *map(id, used))
+        found = self._groups.get(key)
+        if found is not None:
+            self._groups.move_to_end(key)
+            return found[0]
+        with translated(lambda: f"while binding kernel {program.name}"):
+            group = self.gpu.create_bind_group(layout=program.layout, entries=self.entries(program.kernel, buffers))
+        # The buffers are kept with the group: an id is only an identity while its object lives.
+        self._groups[key] = group, used
+        for b in used:
+            b.groups.add(key)
+        if len(self._groups) > _GROUPS_KEPT:
+            self._forget(next(iter(self._groups)))
+        return group
+
+    def _bindings(self, kernel: GeneratedKernel) -> tuple[Binding, ...]:
+        return bindings_of(kernel.params, self.target.binding_bytes)
+
+    def entries(self, kernel: GeneratedKernel, buffers: Buffers) -> list[dict[str, Any]]:
+        """The entries of a bind group of `kernel`: its buffers, found by slot, large ones in segments."""
+        out = []
+        for b in self._bindings(kernel):
+            buffer = buffers[b.slot]
+            size = min(b.length, buffer.nbytes - b.offset)
+            out.append({"binding": b.number, "resource": {"buffer": buffer.gpu, "offset": b.offset, "size": size}})
+        return out
+
+    def _table(self, names: tuple[str, ...]) -> DeviceBuffer:
+        """The memory from which kernels read the values of these variables: the same for every batch."""
+        found = self._tables.get(names)
+        if found is None:
+            found = self._tables[names] = self.alloc(len(names), dtypes.int32)
+        return found
+
+    def set_variables(self, names: tuple[str, ...], values: tuple[int, ...]) -> None:
+        """Have whatever is submitted from here on read these values."""
+        if self._known.get(names) != values:
+            self._known[names] = values
+            self.queue.write(self._tables[names].gpu, np.array(values, np.int32))
+
+    def fences(self, buffers: Sequence[DeviceBuffer]) -> list[Dispatch]:
+        """Dispatches that do nothing but read `buffers`, as far as wgpu can tell."""
+        if self._fence is None:
+            width = min(_FENCE, self.limits.max_buffers)
+            kind = {"type": wgpu.BufferBindingType.read_only_storage}
+            entries = [{"binding": n, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": kind} for n in range(width)]
+            group = self.gpu.create_bind_group_layout(entries=entries)
+            layout = self.gpu.create_pipeline_layout(bind_group_layouts=[group])
+            module = self.gpu.create_shader_module(code="@compute @workgroup_size(1) fn main() {}")
+            self._fence = self.made_by.pipeline(self.gpu, "fence", layout, module), group, width
+        pipeline, layout, width = self._fence
+        out = []
+        for i in range(0, len(buffers), width):
+            some = [*buffers[i : i + width], *[buffers[i]] * width][:width]
+            sizes = [min(b.nbytes, self.target.binding_bytes) for b in some]
+            entries = [
+                {"binding": n, "resource": {"buffer": b.gpu, "offset": 0, "size": size}}
+                for n, (b, size) in enumerate(zip(some, sizes, strict=True))
+            ]
+            out.append((pipeline, self.gpu.create_bind_group(layout=layout, entries=entries), 0, 0, 0))
+        return out
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for `anneal doctor`."""
+        return {
+            **super().describe(),
+            "adapter": self.info.name,
+            "backend": self.info.backend,
+            "kind": self.info.kind,
+            "driver": self.info.driver,
+            "vendor": self.info.vendor,
+            "software": self.info.software,
+            "shader_f16": self.target.f16,
+            "timestamps": "timestamp-query" in self.features,
+            "trusted_shaders": self.trusted,
+            "features": list(self.features),
+            "limits": {
+                k: v
+                for k, v in self.gpu_limits.items()
+                if "compute" in k or "storage-buffer" in k or k == "max-buffer-size"
+            },
+            "implementation": f"{self.made_by.name} {self.made_by.version}",
+        }
+
+
+def _target(granted: Mapping[str, int], features: Sequence[str], subgroup: int) -> Target:
+    return Target(
+        max_threads=min(
+            granted["max-compute-invocations-per-workgroup"], granted["max-compute-workgroup-size-x"], 1024
+        ),
+        max_workgroups=granted["max-compute-workgroups-per-dimension"],
+        workgroup_bytes=granted["max-compute-workgroup-storage-size"],
+        f16="shader-f16" in features,
+        int64="shader-int64" in features,
+        float64="shader-f64" in features,
+        subgroup=subgroup,
+        binding_bytes=granted["max-storage-buffer-binding-size"],
+    )
