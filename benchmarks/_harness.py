@@ -149,12 +149,16 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def cold(module: str, *args: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run `python -m module args` in a fresh interpreter; its last line of stdout is the JSON result."""
-    command = [sys.executable, "-m", module, *args]
+    result: dict[str, Any] = json.loads(ran([sys.executable, "-m", module, *args], env).strip().splitlines()[-1])
+    return result
+
+
+def ran(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+    """The output of a command that is run in the repository; if it fails, this program ends."""
     done = subprocess.run(command, env=environment(env), cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed with code {done.returncode}:\n{done.stderr.strip()}")
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return result
+    return done.stdout
 
 
 class Worker:
@@ -164,8 +168,8 @@ class Worker:
     it sleeps in a read, so contestants in separate workers can take turns on one machine.
     """
 
-    def __init__(self, module: str, *args: str, env: Mapping[str, str] | None = None) -> None:
-        self.command = [sys.executable, "-m", module, *args]
+    def __init__(self, module: str, *args: str, env: Mapping[str, str] | None = None, python: str = "") -> None:
+        self.command = [python or sys.executable, "-m", module, *args]
         self.process = subprocess.Popen(
             self.command, env=environment(env), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -77,12 +77,12 @@ def _reduce(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def _narrow_sum(u: UOp) -> UOp:
-    """A sum of products of integers of 32 bits whose last 32 bits are all that is asked for is taken in these."""
+    """A sum of products of integers of 32 bits, as int64 or float64, of which an int32 is made: as int32 at once."""
     total = u.src[0] if u.src else u
     if u.op is not Op.CAST or u.dtype is not _I32 or total.op is not Op.REDUCE or total.arg is not Op.ADD:
         return u
     terms = total.src[0].src if total.src[0].op is Op.MUL else total.src[:1]
-    if total.dtype is not dtypes.int64 or any(t.op is not Op.CAST or not t.src[0].dtype.is_int for t in terms):
+    if total.dtype.bits != 64 or any(t.op is not Op.CAST or not t.src[0].dtype.is_int for t in terms):
         return u
     return UOp(
         Op.REDUCE,

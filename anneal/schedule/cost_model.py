@@ -34,6 +34,7 @@ class CostModel:
     join_epilogues: bool = True  # elementwise work joins the reduce that it reads, also where both are stored
     keeps_functions: bool = True  # a product stores what others make of it rather than itself
     keeps_rows: bool = True  # a kernel holds a row while it reduces it: a reduce may join the kernel that makes the row
+    reorders: bool = True  # a value that is seen in another order of axes alone is stored in that order
     masks: bool = False  # kernels are told what an index alone decides, and leave it out
     concurrent: bool = False  # calls that do not need each other run side by side, on memory without a size or dtype
     sort_by_counting: int = 0  # rows longer than this are sorted by radix, not by counting; 0: none

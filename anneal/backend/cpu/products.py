@@ -20,7 +20,9 @@ from anneal.uop import Op, UOp, const, dtypes, toposort
 _SHORTEST, _FEWEST, _EACH = 8, 1 << 15, 1 << 12
 # Up to so many multiplications C is as fast, and does the rest of the kernel meanwhile: of dot products of lines, and
 # of others, whose second matrix stays in cache.
-_FEW_DOTS, _FEW, _NEAR = 2 << 20, 16 << 20, 1 << 18
+_FEW_DOTS, _FEW, _NEAR = 2 << 20, 24 << 20, 1 << 18
+# A sum over windows is many products of few terms each, which BLAS adds to memory one after another.
+_TERMS = 16
 # A call of BLAS computes at least so many multiplications, and so many rows or columns; so many where there are enough.
 _BLOCK, _ROWS, _MANY_ROWS = 1 << 18, 32, 192
 
@@ -292,5 +294,7 @@ def _matrices(
         return None
     size, m, n, k = max(found, key=lambda x: x[0])
     alike = a.step(k) == b.step(k) == 1  # dot products of lines: C has to turn one matrix around
-    small = size <= _FEW_DOTS if alike else size <= _FEW and _extent(k) * _extent(n) <= _NEAR
-    return None if size < _EACH or (small and len(along) == 1) else (m, n, k)
+    near = _extent(k) * min(_extent(m), _extent(n)) <= _NEAR
+    small = size <= _FEW_DOTS if alike else size <= _FEW and near
+    few = small if len(along) == 1 else _extent(k) < _TERMS
+    return None if size < _EACH or few else (m, n, k)

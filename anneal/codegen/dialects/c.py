@@ -90,6 +90,7 @@ class _Writer(Writer):
     def __init__(self, dialect: Dialect, program: Any, target: Target) -> None:
         super().__init__(dialect, program, target)
         self.made: dict[str, None] = {}  # lines that make functions for vectors
+        self.both: dict[Operand, Sequence[Operand]] = {}  # vectors that are conjunctions
 
     def make(self, line: str) -> None:
         self.made[line] = None
@@ -144,22 +145,30 @@ class _Writer(Writer):
                 self.make(f"FOLD({name}, {kind}, {2 * half}, {half})")
             self.text[s.number] = f"fold_{name}_{kind}x{lanes}({self.operand(s.src[0])})"
         else:
+            if u.op is Op.AND and self.program.width(u) > 1:
+                self.both[s.number] = s.src
             super().let(s, u)
 
     # -- memory
 
-    @staticmethod
-    def asked(predicate: Sequence[Operand]) -> Sequence[Operand]:
-        """A predicate, but for one that always holds."""
-        return [o for o in predicate if isinstance(o, int) or o.op is not Op.CONST or not o.arg]
+    def conditions(self, predicate: Sequence[Operand]) -> tuple[str, str]:
+        """What has to hold for all lanes, and for each; "" for nothing. The former is no part of a mask: a processor
+        takes long to find that memory which it may not read is not asked for."""
+        found: tuple[list[str], list[str]] = [], []
+        left = [*predicate]
+        for o in left:
+            if o in self.both:
+                left += self.both[o]
+            elif isinstance(o, int) or o.op is not Op.CONST or not o.arg:
+                found[self.lanes_of(o) > 1].append(self.operand(o))
+        return " & ".join(found[0]), " & ".join(found[1])
 
     def load(self, s: Stmt, u: UOp) -> str:
-        memory, index, predicate = self.operand(s.src[0]), bare(self.operand(s.src[1])), self.asked(s.src[2:])
+        memory, index, (guard, mask) = self.operand(s.src[0]), bare(self.operand(s.src[1])), self.conditions(s.src[2:])
         lanes, kind = self.program.width(u), _type_of(u.dtype)
         if lanes == 1:
             text = f"{memory}[{index}]"
-            return f"({self.operand(predicate[0])} ? {text} : 0)" if predicate else text
-        mask = self.wide(predicate[0], u.src[2], lanes) if predicate and self.lanes_of(predicate[0]) > 1 else ""
+            return f"({guard} ? {text} : 0)" if guard else text
         step = run_of(u.src[1])
         if step == 1 and not mask:
             text = f"(({kind}x{lanes})*(const {kind}x{lanes}u *)({memory} + {index}))"
@@ -175,27 +184,27 @@ class _Writer(Writer):
             text = f"{name}_{kind}x{lanes}({', '.join([*at, mask] if mask else at)})"
         if u.dtype.kind == "bool":
             text = f"(-__builtin_convertvector({text}, i32x{lanes}))"
-        if predicate and not mask:
-            text = f"({self.operand(predicate[0])} ? {text} : ({self.type(u)}){{0}})"
-        return text
+        return f"({guard} ? {text} : ({self.type(u)}){{0}})" if guard else text
+
+    def asked(self, depth: int, text: str, guard: str) -> None:
+        self.line(depth, f"if ({bare(guard)}) {{ {text} }}" if guard else text)
 
     def store(self, s: Stmt, u: UOp) -> None:
-        memory, index, predicate = self.operand(s.src[0]), bare(self.operand(s.src[1])), self.asked(s.src[3:])
+        memory, index, (guard, mask) = self.operand(s.src[0]), bare(self.operand(s.src[1])), self.conditions(s.src[3:])
         lanes = max(self.program.width(u.src[1]), self.program.width(u.src[2]))
         held = u.src[0].dtype
         value = self.cast(self.wide(s.src[2], u.src[2], lanes), u.src[2].dtype, held, lanes)
         if lanes == 1:
-            self.guarded(s.depth, f"{memory}[{index}] = {bare(value)};", predicate[0] if predicate else None)
+            self.asked(s.depth, f"{memory}[{index}] = {bare(value)};", guard)
             return
         kind = _type_of(held)
         if held.kind == "bool":
             value = f"__builtin_convertvector(-{value}, u8x{lanes})"
-        mask = bool(predicate) and self.lanes_of(predicate[0]) > 1
         step = run_of(u.src[1])
         if step == 1 and not mask:
             text = f"*({kind}x{lanes}u *)({memory} + {index}) = {bare(value)};"
         else:
-            wanted = self.wide(predicate[0], u.src[3], lanes) if mask else f"~(i32x{lanes}){{0}}"
+            wanted = mask or f"~(i32x{lanes}){{0}}"
             name = "put" if step == 1 else "put2" if step == 2 and lanes > 2 else "scatter"
             if name != "scatter":
                 self.make(f"PUT({kind}, {lanes})")
@@ -206,7 +215,7 @@ class _Writer(Writer):
                 at = f"{memory}, {index} + {step} * {self.numbered(lanes)}"
             self.make(f"{name.upper()}({kind}, {lanes})")
             text = f"{name}_{kind}x{lanes}({at}, {bare(value)}, {wanted});"
-        self.guarded(s.depth, text, predicate[0] if predicate and not mask else None)
+        self.asked(s.depth, text, guard)
 
     # -- values
 
@@ -254,13 +263,11 @@ class _Writer(Writer):
         if old is new:
             return value
         to = _type_of(new, lanes)
-        if old in _BITS and new is not dtypes.float32:
+        if (old in _BITS or new in _BITS) and dtypes.float32 not in (old, new):
             return self.cast(self.cast(value, old, dtypes.float32, lanes), dtypes.float32, new, lanes)
         if new.kind == "bool":
             test = f"({value} != 0)"
             return test if lanes == 1 or old.bits == 32 else f"__builtin_convertvector({bare(test)}, i32x{lanes})"
-        if new in _BITS and old is not dtypes.float32:
-            return self.cast(self.cast(value, old, dtypes.float32, lanes), dtypes.float32, new, lanes)
         if (old.is_float and new.is_int) or old in _BITS or new in _BITS:
             name = f"to_{_type_of(new)}"
             if lanes > 1:
@@ -268,7 +275,9 @@ class _Writer(Writer):
             return f"{name}_{_type_of(old, lanes)}({bare(value)})"
         if lanes == 1:
             return f"(({to}){value})"
-        return f"__builtin_convertvector({'-' if old.kind == 'bool' else ''}{value}, {to})"
+        if lanes == 16 and old in (dtypes.int8, dtypes.uint8):
+            value, old = f"WIDER_{_type_of(old)}({value})", dtypes.int32
+        return value if old is new else f"__builtin_convertvector({'-' if old.kind == 'bool' else ''}{value}, {to})"
 
     def stored(self, memory: UOp) -> str:
         return _type_of(memory.dtype)

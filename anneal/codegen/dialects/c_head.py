@@ -114,20 +114,21 @@ INLINE f16 to_f16_f32(f32 x) {
 
 _FUNCTIONS = """
 #define ROUNDING 12582912.0f /* its last bit is 1: what is added to it is rounded */
-/* 2**n * (1 + more), n a whole number in the last bits of `whole`; more is small. */
+#define BIASED (ROUNDING + 254) /* ... and has the exponents of two factors added */
+/* 2**n * (1 + more), n a whole number in the last bits of `whole`, which is BIASED; more is small. */
 INLINE f32 scaled(f32 whole, f32 more) {
-  i32 n = bits(i32, f32, whole) - bits(i32, f32, ROUNDING), half = n >> 1;
-  f32 a = bits(f32, i32, (half + 127) << 23), b = bits(f32, i32, (n - half + 127) << 23);
+  u32 n = bits(u32, f32, whole), half = n >> 1;
+  f32 a = bits(f32, u32, half << 23), b = bits(f32, u32, (n - half) << 23);
   return FMA(more, a, a) * b;
 }
 INLINE f32 exp_f32(f32 x) {
-  f32 y = x < -150 ? -150 : x > 130 ? 130 : x, whole = FMA(y, 1.44269504f, ROUNDING), n = whole - ROUNDING;
+  f32 y = x < -150 ? -150 : x > 130 ? 130 : x, whole = FMA(y, 1.44269504f, BIASED), n = whole - BIASED;
   f32 r = FMA(n, -1.42860677e-6f, FMA(n, -0.693145752f, y));
   f32 p = FMA(FMA(FMA(FMA(0.00138146023f, r, 0.00836871564f), r, 0.041668389f), r, 0.166665211f), r, 0.49999994f);
   return scaled(whole, FMA(p, r * r, r));
 }
 INLINE f32 exp2_f32(f32 x) {
-  f32 y = x < -200 ? -200 : x > 180 ? 180 : x, whole = y + ROUNDING, r = y - (whole - ROUNDING);
+  f32 y = x < -200 ? -200 : x > 180 ? 180 : x, whole = y + BIASED, r = y - (whole - BIASED);
   f32 p = FMA(FMA(FMA(1.51961567e-5f, r, 1.54667563e-4f), r, 0.00133339351f), r, 0.00961803831f);
   return scaled(whole, FMA(FMA(FMA(p, r, 0.0555041023f), r, 0.240226507f), r, 0.693147182f) * r);
 }
@@ -252,6 +253,15 @@ _VECTORS = """
   return fold_##f##_##t##x##h(f##_##t##x##h(p.half[0], p.half[1])); }
 #define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; \\
   EACH(n) out.lane[l] = c.lane[l] ? p[at] : 0; return out.all;
+/* 16 bytes as numbers of 32 bits, which gcc takes for several conversions. */
+#if defined(__AVX512F__) && !defined(__clang__)
+typedef char bytes __attribute__((vector_size(16)));
+#define WIDER_i8(x) ((i32x16)__builtin_ia32_pmovsxbd512_mask((bytes)x, (i32x16){0}, -1))
+#define WIDER_u8(x) ((i32x16)__builtin_ia32_pmovzxbd512_mask((bytes)x, (i32x16){0}, -1))
+#else
+#define WIDER_i8(x) __builtin_convertvector(x, i32x16)
+#define WIDER_u8(x) __builtin_convertvector(x, i32x16)
+#endif
 /* Masked accesses that are one instruction. gcc makes it of the loop, too; clang does not. */
 #if defined(__AVX512DQ__)
 #define TOLD(t, n, it) if (sizeof(t) == 4 && n == 16) { \\

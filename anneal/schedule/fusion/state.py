@@ -126,6 +126,8 @@ class State:
     def _as_seen(self, chain: list[UOp]) -> int:
         """The view of `chain`, from its last node up, that has the order in which the value is stored."""
         at = top = len(chain) - 1
+        if not self.cost_model.reorders:
+            return at
         while top and chain[top - 1].op in REORDER and len(self.consumers[chain[top]]) == 1:
             top -= 1
             if chain[top].op is Op.PERMUTE:

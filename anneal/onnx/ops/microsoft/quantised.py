@@ -340,22 +340,29 @@ def qembed_layer_normalization(
 
 @dataclass(frozen=True)
 class QuantisedCell(Cell):
-    """Weights as int32 steps of a scale for all, or for each column; what meets them is quantised by its own range."""
+    """Weights of 8 bits with scales and zero points, of all or of each column; what meets them is quantised by its own
+    range."""
 
     input_scale: Tensor | None = None
     state_scale: Tensor | None = None
+    input_zero: Tensor | None = None
+    state_zero: Tensor | None = None
     looped: ClassVar[int] = 8
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """The part of the gates that the inputs of all steps give: they are quantised together."""
         assert self.input_scale is not None
-        y = _of_floats(x, self.inputs, self.input_scale)
+        y = _of_floats(x, integers(self.inputs, self.input_zero), self.input_scale)
         return y if self.input_bias is None else y + self.input_bias
 
     def from_state(self, h: Tensor) -> Tensor:
         """The part of the gates that the state gives."""
         assert self.state_scale is not None
-        return _of_floats(h, self.state, self.state_scale)
+        steps, scale = _dynamic(h)
+        total = exact_matmul(steps, integers(self.state, None))  # of the weights as they are: they are read in 8 bits
+        if self.state_zero is not None:
+            total = total - steps.sum(-1, keepdim=True) * integers(self.state_zero, None)
+        return total.float() * (scale * self.state_scale)
 
 
 @op("DynamicQuantizeLSTM", domain=MICROSOFT, raw=True)
@@ -390,13 +397,10 @@ def dynamic_quantize_lstm(
     peeps = node.tensor(p)
     cells = []
     for d in range(count):
-        from_inputs, from_state = [
-            integers(m[d], None if z is None else _columns(z[d])) for m, z in zip((weights, states), zeros, strict=True)
-        ]
         half = None if biases is None else biases.shape[1] // 2
         bias = None if biases is None else biases[d, :half] + biases[d, half:]
         peephole = None if peeps is None else peeps[d]
-        each = [_columns(s[d]) for s in scales]
-        cells.append(QuantisedCell(from_inputs, from_state, bias, None, peephole, *each))
+        each = [None if t is None else _columns(t[d]) for t in (*scales, *zeros)]
+        cells.append(QuantisedCell(weights[d], states[d], bias, None, peephole, *each))
     initial = [node.tensor(initial_h), node.tensor(initial_c)]
     return run_layer(node, node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, how)
