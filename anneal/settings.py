@@ -133,7 +133,7 @@ TABLE: tuple[Setting, ...] = (
         "cpu",
         ", ".join(CPUS),
         "what runs kernels on the cpu: numpy; c: C made by this machine's compiler, and NumPy where there is none or C "
-        "lacks something; auto: numpy",
+        "lacks something; auto: C for jit functions, and for other programs once they have run often",
         _cpu,
     ),
     Setting(

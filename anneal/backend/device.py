@@ -558,9 +558,17 @@ class Device(ABC, Generic[Buffer]):
     def compile(self, sink: UOp) -> Program:
         """Compile the kernel graph `sink`. Compiling the same sink again returns the same program."""
 
-    def compile_all(self, kernels: Sequence[Kernel]) -> list[Program]:
-        """Compile the kernels of a plan; what a device keeps on disk it keeps for all of them together."""
+    def compile_all(self, kernels: Sequence[Kernel], often: bool = False) -> list[Program]:
+        """Compile the kernels of a plan; what a device keeps on disk it keeps for all of them together.
+
+        Args:
+            often: True if they are to run many times, which is worth a longer compilation.
+        """
         return [self.compile(k.sink) for k in told(kernels, "compiling kernels", len(kernels))]
+
+    def runs_before_often(self, programs: Sequence[Program]) -> int:
+        """The number of runs of a plan's programs after which to compile them `often`; 0 for never."""
+        return 0
 
     @abstractmethod
     def prepare(self, calls: Sequence[Call[Buffer]], values: Mapping[str, int] | None = None) -> Batch[Buffer]:

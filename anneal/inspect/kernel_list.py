@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from anneal import cache, settings
+from anneal import cache
 from anneal.backend import AnyDevice
 from anneal.codegen import Target, fused_ops, generate, kernel_info
 from anneal.errors import AnnealError
@@ -128,8 +128,8 @@ def wgsl_for(device: AnyDevice, plan: Plan) -> Callable[[UOp], str]:
     """The text of each kernel of a plan: what `device` runs, WGSL or C, or, where it runs neither, what one with the
     usual limits would; a comment where a dtype has none: those that only the cpu has.
     """
-    if device.name == "cpu" and settings.current().cpu == "c":
-        return lambda sink: device.compile(sink).source or "// NumPy runs this kernel\n"
+    if getattr(device, "has_c", False):
+        return lambda sink: device.kernels.text(sink) or "// NumPy runs this kernel\n"  # type: ignore[attr-defined]
     if getattr(device, "target", None) is None:
         return _kept_wgsl(plan, Target(f16=True))
     return lambda sink: device.compile(sink).source

@@ -129,7 +129,7 @@ class Capture:
             kept = {*self.state, *self.reads, *map(id, self._shown), *[id(blank) for blank, _ in self._new.values()]}
             self.steps = in_turn(self.steps, kept)
         self.launches = [step for step in self.steps if isinstance(step, Launch)]
-        self._programs = [compiled(step.plan, self.device) for step in self.launches]
+        self._programs = [compiled(step.plan, self.device, often=True) for step in self.launches]
         self._scratch = [Scratch(self.device) for _ in self.launches]
         self._shared: dict[int, Bound] = {}  # by number: steps that no round's memory is bound to
         self._only = None if any(blank.size for blank, _ in self._new.values()) else self._round()

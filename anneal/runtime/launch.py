@@ -90,7 +90,7 @@ class Execution(Holding):
         self._bind()
 
     def _bind(self) -> None:
-        if self._again and (found := self.device.kept(self.plan, self.buffers)) is not None:
+        if self._again and (found := self.device.kept(self.programs, self.buffers)) is not None:
             self.batch = found
             return
         begun = time.perf_counter()
@@ -98,7 +98,7 @@ class Execution(Holding):
         self.batch = self.device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], self.values)
         here.context.compile_seconds += time.perf_counter() - begun
         if self._again:
-            self.device.keep(self.plan, self.buffers, self.batch)
+            self.device.keep(self.programs, self.buffers, self.batch)
 
     def give(self, values: Mapping[str, int]) -> None:
         """Run with these values of the variables from the next time on."""
@@ -113,7 +113,7 @@ class Execution(Holding):
             self.batch.run()
         except BaseException:
             if self._again:
-                self.device.forget_batch(self.plan, self.buffers)
+                self.device.forget_batch(self.programs, self.buffers)
             raise
 
     def close(self) -> None:
@@ -176,11 +176,15 @@ class Staged(Holding):
             self.device.free_all(left)
 
 
-def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
-    """The programs of a plan's calls on a device, in their order."""
+def compiled(plan: Plan, device: AnyDevice, often: bool = False) -> list[Program]:
+    """The programs of a plan's calls on a device, in their order.
+
+    Args:
+        often: True if they are to run many times, as those of a jit function are.
+    """
     begun = time.perf_counter()
     with BUILDING:
-        programs = device.compile_all([c.kernel for c in plan.calls])
+        programs = device.compile_all([c.kernel for c in plan.calls], often or bool(here.recordings))
     here.context.compile_seconds += time.perf_counter() - begun
     return programs
 
@@ -454,7 +458,7 @@ _scratches: WeakValueDictionary[Any, Scratch] = WeakValueDictionary()  # by devi
 class Run:
     """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
 
-    __slots__ = ("_device", "_kinds", "_programs", "_rounds", "_scratch", "numbers", "plan", "shapes")
+    __slots__ = ("_device", "_kinds", "_left", "_programs", "_rounds", "_scratch", "numbers", "plan", "shapes")
 
     def __init__(self, plan: Plan, numbers: list[int], shapes: list[tuple[Any, ...]]) -> None:
         self.plan, self.numbers, self.shapes = plan, numbers, shapes
@@ -468,10 +472,15 @@ class Run:
         if self._device is not device:
             check_outputs(self.plan, device)
             self._programs = compiled(self.plan, device)
+            self._left = device.runs_before_often(self._programs)  # how many, until it has run often
             self._kinds = [(self.plan.values[v].size, self.plan.values[v].dtype) for v in self.plan.outputs]
             self._device = device
             self._rounds = _rounds.setdefault((device, tuple(self._kinds), tuple(self.shapes)), Rounds())
             self._scratch = _scratches.setdefault((device, id(self.plan)), Scratch(device))
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self._programs = compiled(self.plan, device, often=True)
         scratch, temporaries = self._scratch, self.plan.temporaries
         with device.lock:
             new = partial(Round, self._kinds, device, self.shapes)

@@ -139,6 +139,7 @@ def profile(
     values: Mapping[str, int] | None = None,
     heat: float = 0.1,
     least: float = 0.5,
+    often: bool = False,
 ) -> Profile:
     """Run a plan into memory of its own: for `heat` seconds so that clocks rise, then for `least` seconds, measured as
     `Meter` does it, and until kernels were timed in five runs.
@@ -149,11 +150,12 @@ def profile(
 
     Args:
         inputs: the storages of the inputs.
+        often: whether to time what runs often, as in a jit function.
     """
     step = Launch(plan, inputs, new_outputs(plan, device), values or {})
     meter = Meter(part=0.5)
     with device.lock, progress.work("timing kernels", _LEAST) as timing:
-        run = Execution(step, device, compiled(plan, device))
+        run = Execution(step, device, compiled(plan, device, often))
         try:
             if plan.calls:
                 run.batch.profile()  # DeviceError at once, where that cannot be
@@ -174,7 +176,7 @@ def profile(
     track = meter.tracks[plan]
     times = track.times()
     launches = []
-    for call, each, share in zip(plan.calls, times.each, times.share, strict=True):
+    for call, program, each, share in zip(plan.calls, run.programs, times.each, times.share, strict=True):
         kernel = call.kernel
         info = kernel_info(kernel.sink)
         launches.append(
@@ -182,7 +184,7 @@ def profile(
                 name=kernel.name,
                 phase=call.phase,
                 fused=_brief(fused_ops(kernel.sink)),
-                opts=device.compile(kernel.sink).opts,
+                opts=program.opts,
                 time=each,
                 share=share,
                 flops=info.flops,

@@ -78,7 +78,7 @@ class _Steps:
                 if len(accepted) < len(pairs):
                     raise CompilerError("a loop's rows are not written in place")
             outputs = [over.get(n, s) for n, s in enumerate(new_outputs(plan, device))]
-            self.steps.append((Launch(plan, inputs, outputs), compiled(plan, device)))
+            self.steps.append((Launch(plan, inputs, outputs), compiled(plan, device, often=True)))
             done = {u: buffer_leaf(s, u.shape) for u, s in zip(lazy, outputs, strict=True)}
         return [done.get(u, u) for u in uops]
 

@@ -30,7 +30,10 @@ FLAGS = (
     "-fopenmp-simd", "-fno-semantic-interposition", "-w", "-fPIC", "-shared", "-pthread",
 )  # fmt: skip
 _NAMES = ("cc", "clang", "gcc")
-NONE = "there is no C compiler; install gcc or clang, or anneal-compiler[cc]"
+_NONE = "there is no C compiler; install gcc or clang, or anneal-compiler[cc]"
+_WINDOWS = "kernels in C need POSIX threads, which Windows lacks"
+# Where macOS has its compiler; without one, the `cc` that is there asks people to install it.
+_TOOLS = ("/Library/Developer/CommandLineTools", "/Applications/Xcode.app")
 _SECONDS = 300
 
 
@@ -49,14 +52,26 @@ class Compiler:
 @functools.cache
 def find() -> Compiler | None:
     """The first compiler of cc, clang and gcc on the PATH, else that of the wheel `ziglang`; None without any."""
+    if sys.platform == "win32":
+        return None
     for name in _NAMES:
         found = shutil.which(name)
-        if found is not None and os.path.isabs(found):
+        if found is not None and os.path.isabs(found) and not _stands_in(found):
             return Compiler((found,), _identity(found))
     spec = importlib.util.find_spec("ziglang")
     if spec is not None and spec.origin is not None:
         return Compiler((sys.executable, "-m", "ziglang", "cc"), _identity(spec.origin))
     return None
+
+
+def _stands_in(path: str) -> bool:
+    """True for the command of macOS that only asks people to install a compiler."""
+    return sys.platform == "darwin" and path.startswith("/usr/bin/") and not any(map(os.path.exists, _TOOLS))
+
+
+def why_none() -> str:
+    """The reason why `find` finds no compiler."""
+    return _WINDOWS if sys.platform == "win32" else _NONE
 
 
 def _identity(path: str) -> tuple[object, ...]:

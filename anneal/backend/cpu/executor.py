@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _SYNCHRONISATION_NS = 100_000
 # What it costs to arrange one item of a batch's work for workers side by side, measured, in nanoseconds.
 _ARRANGING_NS = 120_000
+# What compiling a kernel as C costs, in nanoseconds of NumPy's work until it pays; and what a launch costs besides.
+_COMPILING_NS = 150_000_000
+_LAUNCH_NS = 3_000
 # The fraction of a batch's work from which on matrix-vector products decide how it is run.
 _MOSTLY = 0.9
 # How many areas the kernels' shared scratch takes turns in, and up to which size.
@@ -420,15 +423,30 @@ class CpuDevice(Device[Array]):
             self._kernels = CKernels(self.workers.count)
         return self._kernels
 
+    @property
+    def has_c(self) -> bool:
+        """True if kernels that run often are compiled as C."""
+        if settings.current().cpu == "numpy":
+            return False
+        from anneal.backend.cpu import compiler
+
+        return settings.current().cpu == "c" or (compiler.find() is not None and not self.kernels.failed)
+
+    def runs_before_often(self, programs: Sequence[Program]) -> int:
+        work = sum([p.worth + _LAUNCH_NS if isinstance(p, CpuProgram) else 0 for p in programs])
+        if settings.current().cpu != "auto" or not work or not self.has_c:
+            return 0
+        return -(-_COMPILING_NS * len(set(programs)) // work)
+
     def compile(self, sink: UOp) -> CProgram | CpuProgram | SymbolicProgram:
-        return self._compile_all([sink])[0]
+        return self._compile_all([sink], often=False)[0]
 
-    def compile_all(self, kernels: Sequence[Kernel]) -> list[Program]:
-        return [*self._compile_all([k.sink for k in kernels])]
+    def compile_all(self, kernels: Sequence[Kernel], often: bool = False) -> list[Program]:
+        return [*self._compile_all([k.sink for k in kernels], often)]
 
-    def _compile_all(self, sinks: Sequence[UOp]) -> list[CProgram | CpuProgram | SymbolicProgram]:
+    def _compile_all(self, sinks: Sequence[UOp], often: bool) -> list[CProgram | CpuProgram | SymbolicProgram]:
         in_c: list[CProgram | None] = [None] * len(sinks)
-        if settings.current().cpu == "c":
+        if settings.current().cpu == "c" or (often and self.has_c):
             in_c = self.kernels.programs(sinks)
         with_sinks = told(list(zip(in_c, sinks, strict=True)), "compiling kernels", len(sinks))
         return [p or self._in_numpy(sink) for p, sink in with_sinks]
@@ -485,14 +503,15 @@ class CpuDevice(Device[Array]):
 
     def _made_by(self) -> str:
         """The maker of the kernels' code, and why it is not another."""
-        if settings.current().cpu != "c":
-            return "NumPy (ANNEAL_CPU=c asks for C)"
+        if settings.current().cpu == "numpy":
+            return "NumPy (as ANNEAL_CPU says)"
         from anneal.backend.cpu import compiler
 
         found = compiler.find()
         if found is None or self.kernels.failed:
-            return f"NumPy ({self.kernels.failed or compiler.NONE})"
-        return f"C by {' '.join(found.command)}: {compiler.version(found)}"
+            return f"NumPy ({self.kernels.failed or compiler.why_none()})"
+        often = " once they run often, and NumPy before" if settings.current().cpu == "auto" else ""
+        return f"C{often}, by {' '.join(found.command)}: {compiler.version(found)}"
 
     def describe(self) -> dict[str, Any]:
         facts = super().describe()

@@ -71,7 +71,7 @@ class CKernels:
     def _make(self, sinks: Sequence[UOp]) -> None:
         found = compiler.find()
         if found is None:
-            raise NotCompiled(compiler.NONE)
+            raise NotCompiled(compiler.why_none())
         identity = found.identity, self.target, self.threads, blas_product(4)[0] != 0
         plans: dict[UOp, CPlan] = {}
         fresh: list[UOp] = []
@@ -89,7 +89,7 @@ class CKernels:
         for sink, plan in plans.items():
             for p in plan.parts:
                 p.function = self._functions[p.symbol]
-            self._programs[sink] = CProgram(sink, plan, partial(self._text, sink))
+            self._programs[sink] = CProgram(sink, plan, partial(self.text, sink))
         for sink in fresh:
             key = cache.disk_key("native", sink.key, identity)
             cache.save("native", key, encode_plan(plans[sink], self._libraries), "a kernel in C", private=True)
@@ -102,8 +102,10 @@ class CKernels:
         except AnnealError:
             return None
 
-    def _text(self, sink: UOp) -> str:
-        return "".join([p.text for p in planned(sink, self.target, self.threads).parts]).lstrip("\n")
+    def text(self, sink: UOp) -> str:
+        """The C of a kernel, to be read; "" where NumPy runs it."""
+        plan = self._planned(sink)
+        return "" if plan is None else "".join([p.text for p in plan.parts]).lstrip("\n")
 
     def _recalled(self, libraries: Mapping[str, str]) -> bool:
         """True if all of these functions could be found, in libraries that an earlier process made."""

@@ -74,7 +74,7 @@ class WebGpuDevice(OpenAdapter):
         """Programs of different searches are different programs."""
         return graph + bytes([settings.current().beam])
 
-    def compile_all(self, kernels: Sequence[schedule.Kernel]) -> list[Program]:
+    def compile_all(self, kernels: Sequence[schedule.Kernel], often: bool = False) -> list[Program]:
         """Programs for the kernels of a plan. Code that an earlier process generated is taken from disk."""
         distinct = {k.key: k for k in kernels}
         programs = {key: p for key in distinct if (p := self._programs.get(self._key(key))) is not None}

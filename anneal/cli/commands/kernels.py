@@ -101,8 +101,8 @@ def _show(
         else:
             _print_lines(number, text)
         return
-    in_c = planned == "cpu" and settings.current().cpu == "c"
-    found = kernel_calls(plan, origins(sink), wgsl_for(get_device("cpu"), plan) if in_c else None)
+    compiles = planned == "cpu" and getattr(get_device("cpu"), "has_c", False)
+    found = kernel_calls(plan, origins(sink), wgsl_for(get_device("cpu"), plan) if compiles else None)
     wanted = found if where is None else of_line(found, *where)
     shown = [(n, k) for n, k in enumerate(found) if k in wanted and number in (None, n)]
     if as_json:
@@ -182,7 +182,7 @@ def _time(model: str, step: bool, batch: int | None, device: str, trace: Path | 
     values = Values()
     sink = sink_of(traced.of(step))
     plan, inputs, _ = plan_for(sink, opened.cost_model, values)
-    times = profile(plan, opened, inputs, values)
+    times = profile(plan, opened, inputs, values, often=True)
     adapter = opened.describe().get("adapter")
     found = [
         {

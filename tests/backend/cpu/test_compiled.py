@@ -96,6 +96,65 @@ def test_any_number_of_threads_gives_the_same_bits(in_c: CpuDevice) -> None:
     assert all((f == found[0]).all() for f in found)
 
 
+# -- when it is compiled: ANNEAL_CPU=auto
+
+
+def test_a_jit_function_is_in_c_from_its_first_call_on(in_c: CpuDevice) -> None:
+    x, w = an.tensor(numbers(46, 64)), an.tensor(numbers(64, 64) / 8)
+    with settings.override(cpu="auto"):
+        f = an.jit(step)
+        found = [f(x, w).numpy() for _ in range(3)]
+    assert launched(in_c)
+    assert in_c._programs == {}
+    assert all((y == found[0]).all() for y in found)
+
+
+LOOP = """
+import sys
+import numpy as np
+import anneal as an
+from anneal.backend import get_device
+from anneal.backend.cpu import executor
+executor._COMPILING_NS = int(sys.argv[1])
+device, first = get_device("cpu"), 0
+w = an.tensor(np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32))
+for n in range(int(sys.argv[2])):
+    w = w - (w.tanh() * 3).sum(0, keepdim=True).sin() * 0.01
+    print(w.sum().item())
+    if not first and device._kernels is not None and any(device.kernels._programs.values()):
+        first = n
+print(first)
+"""
+
+
+def test_an_eager_loop_is_in_c_once_it_has_run_often(tmp_path: Path) -> None:
+    """Its runs are counted, not its time; so each process gives the same bits, whatever the cache has."""
+    env = {**os.environ, "ANNEAL_CPU": "auto", "ANNEAL_CACHE": "1", "ANNEAL_CACHE_DIR": str(tmp_path)}
+
+    def runs(compiling: int, steps: int) -> list[str]:
+        command = [sys.executable, "-c", LOOP, str(compiling), str(steps)]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
+
+    found = runs(100_000, 40)
+    first = int(found[-1])
+    assert 3 < first < 40
+    assert runs(100_000, 40) == found
+    assert runs(100_000, first - 1)[-1] == "0"
+    assert runs(10**12, 40)[-1] == "0"
+
+
+@pytest.mark.parametrize("cpu", ["auto", "c"])
+def test_who_has_no_compiler_is_told_only_if_c_was_asked_for(
+    in_c: CpuDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cpu: str
+) -> None:
+    monkeypatch.setattr(compiler, "find", lambda: None)
+    with settings.override(cpu=cpu):
+        f = an.jit(step)
+        for _ in range(3):
+            f(an.tensor(numbers(47, 64)), an.tensor(numbers(64, 64))).numpy()
+    assert ("no C compiler" in capsys.readouterr().err) is (cpu == "c")
+
+
 # -- what there may not be
 
 
