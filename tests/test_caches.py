@@ -34,6 +34,7 @@ HALVES = "most"  # a `Recent`, which keeps twice as many, or a `Weighed`
 # name -> its bound: HALVES, or the variable that has it
 BOUNDS = {
     "anneal.backend.storage.OPEN['cpu']._programs": "_PROGRAMS",
+    "anneal.backend.storage.OPEN['cpu']._kernels._programs": "_PROGRAMS",
     "anneal.codegen.kernels._bodies": HALVES,
     "anneal.nn._whole_calls._kinds": HALVES,
     "anneal.ops.bases._recipes": HALVES,
@@ -59,7 +60,8 @@ BOUNDS = {
 }
 # what has another bound, and which
 OTHERWISE = {
-    "anneal.backend.cpu.compiler._open": "libraries of the plans' kernels, which no process can close safely",
+    "anneal.backend.cpu.compiler._open": "those of the kernels' programs",
+    "anneal.backend.storage.OPEN['cpu']._kernels._libraries": "those of the kernels' programs",
     "anneal.runtime.guards._chains": "lru_cache",
     "anneal.runtime.launch._rounds": "those of late._runs",
     "anneal.runtime.launch._scratches": "those of late._runs",

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from anneal.backend.cpu.compiler import Library
 from anneal.backend.cpu.layout import ALIGN
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.streams import WorkItem
@@ -28,7 +29,7 @@ class CPart:
 
     `symbol` names the function, "" for a product, which `description` describes. `needed` are the workgroups where that
     depends on variables, `names` those variables; `worth` is the estimated nanoseconds on one core. `head` and `body`
-    are the text of a new one; `function` is its address, 0 until it is loaded.
+    are the text of a new one; `function` is its address in `library`, 0 until that is loaded.
     """
 
     symbol: str
@@ -41,6 +42,11 @@ class CPart:
     head: str = ""
     body: str = ""
     function: int = 0
+    library: Library | None = None
+
+    def load(self, library: Library) -> None:
+        """Have its function from `library`; its text is no longer needed."""
+        self.library, self.function, self.head, self.body = library, library.address(self.symbol), "", ""
 
     @property
     def text(self) -> str:
@@ -62,10 +68,10 @@ class CPlan:
     scratch: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-def encode_plan(plan: CPlan, libraries: Mapping[str, str]) -> list[Any]:
-    """A plan as lists of strings and numbers; `libraries` has the library of each symbol."""
+def encode_plan(plan: CPlan) -> list[Any]:
+    """A plan whose parts are loaded as lists of strings and numbers."""
     parts = [
-        [p.symbol, libraries.get(p.symbol, ""), list(p.slots), p.workgroups, p.worth, list(p.names),
+        [p.symbol, "" if p.library is None else p.library.key.hex(), list(p.slots), p.workgroups, p.worth, list(p.names),
          None if p.needed is None else encode_graph(p.needed), list(p.description)]
         for p in plan.parts
     ]  # fmt: skip

@@ -7,6 +7,7 @@ nothing in it but our own names.
 
 from __future__ import annotations
 
+import _ctypes
 import base64
 import contextlib
 import ctypes
@@ -19,9 +20,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from anneal import cache
 
@@ -47,6 +49,27 @@ class Compiler:
 
     command: tuple[str, ...]
     identity: tuple[object, ...]
+
+
+class Library:
+    """A loaded library and its key in the cache. It is closed when nothing holds it any more; who calls its functions
+    does."""
+
+    __slots__ = ("__weakref__", "code", "key", "stays")
+
+    def __init__(self, key: bytes, code: ctypes.CDLL) -> None:
+        self.key, self.code = key, code
+        self.stays = False  # True if it is never closed
+
+    def address(self, symbol: str) -> int:
+        """The address of a function."""
+        found = ctypes.cast(self.code[symbol], ctypes.c_void_p).value
+        assert found is not None
+        return found
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not self.stays and not ending():
+            _ctypes.dlclose(self.code._handle)
 
 
 @functools.cache
@@ -97,8 +120,8 @@ def version(compiler: Compiler) -> str:
     return said[0].partition("\n")[0]
 
 
-def libraries(texts: Sequence[str], compiler: Compiler) -> list[tuple[bytes, ctypes.CDLL]]:
-    """A library for each text of C, and its key in the cache; those that the cache lacks are compiled side by side.
+def libraries(texts: Sequence[str], compiler: Compiler) -> list[Library]:
+    """A library for each text of C; those that the cache lacks are compiled side by side.
 
     Raises NotCompiled if one cannot be had.
     """
@@ -110,24 +133,23 @@ def libraries(texts: Sequence[str], compiler: Compiler) -> list[tuple[bytes, cty
             text = base64.b85encode(code).decode()
             cache.save("native", cache.disk_key(key), text, f"compiled kernels, {len(code) >> 10} KiB", private=True)
             found[key] = _loaded(key, code)
-    return [(key, library) for key in keys if (library := found[key]) is not None]
+    return [library for key in keys if (library := found[key]) is not None]
 
 
 def key_of(text: str, compiler: Compiler) -> bytes:
     return hashlib.blake2b(repr((text, compiler.identity)).encode(), digest_size=16).digest()
 
 
-_open: dict[bytes, ctypes.CDLL] = {}
+_open: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
 
 
-def known(key: bytes) -> ctypes.CDLL | None:
+def known(key: bytes) -> Library | None:
     """The library of this key if this process has loaded it, or the cache has it."""
-    if key not in _open:
+    found = _open.get(key)
+    if found is None:
         code = cache.load("native", cache.disk_key(key), base64.b85decode, private=True)
-        if code is None:
-            return None
-        _loaded(key, code)
-    return _open[key]
+        found = None if code is None else _loaded(key, code)
+    return found
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
@@ -135,15 +157,14 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="anneal-", ignore_cleanup_errors=True)
 
 
-def _loaded(key: bytes, code: bytes) -> ctypes.CDLL:
+def _loaded(key: bytes, code: bytes) -> Library:
     try:
         with _folder() as folder:
             path = Path(folder, "unit.so")
             path.write_bytes(code)
-            library = ctypes.CDLL(str(path))
+            library = _open[key] = Library(key, ctypes.CDLL(str(path)))
     except OSError as e:
         raise NotCompiled(f"a compiled library cannot be loaded: {e}") from None
-    _open[key] = library
     return library
 
 

@@ -447,7 +447,7 @@ class CpuDevice(Device[Array]):
     def _compile_all(self, sinks: Sequence[UOp], often: bool) -> list[CProgram | CpuProgram | SymbolicProgram]:
         in_c: list[CProgram | None] = [None] * len(sinks)
         if settings.current().cpu == "c" or (often and self.has_c):
-            in_c = self.kernels.programs(sinks)
+            in_c = self.kernels.programs(sinks, self._PROGRAMS)
         with_sinks = told(list(zip(in_c, sinks, strict=True)), "compiling kernels", len(sinks))
         return [p or self._in_numpy(sink) for p, sink in with_sinks]
 

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from weakref import WeakValueDictionary
 
 from anneal import cache
 from anneal.backend.cpu import compiler
 from anneal.backend.cpu.compiled import CLaunch, CPart, CPlan, CProgram, LaunchTable, decode_plan, encode_plan
-from anneal.backend.cpu.compiler import Compiler, NotCompiled
+from anneal.backend.cpu.compiler import Compiler, Library, NotCompiled
 from anneal.backend.cpu.products import BlasProduct, split
 from anneal.backend.cpu.workers import blas_product
 from anneal.codegen import C_TARGET, Target, generate, kernel_info
@@ -24,7 +24,6 @@ from anneal.schedule import members_of, standalone
 from anneal.uop import Op, UOp, toposort
 
 _VECTORS = "/* vectors */\n"  # ends the part of a text's head that all have; what follows are lines of its own
-_MOST = 2048
 _START = "\nvoid kernel("
 # The work of one core in a nanosecond: operations and bytes of a kernel, operations of a product by BLAS.
 _FLOPS, _BYTES, _FLOPS_IN_BLAS = 8, 8, 40
@@ -39,8 +38,8 @@ class CKernels:
         self.threads, self.target = threads, replace(C_TARGET, lanes=lanes)
         self.failed = ""  # why nothing is compiled any more
         self._programs: dict[UOp, CProgram | None] = {}
-        self._functions: dict[str, int] = {}
-        self._libraries: dict[str, str] = {}  # the key of the library that has a function
+        self._libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()  # by the functions that they have
+        self._multiply = 0  # the address of the pool's function for products
         self._pool: ctypes.CDLL | None = None
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
@@ -49,8 +48,8 @@ class CKernels:
         if self._pool is not None:
             self._pool.forked()
 
-    def programs(self, sinks: Sequence[UOp]) -> list[CProgram | None]:
-        """A program for each kernel, or None where NumPy runs it."""
+    def programs(self, sinks: Sequence[UOp], most: int) -> list[CProgram | None]:
+        """A program for each kernel, or None where NumPy runs it; at most so many are kept."""
         new = [s for s in dict.fromkeys(sinks) if s not in self._programs]
         if new and not self.failed:
             try:
@@ -59,7 +58,7 @@ class CKernels:
                 self.failed = str(e)
                 print(f"anneal: NumPy runs the kernels of the cpu: {e}", file=sys.stderr)
         out = [self._programs.get(s) for s in sinks]
-        while len(self._programs) > _MOST:
+        while len(self._programs) > most:
             del self._programs[next(iter(self._programs))]
         return out
 
@@ -78,7 +77,7 @@ class CKernels:
         for sink in sinks:
             key = cache.disk_key("native", sink.key, identity)
             plan = cache.load("native", key, decode_plan, private=True)
-            if plan is not None and self._recalled(plan[1]):
+            if plan is not None and self._recalled(*plan):
                 plans[sink] = plan[0]
             elif (made := self._planned(sink)) is not None:
                 plans[sink] = made
@@ -88,11 +87,11 @@ class CKernels:
         self._load([p for sink in fresh for p in plans[sink].parts], found)
         for sink, plan in plans.items():
             for p in plan.parts:
-                p.function = self._functions[p.symbol]
+                p.function = p.function or self._multiply
             self._programs[sink] = CProgram(sink, plan, partial(self.text, sink))
         for sink in fresh:
             key = cache.disk_key("native", sink.key, identity)
-            cache.save("native", key, encode_plan(plans[sink], self._libraries), "a kernel in C", private=True)
+            cache.save("native", key, encode_plan(plans[sink]), "a kernel in C", private=True)
 
     def _planned(self, sink: UOp) -> CPlan | None:
         if not suits(sink):
@@ -107,19 +106,21 @@ class CKernels:
         plan = self._planned(sink)
         return "" if plan is None else "".join([p.text for p in plan.parts]).lstrip("\n")
 
-    def _recalled(self, libraries: Mapping[str, str]) -> bool:
-        """True if all of these functions could be found, in libraries that an earlier process made."""
-        for symbol, key in libraries.items():
-            if symbol not in self._functions:
-                library = compiler.known(bytes.fromhex(key))
+    def _recalled(self, plan: CPlan, keys: Mapping[str, str]) -> bool:
+        """True if all functions of a plan could be found, in libraries that an earlier process made."""
+        for p in plan.parts:
+            if p.symbol:
+                library = self._libraries.get(p.symbol) or compiler.known(bytes.fromhex(keys[p.symbol]))
                 if library is None:
                     return False
-                self._add(symbol, key, library)
+                self._libraries[p.symbol] = library
+                p.load(library)
         return True
 
     def _load(self, parts: Sequence[CPart], found: Compiler) -> None:
         """Compile the functions of parts, in a unit for each thread, and the pool if there is none yet."""
-        left = {p.symbol: p for p in parts if p.symbol and p.symbol not in self._functions}
+        found_in = {p.symbol: library for p in parts if (library := self._libraries.get(p.symbol)) is not None}
+        left = {p.symbol: p for p in parts if p.symbol and p.symbol not in found_in}
         units: list[list[CPart]] = [[] for _ in range(min(self.threads, len(left)))]
         for p in sorted(left.values(), key=lambda p: -len(p.body)):
             min(units, key=lambda unit: sum([len(p.body) for p in unit])).append(p)
@@ -128,23 +129,16 @@ class CKernels:
             texts.append(importlib.resources.files("anneal.backend.cpu").joinpath("pool.c").read_text())
         made = compiler.libraries(texts, found)
         if self._pool is None:
-            self._pool = made[-1][1]
+            made[-1].stays = True  # its threads run for as long as the process
+            self._pool, self._multiply = made[-1].code, made[-1].address("multiply")
             self._pool.run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
             self._pool.run.restype = None
-            self._functions[""] = _address(self._pool.multiply)
-        for unit, (key, library) in zip(units, made, strict=False):
+        for unit, library in zip(units, made, strict=False):
             for p in unit:
-                self._add(p.symbol, key.hex(), library)
-
-    def _add(self, symbol: str, key: str, library: ctypes.CDLL) -> None:
-        self._functions[symbol] = _address(library[symbol])
-        self._libraries[symbol] = key
-
-
-def _address(function: Any) -> int:
-    found = ctypes.cast(function, ctypes.c_void_p).value
-    assert found is not None
-    return found
+                found_in[p.symbol] = self._libraries[p.symbol] = library
+        for p in parts:
+            if p.symbol:
+                p.load(found_in[p.symbol])
 
 
 def _unit(parts: Sequence[CPart]) -> str:
