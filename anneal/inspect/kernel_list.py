@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from anneal import cache
-from anneal.backend import AnyDevice
+from anneal.backend import AnyDevice, get_device
 from anneal.codegen import Target, fused_ops, generate, kernel_info
 from anneal.errors import AnnealError
 from anneal.inspect.names import Line, functions_of, label_of, lines_of, modules_of, placed
@@ -124,11 +124,17 @@ def refusals(sink: UOp, cost_model: CostModel) -> list[KernelRefusal]:
     return [KernelRefusal(*found) for found in refused(sink, cost_model)]
 
 
+def c_target(device: str) -> Target | None:
+    """The target of C on the device called `device`; None where it compiles none."""
+    cpu = get_device("cpu") if device == "cpu" else None
+    return cpu.kernels.target if cpu is not None and getattr(cpu, "has_c", False) else None  # type: ignore[attr-defined]
+
+
 def wgsl_for(device: AnyDevice, plan: Plan) -> Callable[[UOp], str]:
     """The text of each kernel of a plan: what `device` runs, WGSL or C, or, where it runs neither, what one with the
     usual limits would; a comment where a dtype has none: those that only the cpu has.
     """
-    if getattr(device, "has_c", False):
+    if c_target(device.name):
         return lambda sink: device.kernels.text(sink) or "// NumPy runs this kernel\n"  # type: ignore[attr-defined]
     if getattr(device, "target", None) is None:
         return _kept_wgsl(plan, Target(f16=True))

@@ -29,6 +29,7 @@ from anneal.uop import UOp, arena, toposort
 
 _FIRST = "range-propagation"  # makes a kernel's graph
 _LAST = "vectorise"  # the last pass that makes a graph
+_C_FUNCTION = "void kernel(void **memory, long begin, long end) {"
 _STATEMENTS = "linearise"  # makes statements of it, and nodes that a statement alone has: a tile's loads ahead of use
 
 
@@ -98,7 +99,9 @@ class KernelTexts:
                 kernel = kernel_graph(_piece(s, call))
                 bodies = bodies_of(kernel, target)
             text = generate(kernel, target).source.rstrip("\n").split("\n")
-        said = {n: [x for x in nodes if x is not None] for n, nodes in _said(text, bodies, written).items()}
+            if target.dialect == "c":  # without the functions that all kernels have
+                text = text[text.index(_C_FUNCTION) :]
+        said = {n: [x for x in nodes if x is not None] for n, nodes in _said(text, bodies, written, target).items()}
         found = derived.below(
             [u for nodes in said.values() for u in nodes], frozenset(call.places), call.places[: call.outputs]
         )
@@ -133,19 +136,24 @@ def _piece(s: Schedule, call: Call) -> UOp:
     return next((p for p in pieces[:-1] if kernel_graph(p) is call.kernel.sink), pieces[-1])
 
 
-def _said(text: Sequence[str], bodies: Sequence[Body], written: Iterable[WrittenText]) -> dict[int, list[UOp | None]]:
+def _said(
+    text: Sequence[str], bodies: Sequence[Body], written: Iterable[WrittenText], target: Target
+) -> dict[int, list[UOp | None]]:
     """The nodes of each line's statements, by the line's place in the text: bodies stand at its end, in their order."""
     said = {id(w.text): w.said for w in written}
     found: dict[int, list[UOp | None]] = {}
     at = len(text) - 1  # the bracket that closes the function
-    for t in reversed(in_text([b.text for b in bodies])):
-        if len(bodies) > 1:
-            at -= 1  # and the one of a part
+    in_c = target.dialect == "c"
+    parts, begins = in_c or len(bodies) > 1, "  for (long at = " if in_c else "  if ((at >= "
+    texts = [b.text for b in bodies]
+    for t in reversed(texts if in_c else in_text(texts)):
+        if parts:
+            at -= 2 if in_c else 1  # and those of a part
         lines = said[id(t)]
         at -= len(lines)
         for n, statements in enumerate(lines):
             found[at + n] = [s.node for s in statements]
-        while len(bodies) > 1 and not text[at].startswith("  if ((at >= "):
+        while parts and not text[at].startswith(begins):
             at -= 1
     return found
 

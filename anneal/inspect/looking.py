@@ -14,7 +14,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from anneal.errors import UserError
+from anneal.codegen import Target
+from anneal.errors import AnnealError
 from anneal.inspect.kernel_list import kernel_calls, refusals
 from anneal.inspect.lifetimes import launch_facts, memory_plan
 from anneal.inspect.lines import KernelTexts, launch
@@ -33,13 +34,21 @@ class Looked:
         model: the name of the model.
         sink: the node `SINK(outputs...)`.
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
+        target: the limits of the device that kernels are made for.
     """
 
-    def __init__(self, model: str, sink: UOp, cost_model: CostModel, fired: Sequence[Event] = ()) -> None:
+    def __init__(
+        self,
+        model: str,
+        sink: UOp,
+        cost_model: CostModel,
+        fired: Sequence[Event] = (),
+        target: Target | None = None,
+    ) -> None:
         self.model, self.sink, self.cost_model, self.fired = model, sink, cost_model, fired
         self.plan = plan_for(sink, cost_model, {})[0]
         self._origins = origins(sink)
-        self._texts = KernelTexts(sink, cost_model)
+        self._texts, self._target = KernelTexts(sink, cost_model, target), target
         self._passes: dict[int | None, list[PassGraph]] = {}
 
     def graph(self) -> dict[str, Any]:
@@ -90,9 +99,9 @@ class Looked:
         text, error = None, ""
         try:
             text = self._texts.text(number)
-        except UserError as e:  # a dtype that WGSL does not have
+        except AnnealError as e:  # a dtype that WGSL or C does not have
             error = str(e)
-        return {"text": text, "error": error, "launch": launch_facts(call.kernel.sink)}
+        return {"text": text, "error": error, "launch": launch_facts(call.kernel.sink, self._target)}
 
     @property
     def nodes(self) -> int:

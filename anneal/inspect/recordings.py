@@ -33,6 +33,7 @@ from anneal import files
 from anneal.backend import AnyDevice, Storage, get_device
 from anneal.codegen import kernel_info
 from anneal.errors import DataError, UserError
+from anneal.inspect.kernel_list import c_target
 from anneal.inspect.looking import Looked, plain
 from anneal.rewrite import Event, tracing
 from anneal.runtime import Launch, Meter, metered
@@ -207,7 +208,8 @@ class PlanRecording:
             plan.seconds, plan.times = times.run.median if times.run is not None else None, times.summary()
 
     def _look(self, plan: RecordedPlan, sink: UOp, fired: list[Event]) -> None:
-        looked = Looked(f"{self.name} plan {plan.number}".strip(), sink, get_device(plan.device).cost_model, fired)
+        name, target = f"{self.name} plan {plan.number}".strip(), c_target(plan.device)
+        looked = Looked(name, sink, get_device(plan.device).cost_model, fired, target)
         plan.packed = {name: zlib.compress(_json(value), 1) for name, value in self._answers(looked).items()}
         plan.looked = True
         self.events.clear()

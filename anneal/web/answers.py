@@ -217,9 +217,11 @@ class Answers:
         if path.endswith(".zip"):
             return inspect.KeptRecording(Path(path)).plan(int(q.get("plan") or 0))
         traced, model, step = self._traced(q), self._cost_model(q), bool(q.get("step"))
-        key = step, str(q.get("device") or "auto")
+        device = str(q.get("device") or "auto")
+        key = step, device
         if key not in traced.looked:
-            traced.looked[key] = inspect.Looked(traced.graph.model, sink_of(traced.graph.of(step)), model, traced.fired)
+            sink, target = sink_of(traced.graph.of(step)), inspect.c_target(device)
+            traced.looked[key] = inspect.Looked(traced.graph.model, sink, model, traced.fired, target)
         return traced.looked[key]
 
 

@@ -161,7 +161,7 @@ def test_the_text_of_a_plan_is_generated_once_for_all_processes(
         return generate(kernel, target)
 
     monkeypatch.setattr("anneal.inspect.kernel_list.generate", counted)
-    with settings.override(cache=True, cache_dir=str(tmp_path)):
+    with settings.override(cache=True, cache_dir=str(tmp_path), cpu="numpy"):
         first = [k.text for k in kernel_calls(plan, origins(step))]
         distinct = len({call.kernel.key for call in plan.calls})
         assert len(generated) == distinct

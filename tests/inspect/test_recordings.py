@@ -52,7 +52,8 @@ def test_what_is_recorded_is_what_is_asked_of_the_graph() -> None:
 
     x = Tensor([1.0, 2.0], device="cpu")
     y = (x.exp() * 2.0).sum()
-    looked = inspect.Looked("", graph([y.uop]), get_device("cpu").cost_model)
+    target = inspect.c_target("cpu")
+    looked = inspect.Looked("", graph([y.uop]), get_device("cpu").cost_model, target=target)
     with inspect.recording(times=False) as r:
         y.realize()
     found = {"graph": looked.graph(), "passes": looked.passes(), "kernel/0": looked.kernel(0)}

@@ -24,6 +24,7 @@ from anneal.schedule import members_of, standalone
 from anneal.uop import Op, UOp, toposort
 
 _VECTORS = "/* vectors */\n"  # ends the part of a text's head that all have; what follows are lines of its own
+_LARGEST = 8192  # nodes of a kernel that a compiler takes a few seconds for; of more it takes minutes
 _START = "\nvoid kernel("
 # The work of one core in a nanosecond: operations and bytes of a kernel, operations of a product by BLAS.
 _FLOPS, _BYTES, _FLOPS_IN_BLAS = 8, 8, 40
@@ -150,7 +151,10 @@ def _unit(parts: Sequence[CPart]) -> str:
 
 def suits(sink: UOp) -> bool:
     """True if C is to run a kernel, as far as its graph tells."""
-    for u in toposort((sink,)):
+    nodes = toposort((sink,))
+    if len(nodes) > _LARGEST:
+        return False
+    for u in nodes:
         if u.op is Op.ARGSORT or (u.op is Op.CAST and u.tag is not None):
             return False
         if u.op is Op.PARAM and u.arg[1][0] >= 2**31:

@@ -85,7 +85,7 @@ def _show(
     all if `whole`, in full; with `lines` each of its lines with where it comes from.
     """
     from anneal.backend import get_device, planned_cost_model
-    from anneal.inspect import kernel_calls, kernel_text, of_line, traced_model, wgsl_for
+    from anneal.inspect import c_target, kernel_calls, kernel_text, of_line, traced_model, wgsl_for
     from anneal.schedule import graph as sink_of, origins, plan_for
 
     traced = traced_model(model, batch)
@@ -94,15 +94,14 @@ def _show(
     plan, _, _ = plan_for(sink, cost_model)
     number = None if kernel is None else _number(kernel, [call.kernel.name for call in plan.calls])
     if lines and number is not None:
-        text = kernel_text(sink, cost_model, number)
+        text = kernel_text(sink, cost_model, number, c_target(planned))
         text = text if where is None else replace(text, lines=tuple(text.of_line(*where)))
         if as_json:
             json_report({**told, **asdict(text)})
         else:
             _print_lines(number, text)
         return
-    compiles = planned == "cpu" and getattr(get_device("cpu"), "has_c", False)
-    found = kernel_calls(plan, origins(sink), wgsl_for(get_device("cpu"), plan) if compiles else None)
+    found = kernel_calls(plan, origins(sink), wgsl_for(get_device("cpu"), plan) if c_target(planned) else None)
     wanted = found if where is None else of_line(found, *where)
     shown = [(n, k) for n, k in enumerate(found) if k in wanted and number in (None, n)]
     if as_json:

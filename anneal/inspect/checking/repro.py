@@ -129,7 +129,8 @@ def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
         recorded = f"device {device.name} runs no WGSL"
     else:
         recorded = _tried(lambda: run(load(call.kernel.name, kernel)))
-    return Replayed(call.kernel.name, _said(device), recorded, _tried(lambda: run(device.compile(sink))), said["found"])
+    made = _tried(lambda: run(device.compile_all([call.kernel], often=True)[0]))
+    return Replayed(call.kernel.name, _said(device), recorded, made, said["found"])
 
 
 def _tried(run: Any) -> str:

@@ -22,6 +22,8 @@ from anneal.tensor import Tensor, realize
 from anneal.uop import Op, UOp, dtypes
 from tests.backend.cpu.kernels import F32, I32, exact, kernel, load, loop, over, param, reduce, store
 
+pytestmark = pytest.mark.usefixtures("in_numpy")
+
 
 def doubling(n: int) -> UOp:
     i = loop(0, n)

@@ -362,6 +362,7 @@ def test_softmax_in_one_kernel() -> None:
     check(softmax(6, 9), data(54), data(54))
 
 
+@pytest.mark.usefixtures("in_numpy")
 def test_softmax_computes_each_exponential_once() -> None:
     """The reduce ranges share the loop's dim, so both uses of exp(x - max) are one."""
     source = get_device("cpu").compile(softmax(6, 9)).source

@@ -15,6 +15,8 @@ from anneal.backend.cpu.workers import Workers
 from anneal.uop import Op, UOp
 from tests.backend.cpu.kernels import kernel, load, loop, over, param, reduce, store
 
+pytestmark = pytest.mark.usefixtures("in_numpy")
+
 N = 24
 
 
