@@ -71,8 +71,8 @@ class CPlan:
 def encode_plan(plan: CPlan) -> list[Any]:
     """A plan whose parts are loaded as lists of strings and numbers."""
     parts = [
-        [p.symbol, "" if p.library is None else p.library.key.hex(), list(p.slots), p.workgroups, p.worth, list(p.names),
-         None if p.needed is None else encode_graph(p.needed), list(p.description)]
+        [p.symbol, "" if p.library is None else p.library.key.hex(), list(p.slots), p.workgroups, p.worth,
+         list(p.names), None if p.needed is None else encode_graph(p.needed), list(p.description)]
         for p in plan.parts
     ]  # fmt: skip
     return [parts, [[slot, *size] for slot, size in plan.scratch.items()]]
