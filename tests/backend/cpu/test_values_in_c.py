@@ -27,11 +27,27 @@ TABLES = (
         )
     ],
 )
+# The tests of a file; or programs of the fuzzer, from the first seed on, with each array of memory as long as it is, so that one element more is
+# seen; with a second argument every kernel stores one element too far.
 _SANITIZED = """
-import sys, pytest
-from anneal.backend.cpu import compiler
+import dataclasses, sys
+import numpy as np
+from anneal.backend.cpu import compiler, executor, in_c
+from tests.fuzz.programs import run
 compiler.FLAGS += ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O1")
-sys.exit(pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", "not webgpu", *sys.argv[1:]]))
+if sys.argv[1].startswith("tests/"):
+    import pytest
+    sys.exit(pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", "not webgpu", sys.argv[1]]))
+executor._aligned = lambda nbytes: np.empty(nbytes, np.uint8)
+first, count = map(int, sys.argv[1:3])
+if sys.argv[3:]:
+    right = in_c.generate
+    def shifted(*args):
+        made = right(*args)
+        return dataclasses.replace(made, source=made.source.replace("p0 = memory[0]", f"p0 = 1 + ({sys.argv[3]})memory[0]"))
+    in_c.generate = shifted
+failures = run(range(first, first + count), ["cpu"], 25)
+sys.exit("\\n".join(map(str, failures)) or 0)
 """
 
 pytestmark = [
@@ -57,8 +73,8 @@ def test_values_and_gradients_hold_in_c(file: str) -> None:
     assert " passed" in outcome(command)
 
 
-@pytest.mark.ci
-def test_sanitizers_find_nothing(tmp_path: Path) -> None:
+def sanitized(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Programs in C that look at each access and each operation."""
     assert FOUND is not None
     if "gcc" not in compiler.version(FOUND).lower() and "debian" not in compiler.version(FOUND).lower():
         pytest.skip("the libraries of the sanitizers are found by gcc alone")
@@ -69,10 +85,38 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     places = [done.stdout.strip() for done in libraries]
     if not all(os.path.isabs(place) for place in places):
         pytest.skip("this compiler has no sanitizers")
-    script = tmp_path / "sanitized.py"
+    script = folder / "sanitized.py"
     script.write_text(_SANITIZED)
-    said = outcome(
-        [str(script), "tests/backend/cpu/test_random_kernels.py"],
-        LD_PRELOAD=" ".join(places), ASAN_OPTIONS="detect_leaks=0", PYTHONPATH=os.getcwd(),
-    )  # fmt: skip
-    assert " passed" in said
+    environ = {
+        **os.environ, "ANNEAL_CPU": "c", "ANNEAL_CACHE": "0", "LD_PRELOAD": " ".join(places),
+        "ASAN_OPTIONS": "detect_leaks=0", "PYTHONPATH": os.getcwd(),
+    }  # fmt: skip
+    command = [sys.executable, str(script), *map(str, arguments)]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=1800)
+
+
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [
+        pytest.param(0, 50, marks=pytest.mark.ci),
+        *[pytest.param(n, 250, marks=pytest.mark.deep) for n in range(50, 2000, 250)],
+    ],
+)
+def test_sanitizers_find_nothing_in_programs_of_the_fuzzer(tmp_path: Path, first: int, count: int) -> None:
+    done = sanitized(tmp_path, first, count)
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert "NumPy runs the kernels" not in done.stderr
+
+
+@pytest.mark.ci
+def test_sanitizers_find_nothing_in_random_kernels(tmp_path: Path) -> None:
+    done = sanitized(tmp_path, "tests/backend/cpu/test_random_kernels.py")
+    assert " passed" in done.stdout, done.stdout[-5000:] + done.stderr
+    assert done.returncode == 0
+
+
+@pytest.mark.ci
+def test_sanitizers_find_a_planted_bug(tmp_path: Path) -> None:
+    done = sanitized(tmp_path, 0, 25, "float *")
+    assert done.returncode
+    assert "heap-buffer-overflow" in done.stderr
