@@ -82,6 +82,7 @@ def containers() -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     modules = sorted((n, m) for n, m in sys.modules.items() if n.split(".")[0] == "anneal")
     waiting = [(f"{name}.{k}", v, name, 0) for name, m in modules for k, v in list(vars(m).items()) if k[:2] != "__"]
+    waiting.sort(key=lambda x: x[0] == "anneal.backend.storage.OPEN")  # devices first: whatever they run refers to them
     while waiting:
         name, x, module, depth = waiting.pop()
         x = getattr(x, "__func__", x)

@@ -27,8 +27,8 @@ TABLES = (
         )
     ],
 )
-# The tests of a file; or programs of the fuzzer, from the first seed on, with each array of memory as long as it is, so that one element more is
-# seen; with a second argument every kernel stores one element too far.
+# The tests of a file; or programs of the fuzzer, from the first seed on, with each array of memory as long as it is, so
+# that one element more is seen; with a third argument, a pointer's type, every kernel stores one element too far.
 _SANITIZED = """
 import dataclasses, sys
 import numpy as np
