@@ -1,9 +1,4 @@
-"""The machine's C compiler: finding it, running it, and loading the libraries that it makes.
-
-A library is kept in the cache by its text, the compiler, the flags and the machine. What is loaded are the very bytes
-whose owner and hash were checked: they go into a new file in a new private folder. No shell is run, and a command has
-nothing in it but our own names.
-"""
+"""The machine's C compiler: finding it, running it, and loading the libraries that it makes."""
 
 from __future__ import annotations
 
@@ -121,7 +116,8 @@ def version(compiler: Compiler) -> str:
 
 
 def libraries(texts: Sequence[str], compiler: Compiler) -> list[Library]:
-    """A library for each text of C; those that the cache lacks are compiled side by side.
+    """A library for each text of C; those that the cache lacks are compiled side by side. It keeps them by text,
+    compiler, flags and machine.
 
     Raises NotCompiled if one cannot be had.
     """
@@ -158,6 +154,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _loaded(key: bytes, code: bytes) -> Library:
+    """The very bytes that were checked, loaded from a new file in a new private folder."""
     try:
         with _folder() as folder:
             path = Path(folder, "unit.so")
@@ -183,7 +180,7 @@ def _compiled(texts: Sequence[str], compiler: Compiler) -> list[bytes]:
 
 
 def _ran(commands: Sequence[tuple[str, ...]], folder: str) -> list[str]:
-    """The output of commands that run side by side. None of them is left running."""
+    """The output of commands that run side by side, without a shell. None of them is left running."""
     running: list[subprocess.Popen[str]] = []
     environ = {**os.environ, "LC_ALL": "C"}
     try:
