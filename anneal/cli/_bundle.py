@@ -8,7 +8,7 @@
         ranks.csv        of several processes: the milliseconds of each step in each
         graph.txt        the tensor graph of one step, before any pass
         schedule.json    the step's kernels in order: what each reads and writes, its cost, its phase
-        kernels/*.wgsl   their text
+        kernels/*.wgsl   their text, in C where the cpu compiles that
 
 While the run goes on the folder has a name that begins with a dot; what a killed process leaves keeps it.
 """

@@ -118,5 +118,5 @@ def test_the_second_run_of_a_command_finds_the_first_ones_plans(tmp_path: Path) 
     ]
     assert [o.code for o in outcomes] == [0, 0]
     found = json.loads(run_process("cache", "ls", "--json", **environ).out)["entries"]
-    assert {e["kind"] for e in found} == {"plans"}
+    assert {e["kind"] for e in found} - {"native"} == {"plans"}  # kernels in C where there is a compiler
     assert {e["state"] for e in found} == {"current"}

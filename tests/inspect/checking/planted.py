@@ -18,6 +18,7 @@ from unittest import mock
 
 import numpy as np
 
+from anneal import settings
 from anneal.backend import get_device
 from anneal.rewrite import forget
 from anneal.schedule import clear_cache
@@ -237,7 +238,11 @@ def wrong_numpy() -> Iterator[None]:
 
     device: Any = get_device("cpu")
     table = next(t for t in vars(ops).values() if isinstance(t, dict) and Op.TANH in t)
-    with mock.patch.dict(table, {Op.TANH: np.arctan}), mock.patch.object(device, "_programs", {}):
+    with (
+        settings.override(cpu="numpy"),
+        mock.patch.dict(table, {Op.TANH: np.arctan}),
+        mock.patch.object(device, "_programs", {}),
+    ):
         yield
 
 
