@@ -3,9 +3,9 @@
     python -m benchmarks.cpu_compilers [--compilers gcc,clang,zig,numpy] [--levels=-O2,-O3]
     python -m benchmarks.cpu_compilers --baby    # seconds of compiling a training step of the baby GPT, and of a step
 
-zig is the compiler of the wheel `ziglang`. The kernels are the slowest of: a fused elementwise chain, a convolution, its
-weight's gradient, the gradient of a max pool, and a step of an LSTM. The last columns are the seconds that compiling all
-of them took, and its processor time.
+zig is the compiler of the wheel `ziglang`. The kernels are the slowest of: a fused elementwise chain, a convolution,
+its weight's gradient, the gradient of a max pool, and a step of an LSTM. The last columns are the seconds that
+compiling all of them took, and its processor time.
 """
 
 from __future__ import annotations

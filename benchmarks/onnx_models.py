@@ -3,6 +3,7 @@
     python -m benchmarks.onnx_models                              what is installed, all families
     python -m benchmarks.onnx_models packages --site FOLDER       models inside PyPI packages, those below FOLDER too
     python -m benchmarks.onnx_models torchvision transformers sklearn --words mobilenet -v
+    python -m benchmarks.onnx_models packages torchvision --save FOLDER    only writes them, to be timed by onnx_peers
 
 `error` is the largest difference of an output by the largest value of ONNX Runtime's; `its own` is how far ONNX
 Runtime itself goes without its optimiser, and with inputs that are 1e-6 of themselves larger: what a model makes of
@@ -286,6 +287,18 @@ def compared(sample: Sample, device: str) -> Row:
     return row
 
 
+def saved(sample: Sample, folder: Path) -> str:
+    """Write a model and its first inputs, as `benchmarks.onnx_peers` takes them; says what came of it."""
+    feeds = {name: np.asarray(x) for name, x in sample.feeds[0].items()}
+    if any(x.dtype.kind in "OUS" for x in feeds.values()):
+        return f"{sample.name}: not written, an input is text"
+    name = f"{sample.source.split()[0]}-{sample.name}"
+    content = sample.model if isinstance(sample.model, bytes) else sample.model.read_bytes()
+    (folder / f"{name}.onnx").write_bytes(content)
+    np.savez(folder / f"{name}.npz", **feeds)  # type: ignore[arg-type]
+    return f"{name}: {len(content) / 1e6:.1f} MB"
+
+
 def main() -> int:
     """Print a row for each model; 1 if one fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -294,10 +307,14 @@ def main() -> int:
     parser.add_argument("--files", action="append", default=[], help="a folder of models")
     parser.add_argument("--words", nargs="*", default=[], help="only models whose names hold one of these")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="write the models and inputs, and run none")
     options = parser.parse_args()
     sys.path.extend(options.site)
     families = options.families or ["packages", "files", *onnx_exports.FAMILIES]
-    print(f"{'model':32} {'from':28} nodes    error  its own      s  host")
+    if options.save is not None:
+        options.save.mkdir(parents=True, exist_ok=True)
+    else:
+        print(f"{'model':32} {'from':28} nodes    error  its own      s  host")
     rows = []
     for family in families:
         if family == "packages":
@@ -309,9 +326,13 @@ def main() -> int:
         for sample in samples:
             if options.words and not any(w in sample.name or w in sample.source for w in options.words):
                 continue
+            if options.save is not None:
+                print(saved(sample, options.save), flush=True)
+                continue
             rows.append(compared(sample, options.device))
             print(rows[-1], flush=True)
-    print(f"{sum(r.passes for r in rows)} of {len(rows)} equal ONNX Runtime on {options.device}")
+    if options.save is None:
+        print(f"{sum(r.passes for r in rows)} of {len(rows)} equal ONNX Runtime on {options.device}")
     return 0 if all(r.passes for r in rows) else 1
 
 

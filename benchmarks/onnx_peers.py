@@ -3,10 +3,11 @@
     python -m benchmarks.onnx_peers FOLDER --device cpu --threads 2 --json
 
 Every file of FOLDER is one case. Each contestant has it in a process of its own, which ends with the case, and rounds
-go A, B, A, B. Inputs are random and the same for both; `error` is the relative difference of the outputs. On the cpu
-device both have `--threads` cores; on webgpu the peer is ONNX Runtime's WebGPU provider, which comes with the package
-onnxruntime-webgpu. `first s` is loading the file and one run, in a process that finds no compiled plans on disk, `with
-plans` the same in one that finds those of the former.
+go A, B, A, B. Inputs are those of NAME.npz beside NAME.onnx (`benchmarks.onnx_models --save` writes both), else
+random and the same for both; the last line is the geometric mean of the ratios, and the worst; `error` is the
+relative difference of the outputs. On the cpu device both have `--threads` cores; on webgpu the peer is ONNX
+Runtime's WebGPU provider, which comes with the package onnxruntime-webgpu. `first s` is loading the file and one run,
+in a process that finds no compiled plans on disk, `with plans` the same in one that finds those of the former.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Ours:
         start = time.perf_counter()
         self.model = onnx.load(path, args.device)
         listed = [(v.name, v.dtype, v.shape or ()) for v in self.model.inputs]
-        self.feeds = random_inputs(listed, shapes_of(args))
+        self.feeds = inputs_of(path, listed, args)
         self.outputs = self.run()
         self.first_s = time.perf_counter() - start
         about = get_device(args.device).describe()
@@ -86,7 +87,7 @@ class Theirs:
             raise ImportError(f"this onnxruntime has no {provider}")
         names = {"float": "float32", "double": "float64"}
         kinds = [(i, i.type.removeprefix("tensor(").removesuffix(")")) for i in self.session.get_inputs()]
-        self.feeds = random_inputs([(i.name, names.get(k, k), i.shape) for i, k in kinds], shapes_of(args))
+        self.feeds = inputs_of(path, [(i.name, names.get(k, k), i.shape) for i, k in kinds], args)
         self.outputs = self.run()
         self.first_s = time.perf_counter() - start
         self.about = {"version": onnxruntime.__version__, "provider": provider}
@@ -95,6 +96,17 @@ class Theirs:
         """The outputs as arrays of the host."""
         outputs: list[Any] = self.session.run(None, self.feeds)
         return outputs
+
+
+def inputs_of(path: str, listed: Iterable[tuple[str, str, Iterable[Any]]], args: argparse.Namespace) -> dict[str, Any]:
+    """The inputs that lie beside a file, else random ones."""
+    import numpy as np
+
+    beside = Path(path).with_suffix(".npz")
+    if not beside.exists():
+        return random_inputs(listed, shapes_of(args))
+    with np.load(beside) as kept:
+        return dict(kept)
 
 
 def shapes_of(args: argparse.Namespace) -> dict[str, list[int]]:
@@ -228,6 +240,10 @@ def main() -> None:
     contestants = {who: {k: v for r in seen for k, v in r[who].items() if k in facts} for who in ("anneal", PEER)}
     result = {**about, "threads": args.threads, "contestants": contestants, "cases": cases}
     h.report(result, rows(result), args.json)
+    ratios = {name: found["min_ratio"] for name, found in cases.items() if "min_ratio" in found}
+    if ratios and not args.json:
+        worst = max(ratios, key=lambda name: ratios[name])
+        print(f"geometric mean {statistics.geometric_mean(ratios.values()):.2f}, worst {ratios[worst]:.2f} ({worst})")
 
 
 if __name__ == "__main__":
