@@ -17,6 +17,7 @@ import argparse
 import fnmatch
 import importlib.metadata
 import importlib.util
+import shutil
 import sys
 import time
 import warnings
@@ -294,6 +295,9 @@ def saved(sample: Sample, folder: Path) -> str:
         return f"{sample.name}: not written, an input is text"
     name = f"{sample.source.split()[0]}-{sample.name}"
     content = sample.model if isinstance(sample.model, bytes) else sample.model.read_bytes()
+    if isinstance(sample.model, Path):  # a large model's values lie beside it
+        for beside in sample.model.parent.glob(f"{sample.model.name}?*"):
+            shutil.copy(beside, folder)
     (folder / f"{name}.onnx").write_bytes(content)
     np.savez(folder / f"{name}.npz", **feeds)  # type: ignore[arg-type]
     return f"{name}: {len(content) / 1e6:.1f} MB"

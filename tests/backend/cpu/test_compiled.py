@@ -169,6 +169,26 @@ def test_a_machine_without_a_compiler_runs_numpy_and_says_so_once(
     assert capsys.readouterr().err.count("no C compiler") == 1
 
 
+def test_windows_runs_numpy_and_the_doctor_says_why(in_c: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "find", compiler.find.__wrapped__)
+    with settings.override(cpu="auto"), monkeypatch.context() as patched:
+        patched.setattr(sys, "platform", "win32")
+        assert in_c._made_by() == "NumPy (kernels in C need POSIX threads, which Windows lacks)"
+        assert not in_c.has_c
+
+
+def test_the_command_of_macos_that_asks_for_a_compiler_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(compiler, "_identity", lambda path: (path,))
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "platform", "darwin")
+        patched.setattr(compiler, "_TOOLS", ("/nowhere",))
+        found = compiler.find.__wrapped__()
+        patched.setattr(compiler, "_TOOLS", ("/",))
+        assert (found, compiler.find.__wrapped__()) == (None, compiler.Compiler(("/usr/bin/cc",), ("/usr/bin/cc",)))
+
+
 @pytest.mark.parametrize(
     "text", ["echo it is broken >&2; exit 3", "exit 0"], ids=["an error", "no library"]
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,26 @@ def outcome(command: list[str], **variables: str) -> str:
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
     assert "NumPy runs the kernels" not in done.stderr
     return done.stdout
+
+
+_BY = """
+import shutil, sys, pytest
+from anneal.backend.cpu import compiler
+found = shutil.which(sys.argv[1])
+compiler.find = lambda: compiler.Compiler((found,), compiler._identity(found))
+sys.exit(pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", "not webgpu", *sys.argv[2:]]))
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", ["gcc", "clang"])
+def test_values_hold_by_each_compiler(tmp_path: Path, name: str) -> None:
+    if shutil.which(name) is None:
+        pytest.skip(f"this machine has no {name}")
+    script = tmp_path / "by.py"
+    script.write_text(_BY)
+    files = ("tests/backend/cpu/test_random_kernels.py", "tests/backend/cpu/test_kernels.py")
+    assert " passed" in outcome([str(script), name, *files], PYTHONPATH=os.getcwd())
 
 
 @pytest.mark.parametrize("file", TABLES)
