@@ -99,35 +99,29 @@ def _lines(rows: int, columns: int, m: Axis, n: Axis) -> tuple[bool, int]:
     return (True, max(rows, _extent(n))) if columns == 1 else (False, max(columns, _extent(m)))
 
 
-@dataclass(slots=True)
-class Taken:
-    """A kernel as kernels and products, in order; `scratch` is the memory between them: elements and their bytes, by
-    slot."""
-
-    parts: list[UOp | BlasProduct] = field(default_factory=list)
-    scratch: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-
 def split(sink: UOp, slots: int) -> Taken | None:
     """The parts of a kernel that binds `slots` buffers; None if it has no product for BLAS."""
     sink = coalesce_loops(sink)
-    made = _Split(slots)
+    made = Taken(slots)
     for u in toposort((sink,)):
         if u.op is Op.REDUCE and (found := made.product(u)) is not None:
             made.table[u] = found
     if not made.table:
         return None
     if not made.direct(sink):
-        made.out.parts.append(rebuild(sink, over, made.table))
-    return made.out
+        made.parts.append(rebuild(sink, over, made.table))
+    return made
 
 
-class _Split:
-    """The parts found so far, what stands for each product in those after it, and the number of the next slot."""
+@dataclass(slots=True)
+class Taken:
+    """A kernel as kernels and products, in order; `scratch` is the memory between them: elements and their bytes, by
+    slot. `slots` is the number of the next one, `table` has what stands for each product in the parts after it."""
 
-    def __init__(self, slots: int) -> None:
-        self.out, self.slots = Taken(), slots
-        self.table: dict[UOp, UOp] = {}
+    slots: int
+    parts: list[UOp | BlasProduct] = field(default_factory=list)
+    scratch: dict[int, tuple[int, int]] = field(default_factory=dict)
+    table: dict[UOp, UOp] = field(default_factory=dict)
 
     def product(self, u: UOp) -> UOp | None:
         """A load of what BLAS computes, in the place of a reduce; None if it is not for BLAS."""
@@ -152,9 +146,6 @@ class _Split:
             or math.prod(sides) * _extent(tuple(batch)) < _FEWEST
         ):
             return None
-        return self._multiply(u, batch, rows, columns, along)
-
-    def _multiply(self, u: UOp, batch: list[UOp], rows: list[UOp], columns: list[UOp], along: list[UOp]) -> UOp | None:
         factors: list[Operand] = []
         before: list[UOp] = []
         slots = self.slots
@@ -166,9 +157,9 @@ class _Split:
                 found, kernel = self._computed(x, batch, lines, along)
                 before.append(kernel)
             factors.append(found)
-        a, b = factors
-        groups = [_joined(group, (a, b)) for group in (rows, columns, along, batch)]
-        made = _matrices(a, b, *groups[:3])
+        left, right = factors
+        groups = [_joined(group, factors) for group in (rows, columns, along, batch)]
+        made = _matrices(left, right, *groups[:3])
         if made is None:
             self.slots = slots
             return None
@@ -177,20 +168,16 @@ class _Split:
         outer = tuple([x for x in groups[2] if x is not k])
         shape = [r for axis in (*each, m, n) for r in axis]
         c = self._memory(u, shape)
-        self.out.parts += [*before, BlasProduct(a, b, c, m, n, k, each, outer, u.dtype.itemsize)]
+        self.parts += [*before, BlasProduct(left, right, c, m, n, k, each, outer, u.dtype.itemsize)]
         for f in factors:
             if f.slot >= slots:
-                self.out.scratch[f.slot] = _extent(tuple(f.steps)), u.dtype.itemsize
-        self.out.scratch[c.slot] = _extent(tuple(shape)), u.dtype.itemsize
+                self.scratch[f.slot] = _extent(tuple(f.steps)), u.dtype.itemsize
+        self.scratch[c.slot] = _extent(tuple(shape)), u.dtype.itemsize
         return UOp(Op.LOAD, u.dtype, (_param(c, u), _index(c.steps)))
 
     def _memory(self, u: UOp, shape: Sequence[UOp]) -> Operand:
         """Scratch for a value of these ranges, the last one innermost."""
-        steps: dict[UOp, int] = {}
-        size = 1
-        for r in reversed(shape):
-            steps[r] = size
-            size *= r.src[0].arg
+        steps = {r: _extent(tuple(shape[n + 1 :])) for n, r in enumerate(shape)}
         self.slots += 1
         return Operand(self.slots - 1, 0, steps)
 
@@ -209,7 +196,7 @@ class _Split:
 
     def direct(self, sink: UOp) -> bool:
         """Have the product write into the kernel's own memory, where storing it is all that is left to do."""
-        store, p = sink.src[0], self.out.parts[-1]
+        store, p = sink.src[0], self.parts[-1]
         if len(sink.src) > 1 or len(store.src) > 3 or store.src[2] not in self.table or len(self.table) > 1:
             return False
         assert isinstance(p, BlasProduct)
@@ -219,14 +206,11 @@ class _Split:
         c = Operand(slot, offset, terms)
         if any(axis not in _joined(axis, (c,)) for axis in (*p.batch, p.m, p.n)):
             return False
-        if _readable(c, p.m, p.n) and c.step(p.n) == 1:
-            new = replace(p, c=c)
-        elif _readable(c, p.m, p.n):
-            new = replace(p, a=p.b, b=p.a, c=c, m=p.n, n=p.m)
-        else:
+        if not _readable(c, p.m, p.n):
             return False
-        del self.out.scratch[p.c.slot]
-        self.out.parts[-1] = new
+        del self.scratch[p.c.slot]
+        turned = c.step(p.n) != 1
+        self.parts[-1] = replace(p, a=p.b, b=p.a, c=c, m=p.n, n=p.m) if turned else replace(p, c=c)
         return True
 
 
@@ -235,10 +219,7 @@ def _param(x: Operand, u: UOp) -> UOp:
 
 
 def _index(steps: dict[UOp, int]) -> UOp:
-    out = const(dtypes.int32, 0)
-    for r, step in steps.items():
-        out = out + r * step
-    return out
+    return sum([r * step for r, step in steps.items()], const(dtypes.int32, 0))
 
 
 def _in_memory(x: UOp) -> Operand | None:
