@@ -286,7 +286,8 @@ def _figures(start: Start, made: Progress, width: int) -> list[Text]:
     if (used := vitals.get("bytes")) is not None:
         facts.append(f"memory {sized(used)}")
     ranks = [
-        f"rank {n}: {r['median_ms']:.1f} ms, {r['waiting']:.0%} of it waiting, {sized(int(r['sent_bytes']))} sent a step"
+        f"rank {n}: {r['median_ms']:.1f} ms, {r['waiting']:.0%} of it waiting, "
+        f"{sized(int(r['sent_bytes']))} sent a step"
         for n, r in enumerate(made.ranks)
     ]
     return [*_rows(loss, width), *_rows(facts, width), *_rows(ranks, width)]

@@ -359,7 +359,7 @@ def exchange_over(
     inputs: Sequence[OpaqueBuffer],
     outputs: Sequence[OpaqueBuffer],
 ) -> Callable[[], None] | None:
-    """What makes an exchange of a group that copies, over buffers that the host sees; None of anything else."""
+    """The function that runs an exchange of a group that copies, over buffers that the host sees; None for others."""
     if not (isinstance(function, Exchange) and function.begin is not None):
         return None
     views: list[Array] = []

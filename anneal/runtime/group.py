@@ -57,7 +57,10 @@ class Group(ABC):
         return list(self.begin_all_reduce(arrays, op)())
 
     def begin_all_reduce(self, arrays: Arrays, op: Reduction, into: Arrays = ()) -> Wait:
-        """Start `all_reduce` of `arrays` by `op`; what is returned waits for its results. Here it has them at once."""
+        """Start `all_reduce` of `arrays` by `op`; what is returned waits for its results. Here it has them at once.
+
+        `into` is memory for the results, which they may be written to.
+        """
         made = self._reduced(self.exchange(f"all_reduce ({op})", arrays), op)
         return lambda into=(): made
 
@@ -66,7 +69,7 @@ class Group(ABC):
         return list(self.begin_reduce_scatter(arrays, op)())
 
     def begin_reduce_scatter(self, arrays: Arrays, op: Reduction, into: Arrays = ()) -> Wait:
-        """Start `reduce_scatter` of `arrays` by `op`; what is returned waits for its results."""
+        """Start `reduce_scatter` of `arrays` by `op`; what is returned waits for its results. `into` may take them."""
         given = self.exchange(f"reduce_scatter ({op})", arrays)
         made = self._reduced([[np.split(a, self.size)[self.rank] for a in each] for each in given], op)
         return lambda into=(): made
@@ -76,7 +79,7 @@ class Group(ABC):
         return list(self.begin_all_gather(arrays)())
 
     def begin_all_gather(self, arrays: Arrays, into: Arrays = ()) -> Wait:
-        """Start `all_gather` of `arrays`; what is returned waits for its results."""
+        """Start `all_gather` of `arrays`; what is returned waits for its results. `into` may take them."""
         made = [np.stack(each) for each in zip(*self.exchange("all_gather", arrays), strict=True)]
         return lambda into=(): made
 

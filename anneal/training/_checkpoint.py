@@ -147,7 +147,7 @@ class Checkpoint:
         return found
 
     def _joined(self, notes: dict[str, Any]) -> dict[str, Tensor]:
-        """What the files of a sharded model have for this process: its part of what is spread, the rest whole."""
+        """The contents of a sharded model's files for this process: its part of what is spread, the rest whole."""
         group, optimizer = self.training.group, self.training.optimizer
         given = [io.safe_open(self.path.with_name(name), "cpu") for name in notes["files"]]
         out = {k: given[0][k] for k in given[0] if k not in set(notes["parts"])}
