@@ -62,6 +62,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+@pytest.fixture
+def same_kernels() -> Iterator[None]:
+    """One maker of the cpu's kernels, for tests that ask for the same bits with jit and without."""
+    with settings.override(cpu="numpy"):
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _heap_of_this_file() -> Iterator[None]:
     """What a file's tests leave behind is not walked again: a collection took 2 s after some thousands of tests."""

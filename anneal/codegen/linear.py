@@ -530,7 +530,7 @@ class _Lineariser:
 def _iterations(u: UOp) -> list[tuple[UOp, ...]]:
     """The terms that unrolled iterations of a loop add to an accumulator, in their order; products as two factors."""
     value, terms = u.src[0], []
-    for _ in range((u.tag or 1) - 1):
+    for _ in range(u.tag - 1 if isinstance(u.tag, int) else 0):
         if value.op is not u.arg:
             break
         value, last = value.src

@@ -119,7 +119,7 @@ def test_a_second_process_neither_schedules_nor_generates(
     forget(device)
     assert step() == first
     assert counts == made
-    kinds = {e.kind for e in cache.entries(place)}
+    kinds = {e.kind for e in cache.entries(place)} - {"native"}
     assert kinds == ({"plans", "kernels"} if device == "webgpu" else {"plans"})
     with settings.override(cache=False):
         forget(device)
@@ -225,7 +225,7 @@ def test_what_is_quick_to_make_is_not_kept(place: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(plan, "_WORTH", 1e9)
     clear_cache()
     assert (Tensor([1.0, 2.0]) + 1).tolist() == [2.0, 3.0]
-    assert cache.entries(place) == []
+    assert {e.kind for e in cache.entries(place)} <= {"native"}  # a compiler is never quick
 
 
 def test_a_damaged_entry_is_made_again(place: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,22 +185,31 @@ def training_by_slices_is_training_by_ranks(group: Any) -> None:
     assert found[0] == found[1] == found[2]
     alone = Small(distributed.Alone())
     parameters = list(alone.model.parameters())
+
+    @jit  # as the steps of `Training` are: what is not may be computed by NumPy, whose last bits are others
+    def gradients(*batch: Tensor) -> list[Tensor]:
+        loss = alone.loss(*batch)
+        alone.optimizer.zero_grad()
+        loss.backward()
+        return [loss.detach(), *[p.grad for p in parameters if p.grad is not None]]
+
+    @jit
+    def update(means: list[Tensor]) -> None:
+        for p, m in zip(parameters, means, strict=True):
+            p.grad = m
+        nn.clip_grad_norm_(parameters, 1.0)
+        alone.optimizer.step()
+
     losses = []
     for _ in range(6):
         batch = [t.numpy() for t in alone.next_batch()]
         means: list[Any] = []
         for part in range(group.size):
-            loss = alone.loss(*[Tensor(np.split(b, group.size)[part]) for b in batch])
-            alone.optimizer.zero_grad()
-            loss.backward()
-            made = [t.numpy() for t in (loss, *[p.grad for p in parameters])]  # type: ignore[union-attr]
+            made = [t.numpy() for t in gradients(*[Tensor(np.split(b, group.size)[part]) for b in batch])]
             means = made if not means else [a + b for a, b in zip(means, made, strict=True)]
         means = [np.asarray(m / np.float32(group.size)) for m in means]
         losses.append(float(means[0]))
-        for p, m in zip(parameters, means[1:], strict=True):
-            p.grad = Tensor(m)
-        nn.clip_grad_norm_(parameters, 1.0)
-        alone.optimizer.step()
+        update([Tensor(m) for m in means[1:]])
     hosts = getattr(group, "hosts", 1)
     if hosts == 1:
         assert (losses, digest(alone)) == found[0]

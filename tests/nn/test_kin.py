@@ -41,6 +41,7 @@ def test_on_each_device(name: str, device: str) -> None:
     compare(numbers(PROGRAMS[name](anneal)), RESULTS[name])
 
 
+@pytest.mark.usefixtures("same_kernels")
 def test_packed_sequences_under_jit() -> None:
     layer, x = nn.LSTM(2, 3), Tensor.ones(4, 2, 2)
 

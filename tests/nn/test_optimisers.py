@@ -296,6 +296,7 @@ def test_each_parameter_counts_its_own_steps(name: str) -> None:
             np.testing.assert_allclose(t.numpy(), u.detach().numpy(), rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.usefixtures("same_kernels")
 def test_counts_of_their_own_inside_jit() -> None:
     def run(replayed: bool) -> list[Any]:
         used, idle = Tensor(START, requires_grad=True), Tensor(START, requires_grad=True)

@@ -48,6 +48,7 @@ def operands(positive: bool = True) -> tuple[Array, Array]:
     return (np.abs(a), np.abs(b)) if positive else (a, b)
 
 
+@pytest.mark.usefixtures("same_kernels")  # whose products of float32 are BLAS's
 def test_errors_of_each_precision() -> None:
     a, b = operands()
     exact = a.astype(np.float64) @ b

@@ -306,6 +306,7 @@ def test_a_backward_hook_where_no_argument_wants_a_gradient_gives_none() -> None
         layer(Tensor([1.0, 2.0])).sum().backward()
 
 
+@pytest.mark.usefixtures("same_kernels")
 def test_backward_hooks_inside_jit_are_those_of_the_eager_step() -> None:
     def losses(jitted: bool) -> list[float]:
         an.manual_seed(0)

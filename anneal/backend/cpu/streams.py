@@ -428,7 +428,7 @@ def spans(ticks: Sequence[float], kernels: Sequence[int]) -> list[Span]:
     Args:
         kernels: the number of the kernel that each row is of, -1 for a wait.
     """
-    return [(b, e, k) for b, e, k in zip(ticks, ticks[1:], kernels, strict=False) if k >= 0 and e > b]
+    return [(b, e, k) for b, e, k in zip(ticks, ticks[1:], kernels) if k >= 0 and e > b]
 
 
 def shares(workers: Sequence[Sequence[Span]], count: int, begun: float, ended: float) -> tuple[list[float], float]:

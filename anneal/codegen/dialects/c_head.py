@@ -158,7 +158,7 @@ INLINE f32 tanh_f32(f32 x) {
   f32 p = FMA(FMA(FMA(0.00212274562f, s, -0.00815628003f), s, 0.0216926076f), s, -0.0539453775f);
   f32 near = FMA(FMA(FMA(p, s, 0.133331954f), s, -0.333333313f) * s, x, x);
   f32 far = 1 - 2 / (1 + exp_f32(2 * a));
-  return a < 0.6f ? near : __builtin_copysignf(far, x);
+  return __builtin_copysignf(a < 0.6f ? near : far, x);
 }
 INLINE f32 erf_f32(f32 x) {
   f32 a = __builtin_fabsf(x), s = x * x, t = a > 4 ? 4 : a;
