@@ -152,8 +152,8 @@ class _Writer(Writer):
     # -- memory
 
     def conditions(self, predicate: Sequence[Operand]) -> tuple[str, str]:
-        """The condition that has to hold for all lanes, and the one for each; "" for none. The former is no part of a
-        mask: a processor takes long to find that memory which it may not read is not asked for."""
+        """Text of the condition that all lanes share, and of that which differs between them; "" for none. The former
+        is no part of a mask: a processor takes long to find that memory which it may not read is not asked for."""
         found: tuple[list[str], list[str]] = [], []
         left = [*predicate]
         for o in left:
