@@ -4,54 +4,22 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from anneal import cache, progress, schedule, settings
 from anneal.backend.device import Call, Program
-from anneal.backend.webgpu.adapters import (
-    choose_adapter,
-    enumerate_adapters,
-)
+from anneal.backend.webgpu.adapters import choose_adapter, enumerate_adapters
 from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.opened import PROGRAMS_KEPT, OpenAdapter
 from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram
-from anneal.codegen import (
-    GeneratedKernel,
-    decode_kernel,
-    encode_kernel,
-    generate,
-)
+from anneal.codegen import GeneratedKernel, decode_kernel, encode_kernel, generate
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
 from anneal.uop import UOp
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Generated code on disk: the WGSL of all kernels of a plan is one entry, so that a second process generates nothing.
-#
-# The key is the kernels' graphs in order, and everything of the device that code may depend on.
-
-
 _WORTH = 0.005  # seconds of code generation below which the result is not worth a file
-
-
-def recall(graphs: Iterable[bytes], identity: object) -> list[GeneratedKernel] | None:
-    """The generated kernels for the graphs with these keys, if a process before this one kept them."""
-    if not cache.enabled():
-        return None
-    return cache.load("kernels", cache.disk_key(identity, *graphs), lambda found: [decode_kernel(k) for k in found])
-
-
-def keep(
-    graphs: Iterable[bytes], identity: object, kernels: Sequence[GeneratedKernel], label: str, seconds: float
-) -> None:
-    """Save generated kernels that took `seconds` to make."""
-    if seconds >= _WORTH and cache.enabled():
-        cache.save("kernels", cache.disk_key(identity, *graphs), [encode_kernel(k) for k in kernels], label)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 class WebGpuDevice(OpenAdapter):
@@ -75,20 +43,23 @@ class WebGpuDevice(OpenAdapter):
         return graph + bytes([settings.current().beam])
 
     def compile_all(self, kernels: Sequence[schedule.Kernel], often: bool = False) -> list[Program]:
-        """Programs for the kernels of a plan. Code that an earlier process generated is taken from disk."""
+        """Programs for the kernels of a plan. Code that an earlier process generated is taken from disk: all of a plan
+        is one entry, so that a second process generates nothing.
+        """
         distinct = {k.key: k for k in kernels}
         programs = {key: p for key in distinct if (p := self._programs.get(self._key(key))) is not None}
         if len(programs) < len(distinct):
             begun = time.perf_counter()
-            identity = (self.identity, settings.current().beam)
-            kept = recall(distinct, identity)
+            # the kernels' graphs in order, and everything of the device that code may depend on
+            entry = cache.disk_key((self.identity, settings.current().beam), *distinct)
+            on_disk = cache.enabled()
+            kept = cache.load("kernels", entry, lambda found: list(map(decode_kernel, found))) if on_disk else None
             for n, (key, k) in enumerate(progress.told(distinct.items(), "compiling kernels", len(distinct))):
                 if key not in programs:
                     programs[key] = self._add(key, k.name, kept[n]) if kept is not None else self.compile(k.sink)
-            if kept is None:
-                code = [programs[key].kernel for key in distinct]
-                label = f"WGSL of {len(code)} kernels for {self.info.name}"
-                keep(distinct, identity, code, label, time.perf_counter() - begun)
+            if kept is None and on_disk and time.perf_counter() - begun >= _WORTH:
+                code = [encode_kernel(programs[key].kernel) for key in distinct]
+                cache.save("kernels", entry, code, f"WGSL of {len(code)} kernels for {self.info.name}")
         return [programs[k.key] for k in kernels]
 
     def _add(self, key: bytes, name: str, kernel: GeneratedKernel) -> WebGpuProgram:
