@@ -7,6 +7,7 @@ that: a test that imports wgpu, and so is about to open a GPU, or that starts a 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,8 @@ ROOMS = (
 )
 LEFT_OUT = {
     "tests/backend/cpu/test_random_kernels.py": "interprets kernels an element at a time",
+    "tests/backend/cpu/test_compiled.py": "starts a compiler",
+    "tests/backend/cpu/test_values_in_c.py": "starts a compiler",
     "tests/codegen/test_dialect_c.py": "starts a compiler",
     "tests/codegen/test_matrices.py::test_an_adapters_configurations": "imports wgpu",
     "tests/docs/test_adding_an_op.py": "runs a changed copy of the tree",
@@ -122,6 +125,10 @@ _hooks: list[Any] = []
 
 class Plugin:
     """The tier's part of pytest, for all files, those outside of `tests/` too."""
+
+    def pytest_configure(self) -> None:
+        """No compiler is started for what runs often: NumPy computes all."""
+        os.environ["ANNEAL_CPU"] = "numpy"
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Files that the tier runs nothing of are not even imported; None lets other rules decide."""

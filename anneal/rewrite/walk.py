@@ -83,7 +83,7 @@ def applied(function: GraphFunction, sources: Sequence[UOp]) -> list[UOp]:
 
     >>> from anneal.uop import Op, dtypes
     >>> x, y = (UOp(Op.PARAM, dtypes.float32, (), (n, ())) for n in (0, 1))
-    >>> applied(Function("sine", (), (x,), (x.alu(Op.SIN),)), [y]) == [y.alu(Op.SIN)]
+    >>> applied(GraphFunction("sine", (), (x,), (x.alu(Op.SIN),)), [y]) == [y.alu(Op.SIN)]
     True
     """
     if not function.results:

@@ -184,7 +184,8 @@ class Exchange(HostFunction):
         return replace(self, results=(), call=both.start, under_way=both), replace(self, call=both.finish, ending=both)
 
     def over(self, given: Arrays, into: Arrays) -> None:
-        """Make it, or this half of it, over memory that the host sees, of a group that `copies`."""
+        """Make it, or this half of it, over memory that the host sees, of a group that `copies`: of what is `given`,
+        with the results written `into` theirs."""
         if self.under_way is not None:
             self.under_way.start(*given)
             return
