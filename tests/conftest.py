@@ -7,10 +7,12 @@ import os
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 # In the environment, so that xdist's workers, which start with the folder below, know the user's too.
 USER_CACHE = os.environ.setdefault("TESTS_USER_CACHE", os.environ.get("ANNEAL_CACHE_DIR", ""))
+USER_CPU = os.environ.get("ANNEAL_CPU", "")
 # Tests compile afresh, mutated compilers too, and leave the user's own cache alone; tests of the cache switch it on.
 os.environ["ANNEAL_CACHE"] = "0"
 os.environ["ANNEAL_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"anneal-tests-{os.getpid()}")
@@ -60,6 +62,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if runs(item, tier)]
     # The slow ones first, or one worker is still at them when the other has nothing left.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+# The rooms whose tests have the cpu's kernels in C where those run often, as a program has them (`ANNEAL_CPU=auto`).
+# The others ask for NumPy, which compiles nothing: all would take a third longer with a compiler. What holds for values
+# in NumPy is held in C by tests/backend/cpu/test_values_in_c.py.
+TESTS = Path(__file__).parent
+AUTO = ("backend/cpu", "examples", "fuzz", "inspect", "programs", "runtime", "training")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels_of_this_file(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The maker of the cpu's kernels: who says ANNEAL_CPU has it in all files."""
+    inside = request.path.is_relative_to(TESTS) and request.path.relative_to(TESTS).as_posix()
+    if USER_CPU or (inside and inside.startswith(tuple([f"{r}/" for r in AUTO]))):
+        yield
+    else:
+        with settings.override(cpu="numpy"), pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ANNEAL_CPU", "numpy")  # for processes that tests start
+            yield
 
 
 @pytest.fixture
