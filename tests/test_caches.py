@@ -205,6 +205,7 @@ def test_a_loop_over_shapes_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     for name, bound in BOUNDS.items():
         if bound is HALVES:
             monkeypatch.setattr(held[name], "most", small)
+            held[name].clear()
         elif name in held:
             where = CpuDevice if name.endswith("_programs") else sys.modules[name.rpartition(".")[0]]
             monkeypatch.setattr(where, bound, 1024 if bound == "_MAX_CODES" else small)
