@@ -30,7 +30,7 @@ HEAD = """# Benchmarks
 
 Written by `python -m benchmarks.report` from the files in `benchmarks/results`. Unless a note says otherwise, figures of one table
 were printed by the command above it: taken in one run, with the contestants in turns. Figures of different tables were not. Ratios put ours
-on top: above 1 is faster in a table of rates, below 1 is faster in a table of times. Everything here is float32, with TF32 off: mixed precision is in docs/decisions/0039-mixed-precision.md.
+on top: above 1 is faster in a table of rates, below 1 is faster in a table of times. Everything here is float32, with TF32 off: mixed precision is in docs/decisions/0039-mixed-precision.md. The cpu's kernels were NumPy's (`ANNEAL_CPU=numpy`); those in C are in docs/decisions/0042-compiled-cpu.md.
 """
 SECTIONS = (
     (matmul, "Products of matrices"),

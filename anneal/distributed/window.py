@@ -109,9 +109,8 @@ class SharedWindow:
         self._slots = [s[_HEAD:].reshape(SLOTS, self.room) for s in segments]
         self._mine = self._heads[rank]
         self._threads = ThreadPoolExecutor(threads, "anneal-exchange") if threads > 1 else None
-        self._most = max(
-            1, threads
-        )  # pieces that take a step before the next step's turn: caches have what one has written
+        # pieces that take a step before the next step's turn: caches have what one has written
+        self._most = max(1, threads)
         self._added = self._next = 0  # pieces so far, and the slot of the next one
         self._half = 0
         self._users = [-1] * SLOTS  # the last piece of each slot

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from anneal import cache
 from anneal.backend import AnyDevice, get_device
@@ -126,8 +127,10 @@ def refusals(sink: UOp, cost_model: CostModel) -> list[KernelRefusal]:
 
 def c_target(device: str) -> Target | None:
     """The target of C on the device called `device`; None where it compiles none."""
-    cpu = get_device("cpu") if device == "cpu" else None
-    return cpu.kernels.target if cpu is not None and getattr(cpu, "has_c", False) else None  # type: ignore[attr-defined]
+    if device != "cpu":
+        return None
+    cpu: Any = get_device("cpu")
+    return cpu.kernels.target if cpu.has_c else None
 
 
 def wgsl_for(device: AnyDevice, plan: Plan) -> Callable[[UOp], str]:

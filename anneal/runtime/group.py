@@ -36,8 +36,8 @@ class Group(ABC):
     size: int
     rank: int
     coming: deque[UnderWay]  # exchanges that wait for arrays from a device
-    copies = False  # whether an exchange that has started reads the arrays that it was given no more, and writes its
-    # results into memory that it is given
+    # True if a started exchange no longer reads the arrays that it was given, and writes results into given memory.
+    copies = False
 
     def leave(self) -> None:  # noqa: B027  # not all have something to do
         """Take no further part."""

@@ -1,4 +1,4 @@
-"""What is seen of kernels in C: their text, where its lines come from, their times, and which of them are wrong."""
+"""Kernels in C as the tools show them: their text, the origins of its lines, their times, and the wrong ones."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_the_studio_shows_c_of_models_and_of_recordings(tmp_path: Path) -> None:
 
 
 def test_explain_is_the_same(tmp_path: Path) -> None:
-    """Which rules fire does not depend on what runs the kernels."""
+    """The rules that fire are the same whoever runs the kernels."""
     found = said("explain", "--model", "mlp", "--device", "cpu")
     with settings.override(cpu="numpy"):
         assert said("explain", "--model", "mlp", "--device", "cpu") == found

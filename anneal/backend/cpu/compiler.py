@@ -29,7 +29,7 @@ FLAGS = (
 _NAMES = ("cc", "clang", "gcc")
 _NONE = "there is no C compiler; install gcc or clang, or anneal-compiler[cc]"
 _WINDOWS = "kernels in C need POSIX threads, which Windows lacks"
-# Where macOS has its compiler; without one, the `cc` that is there asks people to install it.
+# The folders of macOS's compiler; without one of them its `cc` only asks people to install it.
 _TOOLS = ("/Library/Developer/CommandLineTools", "/Applications/Xcode.app")
 _SECONDS = 300
 

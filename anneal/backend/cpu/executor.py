@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 # Work of less than this many nanoseconds is not worth a synchronisation with another thread.
 _SYNCHRONISATION_NS = 100_000
-# What it costs to arrange one item of a batch's work for workers side by side, measured, in nanoseconds.
+# The cost of arranging one item of a batch's work for workers side by side, measured, in nanoseconds.
 _ARRANGING_NS = 120_000
-# What compiling a kernel as C costs, in nanoseconds of NumPy's work until it pays; and what a launch costs besides.
+# The cost of compiling a kernel as C, in nanoseconds of NumPy's work until it pays; and that of a launch besides.
 _COMPILING_NS = 150_000_000
 _LAUNCH_NS = 3_000
 # The fraction of a batch's work from which on matrix-vector products decide how it is run.

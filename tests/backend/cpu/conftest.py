@@ -1,4 +1,4 @@
-"""What makes the kernels of a test."""
+"""The maker of the kernels of a test."""
 
 from __future__ import annotations
 

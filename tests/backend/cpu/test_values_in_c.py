@@ -45,7 +45,8 @@ if sys.argv[3:]:
     right = in_c.generate
     def shifted(*args):
         made = right(*args)
-        return dataclasses.replace(made, source=made.source.replace("p0 = memory[0]", f"p0 = 1 + ({sys.argv[3]})memory[0]"))
+        text = made.source.replace("p0 = memory[0]", f"p0 = 1 + ({sys.argv[3]})memory[0]")
+        return dataclasses.replace(made, source=text)
     in_c.generate = shifted
 failures = run(range(first, first + count), ["cpu"], 25)
 sys.exit("\\n".join(map(str, failures)) or 0)
