@@ -277,6 +277,8 @@ def test_exported_pages_run_where_they_are_shown(shown: tuple[Any, str]) -> None
     for element in frames:
         element.scroll_into_view_if_needed()
         frame = element.content_frame()
+        # The frame is lazy: until its own page has begun to load, its address is about:blank.
+        frame.wait_for_url("**/index.html", wait_until="commit")
         name = frame.url.split("/")[-2]
         if name == "gpt2":
             frame.wait_for_selector("input[type=file]")
