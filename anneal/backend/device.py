@@ -270,7 +270,7 @@ class Device(ABC, Generic[Buffer]):
                 buffer is None
                 and self._idle_bytes > (most := max(_IDLE, self._in_use // 4))
                 and sum([m.nbytes for m in self._look_at_idle()]) > most
-                and self.end_idle()
+                and self.end_idle(most)
             ):
                 buffer = self._pooled(kind)
             if buffer is None:
@@ -334,11 +334,19 @@ class Device(ABC, Generic[Buffer]):
         self._idle_bytes, self._idle_looked = sum([m.nbytes for m in found]), len(found)
         return found
 
-    def end_idle(self) -> bool:
-        """Free the memory that was kept for later rounds; True if there was any."""
-        ended = [m.let_go() for m in self._look_at_idle()]
+    def end_idle(self, most: int = 0) -> bool:
+        """Free memory that was kept for later rounds, oldest first, until at most `most` bytes are left; True if any
+        was freed."""
+        ended = False
+        for m in self._look_at_idle():
+            if self._idle_bytes <= most:
+                break
+            nbytes = m.nbytes
+            if m.let_go():
+                self._idle_bytes -= nbytes
+                ended = True
         self._look_at_idle()
-        return any(ended)
+        return ended
 
     def check_size(self, size: int, dtype: DType) -> None:
         """Raise DeviceError where memory for so many elements is more than the device can ever have in one piece.

@@ -13,9 +13,9 @@ import pytest
 import anneal as an
 from anneal import nn, optim
 from anneal.backend import get_device, register_device, registry
-from anneal.runtime import cache_statistics, late, observed, turns
+from anneal.runtime import cache_statistics, late, launch, observed, turns
 from anneal.tensor import Tensor, functional as F, grad, host_call, jit, vmap
-from anneal.uop import Arena
+from anneal.uop import Arena, dtypes
 from benchmarks.calls import counted
 from tests.backend.toy import COST_MODEL, NAME, ToyDevice
 
@@ -394,3 +394,15 @@ def test_sizes_that_come_again_are_bound_to_memory_once() -> None:
     turns(SIZES)
     assert cache_statistics()[1] == plans
     assert device._in_use <= used
+
+
+def test_new_memory_ends_what_was_kept_longest_and_no_more() -> None:
+    """Else sizes that come again after another program are bound anew: each new one would end what others kept."""
+    device, pieces = get_device("cpu"), [(8 << 20, dtypes.float32)]
+    device.end_idle()
+    kept = [launch.Scratch(device) for _ in range(3)]
+    for scratch in kept:
+        scratch.take(pieces)
+        scratch.done(pieces)
+    device.free_all([device.alloc(1_234_567, dtypes.float32)])
+    assert [s.nbytes for s in kept] == [0, 32 << 20, 32 << 20]
