@@ -1,7 +1,7 @@
 """Data parallel training on MPI, measured: `mpirun -n N python -m benchmarks.distributed WHAT`.
 
     scaling [BATCH]      a step of nanogpt by one rank and by all of them, rounds in turn, with and without exchanges
-    collectives          sums and gathers of 1 KB to 64 MB beside mpi4py's own on NumPy arrays
+    collectives          each kind of exchange, 1 KB to 64 MB, beside mpi4py's own on NumPy arrays
     equality [STEPS]     losses and weights of N ranks beside one process that sums the same N slices in their order
     gpu [BATCH]          GPT-2 small, BATCH x 1024 tokens for each rank, float32 and with 16 bits on the wire
 
@@ -94,49 +94,88 @@ def scaling(group: Group, batch: int = 32) -> dict[str, Any]:
 
 
 def best_of(call: Callable[[], Any], group: Group, times: int) -> float:
-    """Seconds of a call, the best of five rounds of `times`."""
-    found = []
-    for _ in range(5):
+    """Seconds of a call, the best of rounds of `times`: many where they are short, since others use the cores."""
+    found: list[float] = []
+    while len(found) < 5 or (sum(found) * times < 0.05 and len(found) < 50):
         call()
         group.barrier()
         begun = time.perf_counter()
         for _ in range(times):
             call()
-        found.append((time.perf_counter() - begun) / times)
+        found.append(group.all_reduce([np.array([time.perf_counter() - begun])], "max")[0][0] / times)
     return min(found)
 
 
 def collectives(group: Group) -> Iterator[dict[str, Any]]:
-    """Microseconds by size: MPI's own, the group's, and those of tensors, eager and inside jit."""
+    """Microseconds of each kind of exchange by size: MPI's own, the group's, and those of tensors, in jit and eager."""
     return (row_of(group, 1 << n) for n in range(10, 27, 2))
 
 
+def there_and_back(send: Callable[[], Any], receive: Callable[[], Any], first: bool) -> Callable[[], Any]:
+    """A message to the other rank of a pair, and one back."""
+    one, other = (send, receive) if first else (receive, send)
+    return lambda: (one(), other())
+
+
 def row_of(group: Group, nbytes: int) -> dict[str, Any]:
-    """Exchanges of one size."""
+    """Exchanges of one size, a message one way; those in jit are less an addition in jit."""
     from mpi4py import MPI
 
     from anneal.tensor import Tensor, jit
 
-    comm = MPI.COMM_WORLD
+    comm, size, first = MPI.COMM_WORLD, group.size, group.rank % 2 == 0
     given = np.ones(nbytes // 4, np.float32)
-    summed, gathered = np.empty_like(given), np.empty((group.size, given.size), np.float32)
+    out, part, whole = (
+        np.empty_like(given),
+        np.empty(given.size // size, np.float32),
+        np.empty((size, given.size), np.float32),
+    )
     x = Tensor(given, device="cpu").realize()
-    step = jit(lambda t: distributed.all_reduce(t, group))
-    plain = jit(lambda t: t + 1)
-    for _ in range(3):
-        step(x), plain(x)
-    calls: dict[str, Callable[[], Any]] = {
-        "mpi_sum": lambda: comm.Allreduce(given, summed),
-        "group_sum": lambda: group.all_reduce([given], "sum"),
-        "mpi_gather": lambda: comm.Allgather(given, gathered),
-        "group_gather": lambda: group.all_gather([given]),
-        "jit_sum": lambda: step(x),
-        "jit_add": lambda: plain(x),
-        "eager_sum": lambda: distributed.all_reduce(x, group).realize(),
-        "eager_op": lambda: Tensor.realize(x + 1),
+    other = group.rank ^ 1
+    pairs = size % 2 == 0
+    kinds: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[[Any], Any]]] = {
+        "sum": (
+            lambda: comm.Allreduce(given, out),
+            lambda: group.all_reduce([given], "sum"),
+            lambda t: distributed.all_reduce(t, group),
+        ),
+        "gather": (
+            lambda: comm.Allgather(given, whole),
+            lambda: group.all_gather([given]),
+            lambda t: distributed.all_gather(t, group),
+        ),
+        "scatter": (
+            lambda: comm.Reduce_scatter_block(given, part),
+            lambda: group.reduce_scatter([given], "sum"),
+            lambda t: distributed.reduce_scatter(t, group),
+        ),
+        "broadcast": (
+            lambda: comm.Bcast(given, 0),
+            lambda: group.broadcast([given], 0),
+            lambda t: distributed.broadcast(t, group),
+        ),
     }
-    times = max(3, min(500, (1 << 25) // nbytes))
-    return {"bytes": nbytes, **{k: round(best_of(f, group, times) * 1e6, 1) for k, f in calls.items()}}
+    if pairs:
+        kinds["message"] = (
+            there_and_back(lambda: comm.Send(given, other), lambda: comm.Recv(out, other), first),
+            there_and_back(lambda: group.send(given, other), lambda: group.receive(given, other), first),
+            lambda t: there_and_back(
+                lambda: distributed.send(t, other, group), lambda: distributed.recv(t, other, group), first
+            )()[int(first)],
+        )
+    times = max(3, min(20, (1 << 22) // nbytes))
+    plain = jit(lambda t: t + 1)
+    add, op = (best_of(f, group, times) * 1e6 for f in (lambda: plain(x), lambda: Tensor.realize(x + 1)))
+    row: dict[str, Any] = {"bytes": nbytes, "add_in_jit": round(add, 1), "eager_op": round(op, 1)}
+    for name, (mpi, own, tensors) in kinds.items():
+        step = jit(tensors)
+        calls = (mpi, own, lambda step=step: step(x), lambda tensors=tensors: Tensor.realize(tensors(x)))
+        for _ in range(3):
+            step(x)
+        took = np.array([best_of(f, group, times) for f in calls]) * 1e6 / (2 if name == "message" else 1)
+        row[name] = [round(float(t), 1) for t in took]
+        row[name][2] = round(row[name][2] - add / (2 if name == "message" else 1), 1)
+    return row
 
 
 def digest(training: Training) -> str:

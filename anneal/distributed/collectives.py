@@ -15,7 +15,7 @@ from anneal.distributed.processes import Alone, world
 from anneal.errors import DTypeError, GroupError, ShapeError
 from anneal.ops import called_on_host, is_tensor, said
 from anneal.ops.nodes import reshape
-from anneal.runtime import Begin, Exchange, Group, HostGradient, Reduction, realize
+from anneal.runtime import Begin, Exchange, Group, HostGradient, Reduction, Wait, realize
 from anneal.tensor import Tensor
 from anneal.uop import UOp, dtypes, unique
 
@@ -54,8 +54,7 @@ def all_reduce(
     _check_op("all_reduce", tensors, op)
     if isinstance(group, Alone):
         return x if is_tensor(x) else tensors
-    out = called_on_host("all_reduce", _reducing(group, op, [t.uop for t in tensors]), tensors)
-    return out[0] if is_tensor(x) else list(out)
+    return _called("all_reduce", x, tensors, _reducing(group, op, [t.uop for t in tensors]))
 
 
 @overload
@@ -81,8 +80,7 @@ def reduce_scatter(
             raise ShapeError(f"reduce_scatter: shape {t.shape} has no {group.size} equal parts along its first axis")
     if isinstance(group, Alone):
         return x if is_tensor(x) else tensors
-    out = called_on_host("reduce_scatter", _scattering(group, op, [t.uop for t in tensors]), tensors)
-    return out[0] if is_tensor(x) else list(out)
+    return _called("reduce_scatter", x, tensors, _scattering(group, op, [t.uop for t in tensors]))
 
 
 @overload
@@ -112,8 +110,7 @@ def gathered(x: Tensor | Sequence[Tensor], group: Group | None, op: Reduction) -
     if isinstance(group, Alone):
         made = [t.reshape(1, *t.shape) for t in tensors]
         return made[0] if is_tensor(x) else made
-    out = called_on_host("all_gather", _gathering(group, [t.uop for t in tensors], op), tensors)
-    return out[0] if is_tensor(x) else list(out)
+    return _called("all_gather", x, tensors, _gathering(group, [t.uop for t in tensors], op))
 
 
 @overload
@@ -134,8 +131,7 @@ def broadcast(x: Tensor | Sequence[Tensor], group: Group | None = None, root: in
     group.check_rank("broadcast", root)
     if isinstance(group, Alone):
         return x if is_tensor(x) else tensors
-    out = called_on_host("broadcast", _from_root(group, root, [t.uop for t in tensors]), tensors)
-    return out[0] if is_tensor(x) else list(out)
+    return _called("broadcast", x, tensors, _from_root(group, root, [t.uop for t in tensors]))
 
 
 def send(x: Tensor, dst: int, group: Group | None = None) -> None:
@@ -146,12 +142,11 @@ def send(x: Tensor, dst: int, group: Group | None = None) -> None:
     group, tensors = _checked("send", x, group)
     group.check_rank("send", dst)
 
-    def give(array: Any) -> list[Any]:
-        group.send(array, dst)
-        return [_TOKEN]
+    def begin(arrays: Any, into: Any) -> Any:
+        group.send(arrays[0], dst)
+        return _done([_TOKEN])
 
-    key = ("send", dst, group, unique())
-    token = Exchange(key, (((1,), dtypes.int32),), give, f"send to {dst}", None, None, group=group)
+    token = _exchange(group, f"send to {dst}", begin, [((1,), dtypes.int32)], None, unique())
     realize(list(called_on_host("send", token, tensors)))
 
 
@@ -163,12 +158,13 @@ def recv(like: Tensor, src: int, group: Group | None = None) -> Tensor:
     """
     group, tensors = _checked("recv", like, group)
     group.check_rank("recv", src)
-    key = ("recv", src, group, unique())
-    kinds = _kinds([t.uop for t in tensors])
-    taken = Exchange(key, tuple(kinds), lambda a: [group.receive(a, src)], f"recv from {src}", None, None, group=group)
-    out = called_on_host("recv", taken, [tensors[0].detach()])
-    realize(list(out))
-    return out[0]
+    kinds = _kinds(tensors)
+    taken = _exchange(
+        group, f"recv from {src}", lambda a, into: _done([group.receive(a[0], src, into)]), kinds, None, unique()
+    )
+    (out,) = called_on_host("recv", taken, [tensors[0].detach()])
+    realize([out])
+    return out
 
 
 def barrier(group: Group | None = None) -> None:
@@ -193,6 +189,12 @@ def _checked(name: str, x: Any, group: Any) -> tuple[Group, list[Tensor]]:
     return group, tensors
 
 
+def _called(name: str, x: Any, tensors: Sequence[Tensor], exchange: Exchange) -> Tensor | list[Tensor]:
+    """The results of an exchange: one where `x` is a tensor, a list where it was several."""
+    out = called_on_host(name, exchange, tensors)
+    return out[0] if is_tensor(x) else list(out)
+
+
 def _check_op(name: str, tensors: Sequence[Tensor], op: str) -> None:
     if op not in ("sum", "mean", "max"):
         raise GroupError(f'{name}: op is "sum", "mean" or "max", not {said(op)}')
@@ -201,7 +203,7 @@ def _check_op(name: str, tensors: Sequence[Tensor], op: str) -> None:
             raise DTypeError(f"{name}: the {op} of {t.dtype.name} is none; cast it first")
 
 
-def _kinds(nodes: Nodes) -> list[Any]:
+def _kinds(nodes: Sequence[UOp | Tensor]) -> list[Any]:
     return [(u.shape, u.dtype) for u in nodes]
 
 
@@ -216,10 +218,10 @@ def _reducing(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
         totals, counts = made[: len(largest)], made[len(largest) :]
         return [m * t / n for m, t, n in zip(largest, totals, counts, strict=True)]
 
-    def begin(arrays: Any, into: Any) -> Any:
-        return group.begin_all_reduce(arrays, op, into)
-
-    return _exchange(group, f"all_reduce ({op})", begin, _kinds(nodes), gradient)
+    kinds = _kinds(nodes)
+    return _exchange(
+        group, f"all_reduce ({op})", lambda arrays, into: group.begin_all_reduce(arrays, op, into), kinds, gradient
+    )
 
 
 def _scattering(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
@@ -234,11 +236,11 @@ def _scattering(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
         flat = [reshape(w, x.shape) for w, x in zip(whole, inputs, strict=True)]
         return flat if op == "sum" else [w / group.size for w in flat]
 
-    def begin(arrays: Any, into: Any) -> Any:
-        return group.begin_reduce_scatter(arrays, op, into)
-
     kinds = [((u.shape[0] // group.size, *u.shape[1:]), u.dtype) for u in nodes]
-    return _exchange(group, f"reduce_scatter ({op})", begin, kinds, gradient)
+    return _exchange(
+        group, f"reduce_scatter ({op})", lambda arrays, into: group.begin_reduce_scatter(arrays, op, into), kinds,
+        gradient,
+    )  # fmt: skip
 
 
 def _gathering(group: Group, nodes: Nodes, op: Reduction) -> Exchange:
@@ -253,10 +255,8 @@ def _gathering(group: Group, nodes: Nodes, op: Reduction) -> Exchange:
         made = _scattering(group, op, flat).nodes(tuple(flat))
         return [reshape(m, x.shape) for m, x in zip(made, inputs, strict=True)]
 
-    def begin(arrays: Any, into: Any) -> Any:
-        return group.begin_all_gather(arrays, into)
-
-    return _exchange(group, f"all_gather ({op})", begin, [((group.size, *u.shape), u.dtype) for u in nodes], gradient)
+    kinds = [((group.size, *u.shape), u.dtype) for u in nodes]
+    return _exchange(group, f"all_gather ({op})", group.begin_all_gather, kinds, gradient)
 
 
 def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:
@@ -265,11 +265,14 @@ def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
         return _to_root(group, root, cotangents).nodes(tuple(cotangents))
 
-    def begin(arrays: Any, into: Any) -> Any:
-        made = group.broadcast(arrays, root)
-        return lambda into: made
-
-    return _exchange(group, f"broadcast from {root}", begin, _kinds(nodes), gradient)
+    kinds = _kinds(nodes)
+    return _exchange(
+        group,
+        f"broadcast from {root}",
+        lambda arrays, into: _done(group.broadcast(arrays, root, into)),
+        kinds,
+        gradient,
+    )
 
 
 def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
@@ -278,16 +281,20 @@ def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
         return _from_root(group, root, cotangents).nodes(tuple(cotangents))
 
-    def begin(arrays: Any, into: Any) -> Any:
-        made = group.reduce(arrays, root)
-        return lambda into: made
-
-    return _exchange(group, f"reduce to {root}", begin, _kinds(nodes), gradient)
+    return _exchange(
+        group, f"reduce to {root}", lambda arrays, into: _done(group.reduce(arrays, root)), _kinds(nodes), gradient
+    )
 
 
-def _exchange(group: Group, name: str, begin: Begin, results: list[Any], gradient: HostGradient) -> Exchange:
+def _done(made: list[Any]) -> Wait:
+    return lambda into=(): made
+
+
+def _exchange(
+    group: Group, name: str, begin: Begin, results: list[Any], gradient: HostGradient | None, *number: Any
+) -> Exchange:
     return Exchange(
-        ("exchange", name, group),
+        ("exchange", name, group, *number),
         tuple(results),
         lambda *arrays: begin(arrays, ())(()),
         name,

@@ -110,18 +110,39 @@ class MPIGroup(Group):
     # -- exchanges
 
     def exchange(self, what: str, arrays: Sequence[Array]) -> list[Sequence[Array]]:
-        made = self._gathered(what, arrays)()
+        made = self.begin_all_gather(arrays, (), what, now=True)()
         return [[a[r] for a in made] for r in range(self.size)]
 
-    def begin_all_reduce(self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = ()) -> Wait:
+    def all_reduce(self, arrays: Sequence[Array], op: Reduction) -> list[Array]:
+        return list(self.begin_all_reduce(arrays, op, now=True)())
+
+    def begin_all_reduce(
+        self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = (), what: str = "", now: bool = False
+    ) -> Wait:
+        """Start `all_reduce` of `arrays` by `op`; `into` may take the results. `what` is its name, and `now` says that
+        it is waited for at once."""
         results = Results(self._room, [(a.shape, a.dtype) for a in arrays], into)
-        return self._begun("reduce", f"all_reduce ({op})", arrays, results, op)
+        kind = "total" if self._is_small(arrays) else "reduce"
+        return self._begun(kind, what or f"all_reduce ({op})", arrays, results, op, now or bool(into))
 
     def all_gather(self, arrays: Sequence[Array]) -> list[Array]:
-        return list(self._gathered("all_gather", arrays, now=True)())
+        return list(self.begin_all_gather(arrays, now=True)())
 
-    def begin_all_gather(self, arrays: Sequence[Array], into: Sequence[Array] = ()) -> Wait:
-        return self._gathered("all_gather", arrays, into)
+    def begin_all_gather(
+        self, arrays: Sequence[Array], into: Sequence[Array] = (), what: str = "all_gather", now: bool = False
+    ) -> Wait:
+        """Start `all_gather` of `arrays`; `into` may take the results. `what` is its name, and `now` says that it is
+        waited for at once."""
+        results = Results(self._room, [((self.size, *a.shape), a.dtype) for a in arrays], into)
+        now = now or bool(into)
+        if self._is_small(arrays) or not (now or self.hosts > 1):
+            return self._begun("gather", what, arrays, results, None, now)
+        self._meet(
+            what, arrays
+        )  # then nobody computes, and MPI copies large arrays from one process to another at once
+        for a, out in zip(arrays, results.arrays(), strict=True):
+            self._comm.Allgather(_bytes(a), _bytes(out))
+        return lambda into=(): results.made
 
     def begin_reduce_scatter(self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = ()) -> Wait:
         what = f"reduce_scatter ({op})"
@@ -147,38 +168,43 @@ class MPIGroup(Group):
                 last = self._add(Piece("scatter", mark, part, partial(list, [flat[begin : begin + step]]), op))
         return self._waiting(what, last, target)
 
-    def broadcast(self, arrays: Sequence[Array], root: int) -> list[Array]:
-        what, results = f"broadcast from {root}", Results(self._room, [(a.shape, a.dtype) for a in arrays])
+    def broadcast(self, arrays: Sequence[Array], root: int, into: Sequence[Array] = ()) -> list[Array]:
+        what, results = f"broadcast from {root}", Results(self._room, [(a.shape, a.dtype) for a in arrays], into)
         if self._is_small(arrays):
-            return list(self._begun("broadcast", what, arrays, results, root)())
-        for a, out in zip(arrays, results.arrays(), strict=True):
-            out[...] = a
-        return list(self._moved(what, arrays, results, lambda out: self._comm.Ibcast(out, root))())
+            return list(self._begun("broadcast", what, arrays, results, root, now=True)())
+        self._meet(what, arrays)
+        mine = self.rank == root
+        requests = [self._comm.Ibcast(_bytes(a), root) for a in (arrays if mine else results.arrays())]
+        if mine:
+            for a, out in zip(arrays, into, strict=False):  # while the others read it
+                out[...] = a
+        self._mpi.Request.Waitall(requests)  # all have come
+        return list(into or arrays) if mine else results.made
 
     def reduce(self, arrays: Sequence[Array], root: int) -> list[Array]:
-        results = Results(np.empty, [(a.shape, a.dtype) for a in arrays])
-        made = self._begun("reduce", f"reduce to {root}", arrays, results, "sum")()
+        made = self.begin_all_reduce(arrays, "sum", (), f"reduce to {root}", now=True)()
         return list(made) if self.rank == root else [np.zeros_like(a) for a in arrays]
 
     def send(self, array: Array, to: int) -> None:
-        self._until(self._comm.Isend(_bytes(array), to, _tag(array)).Test, f"send to {to}")
+        self.sent += array.nbytes
+        self._until(self._comm.Isend(_bytes(array), to, _tag(array)).Test, f"send to {to}", _POLLS_OF_MPI)
 
-    def receive(self, like: Array, source: int) -> Array:
-        out = np.empty(like.shape, like.dtype)
+    def receive(self, like: Array, source: int, into: Sequence[Array] = ()) -> Array:
+        (out,) = into or [self._room(like.shape, like.dtype)]
         status = self._mpi.Status()
         what = f"recv from {source}"
-        self._until(lambda: self._comm.Iprobe(source, self._mpi.ANY_TAG, status), what)
+        self._until(lambda: self._comm.Iprobe(source, self._mpi.ANY_TAG, status), what, _POLLS_OF_MPI)
         count = status.Get_count(self._mpi.BYTE)
         if count != out.nbytes or status.Get_tag() != _tag(out):
             raise GroupError(
                 f"{what}: participant {source} sends {count} bytes of another dtype or shape than {out.dtype} "
                 f"{out.shape}, {out.nbytes} bytes, which participant {self.rank} expects"
             )
-        self._until(self._comm.Irecv(_bytes(out), source, _tag(out)).Test, what)
+        self._comm.Recv(_bytes(out), source, _tag(out))  # it is on its way
         return out
 
     def barrier(self) -> None:
-        self._gathered("barrier", [np.zeros(0, np.uint8)])()
+        self._meet("barrier", [])
 
     def progress(self) -> None:
         """Let exchanges that are under way go on, without waiting."""
@@ -193,7 +219,7 @@ class MPIGroup(Group):
             return
         self.timeout = math.inf  # one may have more to do at the end than the others
         try:
-            self._gathered("the end", [np.zeros(0, np.uint8)])()
+            self._meet("the end", [])
             self._ended = True
             sys.excepthook = self._excepthook
         except GroupError as e:
@@ -201,63 +227,47 @@ class MPIGroup(Group):
 
     # -- how they are made
 
-    def _gathered(self, what: str, arrays: Sequence[Array], into: Sequence[Array] = (), now: bool = False) -> Wait:
-        results = Results(self._room, [((self.size, *a.shape), a.dtype) for a in arrays], into)
-        if self._is_small(arrays):
-            return self._begun("gather", what, arrays, results)
-        if now or into:  # nobody computes meanwhile
-            self._agreeing(what, arrays)()
-            for a, out in zip(arrays, results.arrays(), strict=True):
-                self._comm.Allgather(_bytes(a), _bytes(out))
-            return lambda into=(): results.arrays()
-        for a, out in zip(arrays, results.arrays(), strict=True):
-            out[self.rank] = a
-        return self._moved(what, arrays, results, lambda out: self._comm.Iallgather(self._mpi.IN_PLACE, out))
-
     def _is_small(self, arrays: Sequence[Array]) -> bool:
-        """True for what goes through slots. MPI copies large arrays from one process to another at once."""
-        return self.hosts == 1 and sum([a.nbytes for a in arrays]) <= _SMALL
+        """True for what goes through a slot, and is neither parted nor given to MPI."""
+        return self.hosts == 1 and sum([a.nbytes for a in arrays]) <= min(_SMALL, self._window.room)
 
-    def _moved(self, what: str, arrays: Sequence[Array], results: Results, move: Callable[[Any], Any]) -> Wait:
-        """Start an exchange that adds nothing up: once all ranks agree on it, MPI moves what is in the `results`."""
-        agreed = self._agreeing(what, arrays)
-
-        def finish(into: Sequence[Array] = ()) -> list[Array]:
-            agreed()
-            for request in [move(_bytes(out)) for out in results.arrays() if out.size]:
-                self._until(request.Test, what, _POLLS_OF_MPI)  # all have come: MPI moves something at each call
-            return results.arrays()
-
-        return finish
-
-    def _agreeing(self, what: str, arrays: Sequence[Array]) -> Wait:
-        """Ask the others whether they make this exchange; what is returned waits for their answers."""
+    def _meet(self, what: str, arrays: Sequence[Array]) -> None:
+        """Wait until all ranks make this exchange."""
         self.sent += sum([a.nbytes for a in arrays])
         if self.hosts > 1:
             self._agree(what, arrays)
-            return lambda into=(): []
-        window, number = self._window, self._add(Piece("mark", self._mark(what, arrays), [], list))
-        self._until(lambda: not window.posts_left(), what)
+        else:
+            self._alone(Piece("mark", self._mark(what, arrays), [], list), what)
 
-        def agreed(into: Sequence[Array] = ()) -> list[Array]:
-            window.wanted = max(window.wanted, number + 1)
-            self._until(lambda: window.is_agreed(number), what)
-            return []
-
-        return agreed
-
-    def _begun(self, kind: str, what: str, arrays: Sequence[Array], results: Results, op: Any = None) -> Wait:
-        """Start an exchange of one host's ranks; what is returned waits for its `results`."""
+    def _begun(
+        self, kind: str, what: str, arrays: Sequence[Array], results: Results, op: Any = None, now: bool = False
+    ) -> Wait:
+        """Start an exchange of one host's ranks; what is returned waits for its `results`, `now` or later."""
         if self.hosts > 1:
             self._agree(what, arrays)
         mark, last = self._mark(what, arrays), -1
-        sources = [_flat(a) for a in arrays]
         ranks = self.size if kind == "gather" else 0
+        if now and kind != "reduce" and len(arrays) == 1 and arrays[0].size:
+            to = partial(results.parts, [(0, slice(None))], ranks)
+            self._alone(Piece(kind, mark, [_flat(arrays[0])], to, op), what)
+            return lambda into=(): results.made
+        sources = [_flat(a) for a in arrays]
         for part in list(pieces_of(sources, self._window.room)) or [[]]:
             to = partial(results.parts, part, ranks)
             last = self._add(Piece(kind, mark, [sources[n][where] for n, where in part], to, op))
         self._window.progress()
         return self._waiting(what, last, results)
+
+    def _alone(self, piece: Piece, what: str) -> None:
+        """Make an exchange of one piece, of which nothing is combined: its results are there when this returns."""
+        window, number = self._window, self._add(piece)
+        window.wanted = number + 1
+        if not window.post_alone(piece):
+            self._until(lambda: window.is_done(number), what)
+            return
+        self._until(lambda: window.is_posted(number), what)
+        if not window.end_alone(piece):
+            self._say_difference()
 
     def _waiting(self, what: str, last: int, results: Results) -> Wait:
         window = self._window

@@ -86,14 +86,14 @@ def world() -> Group:
     return _groups[0] if _groups else Alone()
 
 
-def rank() -> int:
-    """The number of this process, from 0 on."""
-    return world().rank
+def rank(group: Group | None = None) -> int:
+    """The number of this process, from 0 on, in `group` or among all."""
+    return (group or world()).rank
 
 
-def size() -> int:
-    """The number of processes."""
-    return world().size
+def size(group: Group | None = None) -> int:
+    """The number of processes of `group`, or of all."""
+    return (group or world()).size
 
 
 def _joined(timeout: float) -> MPIGroup:
@@ -147,14 +147,7 @@ def is_initialized() -> bool:
     return bool(_groups)
 
 
-def get_rank(group: Group | None = None) -> int:
-    """The number of this process in `group`, or among all."""
-    return (group or world()).rank
-
-
-def get_world_size(group: Group | None = None) -> int:
-    """The number of processes of `group`, or of all."""
-    return (group or world()).size
+get_rank, get_world_size = rank, size
 
 
 def destroy_process_group() -> None:

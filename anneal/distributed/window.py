@@ -7,6 +7,9 @@ three steps, which each rank counts in memory that the others read:
     combined   my share of the piece is summed over all ranks, in the order of their numbers
     done       I have copied the result, and the slot may be used again
 
+Each rank sums a small piece whole, from the slots: nothing is combined, and a piece that comes alone takes its steps
+without the queues (`post_alone`, `end_alone`).
+
 Nobody waits inside a step: `progress` does what can be done, and is called while kernels run, between them, and by
 who waits. So an exchange goes on without a thread of its own, and sums are the same bits everywhere and each time.
 """
@@ -137,6 +140,29 @@ class SharedWindow:
         self._to_post.append(piece)
         return piece.number
 
+    def post_alone(self, piece: Piece) -> bool:
+        """Post a piece of which nothing is combined, if nothing else is under way; its steps are the caller's then."""
+        if len(self._to_post) > 1 or self._to_combine or self._to_finish or self._least(_DONE) <= piece.after:
+            return False
+        self._to_post.clear()
+        self._post(piece)
+        self._count(_POSTED, piece)
+        return True
+
+    def is_posted(self, number: int) -> bool:
+        """True if all ranks have posted a piece."""
+        return self._least(_POSTED) > number
+
+    def end_alone(self, piece: Piece) -> bool:
+        """Write the results of a piece that all have posted; False if it is another exchange's at other ranks."""
+        self._sync()
+        if not self._same(piece):
+            return False
+        self._mine[_COMBINED] = piece.number + 1
+        self._finish(piece)
+        self._count(_DONE, piece)
+        return True
+
     def posts_left(self) -> bool:
         """True while arrays of some piece are still to be read."""
         return bool(self._to_post)
@@ -144,10 +170,6 @@ class SharedWindow:
     def is_done(self, number: int) -> bool:
         """True if the results of a piece are there."""
         return self._mine[_DONE] > number
-
-    def is_agreed(self, number: int) -> bool:
-        """True if all ranks have a piece as one of the same exchange."""
-        return self._mine[_COMBINED] > number
 
     def progress(self) -> bool:
         """Do what can be done without waiting; True if anything was."""
@@ -274,6 +296,11 @@ class SharedWindow:
                 for r, slots in enumerate(self._slots):
                     a[r] = slots[slot, begin : begin + a[r].nbytes].view(a.dtype)
                 begin += a[0].nbytes
+        elif piece.kind == "total":
+            for a in piece.results():
+                end = begin + a.nbytes
+                self._sum([s[slot, begin:end].view(a.dtype) for s in self._slots], piece.op, a)
+                begin = end
         elif piece.kind in ("reduce", "broadcast"):
             source = self._slots[piece.op if piece.kind == "broadcast" else 0]
             for a in piece.results():

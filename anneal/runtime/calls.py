@@ -5,6 +5,7 @@ A call may find sizes: Variables without a value in the shapes of its results. W
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -57,6 +58,10 @@ def around_host_calls(
     watched = here.recordings or here.observers or here.watchers or dry or _is_symbolic(lazy)
     kept = None if watched else _kept
     computed = _Computed(called, dry)
+    if kept is not None and len(lazy) == 1 and (u := lazy[0]).op is Op.HOST_CALL and all(map(is_realized, u.src)):
+        if isinstance(u.arg[0], Exchange):  # alone, of what is in memory
+            computed.call(u.arg[0], {u: u.arg[1]}, u.src, device_name)
+            return [computed.nodes.get(v, v) for v in uops]
     depth, waves = _waves(lazy, kept, computed.nodes)
     if not waves and not computed.nodes:
         return launched(uops, lazy, device_name, ())
@@ -174,11 +179,17 @@ class _Computed:
         given = [s for u in inputs if (s := storage_of(u)) is not None]
         outputs = [Storage(math.prod(widest(shape)), dtype, device_name) for shape, dtype in function.results]
         values = Values()
-        for shape in (*[u.shape for u in inputs], *[self._bound(shape) for shape, _ in function.results]):
-            _note(shape, values)
-        begun = time.perf_counter()
         shapes = [u.shape for u in inputs]
-        found = self.called(HostCall(function, given, shapes, outputs, values))
+        sized = (*shapes, *[self._bound(shape) for shape, _ in function.results])
+        for size in itertools.chain(*sized) if SYMBOLIC.seen else ():
+            for v in variables_of(size):
+                if v.op is Op.BIND:
+                    note_value(v, values)
+        begun = time.perf_counter()
+        kind = Collective if isinstance(function, Exchange) else HostCall
+        found: dict[str, int] = {}
+        step = kind(function, given, shapes, outputs, values, found)
+        found.update(self.called(step))
         if settings.current().debug >= 2 and not self.dry:
             sizes = "".join([f", {name} is {value}" for name, value in found.items()])
             taken = (time.perf_counter() - begun) * 1e3
@@ -189,23 +200,12 @@ class _Computed:
                     f"{function.title}: Variable {name} is {value}, and another call of this program found "
                     f"{self.found[name]}: give each call a Variable of its own"
                 )
-        kind = Collective if isinstance(function, Exchange) else HostCall
-        step = kind(function, given, shapes, outputs, values, found)
         for observe in () if self.dry else here.observers:
             observe(step)
         for u, n in nodes.items():
             storage = outputs[n]
             storage.line = u.provenance[1:3]
             self.nodes[u] = buffer_leaf(storage, self._bound(u.shape))
-
-
-def _note(shape: tuple[Any, ...], values: Values) -> None:
-    """Note the values that the sizes of a shape are bound to."""
-    if SYMBOLIC.seen:
-        for size in shape:
-            for v in variables_of(size):
-                if v.op is Op.BIND:
-                    note_value(v, values)
 
 
 # -- the order of calls -------------------------------------------------------------------------------------------

@@ -346,6 +346,8 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
     numbering = numbering_of()
     if numbering is None or here.watchers:
         return False  # who watches is shown the graph each time
+    if any(t.late is None and t.uop.op is Op.HOST_CALL for t in group):
+        return False
     templates = [numbering.of(t) for t in group]
     if any(map(is_open, templates)):
         return False

@@ -83,8 +83,8 @@ class Group(ABC):
         made = [np.stack(each) for each in zip(*self.exchange("all_gather", arrays), strict=True)]
         return lambda into=(): made
 
-    def broadcast(self, arrays: Arrays, root: int) -> list[Array]:
-        """The arrays that participant `root` gives."""
+    def broadcast(self, arrays: Arrays, root: int, into: Arrays = ()) -> list[Array]:
+        """The arrays that participant `root` gives. `into` may take them."""
         return list(self.exchange(f"broadcast from {root}", arrays)[root])
 
     def reduce(self, arrays: Arrays, root: int) -> list[Array]:
@@ -96,8 +96,8 @@ class Group(ABC):
         """Give an array to participant `to`, who calls `receive`."""
         raise GroupError(f"send: a {type(self).__name__} has no messages from one participant to another")
 
-    def receive(self, like: Array, source: int) -> Array:
-        """The array, of the shape and dtype of `like`, that participant `source` sends."""
+    def receive(self, like: Array, source: int, into: Arrays = ()) -> Array:
+        """The array, of the shape and dtype of `like`, that participant `source` sends. `into` may take it."""
         raise GroupError(f"recv: a {type(self).__name__} has no messages from one participant to another")
 
     def barrier(self) -> None:

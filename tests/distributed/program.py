@@ -112,6 +112,24 @@ def tensors_eager_and_in_jit(group: Any) -> None:
 
 
 @check
+def exchanges_of_one_tensor(group: Any) -> None:
+    """By themselves, eager and in jit: small and large ones take other ways, and the root another than the rest."""
+    root = group.size - 1
+    ways = (all_reduce, all_gather, reduce_scatter, lambda t: broadcast(t, root=root))
+    for n in (group.size, 840, 120_000):
+        values = [of_rank(r, n, "float32") for r in range(group.size)]
+        whole = sum(values)
+        part = np.split(whole, group.size)[group.rank]
+        for way, want in zip(ways, (whole, np.stack(values), part, values[root]), strict=True):
+            captured = jit(way)
+            for _ in range(3):
+                x = Tensor(values[group.rank])
+                np.testing.assert_array_equal(captured(x).numpy(), want)
+                np.testing.assert_array_equal(way(x.realize()).numpy(), want)
+                np.testing.assert_array_equal(x.numpy(), values[group.rank])
+
+
+@check
 def gradients(group: Any) -> None:
     ranks = group.size
     mine = group.rank + 1.0
@@ -144,7 +162,9 @@ def messages(group: Any) -> None:
         return got + 1
 
     for i in range(4):
-        assert round_trip(Tensor([float(i + group.rank)])).item() == 2 * (i + source) + 1
+        for n in (1, 100_000):
+            found = round_trip(Tensor(np.full(n, i + group.rank, np.float32)))
+            assert found.tolist() == [2 * (i + source) + 1] * n
     barrier()
 
 
