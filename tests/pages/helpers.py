@@ -18,10 +18,10 @@ from anneal.pages import ExportedPage, PageRecipe, export, of_training
 from anneal.training import load_example
 
 
-def recipe_of(name: str, train: bool = False, batch: int = 8) -> tuple[Any, PageRecipe]:
+def recipe_of(name: str, train: bool = False, batch: int = 8, lr: float | None = None) -> tuple[Any, PageRecipe]:
     """An example's training, small, and the recipe of its page."""
     example = load_example(name)
-    training = example.make(steps=100, batch=batch, seed=1, lr=example.LR)
+    training = example.make(steps=100, batch=batch, seed=1, lr=lr or example.LR)
     return training, of_training(name, training, train)
 
 

@@ -225,12 +225,18 @@ def test_an_example_gives_the_cpu_devices_values(name: str, page: Any, site: str
     assert np.abs(np.array(found).reshape(wanted.shape) - wanted).max() <= 1e-4 * max(1.0, np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("name", ["mlp", "conv", pytest.param("nanogpt", marks=pytest.mark.deep)])
-def test_training_for_a_hundred_steps_is_ours(name: str, page: Any, site: str, folder: Path) -> None:
-    steps, batch = {"mlp": (100, 32), "conv": (100, 8), "nanogpt": (3, 2)}[name]
-    training, recipe = recipe_of(name, train=True, batch=batch)
+# nanogpt's own rate is too large for batches of two: after a hundred steps the cpu's kernels in C and NumPy's are 0.09
+# apart there, by rounding alone.
+@pytest.mark.parametrize(
+    ("name", "batch", "lr"),
+    [("mlp", 32, None), ("conv", 8, None), pytest.param("nanogpt", 2, 1e-3, marks=pytest.mark.deep)],
+)
+def test_training_for_a_hundred_steps_is_ours(
+    name: str, batch: int, lr: float | None, page: Any, site: str, folder: Path
+) -> None:
+    training, recipe = recipe_of(name, True, batch, lr)
     write(recipe, folder / f"{name}-train")
-    batches = [[t.numpy() for t in training.next_batch()] for _ in range(steps)]
+    batches = [[t.numpy() for t in training.next_batch()] for _ in range(100)]
     body = """
       const f = model.plan.programs[0].functions.train;
       const losses = [];
