@@ -96,7 +96,7 @@ def scaling(group: Group, batch: int = 32) -> dict[str, Any]:
 def best_of(call: Callable[[], Any], group: Group, times: int) -> float:
     """Seconds of a call, the best of rounds of `times`: many where they are short, since others use the cores."""
     found: list[float] = []
-    while len(found) < 5 or (sum(found) * times < 0.05 and len(found) < 50):
+    while len(found) < 5 or (sum(found) * times < 0.05 and len(found) < 100):
         call()
         group.barrier()
         begun = time.perf_counter()
@@ -163,7 +163,7 @@ def row_of(group: Group, nbytes: int) -> dict[str, Any]:
                 lambda: distributed.send(t, other, group), lambda: distributed.recv(t, other, group), first
             )()[int(first)],
         )
-    times = max(3, min(20, (1 << 22) // nbytes))
+    times = max(1, min(5, (1 << 22) // nbytes))
     plain = jit(lambda t: t + 1)
     add, op = (best_of(f, group, times) * 1e6 for f in (lambda: plain(x), lambda: Tensor.realize(x + 1)))
     row: dict[str, Any] = {"bytes": nbytes, "add_in_jit": round(add, 1), "eager_op": round(op, 1)}

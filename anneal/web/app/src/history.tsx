@@ -13,7 +13,7 @@ import { Sample } from "./train";
 interface Kernel { name: string; label: string; phase: string; flops: number; bytes: number; fused: string[] }
 interface Bundle extends Run {
   config: { options: Record<string, unknown>; settings: Record<string, unknown> } | null; schedule: { kernels: Kernel[] } | null;
-  losses: [number, number, number][]; events: { event: string; sample?: string; kernels?: number; kernels_unwatched?: number | null }[]; vitals: { step: number; lr?: number; norm?: number }[]; picture: boolean; weights?: boolean; python: string;
+  losses: [number, number, number][]; events: { event: string; sample?: string; kernels?: number; kernels_unwatched?: number | null; ranks?: Rank[] }[]; vitals: { step: number; lr?: number; norm?: number }[]; picture: boolean; weights?: boolean; python: string;
 }
 
 export function HistoryView({ route }: { route: Route }) {
@@ -131,6 +131,7 @@ function Both({ a, b }: { a: Bundle; b: Bundle | null }) {
                 {b && <h3>{r.model}, {when(r.begun)}</h3>}
                 <Facts rows={[["ended", <span class={`state ${r.status}`}>{r.status}</span>], ["steps", `${count(r.steps_done ?? 0)} of ${count(r.steps ?? 0)}`], ["loss", lossOf(r.final_loss, r.losses.length)], ["batch", r.batch ?? "–"], ["learning rate", r.lr ?? "–"], ["seed", r.seed ?? "–"], ["device", r.adapter ?? r.device ?? "–"], ["parameters", count(r.params ?? 0)], ["anneal", r.anneal], ["kernels", r.schedule ? count(r.schedule.kernels.length) : "–"]]} />
                 <Watching done={r.events.find((e) => e.event === "done")} />
+                <Ranks run={r} />
                 {r.error && <pre class="bad">{r.error}</pre>}
                 <p class="command"><code>{r.command}</code> <CopyText text={r.command} /></p>
               </div>
@@ -152,6 +153,17 @@ function Both({ a, b }: { a: Bundle; b: Bundle | null }) {
       {a.schedule && <Panel title={b ? "Kernels of both" : "Kernels"}><Schedules runs={runs} /></Panel>}
     </>
   );
+}
+
+interface Rank { median_ms: number; waiting: number; sent_bytes: number }
+
+// The processes that trained together, as the run told last.
+function Ranks({ run }: { run: Bundle }) {
+  const last = run.events.filter((e) => e.ranks).at(-1)?.ranks;
+  return last ? <Table caption="Processes" rows={last.map((r, n) => ({ ...r, n }))} columns={[
+    { head: "rank", cell: (r) => r.n, figure: true }, { head: "a step", cell: (r) => `${r.median_ms.toFixed(1)} ms`, figure: true },
+    { head: "waiting", cell: (r) => `${(r.waiting * 100).toFixed(1)} %`, figure: true }, { head: "sent in a step", cell: (r) => bytes(r.sent_bytes), figure: true },
+  ]} /> : null;
 }
 
 function Differences({ a, b }: { a: Bundle; b: Bundle }) {
