@@ -31,7 +31,7 @@ from anneal.onnx.types import Map, array_code, array_dtype, device_array
 from anneal.progress import told
 from anneal.runtime import here
 from anneal.tensor import Tensor, realize
-from anneal.uop import Op, UOp, arena
+from anneal.uop import arena
 from anneal.uop.sizes import most
 
 _AXES = 64  # NumPy's
@@ -268,13 +268,6 @@ class GraphRun:
         return t
 
 
-def _unshaped(t: Tensor) -> UOp:
-    u = t.uop
-    while u.op is Op.RESHAPE:
-        u = u.src[0]
-    return u
-
-
 class NodeCall:
     """A node while it runs: what an operator's function gets first.
 
@@ -347,11 +340,6 @@ class NodeCall:
             run.loose[id(array)] = array
             run.steps.append(HostStep(str(self.node), reason))
         return array
-
-    def held(self, tensor: Tensor) -> Any:
-        """The array of the file that a tensor was made of, in the tensor's shape; None if there is none."""
-        wanted, found = _unshaped(tensor), self.of.constants.lifted.values()
-        return next((a.reshape(tensor.shape) for a, t in found if _unshaped(t) is wanted), None)
 
     def tensor(self, value: Any) -> Any:
         """A value as a Tensor on the device; None and the items of lists likewise."""

@@ -192,7 +192,7 @@ def _numpy_dtype(name: str) -> Any:
 
 @lru_cache(64)  # NumPy takes long to name a dtype
 def _name_of(dtype: np.dtype[Any]) -> str:
-    return "string" if dtype == object else dtype.name
+    return "string" if dtype.kind == "O" else dtype.name
 
 
 def _check(x: Any, info: ValueInfo) -> None:

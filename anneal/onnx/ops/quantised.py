@@ -7,7 +7,6 @@ float32 if the values of a weight bound every sum below 2**24, else in float64, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -193,14 +192,13 @@ def exact_matmul(a: Tensor, b: Tensor) -> Tensor:
     return exactly(Tensor.matmul, a, b)
 
 
-def is_narrow(weight: Tensor, values: Array | None, axes: Sequence[int]) -> bool:
-    """True if float32 holds every sum over `axes` of products of a weight, less its zero point, with other 8 bits, less
-    theirs. `weight` is of 8 bits; `values`, if they are known, are what is multiplied.
+def is_narrow(weight: Tensor, steps: Array | None, axes: Sequence[int]) -> bool:
+    """True if `weight` is of 8 bits, on the cpu, and float32 holds every sum over `axes` of products of `steps`, its
+    values less their zero point, with other 8 bits less theirs; False where the values are not known.
     """
-    if values is not None:
-        return int(np.abs(values).sum(tuple(axes)).max(initial=0)) * _FAR <= _EXACT
-    lengths = [weight.shape[i] for i in axes]
-    return all(isinstance(n, int) for n in lengths) and math.prod(lengths) * _FAR**2 <= _EXACT
+    if steps is None or weight.device != "cpu" or weight.dtype.bits != 8:
+        return False
+    return int(np.abs(steps.astype(np.int32)).sum(tuple(axes)).max(initial=0)) * _FAR <= _EXACT
 
 
 def weight_of(
@@ -212,16 +210,15 @@ def weight_of(
         shape: that of a zero point of several elements.
         kept: whether a weight of the file stays as it is in memory; else it is computed once.
     """
-    zero = zero if zero is None else zero.reshape(() if zero.numel() == 1 else shape)
+    values, less = [node.of.constants.held(t) for t in (weight, zero)]
+    if zero is not None:
+        zero = zero.reshape(() if zero.numel() == 1 else shape)
+        known = values is not None and less is not None
+        values = values.astype(np.int32) - less.reshape(zero.shape) if known else None
     steps = integers(weight, zero)
-    if weight.device != "cpu" or weight.dtype.bits != 8:
-        return steps
-    values, less = node.held(weight), 0 if zero is None else node.held(zero)
-    if values is not None:
-        values = None if less is None else values.astype(np.int32) - less
     if not is_narrow(weight, values, axes):
         return steps
-    return steps.float() if kept or values is None else node.constant(values.astype(np.float32), [weight])
+    return steps.float() if kept else node.constant(values.astype(np.float32), [weight])
 
 
 def _exact_conv(node: NodeCall, x: Tensor, weight: Tensor, zero: Tensor | None, w: Window, groups: int) -> Tensor:

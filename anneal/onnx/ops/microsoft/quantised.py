@@ -397,14 +397,14 @@ def dynamic_quantize_lstm(
     scales = [node.tensor(s).reshape(count, -1) for s in (w_scale, r_scale)]
     less = None if r_zero is None else node.tensor(r_zero).reshape(count, -1)
     inputs = weight_of(node, weights, node.tensor(w_zero), [1], (count, 1, -1))
-    narrow = states.device == "cpu" and states.dtype.bits == 8 and is_narrow(states, node.held(states), [1])
+    narrow = is_narrow(states, node.of.constants.held(states), [1])
     peeps = node.tensor(p)
     cells = []
     for d in range(count):
         half = None if biases is None else biases.shape[1] // 2
         bias = None if biases is None else biases[d, :half] + biases[d, half:]
         peephole = None if peeps is None else peeps[d]
-        each = [None if t is None else _columns(t[d]) for t in (*scales, less)]
-        cells.append(QuantisedCell(inputs[d], states[d], bias, None, peephole, *each, narrow=narrow))
+        by, state_by, state_less = [None if t is None else _columns(t[d]) for t in (*scales, less)]
+        cells.append(QuantisedCell(inputs[d], states[d], bias, None, peephole, by, state_by, state_less, narrow))
     initial = [node.tensor(initial_h), node.tensor(initial_c)]
     return run_layer(node, node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, how)
