@@ -6,6 +6,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from anneal.onnx.notes import Memo
 from anneal.onnx.size_bounds import SizeBounds
 from anneal.onnx.types import Map, device_array, fits_device, uploaded
 from anneal.tensor import Tensor
+from anneal.uop import arena
 
 BUDGET = 50_000  # nodes that one run may execute, besides those of the main graph
 _ELEMENTS, _EACH = 1 << 26, 256  # that one value may have, and for each number of the file and the inputs
@@ -106,11 +108,12 @@ class LoadedModel:
             if v.name not in feeds and "optional" not in v.kind:
                 raise OnnxError(f"run: input {v.name!r} is missing; the inputs are {self._told()}")
         out = {}
-        for name, info in self.known.items():
-            if name in feeds:
-                out[name] = self._placed(_value(feeds[name], info), info, detach)
-            elif name not in self.program.graph.constants:
-                out[name] = None
+        with arena().located():
+            for name, info in self.known.items():
+                if name in feeds:
+                    out[name] = self._placed(_value(feeds[name], info), info, detach)
+                elif name not in self.program.graph.constants:
+                    out[name] = None
         self.bounds.check(out)
         return out
 
@@ -187,9 +190,14 @@ def _numpy_dtype(name: str) -> Any:
     return np.dtype(object if name == "string" else getattr(ml_dtypes, name, None) or name) if name else None
 
 
+@lru_cache(64)  # NumPy takes long to name a dtype
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return "string" if dtype.kind == "O" else dtype.name
+
+
 def _check(x: Any, info: ValueInfo) -> None:
     """Raises OnnxError unless a value has the dtype, rank and sizes that its input says."""
-    name = "string" if x.dtype == object else getattr(x.dtype, "name", str(x.dtype))
+    name = x.dtype.name if isinstance(x, Tensor) else _name_of(x.dtype)
     narrowed = isinstance(x, Tensor) and (info.dtype, name) in (
         ("int64", "int32"),
         ("uint64", "uint32"),

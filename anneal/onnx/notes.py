@@ -51,6 +51,10 @@ class Memo:
         for v in leaves(value):
             self.fixed[id(v)] = v
 
+    def held(self, tensor: Tensor | None) -> Any:
+        """The array on the host that a tensor was made of; None if there is none."""
+        return next((array for array, t in self.lifted.values() if t is tensor), None)
+
 
 class Scope:
     """The values of one graph while it runs, inside those of the graph around it."""

@@ -183,6 +183,22 @@ def test_convolutions_of_the_last_axis_are_those_of_the_second() -> None:
     np.testing.assert_allclose(fused, np.maximum(other + z, 0), 1e-5, 1e-6)
 
 
+@pytest.mark.parametrize("most", [258, 300, 2000], ids=["float32 holds it", "nearly", "only float64 holds it"])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("held", [True, False], ids=["of the file", "given"])
+def test_sums_of_bytes_are_exact_however_large(most: int, rows: int, held: bool) -> None:
+    r = np.random.RandomState(most)
+    a, w = r.randint(250, 256, (rows, most), np.uint8), r.randint(250, 256, (most, 20), np.uint8)
+    zero, zeros = np.array(3, np.uint8), r.randint(0, 2, 20).astype(np.uint8)
+    wanted = (a.astype(np.int64) - 3) @ (w.astype(np.int64) - zeros)
+    mark = fixed if held else np.asarray
+    np.testing.assert_array_equal(run("MatMulInteger", [a, mark(w), zero, mark(zeros)], 1, "")[0], wanted)
+    window = w.T.reshape(20, 1, -1, 2).copy()
+    image = a.reshape(rows, 1, -1, 2)
+    (found,) = run("ConvInteger", [image, mark(window), zero, mark(zeros)], 1, "")
+    np.testing.assert_array_equal(found[:, :, 0, 0], wanted)
+
+
 def test_the_norm_of_a_sum_gives_the_sum_too() -> None:
     x, skip, gamma, beta, bias = f(2, 3, 4, 6), f(2, 6), f(6), f(6), f(6)
     y, total = run("SkipGroupNorm", [x, gamma, beta, skip, bias], 2, activation=0, groups=2)

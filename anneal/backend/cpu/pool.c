@@ -2,7 +2,8 @@
 
    A launch is cut into chunks of workgroups. Each thread has a share of the chunks, as far as possible the same from
    launch to launch, so that it finds its rows in its own cache; who is done helps the others. The next launch begins
-   when all chunks are done. A thread that finds no work spins for a moment, then sleeps. */
+   when all chunks are done. A thread that finds no work spins for a moment, then sleeps: to wake it takes as long as
+   some ten chunks, so a table of few is run without it. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -10,7 +11,7 @@
 #include <stdint.h>
 #include <time.h>
 
-enum { MOST = 64, SPINS = 4000 };
+enum { MOST = 64, SPINS = 10000, WAKES = 64 }; /* chunks that are worth waking a thread */
 
 typedef struct {
   void (*kernel)(void **, long, long);
@@ -188,6 +189,11 @@ void run(const launch *table, int64_t count, int64_t threads, double *ticks) {
     started += 1;
   }
   if (threads > started + 1) threads = started + 1;
+  if (atomic_load(&sleeping)) {
+    int64_t shared = 0;
+    for (const launch *l = table; l < table + count; l += 1) shared += l->chunks > 1 ? l->chunks : 0;
+    if (shared < WAKES) threads = 1;
+  }
   if (ticks) *ticks++ = seconds();
   for (const launch *l = table; l < table + count; l += 1) {
     if (mine && threads > 1 && l->chunks > 1) spread(l, (int)threads);

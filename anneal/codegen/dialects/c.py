@@ -275,8 +275,8 @@ class _Writer(Writer):
             return f"{name}_{_type_of(old, lanes)}({bare(value)})"
         if lanes == 1:
             return f"(({to}){value})"
-        if lanes == 16 and old in (dtypes.int8, dtypes.uint8):
-            value, old = f"WIDER_{_type_of(old)}({value})", dtypes.int32
+        if lanes >= 8 and old in (dtypes.int8, dtypes.uint8):
+            value, old = f"WIDER_{_type_of(old, lanes)}({value})", dtypes.int32
         return value if old is new else f"__builtin_convertvector({'-' if old.kind == 'bool' else ''}{value}, {to})"
 
     def stored(self, memory: UOp) -> str:

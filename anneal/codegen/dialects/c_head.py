@@ -253,14 +253,26 @@ _VECTORS = """
   return fold_##f##_##t##x##h(f##_##t##x##h(p.half[0], p.half[1])); }
 #define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; \\
   EACH(n) out.lane[l] = c.lane[l] ? p[at] : 0; return out.all;
-/* 16 bytes as numbers of 32 bits, which gcc takes for several conversions. */
-#if defined(__AVX512F__) && !defined(__clang__)
+/* Bytes as numbers of 32 bits: one instruction, of which gcc makes several, or one for each byte. */
 typedef char bytes __attribute__((vector_size(16)));
-#define WIDER_i8(x) ((i32x16)__builtin_ia32_pmovsxbd512_mask((bytes)x, (i32x16){0}, -1))
-#define WIDER_u8(x) ((i32x16)__builtin_ia32_pmovzxbd512_mask((bytes)x, (i32x16){0}, -1))
-#else
-#define WIDER_i8(x) __builtin_convertvector(x, i32x16)
-#define WIDER_u8(x) __builtin_convertvector(x, i32x16)
+typedef long long words __attribute__((vector_size(16)));
+#define WIDER_i8x8(x) __builtin_convertvector(x, i32x8)
+#define WIDER_u8x8(x) __builtin_convertvector(x, i32x8)
+#define WIDER_i8x16(x) __builtin_convertvector(x, i32x16)
+#define WIDER_u8x16(x) __builtin_convertvector(x, i32x16)
+#ifndef __clang__
+#ifdef __AVX2__
+#undef WIDER_i8x8
+#undef WIDER_u8x8
+#define WIDER_i8x8(x) ((i32x8)__builtin_ia32_pmovsxbd256((bytes)(words){(long long)(x)}))
+#define WIDER_u8x8(x) ((i32x8)__builtin_ia32_pmovzxbd256((bytes)(words){(long long)(x)}))
+#endif
+#ifdef __AVX512F__
+#undef WIDER_i8x16
+#undef WIDER_u8x16
+#define WIDER_i8x16(x) ((i32x16)__builtin_ia32_pmovsxbd512_mask((bytes)x, (i32x16){0}, -1))
+#define WIDER_u8x16(x) ((i32x16)__builtin_ia32_pmovzxbd512_mask((bytes)x, (i32x16){0}, -1))
+#endif
 #endif
 /* Masked accesses that are one instruction. gcc makes it of the loop, too; clang does not. */
 #if defined(__AVX512DQ__)

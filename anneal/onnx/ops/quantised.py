@@ -2,12 +2,12 @@
 each slice of an axis, or (since version 21) for each block of one.
 
 Products of integers are summed exactly: in int32, or where the device is the cpu, whose integers have no BLAS, in
-float64, which holds every such sum.
+float32 if the values of a weight bound every sum below 2**24, else in float64, which holds all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from anneal.onnx.ops.windows import WINDOWS, Window, Windows, convolved, kernel_
 from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype, fits_device
 from anneal.tensor import Tensor, dtypes
+from anneal.uop.sizes import product
 
 RANGES = {
     "uint16": (0, 65535),
@@ -174,20 +175,60 @@ def dynamic_quantize_linear(node: NodeCall, x: Tensor) -> tuple[Tensor, Tensor, 
 # -- exact products ---------------------------------------------------------------------------------------------------
 
 
+_EXACT = 1 << 24  # float32 holds the whole numbers up to it
+_FAR = 255  # the largest distance of 8 bits from their zero point
+
+
 def exactly(function: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
-    """A sum of products of int32 tensors, exactly, as int32."""
+    """A sum of products of int32 tensors, exactly, as int32; `b` may be float32, as `weight_of` gives it."""
     if a.device != "cpu":
         return function(a, b)
-    return function(a.cast(dtypes.float64), b.cast(dtypes.float64)).cast(dtypes.int32)
+    dtype = dtypes.float32 if b.dtype is dtypes.float32 else dtypes.float64
+    return function(a.cast(dtype), b.cast(dtype)).cast(dtypes.int32)
 
 
 def exact_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """The matrix product of int32 tensors."""
+    """The matrix product of int32 tensors; `b` as for `exactly`."""
     return exactly(Tensor.matmul, a, b)
 
 
-def _exact_conv(node: NodeCall, x: Tensor, weight: Tensor, w: Window, groups: int) -> Tensor:
-    return exactly(lambda a, b: convolved(node, a, b, None, w, groups), x, weight)
+def is_narrow(weight: Tensor, steps: Array | None, axes: Sequence[int]) -> bool:
+    """True if `weight` is of 8 bits, on the cpu, and float32 holds every sum over `axes` of products of `steps`, its
+    values less their zero point, with other 8 bits less theirs; False where the values are not known.
+    """
+    if steps is None or weight.device != "cpu" or weight.dtype.bits != 8:
+        return False
+    return int(np.abs(steps.astype(np.int32)).sum(tuple(axes)).max(initial=0)) * _FAR <= _EXACT
+
+
+def weight_of(
+    node: NodeCall, weight: Tensor, zero: Tensor | None, axes: Sequence[int], shape: Sequence[int], kept: bool = False
+) -> Tensor:
+    """A weight less its zero point, to be multiplied and summed over `axes`: float32 where that is exact, else int32.
+
+    Args:
+        shape: that of a zero point of several elements.
+        kept: whether a weight of the file stays as it is in memory; else it is computed once.
+    """
+    values, less = [node.of.constants.held(t) for t in (weight, zero)]
+    if zero is not None:
+        zero = zero.reshape(() if zero.numel() == 1 else shape)
+        known = values is not None and less is not None
+        values = values.astype(np.int32) - less.reshape(zero.shape) if known else None
+    steps = integers(weight, zero)
+    if not is_narrow(weight, values, axes):
+        return steps
+    return steps.float() if kept else node.constant(values.astype(np.float32), [weight])
+
+
+def _exact_conv(node: NodeCall, x: Tensor, weight: Tensor, zero: Tensor | None, w: Window, groups: int) -> Tensor:
+    each = weight_of(node, weight, zero, range(1, weight.ndim), (-1, *[1] * (weight.ndim - 1)))
+    return exactly(lambda a, b: convolved(node, a, b, None, w, groups), x, each)
+
+
+def columns_of(node: NodeCall, a: Tensor, b: Tensor, zero: Tensor | None) -> Tensor:
+    """The right matrix of a product less its zero point. What one row reads stays in bytes: reading is all it costs."""
+    return weight_of(node, b, zero, [b.ndim - 2], zero.shape if zero is not None else (), product(a.shape[:-1]) == 1)
 
 
 def _of_rows(zero_point: Tensor | None) -> Tensor | None:
@@ -207,7 +248,7 @@ def matmul_integer(
     node: NodeCall, a: Tensor, b: Tensor, a_zero_point: Tensor | None = None, b_zero_point: Tensor | None = None
 ) -> Tensor:
     """The product of matrices of 8-bit integers less their zero points, as int32."""
-    return exact_matmul(integers(a, _of_rows(a_zero_point)), integers(b, _of_columns(b_zero_point)))
+    return exact_matmul(integers(a, _of_rows(a_zero_point)), columns_of(node, a, b, b_zero_point))
 
 
 @op("QLinearMatMul")
@@ -223,7 +264,7 @@ def qlinear_matmul(
     y_zero_point: Tensor,
 ) -> Tensor:
     """The product of quantised matrices, quantised; scales of float16 and bfloat16 since version 21."""
-    total = exact_matmul(integers(a, _of_rows(a_zero_point)), integers(b, _of_columns(b_zero_point)))
+    total = exact_matmul(integers(a, _of_rows(a_zero_point)), columns_of(node, a, b, b_zero_point))
     rows, columns = _of_rows(a_scale), _of_columns(b_scale)
     assert rows is not None
     assert columns is not None
@@ -256,14 +297,7 @@ def conv_integer(
 ) -> Tensor:
     """The convolution of 8-bit integers less their zero points, as int32; the border is the zero point."""
     w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
-    return _exact_conv(node, integers(x, x_zero_point), integers(weight, _of_outputs(weight, w_zero_point)), w, group)
-
-
-def _of_outputs(weight: Tensor, each: Tensor | None) -> Tensor | None:
-    """A number for each output channel of a convolution's weight."""
-    if each is None or each.numel() == 1:
-        return None if each is None else each.reshape(())
-    return each.reshape(-1, *[1] * (weight.ndim - 1))
+    return _exact_conv(node, integers(x, x_zero_point), weight, w_zero_point, w, group)
 
 
 @op("QLinearConv")
@@ -286,8 +320,7 @@ def qlinear_conv(
     """The convolution of quantised tensors, quantised; the weight's scale may be one for each output channel."""
     x = x.moveaxis(-1, 1) if channels_last else x
     w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
-    zero = _of_outputs(weight, w_zero_point)
-    total = _exact_conv(node, integers(x, x_zero_point.reshape(())), integers(weight, zero), w, group)
+    total = _exact_conv(node, integers(x, x_zero_point.reshape(())), weight, w_zero_point, w, group)
     if bias is not None:
         total = total + bias.reshape(1, -1, *[1] * (x.ndim - 2))
     each = w_scale.reshape(()) if w_scale.numel() == 1 else w_scale.reshape(1, -1, *[1] * (x.ndim - 2))

@@ -15,14 +15,17 @@ from anneal.onnx.ops.microsoft import MICROSOFT
 from anneal.onnx.ops.microsoft.layers import embed_layer_normalization
 from anneal.onnx.ops.microsoft.transformers import HEADS, Heads, joint_attention
 from anneal.onnx.ops.quantised import (
+    columns_of,
     dequantised,
     dequantize_linear,
     exact_matmul,
     integers,
+    is_narrow,
     qlinear_conv,
     quantised,
     quantize_linear,
     requantised,
+    weight_of,
 )
 from anneal.onnx.ops.recurrent import LAYER, Cell, Layer, activations_of, directions_of, lstm_step, run_layer
 from anneal.onnx.ops.windows import WINDOWS, Windows, average_pool
@@ -207,7 +210,7 @@ def _dynamic(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _of_floats(a: Tensor, b: Tensor, b_scale: Tensor) -> Tensor:
-    """The product of floats, quantised for it, and int32 steps of a scale."""
+    """The product of floats, quantised for it, and steps of a scale, as `weight_of` gives them."""
     steps, scale = _dynamic(a)
     return exact_matmul(steps, b).float() * (scale * b_scale)
 
@@ -217,8 +220,7 @@ def dynamic_quantize_matmul(
     node: NodeCall, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """Floats, quantised by their own range, times a quantised matrix, as floats."""
-    zero = None if b_zero is None else _columns(b_zero)
-    y = _of_floats(a, integers(b, zero), _columns(b_scale))
+    y = _of_floats(a, columns_of(node, a, b, b_zero), _columns(b_scale))
     return y if bias is None else y + bias
 
 
@@ -234,8 +236,7 @@ def matmul_integer_to_float(
     bias: Tensor | None = None,
 ) -> Tensor:
     """The product of quantised matrices, as floats."""
-    columns = None if b_zero is None else _columns(b_zero)
-    total = exact_matmul(integers(a, _scalar(a_zero)), integers(b, columns))
+    total = exact_matmul(integers(a, _scalar(a_zero)), columns_of(node, a, b, b_zero))
     y = total.cast(a_scale.dtype) * (a_scale.reshape(()) * _columns(b_scale))
     return y if bias is None else y + bias
 
@@ -258,7 +259,8 @@ def qgemm(
     transB: int = 0,
 ) -> Tensor:
     """alpha * (A @ B + C) of quantised matrices and int32, quantised if there is a scale for it, else as floats."""
-    left, right = integers(a, a_zero.reshape(())), integers(b, b_zero.reshape(-1, 1) if transB else _columns(b_zero))
+    left = integers(a, a_zero.reshape(()))
+    right = weight_of(node, b, b_zero, [1 if transB else 0], (-1, 1) if transB else (-1,))
     total = exact_matmul(left.T if transA else left, right.T if transB else right)
     total = total if c is None else total + c
     factor = a_scale.reshape(()) * _columns(b_scale) * alpha
@@ -286,8 +288,7 @@ def qattention(
     how: Heads = HEADS,
 ) -> Any:
     """Self-attention whose projection is a product of quantised matrices."""
-    columns = None if weight_zero is None else _columns(weight_zero)
-    total = exact_matmul(integers(x, _scalar(x_zero)), integers(weight, columns))
+    total = exact_matmul(integers(x, _scalar(x_zero)), columns_of(node, x, weight, weight_zero))
     joined = total.float() * (x_scale.reshape(()) * _columns(weight_scale)) + bias
     width = weight.shape[1] // 3
     q, k, v = [heads_of(p, how.num_heads) for p in joined.split([width] * 3, dim=2)]
@@ -345,21 +346,22 @@ class QuantisedCell(Cell):
 
     input_scale: Tensor | None = None
     state_scale: Tensor | None = None
-    input_zero: Tensor | None = None
     state_zero: Tensor | None = None
+    narrow: bool = False  # whether float32 holds the sums of the state
     looped: ClassVar[int] = 8
 
     def from_inputs(self, x: Tensor) -> Tensor:
         """The part of the gates that the inputs of all steps give: they are quantised together."""
         assert self.input_scale is not None
-        y = _of_floats(x, integers(self.inputs, self.input_zero), self.input_scale)
+        y = _of_floats(x, self.inputs, self.input_scale)
         return y if self.input_bias is None else y + self.input_bias
 
     def from_state(self, h: Tensor) -> Tensor:
         """The part of the gates that the state gives."""
         assert self.state_scale is not None
         steps, scale = _dynamic(h)
-        total = exact_matmul(steps, integers(self.state, None))  # of the weights as they are: they are read in 8 bits
+        state = integers(self.state, None)  # of the weights as they are: they are read in 8 bits
+        total = exact_matmul(steps, state.float() if self.narrow else state)
         if self.state_zero is not None:
             total = total - steps.sum(-1, keepdim=True) * integers(self.state_zero, None)
         return total.float() * (scale * self.state_scale)
@@ -393,14 +395,16 @@ def dynamic_quantize_lstm(
     default = ["Sigmoid", "Tanh", "Tanh"]
     functions = activations_of(node, how, default, count)
     scales = [node.tensor(s).reshape(count, -1) for s in (w_scale, r_scale)]
-    zeros = [None if z is None else node.tensor(z).reshape(count, -1) for z in (w_zero, r_zero)]
+    less = None if r_zero is None else node.tensor(r_zero).reshape(count, -1)
+    inputs = weight_of(node, weights, node.tensor(w_zero), [1], (count, 1, -1))
+    narrow = is_narrow(states, node.of.constants.held(states), [1])
     peeps = node.tensor(p)
     cells = []
     for d in range(count):
         half = None if biases is None else biases.shape[1] // 2
         bias = None if biases is None else biases[d, :half] + biases[d, half:]
         peephole = None if peeps is None else peeps[d]
-        each = [None if t is None else _columns(t[d]) for t in (*scales, *zeros)]
-        cells.append(QuantisedCell(weights[d], states[d], bias, None, peephole, *each))
+        by, state_by, state_less = [None if t is None else _columns(t[d]) for t in (*scales, less)]
+        cells.append(QuantisedCell(inputs[d], states[d], bias, None, peephole, by, state_by, state_less, narrow))
     initial = [node.tensor(initial_h), node.tensor(initial_c)]
     return run_layer(node, node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, how)
