@@ -66,7 +66,7 @@ def _least(p: _Program, late: list[int], by_level: list[int]) -> tuple[Sequence[
 
 
 def _bytes(memory: Memory) -> int:
-    """What all pieces take."""
+    """The bytes of all pieces together."""
     return sum(size for size, _ in memory[1])
 
 
@@ -217,7 +217,7 @@ class _Program:
         return tuple(sorted(place.items())), tuple([(size, dtypes.uint8) for size in sizes])
 
     def runs(self, order: Sequence[int]) -> int:
-        """How many runs there are: after each but the last, a device waits."""
+        """The number of runs: after each but the last, a device waits."""
         return len(set(self._runs(order)[0]))
 
     def _runs(self, order: Sequence[int]) -> tuple[list[int], list[int]]:
