@@ -28,8 +28,6 @@ from anneal.runtime.steps import HostCall, Launch
 from anneal.uop import GraphFunction, Op, Recent, UOp, alu, const, dtypes
 from anneal.uop.sizes import Values
 
-__all__ = ["bound", "called"]
-
 _KEPT = 4  # bound calls of one loop: rounds take turns
 _TOGETHER = 64  # calls of kernels that are bound, and submitted, together: several turns
 
