@@ -44,6 +44,11 @@ from anneal.uop import ALL, ALU, COMPARE, Op
 
 PACKAGE = Path(__file__).resolve().parent.parent
 _DERIVATIVES = ("gradient", "forward")
+# Python's operators that make a node of an op, as UOp has them.
+_SIGNS = {op: sign for sign, op in (
+    ("+", Op.ADD), ("-", Op.SUB), ("*", Op.MUL), ("/", Op.DIV), ("//", Op.IDIV), ("%", Op.MOD), ("&", Op.AND),
+    ("|", Op.OR), ("^", Op.XOR), ("<<", Op.SHL), (">>", Op.SHR), ("<", Op.LT),
+)}  # fmt: skip
 # Names that generated code may use, by module of anneal/uop.
 _OF_UOP = {"dtype": ("DType", "dtypes"), "node": ("UOp", "alu", "const"), "ops": ("Op",)}
 
@@ -199,10 +204,11 @@ class _Writer:
         return [f"return {self._named(self._build(e, self.dtype))}"]
 
     def _named(self, result: str) -> str:
-        return f"({result}, {self.rule.text!r})" if self.named else result
+        plain = ast.unparse(ast.parse(result, mode="eval"))  # without the parentheses that nothing needs
+        return f"({plain}, {self.rule.text!r})" if self.named else plain
 
     def _maybe(self, value: str, result: str, test: str = "r is not None") -> list[str]:
-        return [f"r = {value}", f"if {test}:", f"    return {result}"]
+        return [f"r = {ast.unparse(ast.parse(value, mode='eval'))}", f"if {test}:", f"    return {result}"]
 
     def _python(self, e: ast.expr) -> str:
         """Guards and `{...}`: Python as written, with bound names and v(), lo(), hi() put in place."""
@@ -263,6 +269,14 @@ class _Writer:
         else:
             inner = next((d for a in args if (d := self._dtype_of(a, dtype))), dtype)
             parts = [self._build(a, inner) for a in args]
+        if op is Op.NEG:
+            return f"(-{parts[0]})"
+        if op in _SIGNS:
+            left, right = args
+            if not isinstance(left, ast.Set) and not is_literal(left):  # a number takes the dtype of the left node
+                parts[1] = self._python(right.elts[0]) if isinstance(right, ast.Set) else parts[1]
+                parts[1] = ast.unparse(right) if is_literal(right) else parts[1]
+            return f"({parts[0]} {_SIGNS[op]} ({parts[1]}))"
         return f"alu(_{op.name}, ({', '.join(parts)}{',' if len(parts) == 1 else ''}))"
 
     def _call(self, e: ast.Call, dtype: str) -> str:

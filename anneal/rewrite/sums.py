@@ -14,6 +14,11 @@ from typing import Any
 from anneal.rewrite.extents import ordered_by_sizes
 from anneal.uop import SYMBOLIC, DType, Op, Recent, UOp, alu, const, dtypes, normalise_const, toposort
 
+__all__ = [
+    "Sum", "compared", "conjunction", "disjunction", "divided", "equated", "fences", "linear", "ordered", "remainder",
+    "unequal",
+]  # fmt: skip
+
 _BOOL = dtypes.bool_
 _ADD, _MUL, _CONST = Op.ADD, Op.MUL, Op.CONST
 
