@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from anneal.backend import get_device
-from anneal.backend.cpu.reference import evaluate
 from anneal.tensor import Tensor, dtypes
+from tests.reference import evaluate
 
 Array = np.ndarray[Any, Any]
 

@@ -6,5 +6,3 @@
 from anneal.assets._bundled import BUNDLED, BundledFile, load
 from anneal.assets._files import fetch, location, verify
 from anneal.assets._pins import ASSETS, Asset
-
-__all__ = ["ASSETS", "BUNDLED", "Asset", "BundledFile", "fetch", "load", "location", "verify"]

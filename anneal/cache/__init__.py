@@ -5,5 +5,3 @@ The rooms above decide what is worth keeping and encode it as plain data; this o
 
 from anneal.cache.store import CacheEntry, disk_key, enabled, entries, folder, load, prune, save
 from anneal.cache.version import code_version
-
-__all__ = ["CacheEntry", "code_version", "disk_key", "enabled", "entries", "folder", "load", "prune", "save"]

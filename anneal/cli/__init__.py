@@ -15,8 +15,6 @@ if TYPE_CHECKING:  # even the module that has the real one takes a while
     from types import FrameType
     from typing import Any, NoReturn
 
-__all__ = ["main"]
-
 _STOPPED = 130  # as shells have it
 
 

@@ -38,11 +38,3 @@ from anneal.codegen.opts import Opt, axes_of, neighbours, work
 from anneal.codegen.pipeline import PASSES, Lowering, prepare, run_passes
 from anneal.codegen.ranges import SUBGROUP
 from anneal.codegen.target import HALVES, MatrixShape, Target
-
-__all__ = [
-    "C_TARGET", "HALVES", "PASSES", "SUBGROUP", "Binding", "Body", "GeneratedKernel", "KernelInfo", "LaunchConfig",
-    "Lowering", "MatrixShape", "Opt", "Target", "WrittenText", "affine_form", "apply_opts", "axes_of", "bindings_of",
-    "bodies_of", "choose", "coalesce_loops", "decode_kernel", "decode_opts", "encode_kernel", "encode_opts",
-    "fused_ops", "generate", "grid", "in_text", "kernel_info", "neighbours", "opts_text", "prepare", "run_passes",
-    "segment_bytes", "wgsl_functions", "work", "writing",
-]  # fmt: skip

@@ -71,9 +71,9 @@ class ChainedKernel:
             return value
         more = alu(Op.MAX, (value, reach.least))
         if reach.after is not None:
-            value = alu(Op.WHERE, (row < self.long - 1 - reach.after, more, value))
+            value = (row < self.long - 1 - reach.after).where(more, value)
         if reach.before is not None:
-            value = alu(Op.WHERE, (const(_I32, reach.before) < row, more, value))
+            value = (const(_I32, reach.before) < row).where(more, value)
         return value
 
     def columns(self, before: int | None, after: int | None) -> tuple[UOp, int | UOp]:
@@ -109,7 +109,7 @@ class ChainedKernel:
         columns, inside = self.inside(column, self.long, self.split.columns)
         table = {self.chain.r: rows, self.chain.c: columns}
         out = self.at(value, {**table, **dict(zip(self.chain.scores, sums, strict=True))})
-        return alu(Op.WHERE, (inside[0], out, identity(op, out.dtype))) if inside else out
+        return inside[0].where(out, identity(op, out.dtype)) if inside else out
 
     # -- results
 

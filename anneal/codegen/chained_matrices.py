@@ -100,7 +100,7 @@ class Matrices(ChainedKernel):
             return self.copied(value, ranges, first, blocks, buffers, steps[0])
         made = self.at(value, table)
         if conditions:
-            made = alu(Op.WHERE, (conjunction(conditions)[0], made, const(_F16, 0)))
+            made = conjunction(conditions)[0].where(made, 0)
         tile, layout, _ = rows_apart(made, own[0], own[1], GAP, buffers, const(_I32, 0))
         return tile, layout
 

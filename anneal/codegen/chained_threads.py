@@ -33,7 +33,7 @@ class Threads(ChainedKernel):
             conditions += inside
         made = self.at(value, table)
         if conditions:
-            made = alu(Op.WHERE, (conjunction(conditions)[0], made, const(made.dtype, 0)))
+            made = conjunction(conditions)[0].where(made, 0)
         tile, layout = tile_over(made, own[:1], own[1:], self.fresh, 1)
         self.fresh += 1
         return tile, layout

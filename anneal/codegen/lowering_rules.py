@@ -12,87 +12,82 @@ from anneal.codegen.exact import by_exp2, by_inverse
 _CONST = Op.CONST
 _BITCAST = Op.BITCAST
 _NOT = Op.NOT
-_SUB = Op.SUB
-_LT = Op.LT
-_AND = Op.AND
-_OR = Op.OR
-_XOR = Op.XOR
 
 def _lowering_ne(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_float and s1 is s0 and s0.dtype.bits == 32:
         # x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF) if x.dtype.bits == 32
-        return (alu(_LT, (const(dtypes.uint32, 2139095040), alu(_AND, (UOp(_BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))), 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF) if x.dtype.bits == 32')
+        return (const(dtypes.uint32, 2139095040) < UOp(_BITCAST, dtypes.uint32, (s0,)) & 2147483647, 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF) if x.dtype.bits == 32')
     if s1 is s0 and s1.dtype.is_float and s0.dtype.bits == 32:
         # x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF) if x.dtype.bits == 32
-        return (alu(_LT, (const(dtypes.uint32, 2139095040), alu(_AND, (UOp(_BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))), 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF) if x.dtype.bits == 32')
+        return (const(dtypes.uint32, 2139095040) < UOp(_BITCAST, dtypes.uint32, (s0,)) & 2147483647, 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF) if x.dtype.bits == 32')
     if s0.dtype.is_float and s1 is s0 and s0.dtype.bits == 64:
         # x:float != x -> 0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF) if x.dtype.bits == 64
-        return (alu(_LT, (const(dtypes.uint64, 9218868437227405312), alu(_AND, (UOp(_BITCAST, dtypes.uint64, (s0,)), const(dtypes.uint64, 9223372036854775807))))), 'x:float != x -> 0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF) if x.dtype.bits == 64')
+        return (const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807, 'x:float != x -> 0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF) if x.dtype.bits == 64')
     if s1 is s0 and s1.dtype.is_float and s0.dtype.bits == 64:
         # x:float != x -> 0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF) if x.dtype.bits == 64
-        return (alu(_LT, (const(dtypes.uint64, 9218868437227405312), alu(_AND, (UOp(_BITCAST, dtypes.uint64, (s0,)), const(dtypes.uint64, 9223372036854775807))))), 'x:float != x -> 0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF) if x.dtype.bits == 64')
+        return (const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807, 'x:float != x -> 0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF) if x.dtype.bits == 64')
     if s0.dtype is dtypes.bool_:
         # x:bool != y -> x ^ y
-        return (alu(_XOR, (s0, s1)), 'x:bool != y -> x ^ y')
+        return (s0 ^ s1, 'x:bool != y -> x ^ y')
 
 
 def _lowering_eq(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_float and s1 is s0 and s0.dtype.bits == 32:
         # x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32
-        return (alu(_NOT, (alu(_LT, (const(dtypes.uint32, 2139095040), alu(_AND, (UOp(_BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))),)), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32')
+        return (alu(_NOT, (const(dtypes.uint32, 2139095040) < UOp(_BITCAST, dtypes.uint32, (s0,)) & 2147483647,)), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32')
     if s1 is s0 and s1.dtype.is_float and s0.dtype.bits == 32:
         # x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32
-        return (alu(_NOT, (alu(_LT, (const(dtypes.uint32, 2139095040), alu(_AND, (UOp(_BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))),)), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32')
+        return (alu(_NOT, (const(dtypes.uint32, 2139095040) < UOp(_BITCAST, dtypes.uint32, (s0,)) & 2147483647,)), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32')
     if s0.dtype.is_float and s1 is s0 and s0.dtype.bits == 64:
         # x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64
-        return (alu(_NOT, (alu(_LT, (const(dtypes.uint64, 9218868437227405312), alu(_AND, (UOp(_BITCAST, dtypes.uint64, (s0,)), const(dtypes.uint64, 9223372036854775807))))),)), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64')
+        return (alu(_NOT, (const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807,)), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64')
     if s1 is s0 and s1.dtype.is_float and s0.dtype.bits == 64:
         # x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64
-        return (alu(_NOT, (alu(_LT, (const(dtypes.uint64, 9218868437227405312), alu(_AND, (UOp(_BITCAST, dtypes.uint64, (s0,)), const(dtypes.uint64, 9223372036854775807))))),)), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64')
+        return (alu(_NOT, (const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807,)), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64')
 
 
 def _lowering_add(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # x:bool + y -> x | y
-        return (alu(_OR, (s0, s1)), 'x:bool + y -> x | y')
+        return (s0 | s1, 'x:bool + y -> x | y')
 
 
 def _lowering_mul(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # x:bool * y -> x & y
-        return (alu(_AND, (s0, s1)), 'x:bool * y -> x & y')
+        return (s0 & s1, 'x:bool * y -> x & y')
 
 
 def _lowering_sub(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # x:bool - y -> x ^ y
-        return (alu(_XOR, (s0, s1)), 'x:bool - y -> x ^ y')
+        return (s0 ^ s1, 'x:bool - y -> x ^ y')
 
 
 def _lowering_max(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # max(x:bool, y) -> x | y
-        return (alu(_OR, (s0, s1)), 'max(x:bool, y) -> x | y')
+        return (s0 | s1, 'max(x:bool, y) -> x | y')
 
 
 def _lowering_min(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # min(x:bool, y) -> x & y
-        return (alu(_AND, (s0, s1)), 'min(x:bool, y) -> x & y')
+        return (s0 & s1, 'min(x:bool, y) -> x & y')
 
 
 def _lowering_lt(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # x:bool < y -> (not x) & y
-        return (alu(_AND, (alu(_NOT, (s0,)), s1)), 'x:bool < y -> (not x) & y')
+        return (alu(_NOT, (s0,)) & s1, 'x:bool < y -> (not x) & y')
 
 
 def _lowering_floor(u: Any, ctx: Any) -> Any:
@@ -134,7 +129,7 @@ def _lowering_neg(u: Any, ctx: Any) -> Any:
     s0, = u.src
     if s0.dtype.kind == 'uint':
         # -x:uint -> 0 - x
-        return (alu(_SUB, (const(s0.dtype, 0), s0)), '-x:uint -> 0 - x')
+        return (const(s0.dtype, 0) - s0, '-x:uint -> 0 - x')
 
 
 def _lowering_div(u: Any, ctx: Any) -> Any:

@@ -291,7 +291,7 @@ class _Multiplication:
         k, zero = self.k + deep, const(_I32, 0)
         value = self.at(value, self.i + across, zero, k) if is_left else self.at(value, zero, self.j + across, k)
         if self.new_k is not None:
-            value = alu(Op.WHERE, (k < self.new_k, const(value.dtype, 0), value))
+            value = (k < self.new_k).where(const(value.dtype, 0), value)
         tile, layout, first = rows_apart(value, across, deep, _GAP, self.depth.buffers, self.step)
         out = []
         for n in range(split.matrices):

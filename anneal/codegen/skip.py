@@ -13,7 +13,7 @@ from anneal.codegen.affine import form, unform
 from anneal.codegen.ranges import conjunction, extent, mask_of, substituted, with_sources
 from anneal.rewrite import rebuild
 from anneal.schedule import dead_side
-from anneal.uop import Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import Op, UOp, const, dtypes, toposort
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Comparisons of indices that have one result for a whole workgroup, and sums without the terms that are zero for it.
@@ -272,7 +272,7 @@ def _without_loops(sink: UOp) -> UOp:
             continue
         (never,) = conjunction(unused)
         if not never.is_const:
-            iterations = alu(Op.WHERE, (never, const(_I32, 0), r.src[0]))
+            iterations = never.where(const(_I32, 0), r.src[0])
             table[r] = UOp(Op.RANGE, _I32, (iterations,), r.arg)
     return substituted(sink, table) if table else sink
 

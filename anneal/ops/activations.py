@@ -31,7 +31,7 @@ def sigmoid(x: Tensor) -> Tensor:
     >>> Tensor([0.0, 1.0]).sigmoid()
     Tensor([0.5   , 0.7311], dtype=float32)
     """
-    return x._new(_logistic(alu(Op.NEG, (real_node(x),))))
+    return x._new(_logistic(-real_node(x)))
 
 
 @function(functional=True)

@@ -129,8 +129,8 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
         ones = (1,) * len(lead)
         row = reshape(UOp(Op.IOTA, _INT32, (), (rows,)), (*ones, rows, 1))
         column = reshape(UOp(Op.IOTA, _INT32, (), (columns,)), (*ones, 1, columns))
-        later = alu(Op.LT, (expand(row, scores.shape), expand(column, scores.shape)))
-        return alu(Op.WHERE, (later, low, scores)), later
+        later = expand(row, scores.shape) < expand(column, scores.shape)
+        return later.where(low, scores), later
     if attn_mask is None:
         return scores, None
     mask = attn_mask.uop
@@ -138,4 +138,4 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
     if any(m not in (1, s) for m, s in zip(padded, scores.shape)) or len(padded) > len(scores.shape):
         raise ShapeError(f"{_NAME}: attn_mask of shape {mask.shape} does not broadcast to {scores.shape}")
     mask = broadcast(mask, scores.shape)
-    return (alu(Op.WHERE, (mask, scores, low)) if mask.dtype is _BOOL else scores + mask.cast(scores.dtype)), None
+    return (mask.where(scores, low) if mask.dtype is _BOOL else scores + mask.cast(scores.dtype)), None

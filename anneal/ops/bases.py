@@ -16,7 +16,7 @@ from anneal.errors import ShapeError
 from anneal.ops import nodes
 from anneal.ops.nodes import broadcast, inverse
 from anneal.runtime import Handle, here, is_realized, tensor_class
-from anneal.uop import MOVEMENT, Op, Recent, UOp, alu, const, dtypes
+from anneal.uop import MOVEMENT, Op, Recent, UOp, const, dtypes
 
 Layout = tuple[tuple[int, ...], int]  # the strides of a view, and the place of its first element
 Shape = tuple[Any, ...]
@@ -86,7 +86,7 @@ def _undone(op: Any, arg: Any, new: UOp, parent: UOp) -> UOp:
         return UOp(Op.UPDATE, parent.dtype, (parent, new), tuple([b for b, _ in arg]))
     around = tuple([(b, n - e) for (b, e), n in zip(arg, parent.shape, strict=True)])
     inside = nodes.pad(broadcast(const(dtypes.bool_, True), new.shape), around)
-    return alu(Op.WHERE, (inside, nodes.pad(new, around), parent))
+    return inside.where(nodes.pad(new, around), parent)
 
 
 def _scattered(read: Callable[[UOp], UOp], new: UOp, whole: UOp) -> UOp:

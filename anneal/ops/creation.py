@@ -16,7 +16,7 @@ from anneal.ops.arguments import function, number
 from anneal.ops.checks import bound_int, int_args, is_tensor, need_tensor, said
 from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
-from anneal.uop import DType, Op, UOp, alu, const, dtypes, normalise_const
+from anneal.uop import DType, Op, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def eye(
             [0., 1.]], dtype=float32)
     """
     shape = _sizes("eye", (n, n if m is None else m))
-    same = alu(Op.EQ, (broadcast(iota(shape[0], 0, 2), shape), broadcast(iota(shape[1], 1, 2), shape)))
+    same = broadcast(iota(shape[0], 0, 2), shape).eq(broadcast(iota(shape[1], 1, 2), shape))
     return made.fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
 
 
@@ -477,12 +477,12 @@ def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
         raise ShapeError(f"linspace: {n} steps from {start} to {end} need larger numbers than {wide.name} has")
     i = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(wide)
     below, sign = const(wide, max(1, n - 1)), 1 if apart >= 0 else -1
-    place = i * whole + alu(Op.IDIV, (i * rest, below))  # how far from the start, rounded down
+    place = i * whole + (i * rest // below)  # how far from the start, rounded down
     line = place + first if sign > 0 else place * -1 + first
-    over = alu(Op.NE, (alu(Op.MOD, (i * rest, below)), const(wide, 0)))
+    over = (i * rest % below).ne(0)
     # rounded away from 0 where the line rises below 0, or falls above it
-    beyond = line < 0 if sign > 0 else alu(Op.LT, (const(wide, 0), line))
-    fixed = alu(Op.WHERE, (alu(Op.AND, (over, beyond)), line + sign, line))
+    beyond = line < 0 if sign > 0 else const(wide, 0) < line
+    fixed = (over & beyond).where(line + sign, line)
     return broadcast(fixed, (n,)).cast(dtype)
 
 

@@ -11,7 +11,7 @@ from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, need_axes
 from anneal.ops.elementwise import beside
 from anneal.ops.nodes import broadcast, iota
-from anneal.uop import Op, alu, const
+from anneal.uop import const
 from anneal.uop.sizes import most
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def _triangle(x: Tensor, name: str, diagonal: int, lower: bool) -> Tensor:
     column = broadcast(iota(s[-1], 1, 2), s[-2:])
     diagonal = max(-most(s[-2]), min(diagonal, most(s[-1])))  # further off there is none, and sums may not fit int32
     edge = row + diagonal if diagonal else row
-    keep = alu(Op.NOT, (alu(Op.LT, (edge, column)),)) if lower else alu(Op.NOT, (alu(Op.LT, (column, edge)),))
+    keep = edge >= column if lower else column >= edge
     u = x.uop
-    return x._new(alu(Op.WHERE, (broadcast(keep, s), u, const(u.dtype, 0))))
+    return x._new(broadcast(keep, s).where(u, 0))
 
 
 @function(function_alias="diagonal_copy", view=True)

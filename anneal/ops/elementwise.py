@@ -195,13 +195,13 @@ def floor_divide(x: Tensor, other: Operand) -> Tensor:
 def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
     a, b, shape, o = operands(x, "div", other)
     if a.dtype.is_float:
-        below = alu(Op.XOR, (_below_zero(a), _below_zero(b)))
-        quotient = alu(Op.IDIV, (_size(a), _size(b)))
-        return x._new(broadcast(where_node(below, alu(Op.NEG, (quotient,)), quotient), shape), o)
+        below = _below_zero(a) ^ _below_zero(b)
+        quotient = _size(a) // _size(b)
+        return x._new(broadcast(where_node(below, -quotient, quotient), shape), o)
     need("div", a.dtype, a.dtype.is_int, "integers or floats")
     quotient = elementwise(Op.IDIV, (a, b), shape)
     if a.dtype.kind == "int":
-        quotient = alu(Op.ADD, (quotient, _off_by_one(a, b).cast(a.dtype)))
+        quotient = quotient + _off_by_one(a, b).cast(a.dtype)
     return x._new(broadcast(quotient, shape), o)
 
 
@@ -235,17 +235,17 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
     """
     a, b, shape, o = operands(x, "fmod", other)
     if a.dtype.is_float:
-        rest = alu(Op.MOD, (_size(a), _size(b)))
-        out = x._new(broadcast(where_node(_has_sign(a), alu(Op.NEG, (rest,)), rest), shape), o)
+        rest = _size(a) % _size(b)
+        out = x._new(broadcast(where_node(_has_sign(a), -rest, rest), shape), o)
         if not out._wants:
             return out
         times = alu(Op.TRUNC, (elementwise(Op.DIV, (a, b), shape),))
-        same = elementwise(Op.SUB, (a, alu(Op.MUL, (UOp(Op.DETACH, a.dtype, (times,)), broadcast(b, shape)))), shape)
+        same = elementwise(Op.SUB, (a, UOp(Op.DETACH, a.dtype, (times,)) * broadcast(b, shape)), shape)
         return out._new(by_rule("equal", out.uop, same))
     need("fmod", a.dtype, a.dtype.is_int, "integers or floats")
     rest = elementwise(Op.MOD, (a, b), shape)
     if a.dtype.kind == "int":
-        rest = elementwise(Op.SUB, (rest, alu(Op.MUL, (_off_by_one(a, b).cast(a.dtype), b))), shape)
+        rest = elementwise(Op.SUB, (rest, _off_by_one(a, b).cast(a.dtype) * b), shape)
     return x._new(rest, o)
 
 
@@ -414,7 +414,7 @@ def halved(out: Tensor) -> Tensor:
         return out
     a, c = u.src
     beyond = alu(Op.LT, (a, c) if u.op is Op.MAX else (c, a))
-    same = alu(Op.WHERE, (alu(Op.EQ, (a, c)), a * 0.5, alu(Op.WHERE, (beyond, c, a))))
+    same = a.eq(c).where(a * 0.5, beyond.where(c, a))
     return out._new(by_rule("equal", u, same))
 
 
@@ -499,11 +499,11 @@ def _over_exp(u: UOp, a: UOp, b: UOp) -> UOp:
 
 
 def where_node(p: UOp, a: UOp, b: UOp) -> UOp:
-    return alu(Op.WHERE, (p, a, b))
+    return p.where(a, b)
 
 
 def _below_zero(u: UOp) -> UOp:
-    return alu(Op.LT, (u, const(u.dtype, 0)))
+    return u < 0
 
 
 def _has_sign(u: UOp) -> UOp:
@@ -515,17 +515,17 @@ def _has_sign(u: UOp) -> UOp:
 
 def _size(u: UOp) -> UOp:
     """|u|, with slope 1 at 0: it stands for u with its sign taken away and given back."""
-    return where_node(_below_zero(u), alu(Op.NEG, (u,)), u)
+    return where_node(_below_zero(u), -u, u)
 
 
 def _off_by_one(a: UOp, b: UOp) -> UOp:
     """True where the floor and the truncated quotient of signed integers differ: signs differ and there is a
     remainder.
     """
-    rest = alu(Op.MOD, (a, b))
+    rest = a % b
     zero = const(a.dtype, 0)
-    apart = alu(Op.XOR, (alu(Op.LT, (a, zero)), alu(Op.LT, (b, zero))))
-    return alu(Op.AND, (alu(Op.NE, (rest, zero)), apart))
+    apart = (a < zero) ^ (b < zero)
+    return rest.ne(zero) & apart
 
 
 def _power(x: UOp, n: int) -> UOp | None:
@@ -543,12 +543,12 @@ def _power(x: UOp, n: int) -> UOp | None:
     square = x
     while True:
         if n & 1:
-            result = square if result is None else alu(Op.MUL, (result, square))
+            result = square if result is None else result * square
         n >>= 1
         if not n:
             assert result is not None
             return result
-        square = alu(Op.MUL, (square, square))
+        square = square * square
 
 
 def _int_power(x: UOp, n: UOp) -> UOp:
@@ -557,13 +557,13 @@ def _int_power(x: UOp, n: UOp) -> UOp:
     result: UOp = one
     square = x
     for bit in range(x.dtype.bits - (x.dtype.kind == "int")):
-        odd = alu(Op.NE, (alu(Op.AND, (n, const(n.dtype, 1 << bit))), zero))
-        result = where_node(odd, alu(Op.MUL, (result, square)), result)
-        square = alu(Op.MUL, (square, square))
+        odd = (n & (1 << bit)).ne(zero)
+        result = where_node(odd, result * square, result)
+        square = square * square
     if x.dtype.kind == "int":
         # 1 / x**|n| truncates to 0 unless x is 1 or -1, whose powers depend on the parity of n alone.
-        odd = alu(Op.NE, (alu(Op.AND, (n, one)), zero))
-        unit = where_node(alu(Op.EQ, (x, one)), one, where_node(odd, const(x.dtype, -1), one))
-        small = where_node(alu(Op.EQ, (alu(Op.ABS, (x,)), one)), unit, zero)
-        result = where_node(alu(Op.LT, (n, zero)), small, result)
+        odd = (n & one).ne(zero)
+        unit = where_node(x.eq(one), one, where_node(odd, const(x.dtype, -1), one))
+        small = where_node(alu(Op.ABS, (x,)).eq(one), unit, zero)
+        result = where_node(n < zero, small, result)
     return result

@@ -14,7 +14,7 @@ from anneal.ops.elementwise import binary, choose, halved
 from anneal.ops.indexing import gathered
 from anneal.ops.nodes import broadcast, elementwise, iota, named, reduce_node
 from anneal.ops.reduce import Axes, reduced
-from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
+from anneal.uop import Op, UOp, by_rule, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.names import Tensor
@@ -178,9 +178,9 @@ def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> 
     if n == 0:
         raise PositionError(f"{name}: shape {shape} has nothing to choose from along axis {axis}")
     best = broadcast(nodes.reduce_axis(u, op, (at,)), u.shape)
-    hit = alu(Op.EQ, (u, best))
+    hit = u.eq(best)
     if u.dtype.is_float:
-        hit = alu(Op.OR, (hit, alu(Op.NE, (u, u))))
+        hit = hit | u.ne(u)
     place = broadcast(iota(n, at, len(u.shape)), u.shape)
     none = n if isinstance(n, UOp) else const(_INT32, n)
     first = reduce_node(elementwise(Op.WHERE, (hit, place, none), u.shape), Op.MIN, (at,), True)

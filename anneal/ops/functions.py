@@ -16,7 +16,7 @@ from anneal.ops.elementwise import beside, by_slopes, choose, one_over, operands
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
 from anneal.ops.spelling import number_first
-from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
+from anneal.uop import DType, Op, UOp, by_rule, dtypes
 
 if TYPE_CHECKING:
     from anneal.names import Tensor
@@ -438,4 +438,4 @@ def has_sign_bit(x: Tensor) -> Tensor:
     """True for each element whose sign bit is set."""
     u = x.uop
     bits = dtypes.int32 if u.dtype.bits == 32 else dtypes.int64
-    return x._new_plain(broadcast(alu(Op.LT, (UOp(Op.BITCAST, bits, (u,)), const(bits, 0))), x.shape))
+    return x._new_plain(broadcast(UOp(Op.BITCAST, bits, (u,)) < 0, x.shape))

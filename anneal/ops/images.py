@@ -180,7 +180,7 @@ def _places(m: int, first: Fraction, step: Fraction, dtype: DType) -> tuple[UOp,
     if abs(a) + b * m >= 2**31:
         raise ShapeError(f"interpolate: {m} elements {step} apart need larger numbers than int32 has")
     above = iota(m) * b + a
-    place = alu(Op.IDIV, (above, const(_INT32, below)))
+    place = above // below
     wide = dtype if dtype.bits == 64 else dtypes.float32
     part = (above - place * below).cast(wide) / const(wide, below)
     return place, part.cast(dtype)

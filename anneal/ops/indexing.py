@@ -26,7 +26,7 @@ from anneal.ops.inputs import computes
 from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, meet, put_rows, take_rows, wrapped
 from anneal.ops.overflow import kept
 from anneal.runtime import here
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import Count, most
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     dtype = x.uop.dtype
     if dtype is _BOOL:
         total = UOp(Op.SCATTER_ADD, _INT32, (i, value.cast(_INT32)), (rows,)).cast(_BOOL)
-        return x._new(alu(Op.OR, (x.uop, nodes.reshape(total, x.shape))))
+        return x._new(x.uop | nodes.reshape(total, x.shape))
     return x._new(added_rows(x, "scatter_add", x.uop, i, value, rows), given)
 
 
@@ -201,7 +201,7 @@ def added_rows(x: Tensor, name: str, u: UOp, index: UOp, value: UOp, rows: Any =
 
     def made(u: UOp, value: UOp) -> UOp:
         total = UOp(Op.SCATTER_ADD, value.dtype, (index, value), (u.shape[0] if rows is None else rows,))
-        return alu(Op.ADD, (u, nodes.reshape(total, u.shape)))
+        return u + nodes.reshape(total, u.shape)
 
     return kept(name, x.device, (u, value), made)
 
@@ -259,8 +259,8 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
     if position is None:
         position = i
     elif len(s) > 1:
-        inside = alu(Op.AND, (alu(Op.NOT, (i < 0,)), i < s[at]))
-        position = alu(Op.WHERE, (inside, position, const(_INT32, -1)))
+        inside = (i >= 0) & (i < s[at])
+        position = inside.where(position, -1)
     return total, nodes.reshape(position, (n,)), nodes.reshape(value, (n, 1)), given
 
 
@@ -382,7 +382,7 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     shape = (*x.shape, n)
     check_places("one_hot", x.uop, len(shape) - 1, shape, 0)
     u = broadcast(nodes.reshape(x.uop.cast(_INT32), (*x.shape, 1)), shape)
-    return x._new_plain(alu(Op.EQ, (u, broadcast(iota(n), shape))).cast(_INT32))
+    return x._new_plain(u.eq(broadcast(iota(n), shape)).cast(_INT32))
 
 
 def out_of_range(name: str, x: Any, axis: int, shape: tuple[Any, ...], least: int | None = None) -> str:

@@ -23,7 +23,7 @@ from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import Number, broadcast, iota
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
 from anneal.runtime import forbid_in_capture, here, is_realized, outdate_captures
-from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
+from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.names import Tensor
@@ -309,10 +309,10 @@ def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
         raise ShapeError(f"fill_diagonal_: takes a matrix, or axes of one size, not shape {s}")
     row = iota(s[0], 0, len(s))
     if wrap and len(s) == 2:
-        row = alu(Op.MOD, (row, const(row.dtype, s[1] + 1)))
+        row = row % (s[1] + 1)
     row, hit = broadcast(row, s), broadcast(const(dtypes.bool_, True), s)
     for axis in range(1, len(s)):
-        hit = alu(Op.AND, (hit, alu(Op.EQ, (row, broadcast(iota(s[axis], axis, len(s)), s)))))
+        hit = hit & row.eq(broadcast(iota(s[axis], axis, len(s)), s))
     return changed(x, "fill_diagonal_", x.masked_fill(x._new_plain(hit), fill_value))
 
 

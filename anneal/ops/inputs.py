@@ -16,7 +16,7 @@ from anneal.ops.arguments import deferred
 from anneal.ops.bases import link_part
 from anneal.ops.nodes import broadcast
 from anneal.runtime import Handle, Varies, number
-from anneal.uop import DType, Op, alu, dtypes
+from anneal.uop import DType, Op, dtypes
 
 if TYPE_CHECKING:
     from anneal.names import Tensor
@@ -205,7 +205,7 @@ def _at(x: Tensor, index: tuple[Any, ...]) -> Tensor:
             continue
         if item.__class__ is tuple:
             front = len(shape) - len(picks)
-            picks[len(shape)] = alu(Op.ADD, (nodes.iota(item[1]), broadcast(item[0].uop, (item[1],)))), True
+            picks[len(shape)] = nodes.iota(item[1]) + broadcast(item[0].uop, (item[1],)), True
         else:
             picks[len(shape)] = item.uop, True
         bounds.append((0, n))

@@ -16,7 +16,7 @@ from anneal.ops.nodes import broadcast, common_dtype, expand, reduce_axis, resha
 from anneal.ops.overflow import whole_product
 from anneal.ops.precision import in_single
 from anneal.ops.random import key, words
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, dtypes
 
 if TYPE_CHECKING:
     from anneal.names import Tensor
@@ -101,7 +101,7 @@ def embedding(
     rows = reshape(UOp(Op.GATHER, w.dtype, (w, column), 0), (*i.shape, d))
     if padding_idx is not None:
         skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
-        rows = alu(Op.WHERE, (skip, UOp(Op.DETACH, rows.dtype, (rows,)), rows))
+        rows = skip.where(UOp(Op.DETACH, rows.dtype, (rows,)), rows)
     out = result(rows, weight)
     if not scale_grad_by_freq:
         return out
@@ -146,7 +146,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 def _dropped(x: Tensor, seed: Tensor, call: Tensor, below: Any, scale: Any) -> Tensor:
     """`x` times `scale` where the words of this key are below a number, 0 elsewhere."""
     keep = words(x.uop.shape, seed, call)[0] < (below.uop if is_tensor(below) else below)
-    return x._new(alu(Op.WHERE, (keep, x.uop * (scale.uop if is_tensor(scale) else scale), const(x.uop.dtype, 0))))
+    return x._new(keep.where(x.uop * (scale.uop if is_tensor(scale) else scale), 0))
 
 
 @function(functional=True, method=False)

@@ -13,7 +13,7 @@ from anneal.ops.inputs import compares
 from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
 from anneal.ops.overflow import check_growth
 from anneal.ops.spelling import number_first
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, alu, dtypes
 
 if TYPE_CHECKING:
     from anneal.names import Tensor
@@ -35,9 +35,9 @@ def at_most(x: Tensor, name: str, other: Operand, swap: bool) -> Tensor:
         a, b = b, a
     if a.dtype.is_float:
         # nan is neither less, equal nor greater
-        u = alu(Op.OR, (alu(Op.LT, (a, b)), alu(Op.EQ, (a, b))))
+        u = (a < b) | a.eq(b)
     else:
-        u = alu(Op.NOT, (alu(Op.LT, (b, a)),))
+        u = b >= a
     return x._new_plain(broadcast(u, shape))
 
 
@@ -303,4 +303,4 @@ def logical_xor(x: Tensor, other: Operand) -> Tensor:
 
 
 def _true(u: UOp) -> UOp:
-    return u if u.dtype is _BOOL else alu(Op.NE, (u, const(u.dtype, 0)))
+    return u if u.dtype is _BOOL else u.ne(0)

@@ -93,12 +93,12 @@ def _hits(target: UOp, shape: tuple[int, ...], axis: int) -> UOp:
     classes = reshape(
         UOp(Op.IOTA, _INT32, (), (shape[axis],)), tuple([n if i == axis else 1 for i, n in enumerate(shape)])
     )
-    return alu(Op.EQ, (expand(classes, shape), expand(index, shape)))
+    return expand(classes, shape).eq(expand(index, shape))
 
 
 def _pick(x: UOp, hits: UOp, axis: int) -> UOp:
     """The one element along `axis` where `hits` holds (axis kept); 0 if there is none."""
-    return reduce_axis(alu(Op.WHERE, (hits, x, const(x.dtype, 0))), Op.ADD, (axis,))
+    return reduce_axis(hits.where(x, 0), Op.ADD, (axis,))
 
 
 def _weighted(
@@ -117,8 +117,8 @@ def _weighted(
     if ignore_index is not None and low is not None and high is not None and low <= ignore_index <= high:
         kept = reshape(target.ne(ignore_index), losses.shape)
         zero = const(losses.dtype, 0)
-        losses = alu(Op.WHERE, (kept, losses, zero))
-        share = kept.cast(losses.dtype) if share is None else alu(Op.WHERE, (kept, share, zero))
+        losses = kept.where(losses, zero)
+        share = kept.cast(losses.dtype) if share is None else kept.where(share, zero)
     return losses, share
 
 
@@ -221,7 +221,7 @@ def nll_loss(
     axis = _class_axis(name, input)
     _target_shape(name, input, target, axis, ignore_index)
     hits = _hits(target.uop, input.uop.shape, axis)
-    losses = alu(Op.NEG, (_pick(input.uop, hits, axis),))
+    losses = -_pick(input.uop, hits, axis)
     losses, share = _weighted(name, losses, hits, target.uop, weight, ignore_index, axis)
     return _class_loss(name, input, losses, share, axis, reduction, weight)
 

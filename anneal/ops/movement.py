@@ -26,7 +26,7 @@ from anneal.ops.indexing import values_now
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
 from anneal.ops.padding import pad_from_inside, pad_pairs, whole_fill
-from anneal.uop import Op, alu, const, dtypes
+from anneal.uop import const, dtypes
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
 
 if TYPE_CHECKING:
@@ -447,7 +447,7 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
             value = whole_fill(u.dtype, value)
         fill = weak_const("pad", u.dtype, value)
         inside = nodes.pad(broadcast(const(_BOOL, True), u.shape), grown)
-        padded = alu(Op.WHERE, (inside, padded, fill))
+        padded = inside.where(padded, fill)
     return x._new(padded)
 
 

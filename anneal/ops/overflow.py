@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from anneal.backend import HOST, get_device
 from anneal.errors import RangeError
 from anneal.runtime import here
-from anneal.uop import FITS, WRAPS, DType, Op, UOp, alu, const, dtypes
+from anneal.uop import FITS, WRAPS, DType, Op, UOp, const, dtypes
 from anneal.uop.sizes import Size, most
 
 _INT32, _INT64 = dtypes.int32, dtypes.int64
@@ -83,7 +83,7 @@ def refused(name: str, device: str, u: UOp, right: UOp, text: str) -> UOp:
     if device != HOST:
         return u
     wrong = const(_INT64, 1 << 40)
-    return UOp(Op.CAST, u.dtype, (alu(Op.WHERE, (right, u.cast(_INT64), wrong)),), None, (FITS, name, text))
+    return UOp(Op.CAST, u.dtype, (right.where(u.cast(_INT64), wrong),), None, (FITS, name, text))
 
 
 # -- element by element -----------------------------------------------------------------------------------------------

@@ -64,19 +64,19 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
     if dtype is _BOOL:
         raise DTypeError("scatter_reduce: takes numbers, not bools; use .int() first")
     count = _sum_into(i, broadcast(const(_INT32, 1), (n,)), v)
-    hit = alu(Op.LT, (const(_INT32, 0), count))
+    hit = const(_INT32, 0) < count
     if reduce in ("sum", "mean"):
-        base = u if include_self else alu(Op.WHERE, (hit, const(dtype, 0), u))
-        out = kept("scatter_reduce", x.device, (base, value), lambda b, new: alu(Op.ADD, (b, _sum_into(i, new, v))))
+        base = u if include_self else hit.where(const(dtype, 0), u)
+        out = kept("scatter_reduce", x.device, (base, value), lambda b, new: b + _sum_into(i, new, v))
         if reduce == "mean":
             terms = count + 1 if include_self else alu(Op.MAX, (count, const(_INT32, 1)))
             out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
     elif reduce == "prod":
-        here = alu(Op.EQ, (broadcast(nodes.reshape(i, (1, n)), (v, n)), broadcast(iota(v, 0, 2), (v, n))))
-        terms = alu(Op.WHERE, (here, broadcast(nodes.reshape(value, (1, n)), (v, n)), const(dtype, 1)))
+        here = broadcast(nodes.reshape(i, (1, n)), (v, n)).eq(broadcast(iota(v, 0, 2), (v, n)))
+        terms = here.where(broadcast(nodes.reshape(value, (1, n)), (v, n)), 1)
         product = reduce_node(terms, Op.MUL, (1,), False)
-        base = u if include_self else alu(Op.WHERE, (hit, const(dtype, 1), u))
-        out = alu(Op.MUL, (base, product))
+        base = u if include_self else hit.where(const(dtype, 1), u)
+        out = base * product
     else:
         # The least is the largest of what is turned round; written in rising order, the largest stays.
         turn = None if reduce == "amax" else Op.NEG if dtype.is_float else Op.NOT
@@ -84,16 +84,16 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
         order = x._new_plain(keys(b, False)).argsort().uop
         top = put_rows(a, take_rows(i, order), take_rows(b, order))
         if include_self:
-            top = alu(Op.WHERE, (hit, alu(Op.MAX, (a, top)), a))
+            top = hit.where(alu(Op.MAX, (a, top)), a)
         out = top if turn is None else alu(turn, (top,))
         if dtype.is_float and (x.requires_grad or given.requires_grad):
             # the gradient of an extreme is shared evenly by all that are equal to it
-            mine = alu(Op.EQ, (u, out))
-            theirs = alu(Op.EQ, (value, take_rows(out, i)))
+            mine = u.eq(out)
+            theirs = value.eq(take_rows(out, i))
             total = mine.cast(_INT32) + _sum_into(i, theirs.cast(_INT32), v)
-            mine = mine if include_self else alu(Op.AND, (mine, alu(Op.NOT, (hit,))))  # counted above all the same
+            mine = mine if include_self else mine & alu(Op.NOT, (hit,))  # counted above all the same
             zero = const(dtype, 0)
-            sums = alu(Op.WHERE, (mine, u, zero)) + _sum_into(i, alu(Op.WHERE, (theirs, value, zero)), v)
+            sums = mine.where(u, zero) + _sum_into(i, theirs.where(value, zero), v)
             out = by_rule("equal", out, sums / total.cast(dtype))
     return x._new(nodes.reshape(broadcast(out, (v,)), x.shape), given)
 
@@ -103,9 +103,9 @@ def _elements(x: Tensor, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, U
     n, width = index.shape[0], math.prod(value.shape[1:])
     if width != 1:
         wide = broadcast(nodes.reshape(index, (n, 1)), (n, width))
-        inside = alu(Op.AND, (alu(Op.NOT, (wide < 0,)), wide < rows))
+        inside = (wide >= 0) & (wide < rows)
         place = wide * width + broadcast(iota(width, 1, 2), (n, width))
-        index = alu(Op.WHERE, (inside, place, const(_INT32, -1)))
+        index = inside.where(place, -1)
     flat = nodes.reshape(x.uop, (rows * width,))
     return flat, nodes.reshape(index, (n * width,)), nodes.reshape(value, (n * width,))
 
@@ -182,7 +182,7 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
     count = _sum_into(nodes.reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
     shape = [n if a == at else 1 for a in range(x.ndim)]
-    hit = x._new_plain(nodes.reshape(alu(Op.LT, (const(_INT32, 0), count)), tuple(shape)))
+    hit = x._new_plain(nodes.reshape(const(_INT32, 0) < count, tuple(shape)))
     return x.masked_fill(hit, value)
 
 

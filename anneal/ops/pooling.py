@@ -24,7 +24,7 @@ from anneal.ops.nodes import (
     shrink,
 )
 from anneal.ops.reduce import root, size_power
-from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
+from anneal.uop import Op, UOp, by_rule, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.names import Tensor
@@ -176,7 +176,7 @@ def _max_pool(
     if any(side != (0, 0) for side in sides):
         pairs = (*[(0, 0)] * (x.ndim - axes), *sides)
         inside = pad(broadcast(const(_BOOL, True), u.shape), pairs)
-        u = alu(Op.WHERE, (inside, pad(u, pairs), const(u.dtype, u.dtype.min)))
+        u = inside.where(pad(u, pairs), u.dtype.min)
     top = _reduce_windows(windows_of(name, u, k, s, d), Op.MAX, axes, x.requires_grad)
     return x._new(named("max_pool", top, whole, arguments=(k, s, d, sides)))
 
@@ -362,16 +362,14 @@ def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
         out = first_of_largest(out, blocks, (axis + 1,)) if wants else out
         return out * (m / n) if op is Op.ADD else out
     row, column = iota(m, 0, 2), broadcast(iota(n, 1, 2), (m, n))
-    first = alu(Op.IDIV, (row * n, const(dtypes.int32, m)))
-    last = alu(Op.IDIV, (row * n + (n + m - 1), const(dtypes.int32, m)))
-    beyond = alu(
-        Op.OR, (alu(Op.LT, (column, broadcast(first, (m, n)))), alu(Op.NOT, (column < broadcast(last, (m, n)),)))
-    )
+    first = row * n // m
+    last = (row * n + (n + m - 1)) // m
+    beyond = (column < broadcast(first, (m, n))) | (column >= broadcast(last, (m, n)))
     full = (*lead, m, n, *tail)
     shape = (*[1] * len(lead), m, n, *[1] * len(tail))
     wide = expand(reshape(u, (*lead, 1, n, *tail)), full)
     nothing = const(u.dtype, 0 if op is Op.ADD else u.dtype.min)
-    chosen = alu(Op.WHERE, (expand(reshape(beyond, shape), full), nothing, wide))
+    chosen = expand(reshape(beyond, shape), full).where(nothing, wide)
     out = reduce_node(chosen, op, (axis + 1,), False)
     out = first_of_largest(out, chosen, (axis + 1,)) if wants else out
     if op is Op.MAX:

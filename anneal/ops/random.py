@@ -28,7 +28,7 @@ from anneal.ops.joining import cat
 from anneal.ops.nodes import reshape
 from anneal.ops.overflow import refused
 from anneal.runtime import capturing, default_device, here
-from anneal.uop import DType, Op, UOp, alu, const, dtypes
+from anneal.uop import DType, Op, UOp, alu, dtypes
 from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _in_turn(seed: Tensor, call: Tensor) -> Tensor:
     """The number of a call in a turn of the loops whose body is traced: another in each."""
     if not here.turns:
         return call
-    key, number = alu(Op.XOR, (reshape(seed.uop, ()), const(_U32, 0x9E3779B9))), reshape(call.uop, ())
+    key, number = reshape(seed.uop, ()) ^ 0x9E3779B9, reshape(call.uop, ())
     for turn in here.turns:
         number = alu(Op.THREEFRY, (turn.cast(_U32), key, number))
     return made.fresh(reshape(number, (1,)), call.device)
@@ -401,8 +401,8 @@ def randperm(n: int, *, device: str | None = None, generator: Generator | None =
 def _gumbel(shape: tuple[int, ...], device: str, generator: Generator | None) -> Tensor:
     """-log(-log(u)) with u strictly between 0 and 1."""
     u = _unit(_bits(shape, device, generator), dtypes.float32) + 2.0**-25
-    inner = alu(Op.NEG, (alu(Op.LOG, (u,)),))
-    return made.fresh(alu(Op.NEG, (alu(Op.LOG, (inner,)),)), device)
+    inner = -alu(Op.LOG, (u,))
+    return made.fresh(-alu(Op.LOG, (inner,)), device)
 
 
 @function(method=False)

@@ -11,7 +11,7 @@ from anneal.ops.elementwise import choose, real_node, unary, where_node
 from anneal.ops.functions import by_slope
 from anneal.ops.nodes import broadcast
 from anneal.ops.overflow import check_growth
-from anneal.uop import Op, alu, const, dtypes
+from anneal.uop import Op, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.names import Tensor
@@ -132,7 +132,7 @@ def isnan(x: Tensor) -> Tensor:
     >>> Tensor([1.0, float("inf"), float("nan")]).isnan()
     Tensor([False, False,  True], dtype=bool)
     """
-    return x._new_plain(broadcast(alu(Op.NE, (x.uop, x.uop)), x.shape))
+    return x._new_plain(broadcast(x.uop.ne(x.uop), x.shape))
 
 
 @function
@@ -196,9 +196,9 @@ def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf:
         return x
     top = u.dtype.largest
     high, low = top if posinf is None else posinf, -top if neginf is None else neginf
-    u = where_node(alu(Op.NE, (u, u)), const(u.dtype, nan), u)
-    u = where_node(alu(Op.EQ, (u, const(u.dtype, math.inf))), const(u.dtype, high), u)
-    return x._new(where_node(alu(Op.EQ, (u, const(u.dtype, -math.inf))), const(u.dtype, low), u))
+    u = where_node(u.ne(u), const(u.dtype, nan), u)
+    u = where_node(u.eq(math.inf), const(u.dtype, high), u)
+    return x._new(where_node(u.eq(-math.inf), const(u.dtype, low), u))
 
 
 # -- torch's functions of complex numbers, for real ones --------------------------------------------------------------

@@ -117,11 +117,11 @@ def _running_extreme(x: Tensor, name: str, op: Op, dim: Any, axis: int | None) -
     if not u.shape:
         return ValuesIndices(values, x._new_plain(const(dtypes.int32, 0)))
     # The last place up to here that was the extreme when its turn came: a running maximum of places.
-    hit = alu(Op.EQ, (u, values.uop))
+    hit = u.eq(values.uop)
     if u.dtype.is_float:
-        hit = alu(Op.OR, (hit, alu(Op.NE, (u, u))))
+        hit = hit | u.ne(u)
     place = broadcast(iota(u.shape[at], at, len(u.shape)), u.shape)
-    places = alu(Op.WHERE, (hit, place, const(dtypes.int32, 0)))
+    places = hit.where(place, 0)
     indices = _running(x._new_plain(places), name, _fold(Op.MAX), places, at)
     return ValuesIndices(selected(x, values, indices, at), indices)
 
@@ -185,7 +185,7 @@ def _fold(op: Op) -> _Fold:
 
 def _finite(top: UOp) -> UOp:
     """0 in place of infinities: less themselves they would be nan."""
-    return alu(Op.WHERE, (alu(Op.ABS, (top,)).eq(math.inf), const(top.dtype, 0), top))
+    return alu(Op.ABS, (top,)).eq(math.inf).where(const(top.dtype, 0), top)
 
 
 def _log_sum_exp(u: UOp, axis: int) -> UOp:
@@ -240,7 +240,7 @@ def _filled(u: UOp, border: tuple[Size, Size], fill: Number) -> UOp:
     if not fill or padded is u:
         return padded
     inside = nodes.pad(broadcast(const(dtypes.bool_, True), u.shape), pairs)
-    return alu(Op.WHERE, (inside, padded, const(u.dtype, fill)))
+    return inside.where(padded, fill)
 
 
 def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:
@@ -249,7 +249,7 @@ def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:
     shape = (*u.shape[:-1], n, n)
     row = broadcast(iota(n, 0, 2), (n, n))
     column = broadcast(iota(n, 1, 2), (n, n))
-    kept = broadcast(alu(Op.NOT, (alu(Op.LT, (row, column)),)), shape)
+    kept = broadcast(row >= column, shape)
     spread = broadcast(nodes.reshape(u, (*u.shape[:-1], 1, n)), shape)
-    chosen = alu(Op.WHERE, (kept, spread, const(u.dtype, fill)))
+    chosen = kept.where(spread, fill)
     return fold.along(chosen, len(shape) - 1)

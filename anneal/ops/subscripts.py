@@ -29,7 +29,7 @@ from anneal.ops.nodes import (
     take_rows,
 )
 from anneal.runtime import here, is_realized, number, varies
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size, symbolic_arg
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     elif part is not old.uop:
         inside = basic.write(broadcast(const(_BOOL, True), part.shape), x.shape)
         placed = basic.write(new, x.shape)
-        new = placed if inside.op is Op.EXPAND else alu(Op.WHERE, (inside, placed, old.uop))
+        new = placed if inside.op is Op.EXPAND else inside.where(placed, old.uop)
     _put(x, new, given)
     del numbering
 
@@ -131,9 +131,7 @@ def _as_data(x: Tensor, index: Any) -> tuple[Any, ...] | None:
             found.append(item)
         elif varies((len(found), count), begin, x):
             place = number(begin % n, _INT32, x.device)
-            found.append(
-                x._new_plain(place if count is None else alu(Op.ADD, (nodes.iota(count), broadcast(place, (count,)))))
-            )
+            found.append(x._new_plain(place if count is None else nodes.iota(count) + broadcast(place, (count,))))
         else:
             found.append(item)
     moved = [i for i, item in zip(found, items, strict=True) if i is not item]

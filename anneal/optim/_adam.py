@@ -78,7 +78,7 @@ class SGD(Optimizer):
                 if dampening:  # the first step takes the whole gradient
                     count = self._state(t, "step", float(begun))
                     done[count] = count.uop + 1.0
-                    share = alu(Op.WHERE, (count.uop.eq(0.0), g, g * (1 - dampening)))
+                    share = count.uop.eq(0.0).where(g, g * (1 - dampening))
                     new = b.uop * momentum + share
                 else:
                     new = b.uop * momentum + g

@@ -25,7 +25,7 @@ from anneal.optim._states import Saved, States, check_settings, kept_state, stat
 from anneal.runtime import Numbering, composite, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import regraded, take_results
-from anneal.uop import DType, Op, UOp, alu, arena, dtypes
+from anneal.uop import DType, Op, UOp, arena, dtypes
 
 # What trains: tensors, or groups of them with settings of their own.
 Parameters = Iterable[Tensor | Mapping[str, Any]]
@@ -383,7 +383,7 @@ class Optimizer:
             if self.found_inf is not None:
                 for t, u in done.items():
                     failed = broadcast(reshape(self.found_inf.to(t.device).uop, ()), u.shape)
-                    done[t] = alu(Op.WHERE, (failed, t.uop, u))
+                    done[t] = failed.where(t.uop, u)
         return done
 
     def _known(self, numbering: Numbering) -> _New | dict[Tensor, UOp] | None:
@@ -451,7 +451,7 @@ class Optimizer:
         if t.uop.dtype.is_narrow:
             # Where the parameter is not what the copy rounds to, somebody else has set it.
             master = self._state(t, "master").uop
-            p = alu(Op.WHERE, (master.cast(t.uop.dtype).eq(t.uop), master, p))
+            p = master.cast(t.uop.dtype).eq(t.uop).where(master, p)
         return p, g, wide
 
     def _put(self, t: Tensor, new: UOp, done: dict[Tensor, UOp]) -> None:

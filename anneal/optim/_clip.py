@@ -12,8 +12,6 @@ from anneal.runtime import call_late
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, alu, const, dtypes
 
-__all__ = ["clip_grad_norm_", "clip_grad_value_"]
-
 _F32 = dtypes.float32
 
 

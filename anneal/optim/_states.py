@@ -15,8 +15,6 @@ from anneal.runtime import here
 from anneal.tensor import Tensor
 from anneal.uop import dtypes
 
-__all__ = ["Saved", "States", "check_settings", "kept_state", "state_dtype"]
-
 
 class States(dict[Any, dict[str, Any]]):
     """State tensors by the id of their parameter or group; a tensor is taken for its id, as torch's `state[p]`."""

@@ -22,9 +22,3 @@ if TYPE_CHECKING:
 else:
     # What a program that only makes tensors does without is imported when its name is asked for.
     __getattr__ = opened_later(__name__)
-
-__all__ = [
-    "FLOATS", "INTEGERS", "STAGES", "Event", "Hook", "Pass", "Pipeline", "Table", "Visit", "Watch", "applied", "check",
-    "forget", "graph_rewrite", "legalised", "listening", "over", "rebuild", "rebuilt", "rewritten", "simplify",
-    "substitute", "tell", "tracing", "unchanged", "unfolded", "value_of",
-]  # fmt: skip

@@ -7,7 +7,7 @@ An expression is a polynomial over ranges and variables. A range of extent n goe
 
 from __future__ import annotations
 
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import Poly, is_symbolic, least, plus, poly, poly_node, poly_quotient, size
 
 _BOOL = dtypes.bool_
@@ -21,7 +21,7 @@ def quotient(x: UOp, y: UOp) -> UOp | None:
     whole, rest, inside = found
     if inside:
         return poly_node(whole)
-    return alu(Op.ADD, (poly_node(whole), alu(Op.IDIV, (poly_node(rest), y)))) if whole else None
+    return poly_node(whole) + poly_node(rest) // y if whole else None
 
 
 def leftover(x: UOp, y: UOp) -> UOp | None:
@@ -32,7 +32,7 @@ def leftover(x: UOp, y: UOp) -> UOp | None:
     whole, rest, inside = found
     if inside:
         return poly_node(rest)
-    return alu(Op.MOD, (poly_node(rest), y)) if whole else None
+    return poly_node(rest) % y if whole else None
 
 
 def _split(x: UOp, y: UOp) -> tuple[Poly, Poly, bool] | None:

@@ -44,8 +44,17 @@ from anneal.uop import ALL, ALU, COMPARE, Op
 
 PACKAGE = Path(__file__).resolve().parent.parent
 _DERIVATIVES = ("gradient", "forward")
+# Python's operators that make a node of an op, as UOp has them.
+_SIGNS = {
+    "ADD": "+", "SUB": "-", "MUL": "*", "DIV": "/", "IDIV": "//", "MOD": "%", "AND": "&", "OR": "|", "XOR": "^",
+    "SHL": "<<", "SHR": ">>", "LT": "<",
+}  # fmt: skip
 # Names that generated code may use, by module of anneal/uop.
 _OF_UOP = {"dtype": ("DType", "dtypes"), "node": ("UOp", "alu", "const"), "ops": ("Op",)}
+
+
+def _tuple(parts: Sequence[str]) -> str:
+    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
 
 
 # -- code -----------------------------------------------------------------------------------------------------------
@@ -90,15 +99,15 @@ class _Writer:
             steps.append(Step("test", "o1 is not _CONST"))
         if self.rule.guard:
             steps.append(Step("test", self._python(expression_of(self.rule.guard, self.where))))
-        result = self._result()
+        result = ast.unparse(ast.parse("\n".join(self._result())))  # without the parentheses that nothing needs
         if self.table.shapes and all_alu(pattern):
-            kept = set(re.findall(r"\w+", "\n".join(result)))
+            kept = set(re.findall(r"\w+", result))
             free = (x.name for x in variables_in(pattern) if x.name != "_" and not x.const)
             alive = list(dict.fromkeys(self.names[n] for n in free))
             for v in (v for v in alive if v not in kept):
                 same = "".join(f" or {v}.shape == {k}.shape" for k in alive if k in kept)
                 steps.append(Step("test", f"(not {v}.shape{same})" if same else f"not {v}.shape"))
-        steps.append(Step("leaf", "\n".join(result)))
+        steps.append(Step("leaf", result))
         return steps
 
     def _swaps(self, pattern: TextNode) -> bool:
@@ -131,7 +140,7 @@ class _Writer:
             if p.rest:
                 tests.extend(Step("bind", f"{k} = {src}[{i}]") for i, k in enumerate(kids))
             else:
-                tests.append(Step("bind", f"{', '.join(kids)}{',' if len(kids) == 1 else ''} = {src}"))
+                tests.append(Step("bind", f"{_tuple(kids)[1:-1]} = {src}"))
         if p.rest and p.rest != "_":
             self.names[p.rest] = f"{src}[{len(kids)}:]"
         # the right source first: it is the constant, if only one of them is
@@ -186,7 +195,7 @@ class _Writer:
                 tests = [f"{c} if place == {i} else " for i, c in enumerate(code[:-1])]
                 made = f"({''.join(tests)}{code[-1]},)"
             else:
-                made = f"({', '.join(code)}{',' if len(code) == 1 else ''})"
+                made = _tuple(code)
             return [f"return {self._named(made)}"]
         if isinstance(e, ast.Set):
             inner, made = e.elts[0], self._python(e.elts[0])
@@ -212,7 +221,7 @@ class _Writer:
         """Source text of the dtype that `e` has, None if it is a bare number."""
         if isinstance(e, ast.Name):
             return f"{self.names.get(e.id, e.id)}.dtype"
-        if is_literal(e) or isinstance(e, ast.Set):
+        if self._number(e):
             return None
         if isinstance(e, ast.BinOp):
             return self._dtype_of(e.left, default) or self._dtype_of(e.right, default)
@@ -235,12 +244,16 @@ class _Writer:
             return f"{self._python(e)}.dtype"
         return default
 
+    def _number(self, e: ast.expr) -> str | None:
+        """The text of a bare number, `2` or `{v(c) + 1}`; None for a node."""
+        if isinstance(e, ast.Set):
+            return self._python(e.elts[0])
+        return ast.unparse(e) if is_literal(e) else None
+
     def _build(self, e: ast.expr, dtype: str) -> str:
         """Source text that makes the node `e`; bare numbers take `dtype`."""
-        if is_literal(e):
-            return f"const({dtype}, {ast.unparse(e)})"
-        if isinstance(e, ast.Set):
-            return f"const({dtype}, {self._python(e.elts[0])})"
+        if (number := self._number(e)) is not None:
+            return f"const({dtype}, {number})"
         if isinstance(e, ast.Name):
             if e.id not in self.names:
                 raise CompilerError(f"{self.where}: `{e.id}` is not bound by the pattern")
@@ -263,7 +276,12 @@ class _Writer:
         else:
             inner = next((d for a in args if (d := self._dtype_of(a, dtype))), dtype)
             parts = [self._build(a, inner) for a in args]
-        return f"alu(_{op.name}, ({', '.join(parts)}{',' if len(parts) == 1 else ''}))"
+        if op is Op.NEG:
+            return f"(-{parts[0]})"
+        if sign := _SIGNS.get(op.name):
+            number = self._number(args[1]) if self._number(args[0]) is None else None  # it takes the left node's dtype
+            return f"({parts[0]} {sign} ({number or parts[1]}))"
+        return f"alu(_{op.name}, {_tuple(parts)})"
 
     def _call(self, e: ast.Call, dtype: str) -> str:
         op, arg = call_parts(e)
@@ -286,7 +304,7 @@ class _Writer:
         src = [f"*{self._python(a.value)}" if isinstance(a, ast.Starred) else self._build(a, inner) for a in e.args]
         parts = [self._arg_text(a) for a in arg or ()]
         text = "None" if arg is None else parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
-        return f"UOp(_{op.name}, {inner}, ({', '.join(src)}{',' if len(src) == 1 else ''}), {text})"
+        return f"UOp(_{op.name}, {inner}, {_tuple(src)}, {text})"
 
     def _arg_text(self, e: ast.expr) -> str:
         op = None if isinstance(e, ast.Name) and e.id in self.names else op_named(e)
@@ -362,7 +380,7 @@ def _function(
     arity = (op.arity or 0) if table.kind == "fold" else 0
     lines = [f"def {function}({_PARAMETERS.get(table.kind, 'u: Any, ctx: Any')}) -> Any:"]
     if arity:
-        lines.append(f"    {', '.join(f's{i}' for i in range(arity))}{',' if arity == 1 else ''} = src")
+        lines.append(f"    {_tuple([f's{i}' for i in range(arity)])[1:-1]} = src")
     body: list[str] = []
     _emit(compiled, 1, body)
     words = Counter(re.findall(r"\w+", "\n".join(body)))

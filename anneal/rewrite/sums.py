@@ -150,10 +150,10 @@ class Sum:
         """The sum as a node: largest coefficients first, the constant last, whatever order built it."""
         out: UOp | None = None
         for t, k in self.sorted():
-            piece = t if k == 1 else alu(Op.MUL, (t, const(self.dtype, k)))
-            out = piece if out is None else alu(Op.ADD, (out, piece))
+            piece = t if k == 1 else t * k
+            out = piece if out is None else out + piece
         last = const(self.dtype, self.constant)
-        return last if out is None else alu(Op.ADD, (out, last))
+        return last if out is None else out + last
 
     def sorted(self) -> list[tuple[UOp, int]]:
         items = list(self.terms.items())
@@ -203,7 +203,7 @@ def _joined(s: Sum) -> Sum:
             if t.op is not Op.MOD or t.src[1].op is not Op.CONST or t.src[1].arg <= 0:
                 continue
             w, c = t.src
-            quotient = alu(Op.IDIV, (w, c))
+            quotient = w // c
             parts: list[tuple[UOp, int]] | None = None
             if s.terms.get(quotient) == k * c.arg:
                 # k * ((w // c) * c + w % c) -> k * w
@@ -215,7 +215,7 @@ def _joined(s: Sum) -> Sum:
                         d = q.src[1].arg
                         if d > 0 and d * c.arg <= s.dtype.max:
                             # k * ((w // c % d) * c + w % c) -> k * (w % (c * d))
-                            parts = [(alu(Op.MOD, (w, const(s.dtype, c.arg * d))), k)]
+                            parts = [(w % (c.arg * d), k)]
                             used = q
                             break
             if parts is not None:
@@ -252,17 +252,17 @@ def divided(x: UOp, c: UOp) -> UOp | None:
         # (A * g + B) // c -> A // (c // g) where 0 <= B < g
         a, b = rest.split(g)
         if b.lo >= 0 and b.hi < g and a.fits:
-            return alu(Op.ADD, (alu(Op.IDIV, (a.node(), const(x.dtype, d // g))), whole.node()))
+            return a.node() // (d // g) + whole.node()
     if rest.negative:
         # (r - A) // c -> -((A + c - 1 - r) // c)
         flipped = rest.with_terms({t: -k for t, k in rest.terms.items()}, d - 1 - rest.constant)
         if flipped.fits:
-            return alu(Op.ADD, (alu(Op.IDIV, (flipped.node(), c)) * -1, whole.node()))
+            return (flipped.node() // c) * -1 + whole.node()
     g = gcd(d, *rest.terms.values())
     if g > 1:
         a, _ = rest.split(g)
-        return alu(Op.ADD, (alu(Op.IDIV, (a.node(), const(x.dtype, d // g))), whole.node()))
-    return alu(Op.ADD, (alu(Op.IDIV, (rest.node(), c)), whole.node()))
+        return a.node() // (d // g) + whole.node()
+    return rest.node() // c + whole.node()
 
 
 def remainder(x: UOp, c: UOp) -> UOp | None:
@@ -282,17 +282,17 @@ def remainder(x: UOp, c: UOp) -> UOp | None:
         # (A * g + B) % c -> (A % (c // g)) * g + B where 0 <= B < g
         a, b = rest.split(g)
         if b.lo >= 0 and b.hi < g and a.fits:
-            return alu(Op.ADD, (alu(Op.MOD, (a.node(), const(x.dtype, d // g))) * g, b.node()))
+            return (a.node() % (d // g)) * g + b.node()
     if rest.negative:
         # (r - A) % c -> c - 1 - (A + c - 1 - r) % c
         flipped = rest.with_terms({t: -k for t, k in rest.terms.items()}, d - 1 - rest.constant)
         if flipped.fits:
-            return alu(Op.ADD, (alu(Op.MOD, (flipped.node(), c)) * -1, const(x.dtype, d - 1)))
+            return (flipped.node() % c) * -1 + (d - 1)
     g = gcd(d, *rest.terms.values())
     if g > 1:
         a, b = rest.split(g)
-        return alu(Op.ADD, (alu(Op.MOD, (a.node(), const(x.dtype, d // g))) * g, b.node()))
-    return alu(Op.MOD, (rest.node(), c))
+        return (a.node() % (d // g)) * g + b.node()
+    return rest.node() % c
 
 
 # -- comparisons ----------------------------------------------------------------------------------------------------
@@ -437,12 +437,12 @@ def conjunction(u: UOp) -> UOp:
     out: list[UOp] = []
     for x, (lo, hi) in fences.items():
         if lo == hi and x.vmin != x.vmax:
-            out.append(alu(Op.EQ, (x, const(x.dtype, lo))))
+            out.append(x.eq(lo))
             continue
         if lo > x.vmin:
-            out.append(alu(Op.LT, (const(x.dtype, lo - 1), x)))
+            out.append(const(x.dtype, lo - 1) < x)
         if hi < x.vmax:
-            out.append(alu(Op.LT, (x, const(x.dtype, hi + 1))))
+            out.append(x < hi + 1)
     out += other
     if not out:
         return const(_BOOL, True)

@@ -11,10 +11,7 @@ from anneal.rewrite.extents import leftover, quotient
 from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equated, ordered, remainder, unequal
 
 _CONST = Op.CONST
-_IDIV = Op.IDIV
 _MOD = Op.MOD
-_AND = Op.AND
-_OR = Op.OR
 _WHERE = Op.WHERE
 
 def _symbolic_add(u: Any, ctx: Any) -> Any:
@@ -69,7 +66,7 @@ def _symbolic_idiv(u: Any, ctx: Any) -> Any:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
             # (x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
-            return (alu(_MOD, (alu(_IDIV, (s0_0, s1)), alu(_IDIV, (s0_1, s1)))), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0')
+            return (s0_0 // s1 % (s0_1 // s1), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0')
 
 
 def _symbolic_mod(u: Any, ctx: Any) -> Any:
@@ -137,12 +134,12 @@ def _symbolic_where(u: Any, ctx: Any) -> Any:
         s1_0, s1_1, s1_2 = s1.src
         if s1_2 is s2:
             # where(p, where(q, a, b), b) -> where(p & q, a, b)
-            return (alu(_WHERE, (alu(_AND, (s0, s1_0)), s1_1, s2)), 'where(p, where(q, a, b), b) -> where(p & q, a, b)')
+            return (alu(_WHERE, (s0 & s1_0, s1_1, s2)), 'where(p, where(q, a, b), b) -> where(p & q, a, b)')
     if s2.op is _WHERE:
         s2_0, s2_1, s2_2 = s2.src
         if s2_1 is s1:
             # where(p, a, where(q, a, b)) -> where(p | q, a, b)
-            return (alu(_WHERE, (alu(_OR, (s0, s2_0)), s1, s2_2)), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)')
+            return (alu(_WHERE, (s0 | s2_0, s1, s2_2)), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)')
 
 
 SYMBOLIC: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _symbolic_add, Op.SUB: _symbolic_sub, Op.MUL: _symbolic_mul, Op.NEG: _symbolic_neg, Op.IDIV: _symbolic_idiv, Op.MOD: _symbolic_mod, Op.LT: _symbolic_lt, Op.EQ: _symbolic_eq, Op.NE: _symbolic_ne, Op.AND: _symbolic_and, Op.OR: _symbolic_or, Op.WHERE: _symbolic_where}

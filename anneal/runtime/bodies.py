@@ -17,8 +17,6 @@ from anneal.rewrite import over, rebuild
 from anneal.runtime.host import HostFunction
 from anneal.uop import MOVEMENT, DType, GraphFunction, Op, UOp, const, dtypes, toposort
 
-__all__ = ["Choice", "DeviceCall", "Loop", "Rules", "While", "chosen", "extended", "looped", "repeated_while"]
-
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
 Pair = tuple[UOp, UOp]  # what stands for a value in a body, and the node that is passed for it

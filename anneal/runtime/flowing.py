@@ -29,8 +29,6 @@ from anneal.schedule import Origin, Plan
 from anneal.uop import SYMBOLIC, GraphFunction, Op, UOp, toposort
 from anneal.uop.sizes import symbolic_arg
 
-__all__ = ["Again", "Flowing", "Traced", "trace"]
-
 
 class Again:
     """A Function that is computed again and again, on other memory each time: on one device, as one launch.

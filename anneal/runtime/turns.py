@@ -25,10 +25,8 @@ from anneal.runtime.context import here
 from anneal.runtime.launch import Bound, Holding, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
-from anneal.uop import GraphFunction, Op, Recent, UOp, alu, const, dtypes
+from anneal.uop import GraphFunction, Op, Recent, UOp, const, dtypes
 from anneal.uop.sizes import Values
-
-__all__ = ["bound", "called"]
 
 _KEPT = 4  # bound calls of one loop: rounds take turns
 _TOGETHER = 64  # calls of kernels that are bound, and submitted, together: several turns
@@ -252,7 +250,7 @@ class _BoundLoop(_Turns):
         self.loop = loop
         parameters = loop.body.parameters
         count, leaves = self.number[0], []
-        at: UOp = alu(Op.SUB, (const(dtypes.int32, loop.length - 1), count)) if loop.reverse else count
+        at: UOp = const(dtypes.int32, loop.length - 1) - count if loop.reverse else count
         constants, carried, slices = loop.parts(parameters[1:])
         self.sources: list[Storage] = []
         for p in (*constants, *carried):

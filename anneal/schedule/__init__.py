@@ -23,10 +23,3 @@ if TYPE_CHECKING:
     from anneal.schedule.records import Call, Cut, Kernel, Plan, Schedule, name_of
 else:
     __getattr__ = opened_later(__name__)
-
-__all__ = [
-    "BUILDING", "PASSES", "PERMUTATION", "WITH_PLANS", "Call", "CostModel", "Cut", "Kernel", "Origin", "Plan",
-    "PlanPart", "Reason", "Schedule", "Stage", "clear_cache", "dead_side", "donate", "graph", "in_parts", "indexed",
-    "kernel_graph", "live_nodes", "members_of", "name_of", "nbytes", "origins", "overwrites_rows", "parametrise",
-    "pieces_of", "plan_for", "read_elements", "refused", "run_passes", "simplify_indices", "stages", "standalone",
-]  # fmt: skip

@@ -1,5 +1,3 @@
 """Shapes: the six movement ops as arithmetic on indices."""
 
 from anneal.shape.movement import linear_index, matched_axes, reshaped_index, source_index, unflatten
-
-__all__ = ["linear_index", "matched_axes", "reshaped_index", "source_index", "unflatten"]

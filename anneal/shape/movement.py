@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import Size, divided_size, least, most, size
 
 Index = tuple[UOp, ...]
@@ -28,8 +28,8 @@ def linear_index(index: Sequence[UOp], shape: Sequence[Size]) -> UOp:
     stride: Size = 1
     for i, n in zip(reversed(index), reversed(shape), strict=True):
         if n != 1:
-            term = i if stride == 1 else alu(Op.MUL, (i, _int(stride)))
-            total = term if total is None else alu(Op.ADD, (term, total))
+            term = i if stride == 1 else i * _int(stride)
+            total = term if total is None else term + total
         stride = stride * n
     return _int(0) if total is None else total
 
@@ -47,8 +47,8 @@ def unflatten(position: UOp, shape: Sequence[Size]) -> Index:
         if big == 0:
             out.append(rest)
         else:
-            out.append(alu(Op.MOD, (rest, _int(n))))
-            rest = alu(Op.IDIV, (rest, _int(n)))
+            out.append(rest % _int(n))
+            rest = rest // _int(n)
     return tuple(reversed(out))
 
 
@@ -159,13 +159,13 @@ def source_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
     moved: list[UOp] = []
     for i, s, (before, after) in zip(index, old, arg, strict=True):
         if before.__class__ is not int or before:
-            gate = _both(gate, alu(Op.LT, (_int(before - 1), i)))
+            gate = _both(gate, _int(before - 1) < i)
         if after.__class__ is not int or after:
-            gate = _both(gate, alu(Op.LT, (i, _int(before + s))))
+            gate = _both(gate, i < _int(before + s))
         shifted = i - before if before.__class__ is not int or before else i
         moved.append(_int(0) if s == 1 and shifted is not i or s == 1 and after != 0 else shifted)
     return tuple(moved), gate
 
 
 def _both(a: UOp | None, b: UOp) -> UOp:
-    return b if a is None else alu(Op.AND, (a, b))
+    return b if a is None else a & b

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anneal.ops import Generator, MinMax, ValuesIndices, broadcast_tensors, manual_seed, meshgrid
     from anneal.ops.nodes import Variable
     from anneal.runtime import jit, memory, realize, upload
-    from anneal.tensor import autograd, functional, io, random  # noqa: F401
+    from anneal.tensor import autograd, functional, io, random
     from anneal.tensor._host import host_call
     from anneal.tensor._repr import set_printoptions
     from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, tree_leaves, tree_map, value_and_grad, vjp, vmap

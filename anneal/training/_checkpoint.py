@@ -18,8 +18,6 @@ from anneal.ops import default_generator
 from anneal.tensor import Tensor, io
 from anneal.training._run import Training
 
-__all__ = ["Checkpoint"]
-
 FILE = "training.safetensors"
 MANIFEST = "training.json"
 _PARTS = ("model", "optimizer")

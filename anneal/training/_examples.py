@@ -14,11 +14,6 @@ from typing import Any, Protocol, cast
 
 from anneal.errors import DataError, UserError
 
-__all__ = [
-    "DRAWING", "MODELS", "SPEAKING", "Example", "Trainable", "check_model", "examples_folder", "load_example",
-    "load_module", "suggest",
-]  # fmt: skip
-
 # What each is. A name with a hyphen is one of several models of a file: `makemore-rnn` is MODELS["rnn"] of makemore.py.
 MODELS = {
     "mlp": "a perceptron on three spirals",

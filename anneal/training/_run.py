@@ -14,8 +14,6 @@ from anneal.distributed import average_gradients, clip_parts, world
 from anneal.errors import MissingMethodError, SettingError
 from anneal.tensor import Tensor, default_device, jit
 
-__all__ = ["Training", "main"]
-
 
 class Training:
     """A model, an optimiser, and one compiled step. A subclass defines `next_batch`, `loss` and `sample`.

@@ -13,8 +13,6 @@ import numpy.typing as npt
 from anneal import files
 from anneal.errors import DataError, SettingError
 
-__all__ = ["TokenFiles", "write_tokens"]
-
 Tokens = npt.NDArray[Any]
 _HEADER = 256  # int32 words: magic, version, tokens
 _SHORT, _LONG = (20240520, 1, np.dtype("<u2")), (20240801, 7, np.dtype("<u4"))  # llm.c's, of GPT-2 and of Llama 3

@@ -69,7 +69,7 @@ def around(g: UOp, y: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
     g = spread(g, y.shape)
     ends = zip(begins, v.shape, y.shape, strict=True)
     inside = pad(spread(const(dtypes.bool_, True), v.shape), tuple([(b, n - (b + m)) for b, m, n in ends]))
-    return alu(Op.WHERE, (inside, g.const_like(0), g))
+    return inside.where(g.const_like(0), g)
 
 
 def part(g: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
@@ -95,7 +95,7 @@ def max_left(g: UOp, a: UOp, b: UOp) -> UOp:
     """The adjoint of max(a, b) for a, and of min(b, a): half of `g` at a tie, none where a < b, else all, also at
     nan.
     """
-    return alu(Op.WHERE, (alu(Op.EQ, (a, b)), g * 0.5, alu(Op.WHERE, (alu(Op.LT, (a, b)), g.const_like(0), g))))
+    return a.eq(b).where(g * 0.5, (a < b).where(g.const_like(0), g))
 
 
 def max_right(g: UOp, a: UOp, b: UOp) -> UOp:
@@ -104,13 +104,13 @@ def max_right(g: UOp, a: UOp, b: UOp) -> UOp:
 
 
 def _keep(condition: UOp, g: UOp) -> UOp:
-    return alu(Op.WHERE, (condition, g, g.const_like(0)))
+    return condition.where(g, g.const_like(0))
 
 
 def side(x: UOp) -> UOp:
     """1 above 0, -1 below, 0 at 0 and at nan."""
     one = x.const_like(1)
-    return alu(Op.WHERE, (x > 0.0, one, alu(Op.WHERE, (x < 0.0, -one, x.const_like(0)))))
+    return (x > 0.0).where(one, (x < 0.0).where(-one, x.const_like(0)))
 
 
 def power_base(g: UOp, x: UOp, n: UOp) -> UOp:
@@ -120,13 +120,13 @@ def power_base(g: UOp, x: UOp, n: UOp) -> UOp:
             return g.const_like(0)
         return g * (x if n.arg == 2 else alu(Op.POW, (x, n - 1.0))) * n
     slope = n * alu(Op.POW, (x, n - 1.0))
-    return g * alu(Op.WHERE, (n.eq(0.0), n.const_like(0), slope))
+    return g * n.eq(0.0).where(n.const_like(0), slope)
 
 
 def power_exponent(g: UOp, x: UOp, n: UOp, y: UOp) -> UOp:
     """`g * y * log(x)`; where x is zero, and y too or one, zero."""
-    flat = x.eq(0.0) & alu(Op.NOT, (n < 0.0,))
-    return g * y * alu(Op.LOG, (alu(Op.WHERE, (flat, x.const_like(1), x)),))
+    flat = x.eq(0.0) & (n >= 0.0)
+    return g * y * alu(Op.LOG, (flat.where(x.const_like(1), x),))
 
 
 def widest(g: UOp, x: UOp, y: UOp) -> UOp:
@@ -145,7 +145,7 @@ def reduced(g: UOp, x: UOp, y: UOp) -> UOp:
     g = spread(g, y.shape)
     if op is Op.MUL:
         return expand(g, x.shape) * others_product(x, axes)
-    hit = alu(Op.EQ, (x, expand(y, x.shape)))
+    hit = x.eq(expand(y, x.shape))
     ties = reduce_axis(hit.cast(g.dtype), Op.ADD, axes)
     return _keep(hit, expand(g / ties, x.shape))
 
@@ -154,7 +154,7 @@ def first(g: UOp, x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
     """The gradient `g` at the first place along `axes` that is not below the largest; none elsewhere."""
     place, chosen = first_of(x, y, axes)
     g = reshape(spread(g, y.shape), chosen.shape)
-    return _keep(alu(Op.EQ, (place, expand(chosen, x.shape))), expand(g, x.shape))
+    return _keep(place.eq(expand(chosen, x.shape)), expand(g, x.shape))
 
 
 def first_of(x: UOp, y: UOp, axes: tuple[int, ...]) -> tuple[UOp, UOp]:
@@ -176,11 +176,11 @@ def first_of(x: UOp, y: UOp, axes: tuple[int, ...]) -> tuple[UOp, UOp]:
         for p, at in reversed(list(enumerate(itertools.product(*map(range, sizes))))[:-1]):
             part = dict(zip(axes, at, strict=True))
             pairs = tuple([(part[i], part[i] + 1) if i in part else (0, n) for i, n in enumerate(x.shape)])
-            found = alu(Op.WHERE, (alu(Op.LT, (shrink(x, pairs), y)), found, found.const_like(p)))
+            found = (shrink(x, pairs) < y).where(found, found.const_like(p))
         return place, found
     beyond = place.const_like(count) if isinstance(count, int) else spread(count.cast(dtypes.int32), x.shape)
-    below = alu(Op.LT, (x, expand(y, x.shape)))
-    return place, reduce_axis(alu(Op.WHERE, (below, beyond, place)), Op.MIN, axes)
+    below = x < expand(y, x.shape)
+    return place, reduce_axis(below.where(beyond, place), Op.MIN, axes)
 
 
 def others_product(x: UOp, axes: tuple[int, ...]) -> UOp:
@@ -191,7 +191,7 @@ def others_product(x: UOp, axes: tuple[int, ...]) -> UOp:
     of that would be wrong at zeros; those of `_others_by_pairs`, which takes more steps, are not.
     """
     zero = x.eq(0.0)
-    safe = alu(Op.WHERE, (zero, x.const_like(1), x))
+    safe = zero.where(x.const_like(1), x)
     zeros = zero.cast(x.dtype)
     p = reduce_axis(safe, Op.MUL, axes)
     others = expand(reduce_axis(zeros, Op.ADD, axes), x.shape) - zeros
@@ -279,8 +279,8 @@ def _linear(index: UOp, sizes: list[int]) -> UOp:
     assert index.vmax is not None
     if index.vmin >= 0 and index.vmax < last:
         return flat
-    inside = alu(Op.NOT, (index < 0,)) & (index < last)
-    return alu(Op.WHERE, (inside, flat, const(dtypes.int32, -1)))
+    inside = (index >= 0) & (index < last)
+    return inside.where(flat, -1)
 
 
 def scattered(g: UOp, index: UOp, value: UOp, y: UOp) -> UOp:
@@ -318,8 +318,8 @@ def standardized(g: UOp, y: UOp, r: UOp, axes: tuple[int, ...]) -> UOp:
 def at_first(g: UOp, x: UOp, y: UOp, axes: tuple[int, ...]) -> UOp:
     """The tangent of the first of the largest along `axes`."""
     place, chosen = first_of(x, y, axes)
-    hit = alu(Op.EQ, (place, expand(chosen, x.shape)))
-    return reshape(reduce_axis(alu(Op.WHERE, (hit, g, g.const_like(0))), Op.ADD, axes), y.shape)
+    hit = place.eq(expand(chosen, x.shape))
+    return reshape(reduce_axis(hit.where(g, g.const_like(0)), Op.ADD, axes), y.shape)
 
 
 def reduced_tangent(g: UOp, x: UOp, y: UOp) -> UOp:
@@ -327,6 +327,6 @@ def reduced_tangent(g: UOp, x: UOp, y: UOp) -> UOp:
     op, axes = y.arg
     if op is Op.MUL:
         return reduce_axis(g * others_product(x, axes), Op.ADD, axes)
-    hit = alu(Op.EQ, (x, expand(y, x.shape)))
+    hit = x.eq(expand(y, x.shape))
     ties = reduce_axis(hit.cast(g.dtype), Op.ADD, axes)
-    return reduce_axis(alu(Op.WHERE, (hit, g, g.const_like(0))), Op.ADD, axes) / ties
+    return reduce_axis(hit.where(g, g.const_like(0)), Op.ADD, axes) / ties

@@ -60,7 +60,7 @@ def drawn(y: UOp, n: Size) -> UOp:
     """
     counter, seed, call = y.src
     number = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(dtypes.uint32)
-    key = alu(Op.THREEFRY, (number, alu(Op.XOR, (seed, const(dtypes.uint32, 0x9E3779B9))), call))
+    key = alu(Op.THREEFRY, (number, seed ^ 0x9E3779B9, call))
     return _elementwise(y, (counter, key, call), (False, True, False), n)
 
 
@@ -147,9 +147,9 @@ def _scatter_add(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
             f"vmap: {n} examples of {rows} rows to add to are more rows than an index of 32 bits reaches"
         )
     first = UOp(Op.IOTA, dtypes.int32, (), (n,)) * rows
-    inside = alu(Op.AND, (alu(Op.NOT, (index < 0,)), index < rows))
+    inside = (index >= 0) & (index < rows)
     below = index + nodes.expand(nodes.reshape(first, (n, 1)), index.shape)
-    below = alu(Op.WHERE, (inside, below, const(dtypes.int32, -1)))
+    below = inside.where(below, -1)
     m = n * index.shape[1]
     flat = nodes.reshape(value, (m, *value.shape[2:]))
     total = UOp(Op.SCATTER_ADD, y.dtype, (nodes.reshape(below, (m,)), flat), (n * rows,))

@@ -16,7 +16,7 @@ from anneal.transforms.pullback import FLAT, STOPS, Path, paths, pull_back
 from anneal.transforms.reverse import Aux, R, Ts, matching, split
 from anneal.transforms.trace import Trace, as_tensor, results_of, stand_in
 from anneal.transforms.tree import flatten, like, paths_of, rebuild
-from anneal.uop import ALU, Op, UOp, alu, arena, const, toposort
+from anneal.uop import ALU, Op, UOp, arena, const, toposort
 
 
 def push_forward(path: Path, roots: list[UOp], tangents: dict[UOp, UOp]) -> None:
@@ -45,7 +45,7 @@ def push_forward(path: Path, roots: list[UOp], tangents: dict[UOp, UOp]) -> None
             c = _contribution(y, place, t)
             if c is not None:
                 c = spread(c, y.shape).cast(y.dtype)
-                total = c if total is None else alu(Op.ADD, (total, c))
+                total = c if total is None else total + c
         if total is not None:
             tangents[y] = total
 

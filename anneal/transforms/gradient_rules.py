@@ -14,15 +14,9 @@ from anneal.transforms.adjoints import permuted, power_base
 from anneal.transforms.adjoints import power_exponent, reduced, reshaped, scattered, shrunk, side, standardized, widest
 
 _CONST = Op.CONST
-_NEG = Op.NEG
 _EXP = Op.EXP
 _SIN = Op.SIN
 _COS = Op.COS
-_ADD = Op.ADD
-_SUB = Op.SUB
-_MUL = Op.MUL
-_DIV = Op.DIV
-_IDIV = Op.IDIV
 _EQ = Op.EQ
 _WHERE = Op.WHERE
 
@@ -33,33 +27,33 @@ def _gradient_add(y: Any, g: Any) -> Any:
 
 def _gradient_sub(y: Any, g: Any) -> Any:
     # a - b -> g, -g
-    return (g, alu(_NEG, (g,)))
+    return (g, -g)
 
 
 def _gradient_mul(y: Any, g: Any) -> Any:
     s0, s1 = y.src
     if s1.op is _CONST:
         # x * c -> g * c, _
-        return (alu(_MUL, (g, s1)), None)
+        return (g * s1, None)
     if s1 is s0:
         # a * a -> g * (a * 2), _
-        return (alu(_MUL, (g, alu(_MUL, (s0, const(s0.dtype, 2))))), None)
+        return (g * (s0 * 2), None)
     # a * b -> g * b, g * a
-    return (alu(_MUL, (g, s1)), alu(_MUL, (g, s0)))
+    return (g * s1, g * s0)
 
 
 def _gradient_div(y: Any, g: Any) -> Any:
     s0, s1 = y.src
     if s1.op is _CONST:
         # x / c -> g / c, _
-        return (alu(_DIV, (g, s1)), None)
+        return (g / s1, None)
     # a / b -> g / b, -(g / b * y)
-    return (alu(_DIV, (g, s1)), alu(_NEG, (alu(_MUL, (alu(_DIV, (g, s1)), y)),)))
+    return (g / s1, -(g / s1 * y))
 
 
 def _gradient_neg(y: Any, g: Any) -> Any:
     # -x -> -g
-    return (alu(_NEG, (g,)),)
+    return (-g,)
 
 
 def _gradient_mod(y: Any, g: Any) -> Any:
@@ -69,7 +63,7 @@ def _gradient_mod(y: Any, g: Any) -> Any:
         return (g, None)
     if s0.dtype.is_float:
         # a:float % b -> g, -(g * (a // b))
-        return (g, alu(_NEG, (alu(_MUL, (g, alu(_IDIV, (s0, s1)))),)))
+        return (g, -(g * (s0 // s1)))
 
 
 def _gradient_pow(y: Any, g: Any) -> Any:
@@ -114,79 +108,79 @@ def _gradient_min(y: Any, g: Any) -> Any:
 def _gradient_abs(y: Any, g: Any) -> Any:
     s0, = y.src
     # abs(x) -> g * side(x)
-    return (alu(_MUL, (g, side(s0))),)
+    return (g * side(s0),)
 
 
 def _gradient_exp(y: Any, g: Any) -> Any:
     # exp(x) -> g * y
-    return (alu(_MUL, (g, y)),)
+    return (g * y,)
 
 
 def _gradient_exp2(y: Any, g: Any) -> Any:
     # exp2(x) -> g * y * {math.log(2)}
-    return (alu(_MUL, (alu(_MUL, (g, y)), const(g.dtype, math.log(2)))),)
+    return (g * y * math.log(2),)
 
 
 def _gradient_log(y: Any, g: Any) -> Any:
     s0, = y.src
     # log(x) -> g / x
-    return (alu(_DIV, (g, s0)),)
+    return (g / s0,)
 
 
 def _gradient_log2(y: Any, g: Any) -> Any:
     s0, = y.src
     # log2(x) -> g / (x * {math.log(2)})
-    return (alu(_DIV, (g, alu(_MUL, (s0, const(s0.dtype, math.log(2)))))),)
+    return (g / (s0 * math.log(2)),)
 
 
 def _gradient_sin(y: Any, g: Any) -> Any:
     s0, = y.src
     # sin(x) -> g * cos(x)
-    return (alu(_MUL, (g, alu(_COS, (s0,)))),)
+    return (g * alu(_COS, (s0,)),)
 
 
 def _gradient_cos(y: Any, g: Any) -> Any:
     s0, = y.src
     # cos(x) -> -(g * sin(x))
-    return (alu(_NEG, (alu(_MUL, (g, alu(_SIN, (s0,)))),)),)
+    return (-(g * alu(_SIN, (s0,))),)
 
 
 def _gradient_tan(y: Any, g: Any) -> Any:
     # tan(x) -> g * (y * y + 1)
-    return (alu(_MUL, (g, alu(_ADD, (alu(_MUL, (y, y)), const(y.dtype, 1))))),)
+    return (g * (y * y + 1),)
 
 
 def _gradient_tanh(y: Any, g: Any) -> Any:
     # tanh(x) -> g * (1 - y * y)
-    return (alu(_MUL, (g, alu(_SUB, (const(y.dtype, 1), alu(_MUL, (y, y)))))),)
+    return (g * (const(y.dtype, 1) - y * y),)
 
 
 def _gradient_erf(y: Any, g: Any) -> Any:
     s0, = y.src
     # erf(x) -> g * exp(-(x * x)) * {2 / math.sqrt(math.pi)}
-    return (alu(_MUL, (alu(_MUL, (g, alu(_EXP, (alu(_NEG, (alu(_MUL, (s0, s0)),)),)))), const(g.dtype, 2 / math.sqrt(math.pi)))),)
+    return (g * alu(_EXP, (-(s0 * s0),)) * (2 / math.sqrt(math.pi)),)
 
 
 def _gradient_sqrt(y: Any, g: Any) -> Any:
     # sqrt(x) -> g / (y * 2)
-    return (alu(_DIV, (g, alu(_MUL, (y, const(y.dtype, 2))))),)
+    return (g / (y * 2),)
 
 
 def _gradient_rsqrt(y: Any, g: Any) -> Any:
     # rsqrt(x) -> g * (y * y * y * -0.5)
-    return (alu(_MUL, (g, alu(_MUL, (alu(_MUL, (alu(_MUL, (y, y)), y)), const(y.dtype, -0.5))))),)
+    return (g * (y * y * y * -0.5),)
 
 
 def _gradient_recip(y: Any, g: Any) -> Any:
     # recip(x) -> -(g * y * y)
-    return (alu(_NEG, (alu(_MUL, (alu(_MUL, (g, y)), y)),)),)
+    return (-(g * y * y),)
 
 
 def _gradient_call(y: Any, g: Any) -> Any:
     if y.arg[0].name == 'slope' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # call["slope", _](v, x, s) -> _, g * s, _
-        return (None, alu(_MUL, (g, s2)), None)
+        return (None, g * s2, None)
     if y.arg[0].name == 'standardize' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # call["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _
@@ -210,15 +204,15 @@ def _gradient_call(y: Any, g: Any) -> Any:
     if y.arg[0].name == 'exp' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # call["exp", _](v, x, p) -> _, g * y, _
-        return (None, alu(_MUL, (g, y)), None)
+        return (None, g * y, None)
     if y.arg[0].name == 'inverse' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # call["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _
-        return (None, alu(_NEG, (alu(_MUL, (alu(_MUL, (g, y)), share(y, s1, s2, y.arg[0].arguments))),)), None)
+        return (None, -(g * y * share(y, s1, s2, y.arg[0].arguments)), None)
     if y.arg[0].name == 'share' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # call["share", c](v, x, i) -> _, g * (i * y * {c}), _
-        return (None, alu(_MUL, (g, alu(_MUL, (alu(_MUL, (s2, y)), const(s2.dtype, y.arg[0].arguments))))), None)
+        return (None, g * (s2 * y * y.arg[0].arguments), None)
 
 
 def _gradient_cast(y: Any, g: Any) -> Any:

@@ -151,7 +151,7 @@ def _pull_loop(loop: Loop, src: Nodes, given: Some) -> Some:
         for (k, g), following in zip(pulled.ends.items(), nexts, strict=True)
     ]
     adding = [(p, total, part) for (p, total), part in zip(pulled.sums.items(), parts, strict=True) if part not in after]
-    states += [(total, _zero(p), alu(Op.ADD, (total, part))) for p, total, part in adding]
+    states += [(total, _zero(p), total + part) for p, total, part in adding]
     ends, stacked = looped(
         loop,
         loop.length,
@@ -425,7 +425,7 @@ def _batch_while(loop: While, src: Nodes, batched: Sequence[bool], n: int, diffe
     goes_on = test[0][0]
     if test[0][1]:  # examples that are done keep their values until all are
         made = [
-            (alu(Op.WHERE, (_beside(goes_on, p), many.full(u), many.of[p])), True)
+            (_beside(goes_on, p).where(many.full(u), many.of[p]), True)
             for p, u in zip(carried, made, strict=True)
         ]
         goes_on = nodes.reshape(nodes.reduce_axis(goes_on.cast(dtypes.int32), Op.MAX, (0,)), ()).ne(0)
@@ -454,7 +454,7 @@ def _batch_choice(call: Choice, src: Nodes, batched: Sequence[bool], n: int, dif
         first, second = [_substituted([many.full(r) for r in way], known) for way in ways]
         kinds = call.bodies[0].results
         return [
-            (alu(Op.WHERE, (_beside(src[0], r), a, b)), True) for r, a, b in zip(kinds, first, second, strict=True)
+            (_beside(src[0], r).where(a, b), True) for r, a, b in zip(kinds, first, second, strict=True)
         ]
     has = [a[1] or b[1] for a, b in zip(*ways, strict=True)]
     full = [[many.full(r) if h else r[0] for r, h in zip(way, has, strict=True)] for way in ways]

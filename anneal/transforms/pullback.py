@@ -16,7 +16,7 @@ from anneal.rewrite import value_of
 from anneal.runtime import sources_of
 from anneal.transforms.calls import Calls
 from anneal.transforms.gradient_rules import GRADIENT
-from anneal.uop import ALU, MOVEMENT, REAL, Arena, Op, UOp, alu, arena, const, covering, promote
+from anneal.uop import ALU, MOVEMENT, REAL, Arena, Op, UOp, arena, const, covering, promote
 from anneal.uop.sizes import product
 
 # Ops through which a cotangent wider than the node passes unrounded: they move values.
@@ -179,4 +179,4 @@ def _add(a: UOp, b: UOp) -> UOp:
     if a.dtype is not b.dtype:
         wide = promote(a.dtype, b.dtype)
         a, b = a.cast(wide), b.cast(wide)
-    return alu(Op.ADD, (a, b))
+    return a + b

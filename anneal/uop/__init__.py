@@ -17,11 +17,3 @@ from anneal.uop.ops import ALL, ALU, BY_MATRICES, COMPARE, FITS, MOVEMENT, REAL,
 from anneal.uop.printer import render
 from anneal.uop.provenance import WITH_CODES, Line, Provenance, line_at, line_of, users_frame, users_line
 from anneal.uop.recent import Recent, Weighed
-
-__all__ = [
-    "ALL", "ALU", "BY_MATRICES", "COMPARE", "FITS", "MOVEMENT", "REAL", "REDUCE_OPS", "SYMBOLIC", "WITH_CODES", "WRAPS",
-    "Arena", "DType", "GraphFunction", "Line", "Op", "Provenance", "Recent", "UOp", "Users", "Weighed", "alu", "arena",
-    "by_name", "by_rule", "const", "covering", "decode_graph", "decode_value", "dtypes", "encode_graph", "encode_value",
-    "fold_by", "line_at", "line_of", "normalise_const", "of_rule", "promote", "reduce_identity", "references", "render",
-    "toposort", "uncollected", "unique", "users_frame", "users_line",
-]  # fmt: skip

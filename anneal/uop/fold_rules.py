@@ -42,7 +42,7 @@ def _fold_add(dtype: DType, src: Any) -> Any:
             return const(dtype, s0.arg + s1.arg)
         if o1 is not _CONST:
             # c + x -> x + c
-            return alu(_ADD, (s1, s0))
+            return s1 + s0
     if dtype.is_int:
         if o1 is _CONST:
             if s1.arg == 0:
@@ -52,48 +52,48 @@ def _fold_add(dtype: DType, src: Any) -> Any:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST:
                     # (x:int + c1) + c2 -> x + (c1 + c2)
-                    return alu(_ADD, (s0_0, alu(_ADD, (s0_1, s1))))
+                    return s0_0 + (s0_1 + s1)
         if o0 is _ADD:
             s0_0, s0_1 = s0.src
             if s0_1.op is _CONST:
                 # (x:int + c) + y -> (x + y) + c
-                return alu(_ADD, (alu(_ADD, (s0_0, s1)), s0_1))
+                return s0_0 + s1 + s0_1
         if o1 is _ADD:
             s1_0, s1_1 = s1.src
             if s1_1.op is _CONST:
                 # (x:int + c) + y -> (x + y) + c
-                return alu(_ADD, (alu(_ADD, (s1_0, s0)), s1_1))
+                return s1_0 + s0 + s1_1
         if s1 is s0:
             # x:int + x -> x * 2
-            return alu(_MUL, (s0, const(s0.dtype, 2)))
+            return s0 * 2
         if o0 is _MUL:
             s0_0, s0_1 = s0.src
             if s0_1.op is _CONST and s0_0 is s1:
                 # x:int * c + x -> x * (c + 1)
-                return alu(_MUL, (s1, alu(_ADD, (s0_1, const(s0_1.dtype, 1)))))
+                return s1 * (s0_1 + 1)
         if o1 is _MUL:
             s1_0, s1_1 = s1.src
             if s1_1.op is _CONST and s1_0 is s0:
                 # x:int * c + x -> x * (c + 1)
-                return alu(_MUL, (s0, alu(_ADD, (s1_1, const(s1_1.dtype, 1)))))
+                return s0 * (s1_1 + 1)
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST:
                     s1_0, s1_1 = s1.src
                     if s1_1.op is _CONST and s1_0 is s0_0:
                         # x:int * c1 + x * c2 -> x * (c1 + c2)
-                        return alu(_MUL, (s0_0, alu(_ADD, (s0_1, s1_1))))
+                        return s0_0 * (s0_1 + s1_1)
     if dtype.is_float and o1 is _CONST and s1.arg == 0 and math.copysign(1.0, s1.arg) < 0:
         # x:float + c -> x if v(c) == 0 and math.copysign(1.0, v(c)) < 0
         return s0
     if o1 is _NEG:
         s1_0, = s1.src
         # x + -y -> x - y
-        return alu(_SUB, (s0, s1_0))
+        return s0 - s1_0
     if o0 is _NEG:
         s0_0, = s0.src
         # x + -y -> x - y
-        return alu(_SUB, (s1, s0_0))
+        return s1 - s0_0
 
 
 def _fold_sub(dtype: DType, src: Any) -> Any:
@@ -109,22 +109,22 @@ def _fold_sub(dtype: DType, src: Any) -> Any:
             return const(dtype, 0)
         if o1 is _CONST and s0.dtype.kind == 'int':
             # x:int - c -> x + {-v(c)} if x.dtype.kind == 'int'
-            return alu(_ADD, (s0, const(s0.dtype, -s1.arg)))
+            return s0 + -s1.arg
         if o1 is _MUL:
             s1_0, s1_1 = s1.src
             if s1_1.op is _CONST and s0.dtype.kind == 'int':
                 # x:int - y * c -> x + y * {-v(c)} if x.dtype.kind == 'int'
-                return alu(_ADD, (s0, alu(_MUL, (s1_0, const(s1_0.dtype, -s1_1.arg)))))
+                return s0 + s1_0 * -s1_1.arg
         if o0 is _ADD:
             s0_0, s0_1 = s0.src
             if s0_1.op is _CONST:
                 # (x:int + c) - y -> (x - y) + c
-                return alu(_ADD, (alu(_SUB, (s0_0, s1)), s0_1))
+                return s0_0 - s1 + s0_1
         if o1 is _ADD:
             s1_0, s1_1 = s1.src
             if s1_1.op is _CONST and s0.dtype.kind == 'int':
                 # x:int - (y + c) -> (x - y) + {-v(c)} if x.dtype.kind == 'int'
-                return alu(_ADD, (alu(_SUB, (s0, s1_0)), const(s0.dtype, -s1_1.arg)))
+                return s0 - s1_0 + -s1_1.arg
         if o0 is _ADD:
             s0_0, s0_1 = s0.src
             if s0_0 is s1 and (not s1.shape or s1.shape == s0_1.shape):
@@ -139,7 +139,7 @@ def _fold_sub(dtype: DType, src: Any) -> Any:
     if o1 is _NEG:
         s1_0, = s1.src
         # x - -y -> x + y
-        return alu(_ADD, (s0, s1_0))
+        return s0 + s1_0
 
 
 def _fold_mul(dtype: DType, src: Any) -> Any:
@@ -152,7 +152,7 @@ def _fold_mul(dtype: DType, src: Any) -> Any:
             return const(dtype, s0.arg * s1.arg)
         if o1 is not _CONST:
             # c * x -> x * c
-            return alu(_MUL, (s1, s0))
+            return s1 * s0
     if o1 is _CONST and s1.arg == 1:
         # x * 1 -> x
         return s0
@@ -165,17 +165,17 @@ def _fold_mul(dtype: DType, src: Any) -> Any:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST:
                     # (x:int * c1) * c2 -> x * (c1 * c2)
-                    return alu(_MUL, (s0_0, alu(_MUL, (s0_1, s1))))
+                    return s0_0 * (s0_1 * s1)
             if o0 is _ADD:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST:
                     # (x:int + c1) * c2 -> x * c2 + c1 * c2
-                    return alu(_ADD, (alu(_MUL, (s0_0, s1)), alu(_MUL, (s0_1, s1))))
+                    return s0_0 * s1 + s0_1 * s1
             if o0 is _NEG:
                 s0_0, = s0.src
                 if s0_0.dtype.kind == 'int':
                     # -x:int * c -> x * {-v(c)} if x.dtype.kind == 'int'
-                    return alu(_MUL, (s0_0, const(s0_0.dtype, -s1.arg)))
+                    return s0_0 * -s1.arg
 
 
 def _fold_div(dtype: DType, src: Any) -> Any:
@@ -190,7 +190,7 @@ def _fold_div(dtype: DType, src: Any) -> Any:
             return s0
         if inverse(dtype, s1.arg):
             # x / c -> x * {inverse(dtype, v(c))} if inverse(dtype, v(c))
-            return alu(_MUL, (s0, const(s0.dtype, inverse(dtype, s1.arg))))
+            return s0 * inverse(dtype, s1.arg)
 
 
 def _fold_idiv(dtype: DType, src: Any) -> Any:
@@ -210,43 +210,43 @@ def _fold_idiv(dtype: DType, src: Any) -> Any:
                 if s0_1.op is _CONST:
                     if s1.arg > 0 and s0_1.arg % s1.arg == 0 and exact(s0):
                         # (x:int * c1) // c2 -> x * (c1 // c2) if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)
-                        return alu(_MUL, (s0_0, alu(_IDIV, (s0_1, s1))))
+                        return s0_0 * (s0_1 // s1)
                     if s0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1.arg == 0) and exact(s0):
                         # (x:int * c1) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and exact(s0)
-                        return alu(_IDIV, (s0_0, alu(_IDIV, (s1, s0_1))))
+                        return s0_0 // (s1 // s0_1)
                     if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
                         # (x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
-                        return alu(_IDIV, (alu(_MUL, (s0_0, const(s0_0.dtype, s0_1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, s1.arg // gcd(s0_1.arg, s1.arg))))
+                        return s0_0 * (s0_1.arg // gcd(s0_1.arg, s1.arg)) // (s1.arg // gcd(s0_1.arg, s1.arg))
             if o0 is _IDIV:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg * s1.arg <= dtype.max):
                     # (x:int // c1) // c2 -> x // {v(c1) * v(c2)} if v(c1) > 0 and v(c2) > 0 and v(c1) * v(c2) <= dtype.max
-                    return alu(_IDIV, (s0_0, const(s0_0.dtype, s0_1.arg * s1.arg)))
+                    return s0_0 // (s0_1.arg * s1.arg)
             if o0 is _ADD:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s1.arg > 0 and (not 0 <= s0_1.arg < s1.arg) and exact(s0) and (dtype.min <= s0_0.vmin + s0_1.arg % s1.arg) and (s0_0.vmax + s0_1.arg % s1.arg <= dtype.max):
                     # (x:int + c1) // c2 -> (x + {v(c1) % v(c2)}) // c2 + {v(c1) // v(c2)} if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max
-                    return alu(_ADD, (alu(_IDIV, (alu(_ADD, (s0_0, const(s0_0.dtype, s0_1.arg % s1.arg))), s1)), const(s0_0.dtype, s0_1.arg // s1.arg)))
+                    return (s0_0 + s0_1.arg % s1.arg) // s1 + s0_1.arg // s1.arg
                 if s0_0.op is _MUL:
                     s0_0_0, s0_0_1 = s0_0.src
                     if s0_0_1.op is _CONST and s1.arg > 0 and s0_0_1.arg % s1.arg == 0 and exact(s0) and exact(s0_0_0 * s0_0_1):
                         # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
-                        return alu(_ADD, (alu(_MUL, (s0_0_0, alu(_IDIV, (s0_0_1, s1)))), alu(_IDIV, (s0_1, s1))))
+                        return s0_0_0 * (s0_0_1 // s1) + s0_1 // s1
                 if s0_1.op is _MUL:
                     s0_1_0, s0_1_1 = s0_1.src
                     if s0_1_1.op is _CONST and s1.arg > 0 and s0_1_1.arg % s1.arg == 0 and exact(s0) and exact(s0_1_0 * s0_1_1):
                         # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
-                        return alu(_ADD, (alu(_MUL, (s0_1_0, alu(_IDIV, (s0_1_1, s1)))), alu(_IDIV, (s0_0, s1))))
+                        return s0_1_0 * (s0_1_1 // s1) + s0_0 // s1
                 if s0_0.op is _MUL:
                     s0_0_0, s0_0_1 = s0_0.src
                     if s0_0_1.op is _CONST and s0_0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_0_1.arg == 0) and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
                         # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                        return alu(_IDIV, (s0_0_0, alu(_IDIV, (s1, s0_0_1))))
+                        return s0_0_0 // (s1 // s0_0_1)
                 if s0_1.op is _MUL:
                     s0_1_0, s0_1_1 = s0_1.src
                     if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
                         # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                        return alu(_IDIV, (s0_1_0, alu(_IDIV, (s1, s0_1_1))))
+                        return s0_1_0 // (s1 // s0_1_1)
 
 
 def _fold_mod(dtype: DType, src: Any) -> Any:
@@ -260,12 +260,12 @@ def _fold_mod(dtype: DType, src: Any) -> Any:
         if o1 is _CONST:
             if s1.arg > 0 and s0.vmin // s1.arg == s0.vmax // s1.arg:
                 # x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)
-                return alu(_ADD, (s0, const(s0.dtype, -(s0.vmin // s1.arg) * s1.arg)))
+                return s0 + -(s0.vmin // s1.arg) * s1.arg
             if o0 is _MOD:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
                     # (x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
-                    return alu(_MOD, (s0_0, s1))
+                    return s0_0 % s1
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST:
@@ -274,32 +274,32 @@ def _fold_mod(dtype: DType, src: Any) -> Any:
                         return const(dtype, 0)
                     if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
                         # (x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
-                        return alu(_MUL, (alu(_MOD, (alu(_MUL, (s0_0, const(s0_0.dtype, s0_1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, s1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, gcd(s0_1.arg, s1.arg))))
+                        return s0_0 * (s0_1.arg // gcd(s0_1.arg, s1.arg)) % (s1.arg // gcd(s0_1.arg, s1.arg)) * gcd(s0_1.arg, s1.arg)
             if o0 is _ADD:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s1.arg > 0 and (not 0 <= s0_1.arg < s1.arg) and exact(s0) and (dtype.min <= s0_0.vmin + s0_1.arg % s1.arg) and (s0_0.vmax + s0_1.arg % s1.arg <= dtype.max):
                     # (x:int + c1) % c2 -> (x + {v(c1) % v(c2)}) % c2 if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max
-                    return alu(_MOD, (alu(_ADD, (s0_0, const(s0_0.dtype, s0_1.arg % s1.arg))), s1))
+                    return (s0_0 + s0_1.arg % s1.arg) % s1
                 if s0_0.op is _MUL:
                     s0_0_0, s0_0_1 = s0_0.src
                     if s0_0_1.op is _CONST and s1.arg > 0 and s0_0_1.arg % s1.arg == 0 and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_0_0.shape or s0_0_0.shape == s0_1.shape):
                         # (x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
-                        return alu(_MOD, (s0_1, s1))
+                        return s0_1 % s1
                 if s0_1.op is _MUL:
                     s0_1_0, s0_1_1 = s0_1.src
                     if s0_1_1.op is _CONST and s1.arg > 0 and s0_1_1.arg % s1.arg == 0 and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_1_0.shape or s0_1_0.shape == s0_0.shape):
                         # (x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
-                        return alu(_MOD, (s0_0, s1))
+                        return s0_0 % s1
                 if s0_0.op is _MUL:
                     s0_0_0, s0_0_1 = s0_0.src
                     if s0_0_1.op is _CONST and s0_0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_0_1.arg == 0) and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1):
                         # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                        return alu(_ADD, (alu(_MUL, (alu(_MOD, (s0_0_0, alu(_IDIV, (s1, s0_0_1)))), s0_0_1)), s0_1))
+                        return s0_0_0 % (s1 // s0_0_1) * s0_0_1 + s0_1
                 if s0_1.op is _MUL:
                     s0_1_0, s0_1_1 = s0_1.src
                     if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1):
                         # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                        return alu(_ADD, (alu(_MUL, (alu(_MOD, (s0_1_0, alu(_IDIV, (s1, s0_1_1)))), s0_1_1)), s0_0))
+                        return s0_1_0 % (s1 // s0_1_1) * s0_1_1 + s0_0
 
 
 def _fold_max(dtype: DType, src: Any) -> Any:
@@ -377,42 +377,42 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
             s0_0, s0_1 = s0.src
             if s0_1.op is _CONST and exact(s0) and s0_0.dtype.min <= s1.arg - s0_1.arg <= s0_0.dtype.max:
                 # (x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max
-                return alu(_LT, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
+                return s0_0 < s1.arg - s0_1.arg
         if o1 is _ADD and o0 is _CONST:
             s1_0, s1_1 = s1.src
             if s1_1.op is _CONST and exact(s1) and s1_0.dtype.min <= s0.arg - s1_1.arg <= s1_0.dtype.max:
                 # c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max
-                return alu(_LT, (const(s1_0.dtype, s0.arg - s1_1.arg), s1_0))
+                return const(s1_0.dtype, s0.arg - s1_1.arg) < s1_0
         if o1 is _CONST:
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST:
                     if s0_1.arg > 0 and exact(s0):
                         # (x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)
-                        return alu(_LT, (s0_0, const(s0_0.dtype, -(-s1.arg // s0_1.arg))))
+                        return s0_0 < -(-s1.arg // s0_1.arg)
                     if s0_1.arg < 0 and exact(s0) and (s1.arg > s1.dtype.min):
                         # (x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min
-                        return alu(_LT, (const(s0_0.dtype, -s1.arg // -s0_1.arg), s0_0))
+                        return const(s0_0.dtype, -s1.arg // -s0_1.arg) < s0_0
         if o1 is _MUL:
             if o0 is _CONST:
                 s1_0, s1_1 = s1.src
                 if s1_1.op is _CONST:
                     if s1_1.arg > 0 and exact(s1):
                         # c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)
-                        return alu(_LT, (const(s1_0.dtype, s0.arg // s1_1.arg), s1_0))
+                        return const(s1_0.dtype, s0.arg // s1_1.arg) < s1_0
                     if s1_1.arg < 0 and exact(s1) and (s0.arg > s0.dtype.min):
                         # c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min
-                        return alu(_LT, (s1_0, const(s1_0.dtype, -(s0.arg // -s1_1.arg))))
+                        return s1_0 < -(s0.arg // -s1_1.arg)
         if o1 is _CONST and o0 is _IDIV:
             s0_0, s0_1 = s0.src
             if s0_1.op is _CONST and s0_1.arg > 0 and s0_0.dtype.min <= s0_1.arg * s1.arg <= s0_0.dtype.max:
                 # (x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max
-                return alu(_LT, (s0_0, const(s0_0.dtype, s0_1.arg * s1.arg)))
+                return s0_0 < s0_1.arg * s1.arg
         if o1 is _IDIV and o0 is _CONST:
             s1_0, s1_1 = s1.src
             if s1_1.op is _CONST and s1_1.arg > 0 and s1_0.dtype.min <= (s0.arg + 1) * s1_1.arg - 1 <= s1_0.dtype.max:
                 # c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max
-                return alu(_LT, (const(s1_0.dtype, (s0.arg + 1) * s1_1.arg - 1), s1_0))
+                return const(s1_0.dtype, (s0.arg + 1) * s1_1.arg - 1) < s1_0
         if o1 is _CONST:
             if o0 is _ADD:
                 s0_0, s0_1 = s0.src
@@ -420,12 +420,12 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
                     s0_0_0, s0_0_1 = s0_0.src
                     if s0_0_1.op is _CONST and s0_0_1.arg > 0 and s1.arg % s0_0_1.arg == 0 and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
                         # (x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                        return alu(_LT, (s0_0_0, alu(_IDIV, (s1, s0_0_1))))
+                        return s0_0_0 < s1 // s0_0_1
                 if s0_1.op is _MUL:
                     s0_1_0, s0_1_1 = s0_1.src
                     if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg % s0_1_1.arg == 0 and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
                         # (x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                        return alu(_LT, (s0_1_0, alu(_IDIV, (s1, s0_1_1))))
+                        return s0_1_0 < s1 // s0_1_1
         if o1 is _ADD:
             if o0 is _CONST:
                 s1_0, s1_1 = s1.src
@@ -433,12 +433,12 @@ def _fold_lt(dtype: DType, src: Any) -> Any:
                     s1_0_0, s1_0_1 = s1_0.src
                     if s1_0_1.op is _CONST and s1_0_1.arg > 0 and (s0.arg + 1) % s1_0_1.arg == 0 and (s1_1.vmin >= 0) and (s1_1.vmax < s1_0_1.arg) and exact(s1) and exact(s1_0_0 * s1_0_1) and (not s1_1.shape or s1_1.shape == s1_0_0.shape):
                         # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
-                        return alu(_LT, (const(s1_0_0.dtype, (s0.arg + 1) // s1_0_1.arg - 1), s1_0_0))
+                        return const(s1_0_0.dtype, (s0.arg + 1) // s1_0_1.arg - 1) < s1_0_0
                 if s1_1.op is _MUL:
                     s1_1_0, s1_1_1 = s1_1.src
                     if s1_1_1.op is _CONST and s1_1_1.arg > 0 and (s0.arg + 1) % s1_1_1.arg == 0 and (s1_0.vmin >= 0) and (s1_0.vmax < s1_1_1.arg) and exact(s1) and exact(s1_1_0 * s1_1_1) and (not s1_0.shape or s1_0.shape == s1_1_0.shape):
                         # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
-                        return alu(_LT, (const(s1_1_0.dtype, (s0.arg + 1) // s1_1_1.arg - 1), s1_1_0))
+                        return const(s1_1_0.dtype, (s0.arg + 1) // s1_1_1.arg - 1) < s1_1_0
 
 
 def _fold_eq(dtype: DType, src: Any) -> Any:
@@ -473,7 +473,7 @@ def _fold_eq(dtype: DType, src: Any) -> Any:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s0_1.arg != 0 and s1.arg % s0_1.arg == 0 and exact(s0):
                     # (x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)
-                    return alu(_EQ, (s0_0, alu(_IDIV, (s1, s0_1))))
+                    return alu(_EQ, (s0_0, s1 // s0_1))
 
 
 def _fold_ne(dtype: DType, src: Any) -> Any:
@@ -514,7 +514,7 @@ def _fold_and(dtype: DType, src: Any) -> Any:
             return const(dtype, s0.arg & s1.arg)
         if o1 is not _CONST:
             # c & x -> x & c
-            return alu(_AND, (s1, s0))
+            return s1 & s0
     if o1 is _CONST:
         if s1.arg is True and s0.dtype is dtypes.bool_:
             # x:bool & True -> x
@@ -547,7 +547,7 @@ def _fold_and(dtype: DType, src: Any) -> Any:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
             # (x & c1) & c2 -> x & (c1 & c2)
-            return alu(_AND, (s0_0, alu(_AND, (s0_1, s1))))
+            return s0_0 & (s0_1 & s1)
 
 
 def _fold_or(dtype: DType, src: Any) -> Any:
@@ -560,7 +560,7 @@ def _fold_or(dtype: DType, src: Any) -> Any:
             return const(dtype, s0.arg | s1.arg)
         if o1 is not _CONST:
             # c | x -> x | c
-            return alu(_OR, (s1, s0))
+            return s1 | s0
     if o1 is _CONST:
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool | False -> x
@@ -588,7 +588,7 @@ def _fold_or(dtype: DType, src: Any) -> Any:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
             # (x | c1) | c2 -> x | (c1 | c2)
-            return alu(_OR, (s0_0, alu(_OR, (s0_1, s1))))
+            return s0_0 | (s0_1 | s1)
 
 
 def _fold_xor(dtype: DType, src: Any) -> Any:
@@ -601,7 +601,7 @@ def _fold_xor(dtype: DType, src: Any) -> Any:
             return const(dtype, s0.arg ^ s1.arg)
         if o1 is not _CONST:
             # c ^ x -> x ^ c
-            return alu(_XOR, (s1, s0))
+            return s1 ^ s0
     if o1 is _CONST:
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool ^ False -> x
@@ -620,7 +620,7 @@ def _fold_xor(dtype: DType, src: Any) -> Any:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
             # (x ^ c1) ^ c2 -> x ^ (c1 ^ c2)
-            return alu(_XOR, (s0_0, alu(_XOR, (s0_1, s1))))
+            return s0_0 ^ (s0_1 ^ s1)
 
 
 def _fold_shl(dtype: DType, src: Any) -> Any:
@@ -649,7 +649,7 @@ def _fold_shr(dtype: DType, src: Any) -> Any:
             s0_0, s0_1 = s0.src
             if s0_1.op is _CONST and s0_1.arg >= 0 and s1.arg >= 0 and (s0_1.arg + s1.arg < dtype.bits):
                 # (x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits
-                return alu(_SHR, (s0_0, alu(_ADD, (s0_1, s1))))
+                return s0_0 >> s0_1 + s1
 
 
 def _fold_neg(dtype: DType, src: Any) -> Any:
@@ -665,7 +665,7 @@ def _fold_neg(dtype: DType, src: Any) -> Any:
     if dtype.is_int and o0 is _SUB:
         s0_0, s0_1 = s0.src
         # -(x:int - y) -> y - x
-        return alu(_SUB, (s0_1, s0_0))
+        return s0_1 - s0_0
 
 
 def _fold_not(dtype: DType, src: Any) -> Any:
@@ -685,10 +685,10 @@ def _fold_not(dtype: DType, src: Any) -> Any:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > s0_0.dtype.min:
             # ~(x:int < c) -> {v(c) - 1} < x if v(c) > x.dtype.min
-            return alu(_LT, (const(s0_0.dtype, s0_1.arg - 1), s0_0))
+            return const(s0_0.dtype, s0_1.arg - 1) < s0_0
         if s0_0.op is _CONST and s0_1.dtype.is_int and s0_0.arg < s0_1.dtype.max:
             # ~(c < x:int) -> x < {v(c) + 1} if v(c) < x.dtype.max
-            return alu(_LT, (s0_1, const(s0_1.dtype, s0_0.arg + 1)))
+            return s0_1 < s0_0.arg + 1
     if o0 is _EQ:
         s0_0, s0_1 = s0.src
         # ~(x == y) -> x != y

@@ -131,12 +131,12 @@ def poly_node(p: Poly) -> UOp:
     for m in sorted(p, key=lambda m: (-len(m), [_rank(a) for a in m])):
         if not m:
             continue
-        term = functools.reduce(lambda x, y: alu(Op.MUL, (x, y)), m)
+        term = functools.reduce(lambda x, y: x * y, m)
         if p[m] != 1:
-            term = alu(Op.MUL, (term, const(_I32, p[m])))
-        out = term if out is None else alu(Op.ADD, (out, term))
+            term = term * p[m]
+        out = term if out is None else out + term
     last = const(_I32, p.get((), 0))
-    return last if out is None else alu(Op.ADD, (out, last))
+    return last if out is None else out + last
 
 
 def poly_quotient(a: Poly, d: Poly) -> tuple[Poly, Poly] | None:

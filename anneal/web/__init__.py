@@ -12,5 +12,3 @@ if TYPE_CHECKING:
     from anneal.web.starting import Options, save, serve
 else:
     __getattr__ = opened_later(__name__)
-
-__all__ = ["Options", "save", "serve"]

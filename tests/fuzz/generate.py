@@ -78,7 +78,7 @@ class Program:
             [
                 f"# program {self.seed}",
                 "import numpy as np",
-                "from anneal.backend.cpu.reference import evaluate",
+                "from tests.reference import evaluate",
                 "from anneal.tensor import Tensor, functional as F, realize, set_default_device",
                 "",
                 f"set_default_device({device!r})",

@@ -104,8 +104,8 @@ def unfolded() -> Iterator[None]:
 
 def expected(p: Program, device: str = "cpu") -> Known:
     """What the interpreter says of the graph that is written for `device`."""
-    from anneal.backend.cpu.reference import evaluate
     from anneal.uop import FITS, Op, toposort
+    from tests.reference import evaluate
 
     with unfolded():
         outputs = build(p, device)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend.cpu.reference import evaluate
 from anneal.tensor import Tensor
+from tests.reference import evaluate
 
 rng = np.random.default_rng(0)
 

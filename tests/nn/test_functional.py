@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal.backend.cpu.reference import evaluate
 from anneal.errors import DTypeError, ShapeError
 from anneal.runtime import plan_of
 from anneal.tensor import Tensor, functional as F
 from tests.nn.beside_torch import check, normal
+from tests.reference import evaluate
 
 torch = pytest.importorskip("torch")
 TF = torch.nn.functional

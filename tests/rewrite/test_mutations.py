@@ -44,8 +44,8 @@ FOLD_BUGS = [
     ("subtraction commutes", "x:int - (y + c) -> (x - y) + {-v(c)}", "x:int - (y + c) -> (x - y) + {v(c)}"),
 ]  # fmt: skip
 SUMS_BUGS = [
-    ("a quotient keeps a term it should lose", "if b.lo >= 0 and b.hi < g and a.fits:\n            return alu(Op.ADD, (alu(Op.IDIV", "if b.hi <= g and a.fits:\n            return alu(Op.ADD, (alu(Op.IDIV"),
-    ("a remainder forgets its small term", "(alu(Op.MOD, (a.node(), const(x.dtype, d // g))) * g, b.node())", "(alu(Op.MOD, (a.node(), const(x.dtype, d // g))) * g, const(x.dtype, 0))"),
+    ("a quotient keeps a term it should lose", "if b.lo >= 0 and b.hi < g and a.fits:\n            return a.node() //", "if b.hi <= g and a.fits:\n            return a.node() //"),
+    ("a remainder forgets its small term", "(a.node() % (d // g)) * g + b.node()", "(a.node() % (d // g)) * g"),
     ("the rest may span two multiples", "if rest.lo // d == rest.hi // d and whole.fits:", "if rest.hi - rest.lo <= d and whole.fits:"),
     ("a comparison rounds down", "c = -(-c // g)", "c = c // g"),
     ("an off-by-one gate", "if b.lo >= r and b.hi < g + r:", "if b.lo >= r and b.hi <= g + r:"),

@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pytest
 
 from anneal.backend import Storage, cost_models, get_device, numpy_dtype
-from anneal.backend.cpu.reference import evaluate
 from anneal.codegen import Target, generate
 from anneal.runtime import Execution, Launch, execute
 from anneal.schedule import CostModel, Kernel, Plan, graph, plan_for
 from anneal.schedule.masks import dead_side
 from anneal.tensor import Tensor, functional as F
 from anneal.uop import Op, UOp, const
+from tests.reference import evaluate
 
 MASKS = replace(cost_models.gpu(), concurrent=False)  # the cpu's memory has one dtype
 Array = npt.NDArray[np.float32]

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from anneal.backend import cost_models, get_device
-from anneal.backend.cpu.reference import evaluate
 from anneal.runtime import execute
 from anneal.schedule import CostModel, Plan, graph, plan_for
 from anneal.tensor import Tensor
+from tests.reference import evaluate
 
 SIZES = (1, 2, 3, 4, 7, 8, 16, 33, 64, 130)
 

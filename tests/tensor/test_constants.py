@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from anneal.backend import numpy_dtype
-from anneal.backend.cpu.reference import evaluate
 from anneal.runtime import here, realize
 from anneal.tensor import Tensor
 from anneal.uop import ALU, DType, Op, UOp, alu, const, dtypes
 from anneal.uop.dtype import normalise_const
+from tests.reference import evaluate
 from tests.tiers import thinned
 
 Array = np.ndarray[Any, Any]

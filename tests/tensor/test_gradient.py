@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from anneal.backend.cpu.reference import evaluate
 from anneal.tensor import Tensor, functional as F, grad
 from anneal.uop import ALU, MOVEMENT, Op
+from tests.reference import evaluate
 
 Array = np.ndarray[Any, Any]
 Shapes = list[tuple[tuple[int, ...], ...]]

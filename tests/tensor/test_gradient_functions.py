@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anneal.backend.cpu.reference import evaluate
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.tensor import Tensor, grad, no_grad, value_and_grad, vjp
 from anneal.uop import arena, toposort
+from tests.reference import evaluate
 
 
 def values(t: Tensor | None) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

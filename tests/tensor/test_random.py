@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from anneal import ops
-from anneal.backend.cpu.reference import evaluate
 from anneal.errors import DeviceError, DTypeError, ShapeError
 from anneal.tensor import Tensor, jit, manual_seed, random
 from tests.helpers import reference
+from tests.reference import evaluate
 
 
 def test_the_bits_are_threefry() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from anneal.backend import Storage
-from anneal.backend.cpu.reference import evaluate
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.meaning import threefry2x32
+from tests.reference import evaluate
 
 
 def buffer(array: Any) -> UOp:

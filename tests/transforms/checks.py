@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend.cpu.reference import evaluate
 from anneal.tensor import Tensor, functional as F, grad, jvp, vjp, vmap
+from tests.reference import evaluate
 from tests.tensor.test_gradient import CASES, COLUMNS, MATRICES, ONE, SECOND, TWO, Array, Case, Shapes, arguments
 
 __all__ = ["ALL", "check", "check_jax"]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from anneal import nn
-from anneal.backend.cpu.reference import evaluate
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
 from anneal.runtime import cache_statistics
 from anneal.tensor import (
@@ -33,6 +32,7 @@ from anneal.tensor import (
     vmap,
 )
 from anneal.uop import Op, toposort
+from tests.reference import evaluate
 
 
 def values(t: Tensor) -> np.ndarray[Any, Any]:

@@ -1,5 +1,3 @@
 """The NumPy device: executes kernels as the scheduler made them, before any optimisation."""
 
 from anneal.backend.cpu.executor import CpuDevice
-
-__all__ = ["CpuDevice"]

@@ -10,8 +10,3 @@ from anneal.backend.webgpu.adapters import (
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.device import WebGpuDevice, open_device
 from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram
-
-__all__ = [
-    "AdapterInfo", "DeviceBuffer", "WebGpuBatch", "WebGpuDevice", "WebGpuProgram", "choose_adapter", "describe_adapter",
-    "enumerate_adapters", "implementation_of", "open_device",
-]  # fmt: skip

@@ -2,5 +2,3 @@
 
 from anneal.codegen.heuristics.order import choose
 from anneal.codegen.heuristics.processor import choose as choose_for_processor
-
-__all__ = ["choose", "choose_for_processor"]

@@ -10,8 +10,3 @@ from anneal.inspect.checking.programs import CheckLimits
 from anneal.inspect.checking.records import CheckedKernel, Difference, GradientCheck, NotFinite, Report, Suspect
 from anneal.inspect.checking.repro import Replayed, replayed, repro_of
 from anneal.inspect.checking.watching import Checking, check, under_check
-
-__all__ = [
-    "CheckLimits", "CheckedKernel", "Checking", "Difference", "GradientCheck", "NotFinite", "Replayed", "Report",
-    "Suspect", "check", "check_gradients", "error_bounds", "replayed", "repro_of", "under_check",
-]  # fmt: skip

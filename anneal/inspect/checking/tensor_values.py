@@ -1,7 +1,7 @@
 """The tensor graph as the user wrote it, in float64 with bounds, from the values that a device has in memory.
 
 Rules, passes and kernels have no part in this: nodes are evaluated one by one, as the oracle of the tests does
-(`anneal/backend/cpu/reference.py`). A value that a kernel stored and that was found right is taken as it is, without a
+(`tests/reference.py`). A value that a kernel stored and that was found right is taken as it is, without a
 bound, so that bounds tell of one kernel each and do not grow from kernel to kernel.
 """
 

@@ -9,8 +9,3 @@ from anneal.onnx.exporting.folding import Constants, carried
 from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, carrier, code_of
 from anneal.onnx.exporting.lowering import GraphLowering, Leaf, Missing
 from anneal.onnx.exporting.tracing import Input, TracedGraph, named_tensors, told, traced
-
-__all__ = [
-    "Constants", "GraphLowering", "GraphValue", "GraphWriter", "Input", "Leaf", "Missing", "TracedGraph", "carried",
-    "carrier", "code_of", "named_tensors", "told", "traced",
-]  # fmt: skip

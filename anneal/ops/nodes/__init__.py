@@ -50,11 +50,3 @@ from anneal.ops.nodes.views import (
     spread,
     to_memory,
 )
-
-__all__ = [
-    "COUNTED", "Number", "Pairs", "Pick", "Variable", "broadcast", "check_fits", "check_inside", "common_dtype",
-    "elementwise", "elementwise_where", "every", "expand", "first_by_blocks", "flip", "from_memory", "inverse", "iota",
-    "keys", "lay_back", "lay_out", "meet", "named", "pad", "permute", "put_rows", "reciprocal", "reduce_axis",
-    "reduce_node", "repeated", "reshape", "share", "shrink", "sorted_places", "spread", "take_rows", "to_memory",
-    "weak_const", "weak_dtype", "wrapped",
-]  # fmt: skip

@@ -17,7 +17,7 @@ Pick = tuple[UOp, bool]  # an integer tensor of an index, and whether it was che
 
 def elementwise_where(index: UOp, u: UOp) -> UOp:
     """A gather from shape (): the value where the index is 0, else 0."""
-    return alu(Op.WHERE, (index.eq(0), u, const(u.dtype, 0)))
+    return index.eq(0).where(u, 0)
 
 
 def take_rows(u: UOp, index: UOp) -> UOp:
@@ -37,7 +37,7 @@ def wrapped(index: UOp, n: int) -> UOp:
         return index
     if index.op is Op.EXPAND:  # a row's place for all of the row stays one
         return broadcast(wrapped(index.src[0], n), index.shape)
-    return alu(Op.WHERE, (index < 0, index + n, index))
+    return (index < 0).where(index + n, index)
 
 
 def meet(op: Op, a: UOp | None, b: UOp) -> UOp:
@@ -74,12 +74,12 @@ def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], 
         if not checked:
             p = wrapped(p, n)
             if len(axes) > 1:
-                inside = meet(Op.AND, inside, alu(Op.AND, (alu(Op.NOT, (p < 0,)), p < n)))
+                inside = meet(Op.AND, inside, (p >= 0) & (p < n))
         position = meet(Op.ADD, position, p * stride if stride != 1 else p)
     assert position is not None
     position = broadcast(position, shape)
     if inside is not None:
-        position = alu(Op.WHERE, (broadcast(inside, shape), position, const(_INT32, -1)))
+        position = broadcast(inside, shape).where(position, -1)
     together = axes[-1] - axes[0] == len(axes) - 1
     at = axes[0] if together else 0
     k = len(shape)
@@ -111,18 +111,18 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False) -> UOp:
     order = UOp(Op.ARGSORT, _INT32, (index,))
     placed = take_rows(index, order)
     following = pad(shrink(placed, ((1, n),)), ((0, 1),))
-    is_end = alu(Op.EQ, (UOp(Op.IOTA, _INT32, (), (n,)), const(_INT32, n - 1)))
-    last = alu(Op.OR, (broadcast(is_end, (n,)), alu(Op.NE, (placed, following))))
-    target = alu(Op.WHERE, (last, placed, const(_INT32, -1)))
+    is_end = UOp(Op.IOTA, _INT32, (), (n,)).eq(n - 1)
+    last = broadcast(is_end, (n,)) | placed.ne(following)
+    target = last.where(placed, -1)
     sorted_value = take_rows(reshape(value.cast(dtype), (n, d)), order)
     new = UOp(Op.SCATTER_ADD, dtype, (target, sorted_value), (v,))
     hits = UOp(Op.SCATTER_ADD, _INT32, (target, broadcast(const(_INT32, 1), (n, 1))), (v,))
-    hit = broadcast(alu(Op.LT, (const(_INT32, 0), hits)), (v, d))
-    chosen = alu(Op.WHERE, (hit, new, reshape(u.cast(dtype), (v, d))))
+    hit = broadcast(const(_INT32, 0) < hits, (v, d))
+    chosen = hit.where(new, reshape(u.cast(dtype), (v, d)))
     out = reshape(chosen, u.shape).cast(u.dtype)
     if slopes and u.dtype.is_float:
         total = UOp(Op.SCATTER_ADD, dtype, (index, reshape(value.cast(dtype), (n, d))), (v,))
-        same = reshape(alu(Op.WHERE, (hit, total, reshape(u, (v, d)))), u.shape)
+        same = reshape(hit.where(total, reshape(u, (v, d))), u.shape)
         out = by_rule("equal", out, same)
     return out
 
@@ -138,15 +138,15 @@ def keys(u: UOp, descending: bool) -> UOp:
     if u.dtype.is_float:
         wide = u.dtype.bits == 64
         u = u if wide else u.cast(dtypes.float32)
-        u = alu(Op.WHERE, (u.eq(0.0), const(u.dtype, 0.0), u))
+        u = u.eq(0.0).where(const(u.dtype, 0.0), u)
         kind = dtypes.int64 if wide else _INT32
         bits = UOp(Op.BITCAST, kind, (u,))
         # negative floats grow with their magnitude's bits: inverting all but the sign turns them round
         top, last = const(kind, kind.max), const(kind, kind.bits - 1)
-        bits = alu(Op.XOR, (bits, alu(Op.AND, (alu(Op.SHR, (bits, last)), top))))
-        u = alu(Op.WHERE, (alu(Op.NE, (u, u)), top, bits))
+        bits = bits ^ ((bits >> last) & top)
+        u = u.ne(u).where(top, bits)
     elif u.dtype is dtypes.uint32:
-        u = UOp(Op.BITCAST, _INT32, (alu(Op.XOR, (u, const(u.dtype, 0x80000000))),))
+        u = UOp(Op.BITCAST, _INT32, (u ^ 0x80000000,))
     elif u.dtype.bits < 64:
         u = u.cast(_INT32)
     return alu(Op.NOT, (u,)) if descending else u
@@ -161,16 +161,16 @@ def first_by_blocks(ranked: UOp, k: int) -> UOp:
     width = math.isqrt(n // k)  # as many blocks as elements in k blocks
     count = -(-n // width)
     filled = pad(ranked, ((0, count * width - n),))
-    known = alu(Op.LT, (iota(count * width, 0, 1), const(_INT32, n)))
-    filled = alu(Op.WHERE, (known, filled, const(_INT32, _INT32.max)))
+    known = iota(count * width, 0, 1) < n
+    filled = known.where(filled, _INT32.max)
     blocks = reshape(filled, (count, width))
     first = UOp(Op.ARGSORT, _INT32, (reduce_node(blocks, Op.MIN, (1,), False),))
     chosen = shrink(first, ((0, k),))
     chosen = take_rows(chosen, UOp(Op.ARGSORT, _INT32, (chosen,)))  # as they lie in the row
     order = UOp(Op.ARGSORT, _INT32, (reshape(take_rows(blocks, chosen), (k * width,)),))
     inside = broadcast(iota(width, 0, 1), (k, width))
-    starts = alu(Op.MUL, (chosen, const(_INT32, width)))
-    places = alu(Op.ADD, (broadcast(reshape(starts, (k, 1)), (k, width)), inside))
+    starts = chosen * width
+    places = broadcast(reshape(starts, (k, 1)), (k, width)) + inside
     return take_rows(reshape(places, (k * width,)), shrink(order, ((0, k),)))
 
 
@@ -187,12 +187,12 @@ def sorted_places(ranked: UOp) -> UOp:
     other = broadcast(reshape(ranked, (*shape[:-1], 1, n)), square)
     i = broadcast(iota(n, 0, 2), square)
     j = broadcast(iota(n, 1, 2), square)
-    tie = alu(Op.AND, (alu(Op.EQ, (other, mine)), alu(Op.LT, (j, i))))
-    before = alu(Op.OR, (alu(Op.LT, (other, mine)), tie)).cast(_INT32)
+    tie = other.eq(mine) & (j < i)
+    before = ((other < mine) | tie).cast(_INT32)
     rank = reduce_node(before, Op.ADD, (len(square) - 1,), False)
     # position r of the result holds the one element whose rank is r
-    here = alu(Op.EQ, (broadcast(reshape(rank, (*shape[:-1], 1, n)), square), i))
-    return reduce_node(alu(Op.WHERE, (here, j, const(_INT32, 0))), Op.ADD, (len(square) - 1,), False)
+    here = broadcast(reshape(rank, (*shape[:-1], 1, n)), square).eq(i)
+    return reduce_node(here.where(j, 0), Op.ADD, (len(square) - 1,), False)
 
 
 def _sorted_together(ranked: UOp) -> UOp:
@@ -200,5 +200,5 @@ def _sorted_together(ranked: UOp) -> UOp:
     shape, n = ranked.shape, ranked.shape[-1]
     order = UOp(Op.ARGSORT, _INT32, (reshape(ranked, (math.prod(shape),)),))
     length = const(_INT32, n)
-    order = take_rows(order, UOp(Op.ARGSORT, _INT32, (alu(Op.IDIV, (order, length)),)))
-    return reshape(alu(Op.MOD, (order, length)), shape)
+    order = take_rows(order, UOp(Op.ARGSORT, _INT32, (order // length,)))
+    return reshape(order % length, shape)

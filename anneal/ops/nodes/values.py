@@ -86,7 +86,7 @@ def share(y: UOp, x: UOp, e: UOp, c: float) -> UOp:
     """
     if not c:
         return const(y.dtype, 1)
-    v = alu(Op.WHERE, (e.const_like(abs(c)) < e, 1 - y * c, e * y))
+    v = (e.const_like(abs(c)) < e).where(1 - y * c, e * y)
     return by_rule("share", v, x, y, arguments=c)
 
 

@@ -14,10 +14,3 @@ from anneal.schedule.fusion.groups import (
 from anneal.schedule.fusion.joining import Joining, Refusal, refusals
 from anneal.schedule.fusion.materialisation import materialised_nodes
 from anneal.schedule.fusion.state import Materialised, Reason
-
-__all__ = [
-    "COPY", "COST", "LEAVES", "CostModel", "FusionGroup", "Joining", "Materialised", "Reason", "Refusal",
-    "as_late_as_possible", "base", "by_level", "chained_over", "cone", "consumers_of", "find_chains", "group_of",
-    "is_score", "is_vector_product", "join_chained", "materialised_nodes", "memory_bytes", "refusals",
-    "shared_launches", "siblings",
-]  # fmt: skip

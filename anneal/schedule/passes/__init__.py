@@ -3,5 +3,3 @@
 from anneal.schedule.passes.pipeline import PASSES, run_passes
 from anneal.schedule.passes.range_propagation import forget_kernels, indexed, kernel_graph, simplify_indices
 from anneal.schedule.passes.sorting import PERMUTATION
-
-__all__ = ["PASSES", "PERMUTATION", "forget_kernels", "indexed", "kernel_graph", "run_passes", "simplify_indices"]

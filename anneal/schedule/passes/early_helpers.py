@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 
-from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes
+from anneal.uop import MOVEMENT, Op, UOp, const, dtypes
 
 _I32 = dtypes.int32
 # More comparisons than this are not made to find where each row's run starts.
@@ -43,7 +43,7 @@ def materialised(u: UOp) -> UOp:
 def reduced_wide(u: UOp, x: UOp) -> UOp:
     """The sum or product of a float narrower than float32, rounded once, at its end; products that it sums are not."""
     f32 = dtypes.float32
-    wide = alu(Op.MUL, (x.src[0].cast(f32), x.src[1].cast(f32))) if x.op is Op.MUL else x.cast(f32)
+    wide = x.src[0].cast(f32) * x.src[1].cast(f32) if x.op is Op.MUL else x.cast(f32)
     return UOp(Op.REDUCE_AXIS, f32, (wide,), u.arg).cast(u.dtype)
 
 
@@ -61,7 +61,7 @@ def scatter_by_sorting(u: UOp, index: UOp, value: UOp) -> UOp:
     marks = UOp(Op.IOTA, _I32, (), (rows + 1,))
     wide = UOp(Op.EXPAND, _I32, (UOp(Op.RESHAPE, _I32, (index,), (1, n)),), (rows + 1, n))
     tall = UOp(Op.EXPAND, _I32, (UOp(Op.RESHAPE, _I32, (marks,), (rows + 1, 1)),), (rows + 1, n))
-    smaller = UOp(Op.CAST, _I32, (alu(Op.LT, (wide, tall)),))
+    smaller = UOp(Op.CAST, _I32, (wide < tall,))
     counts = UOp(Op.REDUCE_AXIS, _I32, (smaller,), (Op.ADD, (1,)))
     starts = UOp(Op.RESHAPE, _I32, (counts,), (rows + 1,))
     return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, starts))
@@ -75,9 +75,9 @@ def _starts(index: UOp, order: UOp, rows: int, n: int) -> UOp:
     step = 1 << (n.bit_length() - 1)
     while step:
         last = below + (step - 1)
-        smaller = alu(Op.LT, (UOp(Op.GATHER, _I32, (keys, last), 0), row))
-        taken = alu(Op.AND, (smaller, alu(Op.LT, (last, const(_I32, n)))))
-        below = below + alu(Op.WHERE, (taken, const(_I32, step), const(_I32, 0)))
+        smaller = UOp(Op.GATHER, _I32, (keys, last), 0) < row
+        taken = smaller & (last < n)
+        below = below + taken.where(const(_I32, step), 0)
         step >>= 1
     return below
 

@@ -10,7 +10,7 @@ from anneal.schedule.passes.early_rules import EARLY
 from anneal.schedule.passes.sorting import sort_by_radix
 from anneal.schedule.places import carried
 from anneal.schedule.records import Schedule
-from anneal.uop import ALU, Op, UOp, alu, const, reduce_identity, toposort
+from anneal.uop import ALU, Op, UOp, const, reduce_identity, toposort
 
 
 def run(s: Schedule) -> Schedule:
@@ -57,7 +57,7 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
         elif op is Op.CALL and u.arg[0].results:
             out = rebuild(applied(u.arg[0], src)[u.arg[1]], visit, {s: s for s in src})
         elif masks and op is Op.CALL and u.arg[0].name == "exp":
-            out = alu(Op.WHERE, (src[2], const(u.dtype, 0), src[0]))
+            out = src[2].where(const(u.dtype, 0), src[0])
         elif op is Op.UPDATE:
             if u not in in_place:
                 copies += 1

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from anneal.uop import Op, UOp, alu
+from anneal.uop import Op, UOp
 from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, scatter_by_sorting, summed_apart, zeros
 from anneal.rewrite import value_of
 
@@ -148,12 +148,12 @@ def _early_reduce_axis(u: Any, ctx: Any) -> Any:
             if s0.op is _NEG:
                 s0_0, = s0.src
                 # reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)
-                return (alu(_NEG, (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])),)), 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)')
+                return (-UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])), 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)')
             if s0.op is _MUL:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s0_0.dtype.is_float and s0_0.shape == u.src[0].shape and math.isfinite(s0_1.arg):
                     # reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))
-                    return (alu(_MUL, (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])), s0_1)), 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))')
+                    return (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])) * s0_1, 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape and math.isfinite(v(c))')
             if s0.op is _ADD:
                 s0_0, s0_1 = s0.src
                 if has_products(u.src[0]):

@@ -207,12 +207,12 @@ def _narrow(u: UOp, axes: _Axes, halved: bool) -> UOp:
     space = (b, m, n, pieces, deep)
     a = _repeated(left, (b, m, 1, pieces, deep), space).cast(_F32)
     c = _repeated(right, (b, 1, n, pieces, deep), space).cast(_F32)
-    total = UOp(Op.REDUCE_AXIS, _F32, (alu(Op.MUL, (a, c)),), (Op.ADD, (4,)), BY_MATRICES)
+    total = UOp(Op.REDUCE_AXIS, _F32, (a * c,), (Op.ADD, (4,)), BY_MATRICES)
     if pieces > 1:
         apart = UOp(Op.PERMUTE, _F32, (_reshaped(total, space[:4]),), (3, 0, 1, 2))
         total = UOp(Op.REDUCE_AXIS, _F32, (UOp(Op.CONTIGUOUS, _F32, (apart,)),), (Op.ADD, (0,)))
     whole = (b, m, n)
-    powers = alu(Op.ADD, (_repeated(up, (b, m, 1), whole), _repeated(across, (b, 1, n), whole)))
+    powers = _repeated(up, (b, m, 1), whole) + _repeated(across, (b, 1, n), whole)
     return _put_back(_unscaled(_reshaped(total, whole), powers), axes)
 
 
@@ -246,31 +246,31 @@ def _matrix(x: UOp, axes: _Axes, own: tuple[int, ...], down: bool) -> UOp:
 
 def _bits(x: UOp) -> UOp:
     """The bits of the size of float32 numbers: in the order of the sizes."""
-    return alu(Op.AND, (UOp(Op.BITCAST, _I32, (x,)), const(_I32, _SIZE)))
+    return UOp(Op.BITCAST, _I32, (x,)) & _SIZE
 
 
 def _is_finite(x: UOp) -> UOp:
-    return alu(Op.LT, (_bits(x), const(_I32, _INFINITE)))
+    return _bits(x) < _INFINITE
 
 
 def _power(x: UOp, axis: int) -> UOp:
     """The power of two that each row of a factor is multiplied by, with size 1 for the depth, its `axis`."""
-    finite = alu(Op.WHERE, (_is_finite(x), _bits(x), const(_I32, 0)))
+    finite = _is_finite(x).where(_bits(x), 0)
     most = UOp(Op.REDUCE_AXIS, _I32, (finite,), (Op.MAX, (axis,)))
-    exponent = alu(Op.SHR, (most, const(_I32, _MANTISSA)))
-    power = alu(Op.SUB, (const(_I32, _TOP + _BIAS), exponent))
+    exponent = most >> _MANTISSA
+    power = const(_I32, _TOP + _BIAS) - exponent
     return UOp(Op.CONTIGUOUS, _I32, (alu(Op.MIN, (power, const(_I32, _LARGEST))),))
 
 
 def _to_the(power: UOp) -> UOp:
     """2 ** power, from -126 to 127."""
-    shifted = alu(Op.SHL, (alu(Op.ADD, (power, const(_I32, _BIAS))), const(_I32, _MANTISSA)))
+    shifted = (power + _BIAS) << _MANTISSA
     return UOp(Op.BITCAST, _F32, (shifted,))
 
 
 def _scaled(x: UOp, power: UOp) -> UOp:
     """The upper halves of a factor."""
-    return alu(Op.MUL, (x, UOp(Op.EXPAND, _F32, (_to_the(power),), x.shape))).cast(_F16)
+    return (x * UOp(Op.EXPAND, _F32, (_to_the(power),), x.shape)).cast(_F16)
 
 
 def _halves(x: UOp, power: UOp, pieces: int, first: int, down: bool) -> UOp:
@@ -286,23 +286,23 @@ def _halves(x: UOp, power: UOp, pieces: int, first: int, down: bool) -> UOp:
     wide = _repeated(x, placed(b, m, pieces, 1, k // pieces), shape)
     scale = _repeated(_to_the(power), placed(b, m, 1, 1, 1), shape)
     turn = _repeated(UOp(Op.IOTA, _I32, (), (3,)), placed(1, 1, 1, 3, 1), shape)
-    scaled, zero = alu(Op.MUL, (wide, scale)), const(_F16, 0)
+    scaled, zero = wide * scale, const(_F16, 0)
     upper = scaled.cast(_F16)
-    lower = alu(Op.SUB, (scaled, upper.cast(_F32))).cast(_F16)
-    is_lower = alu(Op.LT, (turn, const(_I32, 1)))
+    lower = (scaled - upper.cast(_F32)).cast(_F16)
+    is_lower = turn < 1
     if first:
-        is_lower = alu(Op.LT, (alu(Op.MUL, (turn - 1, turn - 1)), const(_I32, 1)))
-    is_cross = alu(Op.LT, (turn, const(_I32, 2)))
-    crossed = alu(Op.WHERE, (_is_finite(wide), alu(Op.WHERE, (is_lower, lower, upper)), zero))
-    return alu(Op.WHERE, (is_cross, crossed, upper))
+        is_lower = (turn - 1) * (turn - 1) < 1
+    is_cross = turn < 2
+    crossed = _is_finite(wide).where(is_lower.where(lower, upper), zero)
+    return is_cross.where(crossed, upper)
 
 
 def _unscaled(total: UOp, powers: UOp) -> UOp:
     """The sums of scaled factors, divided by both scales: in two steps, as one may be no number."""
-    exponent = alu(Op.SUB, (const(_I32, 0), powers))
-    half = alu(Op.SHR, (exponent, const(_I32, 1)))
-    rest = alu(Op.SUB, (exponent, half))
-    return alu(Op.MUL, (alu(Op.MUL, (total, _to_the(half))), _to_the(rest)))
+    exponent = const(_I32, 0) - powers
+    half = exponent >> 1
+    rest = exponent - half
+    return total * _to_the(half) * _to_the(rest)
 
 
 def _put_back(x: UOp, axes: _Axes) -> UOp:

@@ -64,7 +64,7 @@ def _int(value: Size) -> UOp:
 def _both(a: UOp | None, b: UOp | None) -> UOp | None:
     if a is None or b is None:
         return b if a is None else a
-    return alu(Op.AND, (a, b))
+    return a & b
 
 
 class _Ranges:
@@ -174,7 +174,7 @@ def _same_place(whole: Index, shape: tuple[Any, ...], other: tuple[Any, ...]) ->
     lead = _leading(shape, other)
     if lead is not None:
         return reshaped_index(whole[:lead], shape[:lead], other)
-    return unflatten(alu(Op.IDIV, (linear_index(whole, shape), _int(row))), other)
+    return unflatten(linear_index(whole, shape) // _int(row), other)
 
 
 def _leading(shape: tuple[Any, ...], other: tuple[Any, ...]) -> int | None:
@@ -304,9 +304,9 @@ class _Lower:
         axis, size = node.arg, node.src[0].shape[node.arg]
         inside: UOp | None = None
         if where.vmin is None or where.vmin < 0:
-            inside = alu(Op.LT, (_int(-1), where))
+            inside = _int(-1) < where
         if where.vmax is None or size.__class__ is not int or where.vmax >= size:
-            inside = _both(inside, alu(Op.LT, (where, _int(size))))
+            inside = _both(inside, where < _int(size))
         below = list(index)
         below[axis] = where if size != 1 else _int(0)
         return (node.src[0], tuple(below), _both(predicate, inside))
@@ -332,7 +332,7 @@ class _Lower:
             full = _both(predicate, inner) if op is Op.PAD else inner
             if value.op is Op.LOAD and len(value.src) == 3 and value.src[2] is full:
                 return value  # the predicated load is zero there already
-            return alu(Op.WHERE, (inner, value, const(value.dtype, 0)))
+            return inner.where(value, 0)
         if op is Op.REDUCE_AXIS or op is Op.SEGMENT_SUM:
             assert isinstance(extra, tuple)
             kind = Op.ADD if op is Op.SEGMENT_SUM else node.arg[0]
@@ -355,15 +355,13 @@ def _reduce(kind: Op, value: UOp, ranges: tuple[UOp, ...], tag: Any) -> UOp:
         value = UOp(Op.REDUCE, value.dtype, (value, *[r for r in ranges if r not in used]), kind)
     elif idle != 1:
         if kind is Op.ADD:
-            value = alu(
-                Op.MUL, (value, _int(idle).cast(value.dtype) if isinstance(idle, UOp) else const(value.dtype, idle))
-            )
+            value = value * (_int(idle).cast(value.dtype) if isinstance(idle, UOp) else const(value.dtype, idle))
         elif kind is Op.MUL:
             power, result = value, const(value.dtype, 1)
             while idle:  # square and multiply
                 if idle & 1:
-                    result = alu(Op.MUL, (power, result))
-                power, idle = alu(Op.MUL, (power, power)), idle >> 1
+                    result = power * result
+                power, idle = power * power, idle >> 1
             value = result
     return value
 
@@ -414,7 +412,7 @@ def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
         if parts is not None:
             total, stride = parts[-1], parts[-1].src[0].arg
             for p in reversed(parts[:-1]):
-                total = alu(Op.ADD, (alu(Op.MUL, (p, _int(stride))), total))
+                total = p * _int(stride) + total
                 stride *= p.src[0].arg
             return total
         if u.op is Op.REDUCE:

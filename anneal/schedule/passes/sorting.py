@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import CostModel
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, alu, dtypes
 
 PERMUTATION = "permutation"  # the arg of an ARGSORT whose keys are the numbers from 0, in some order
 
@@ -41,7 +41,7 @@ def _sorted(keys: UOp) -> UOp:
     n = keys.size
     blocks = -(-n // _BLOCK)
     # unsigned, in the same order; what fills the last block is behind all else
-    words = UOp(Op.BITCAST, _U32, (alu(Op.XOR, (_shaped(keys, n), const(_I32, _I32.min))),))
+    words = UOp(Op.BITCAST, _U32, (_shaped(keys, n) ^ _I32.min,))
     if blocks * _BLOCK > n:
         words = UOp(Op.PAD, _U32, (alu(Op.NOT, (words,)),), ((0, blocks * _BLOCK - n),))
         words = alu(Op.NOT, (words,))
@@ -60,19 +60,19 @@ def _sorted(keys: UOp) -> UOp:
 def _step(words: UOp, blocks: int, shift: int) -> UOp:
     """The places that sort `words` by the digit at `shift`, those of one digit in their order."""
     digits = 1 << _BITS
-    low = alu(Op.AND, (alu(Op.SHR, (words, const(_U32, shift))), const(_U32, digits - 1)))
+    low = (words >> shift) & (digits - 1)
     digit = _shaped(low.cast(_I32), blocks, _BLOCK)
     whole = (blocks, digits, _BLOCK)
-    same = alu(Op.EQ, (_spread(digit, whole, 1), _along(whole, 1)))
+    same = _spread(digit, whole, 1).eq(_along(whole, 1))
     counts = _summed(same.cast(_I32), 2)
     before = _earlier(counts)  # in earlier blocks
     totals = _shaped(_summed(counts, 0), digits, 1)
     smaller = _shaped(_earlier(totals), 1, digits)
-    starts = _kept(alu(Op.ADD, (before, UOp(Op.EXPAND, _I32, (smaller,), (blocks, digits)))))
+    starts = _kept(before + UOp(Op.EXPAND, _I32, (smaller,), (blocks, digits)))
     square = (blocks, _BLOCK, _BLOCK)
-    equal = alu(Op.EQ, (_spread(digit, square, 1), _spread(digit, square, 2)))
-    ahead = alu(Op.AND, (equal, alu(Op.LT, (_along(square, 2), _along(square, 1)))))
-    place = alu(Op.ADD, (UOp(Op.GATHER, _I32, (starts, digit), 1), _summed(ahead.cast(_I32), 2)))
+    equal = _spread(digit, square, 1).eq(_spread(digit, square, 2))
+    ahead = equal & (_along(square, 2) < _along(square, 1))
+    place = UOp(Op.GATHER, _I32, (starts, digit), 1) + _summed(ahead.cast(_I32), 2)
     return UOp(Op.ARGSORT, _I32, (_kept(_shaped(place, blocks * _BLOCK)),), PERMUTATION)
 
 
@@ -88,7 +88,7 @@ def _earlier(table: UOp) -> UOp:
     inner = _before(_shaped(UOp(Op.PERMUTE, _I32, (by_run,), (1, 0, 2)), width, runs * columns))
     inner = UOp(Op.PERMUTE, _I32, (_shaped(inner, width, runs, columns),), (1, 0, 2))
     outer = _earlier(_summed(by_run, 1))
-    total = alu(Op.ADD, (inner, _spread(outer, (runs, width, columns), 1)))
+    total = inner + _spread(outer, (runs, width, columns), 1)
     flat = _shaped(total, runs * width, columns)
     return UOp(Op.SHRINK, _I32, (flat,), ((0, rows), (0, columns))) if runs * width > rows else flat
 
@@ -96,8 +96,8 @@ def _earlier(table: UOp) -> UOp:
 def _before(table: UOp) -> UOp:
     rows, columns = table.shape
     cube = (rows, rows, columns)  # (row, an earlier one, column)
-    earlier = alu(Op.LT, (_along(cube, 1), _along(cube, 0)))
-    return _summed(alu(Op.WHERE, (earlier, _spread(table, cube, 0), const(_I32, 0))), 1)
+    earlier = _along(cube, 1) < _along(cube, 0)
+    return _summed(earlier.where(_spread(table, cube, 0), 0), 1)
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------

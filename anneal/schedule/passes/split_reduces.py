@@ -17,7 +17,7 @@ from anneal.schedule.fusion import CostModel
 from anneal.schedule.passes.early_helpers import is_product
 from anneal.schedule.places import carried
 from anneal.schedule.records import Schedule
-from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const
+from anneal.uop import SYMBOLIC, DType, Op, UOp
 from anneal.uop.sizes import symbolic_arg
 
 _TILE = 64 * 128  # results of a product that a workgroup computes
@@ -145,12 +145,12 @@ def _in_short_segments(u: UOp, pieces: int) -> UOp:
         return UOp(Op.EXPAND, i32, (UOp(Op.RESHAPE, i32, (part,), (rows, 1)),), table)
 
     turn = UOp(Op.RESHAPE, i32, (UOp(Op.IOTA, i32, (), (pieces,)),), (1, pieces))
-    length = alu(Op.SUB, (column(1), column(0)))
-    shifted = alu(Op.MUL, (length, UOp(Op.EXPAND, i32, (turn,), table)))
-    cuts = alu(Op.ADD, (column(0), alu(Op.IDIV, (shifted, const(i32, pieces)))))
+    length = column(1) - column(0)
+    shifted = length * UOp(Op.EXPAND, i32, (turn,), table)
+    cuts = column(0) + shifted // pieces
     count = rows * pieces
     end = UOp(Op.PAD, i32, (UOp(Op.SHRINK, i32, (starts,), ((rows, rows + 1),)),), ((count, 0),))
-    bounds = alu(Op.ADD, (UOp(Op.PAD, i32, (UOp(Op.RESHAPE, i32, (cuts,), (count,)),), ((0, 1),)), end))
+    bounds = UOp(Op.PAD, i32, (UOp(Op.RESHAPE, i32, (cuts,), (count,)),), ((0, 1),)) + end
     parts = UOp(Op.SEGMENT_SUM, u.dtype, (value, order, bounds), u.arg, u.tag)
     split = UOp(Op.RESHAPE, u.dtype, (parts,), (*table, *u.shape[1:]))
     return UOp(Op.RESHAPE, u.dtype, (UOp(Op.REDUCE_AXIS, u.dtype, (split,), (Op.ADD, (1,))),), u.shape)
@@ -213,17 +213,17 @@ def _sum_of_all(bodies: list[UOp], rest: list[UOp], cost_model: CostModel) -> UO
         size = sum(p.size for p in chunk)
         for p in chunk:
             piece = UOp(Op.PAD, d, (p,), ((at, size - at - p.size),))
-            row = piece if row is None else alu(Op.ADD, (row, piece))
+            row = piece if row is None else row + piece
             at += p.size
         assert row is not None
         kept = UOp(Op.CONTIGUOUS, d, (row,))
         rows.append(kept if size == length else UOp(Op.PAD, d, (kept,), ((0, length - size),)))
     together = rows[0]
     for row in rows[1:]:
-        together = alu(Op.ADD, (together, row))
+        together = together + row
     total = UOp(Op.RESHAPE, d, (UOp(Op.REDUCE_AXIS, d, (together,), (Op.ADD, (0,))),), ())
     for term in rest:
-        total = alu(Op.ADD, (total, term))
+        total = total + term
     return total
 
 

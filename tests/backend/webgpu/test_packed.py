@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from anneal.backend import cost_models
-from anneal.backend.cpu.reference import evaluate
 from anneal.backend.webgpu import WebGpuDevice
 from anneal.codegen import Target, generate
 from anneal.schedule import graph, plan_for
 from anneal.tensor import Tensor, Variable, jit, realize
 from anneal.uop import by_name
+from tests.reference import evaluate
 
 pytestmark = pytest.mark.usefixtures("device")
 KINDS = ["int8", "uint16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float16"]

@@ -8,5 +8,3 @@ from anneal.codegen.dialects.writer import Dialect
 from anneal.codegen.heuristics import choose
 
 WGSL = Dialect("WGSL", LINES, text_of, type_of, literal, choose, WgslWriter, module)
-
-__all__ = ["WGSL", "Binding", "bindings_of", "called", "segment_bytes"]
