@@ -20,7 +20,7 @@ from anneal.uop import Op, UOp, const, dtypes, toposort
 _SHORTEST, _FEWEST, _EACH = 8, 1 << 15, 1 << 12
 # Up to so many multiplications C is as fast, and does the rest of the kernel meanwhile: of dot products of lines, and
 # of others, whose second matrix stays in cache.
-_FEW_DOTS, _FEW, _NEAR = 2 << 20, 24 << 20, 1 << 18
+_FEW_DOTS, _FEW, _NEAR = 1 << 20, 24 << 20, 1 << 18
 # A sum over windows is many products of few terms each, which BLAS adds to memory one after another.
 _TERMS = 16
 # A call of BLAS computes at least so many multiplications, and so many rows or columns; so many where there are enough.

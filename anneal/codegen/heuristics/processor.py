@@ -22,29 +22,33 @@ from anneal.uop import ALU, Op, UOp, dtypes, toposort
 
 _BLOCKS = (1, 2, 3, 4, 6, 8)
 _NODES = 1500  # that compute or load, when registers and unrolled iterations are written out
-_ELEMENTS = 4096  # of a workgroup that reduces nothing
+_ELEMENTS, _OPERATIONS = 4096, 1 << 15  # of a workgroup that reduces nothing, at most; it is one thread's
 _WHOLE_ROW = 8  # vectors of a row that stays in registers
 _SHORT, _WINDOW = 4, 9  # iterations of loops that are written out
 _CHAINS = 4  # sums that a processor works on at once
 _SCATTERED = 2.0  # loads that a store costs
 _STREAMED, _CACHE = 2.1, 1 << 15  # ... and one that finds nothing in the first cache, of so many bytes
-_BROADCAST = 0.4  # ... and a number that all lanes take, as an instruction that multiplies does by itself
+# ... and a number that all lanes take: AVX-512 multiplies by it from memory, others load it.
+_BROADCAST = {16: 0.4, 8: 1.0, 4: 1.0}
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A load or a store: the ranges that move it, its step along those that move it evenly, whether it is made on a
-    condition, and whether each workgroup has its own elements of memory that is too large for the first cache."""
+    """A load or a store: the ranges that move it, those that its condition depends on, too, its step along those that
+    move it evenly, whether it is made on a condition, whether each workgroup has its own elements of memory that is too
+    large for the first cache, and what one number for all lanes costs."""
 
     moved: int
+    ranges: int
     steps: dict[UOp, int]
     asked: bool
     is_streamed: bool
+    broadcast: float
 
     def cost(self, v: Axis, lanes: int) -> float:
         """Of an access to the lanes along `v`, in those of one vector."""
         if not self.moved >> v.range.arg[0] & 1:
-            return _BROADCAST + self.asked
+            return lanes if self.ranges >> v.range.arg[0] & 1 else self.broadcast + self.asked
         return {1: _STREAMED if self.is_streamed else 1, 2: 3}.get(self.steps.get(v.range, 0), lanes) + self.asked / 2
 
 
@@ -91,8 +95,8 @@ def _kernel(sink: UOp, order: list[UOp], axes: list[Axis], target: Target) -> _K
         axes,
         order,
         reduces,
-        [_access(u, axes) for u in inner],
-        [_access(u, axes) for u in sink.src],
+        [_access(u, axes, target) for u in inner],
+        [_access(u, axes, target) for u in sink.src],
         target.lanes * 32 // max(32, widest),
         2 * target.lanes,
         any(u.src[0] in written for u in loads),
@@ -100,7 +104,7 @@ def _kernel(sink: UOp, order: list[UOp], axes: list[Axis], target: Target) -> _K
     )
 
 
-def _access(u: UOp, axes: Sequence[Axis]) -> _Access:
+def _access(u: UOp, axes: Sequence[Axis], target: Target) -> _Access:
     terms = form(u.src[1])[0]
     steps = {t: k for t, k in terms.items() if t.op is Op.RANGE}
     for r in list(steps):
@@ -108,8 +112,9 @@ def _access(u: UOp, axes: Sequence[Axis]) -> _Access:
             del steps[r]
     last = max([a.range.arg[0] for a in axes if a.is_loop and a.extent != 1], default=0)
     size = u.src[0].arg[1][0] * u.dtype.itemsize if u.src[0].arg[1] else 0
-    streamed = u.src[1].ranges >> last & 1 and u.op is Op.LOAD and size > _CACHE
-    return _Access(u.src[1].ranges, steps, len(u.src) > (2 if u.op is Op.LOAD else 3), bool(streamed))
+    moved, asked = u.src[1].ranges, len(u.src) > (2 if u.op is Op.LOAD else 3)
+    streamed = u.op is Op.LOAD and size > _CACHE and bool(moved >> last & 1)
+    return _Access(moved, u.ranges, steps, asked, streamed, _BROADCAST[target.lanes])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -166,7 +171,7 @@ def _reduced(k: _Kernel) -> tuple[Opt, ...]:
     taken = lanes * blocks.get(at, 1)
     rest = [(at, Axis(v.range, -(-(v.extent or 1) // taken), v.size))] if v.is_loop else []
     others = [(i, a) for i, a in k.loops() if i != at]
-    return (*opts, *_looped(k, [*others, *rest], _ELEMENTS // taken))
+    return (*opts, *_looped(k, [*others, *rest], min(_ELEMENTS, _OPERATIONS // (1 + k.work)) // taken))
 
 
 def _window(k: _Kernel, at: int) -> list[tuple[int, int]]:
