@@ -27,7 +27,7 @@ from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread, run_all
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
-from anneal.progress import told
+from anneal.progress import work
 from anneal.schedule import Kernel, name_of
 from anneal.uop import SYMBOLIC, WRAPS, DType, UOp, dtypes, uncollected
 from anneal.uop.sizes import variables_of
@@ -446,10 +446,14 @@ class CpuDevice(Device[Array]):
 
     def _compile_all(self, sinks: Sequence[UOp], often: bool) -> list[CProgram | CpuProgram | SymbolicProgram]:
         in_c: list[CProgram | None] = [None] * len(sinks)
-        if settings.current().cpu == "c" or (often and self.has_c):
-            in_c = self.kernels.programs(sinks, self._PROGRAMS)
-        with_sinks = told(list(zip(in_c, sinks, strict=True)), "compiling kernels", len(sinks))
-        return [p or self._in_numpy(sink) for p, sink in with_sinks]
+        made: list[CProgram | CpuProgram | SymbolicProgram] = []
+        with work("compiling kernels", len(sinks)) as mine:
+            if settings.current().cpu == "c" or (often and self.has_c):
+                in_c = self.kernels.programs(sinks, self._PROGRAMS)
+            for program, sink in zip(in_c, sinks, strict=True):
+                made.append(program or self._in_numpy(sink))
+                mine.step()
+        return made
 
     def _in_numpy(self, sink: UOp) -> CpuProgram | SymbolicProgram:
         found = self._programs.pop(sink, None)

@@ -17,6 +17,7 @@ export async function spirals(model: Model, main: HTMLElement): Promise<void> {
   const go = element("button", {}, "Train");
   const upload = element("input", { type: "file", accept: ".safetensors", hidden: true, "aria-hidden": "true", tabindex: -1 });
   let [running, steps, loss] = [false, 0, NaN];
+  let last: Promise<void> = Promise.resolve(); // what trains, loads or starts anew waits for what was asked for before
 
   async function paint(): Promise<void> {
     const { data } = (await model.call("predict", plane))[predict!.outputs[0]!.name]!;
@@ -48,9 +49,12 @@ export async function spirals(model: Model, main: HTMLElement): Promise<void> {
     if (read) loss = found[train!.outputs[0]!.name]!.data[0]!;
   }
 
+  function queued(act: () => Promise<void>): Promise<void> {
+    last = last.catch(() => undefined).then(act);
+    return last;
+  }
+
   async function loop(): Promise<void> {
-    running = !running;
-    go.textContent = running ? "Pause" : "Train";
     while (running) {
       for (let n = 0; n < 10; n++) await step(n === 9);
       await paint();
@@ -58,18 +62,27 @@ export async function spirals(model: Model, main: HTMLElement): Promise<void> {
     }
   }
 
-  async function start(act: () => Promise<void>, begun: number): Promise<void> {
-    running = false;
-    go.textContent = "Train";
-    await act();
-    steps = begun;
-    await paint();
+  function run(on: boolean): void {
+    running = on;
+    go.textContent = on ? "Pause" : "Train";
   }
 
-  go.addEventListener("click", () => void loop());
+  function start(act: () => Promise<void>, begun?: number): Promise<void> {
+    run(false);
+    return queued(async () => {
+      await act();
+      steps = begun ?? steps;
+      await paint();
+    });
+  }
+
+  go.addEventListener("click", () => {
+    run(!running);
+    if (running) void queued(loop);
+  });
   upload.addEventListener("change", () => {
     const chosen = upload.files?.[0];
-    if (chosen) start(() => model.restore(chosen), steps).catch((e: Error) => (said.textContent = e.message));
+    if (chosen) start(() => model.restore(chosen)).catch((e: Error) => (said.textContent = e.message));
   });
   main.replaceChildren(
     element("p", {}, `A perceptron learns which arm of three spirals a point belongs to: ${arms.length} points, batches of ${batch}, forward, backward and Adam in your browser.`),
