@@ -22,7 +22,7 @@ _SMALL_IN_TURN = 32 << 20
 _WORTH_SHARING = 1 << 20
 # The work on a value of this size fills a GPU alone: its memory may go to another call of the level.
 _LARGE = 16 << 20
-# Where calls run one at a time, an order that saves memory is taken where it leaves no more than this part.
+# A device that runs calls one at a time takes the order that saves memory if its peak is below this part of the other.
 _WORTH_WAITING = 0.75
 # A call that lets go of so many bytes more than it asks for is taken as soon as it can run.
 _WORTH_FREEING = 1 << 20
