@@ -202,7 +202,8 @@ def _open_webgpu() -> Device[Any]:
         raise DeviceError(
             f"device 'webgpu' needs the wgpu package ({e}); pip install wgpu, or choose device 'cpu'"
         ) from e
-    return open_device(chosen.adapter or None, bool(chosen.adapter) or chosen.require_webgpu)
+    named = bool(chosen.adapter) and not chosen.adapter.startswith(":")  # a turn among adapters names none
+    return open_device(chosen.adapter or None, named or chosen.require_webgpu)
 
 
 class _Known(NamedTuple):

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -64,6 +65,7 @@ class MPIGroup(Group):
         self.coming = deque()
         self.rank, self.size, self.timeout = comm.rank, comm.size, timeout
         self._facts = facts
+        self.held = ExitStack()  # what holds for as long as the group lives
         self._local = self._comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         if ranks_per_host is not None:
             self._local = self._local.Split(self.rank // ranks_per_host, self.rank)

@@ -110,7 +110,7 @@ def _joined(timeout: float) -> MPIGroup:
     group = MPIGroup(MPI.COMM_WORLD, timeout, _facts)
     group.share_cores()
     if not settings.current().adapter:
-        settings.override(adapter=f":{group.local_rank}").__enter__()  # for as long as the process lives
+        group.held.enter_context(settings.override(adapter=f":{group.local_rank}"))
     return group
 
 

@@ -5,6 +5,7 @@ A check raises nothing where it holds at this rank. `python -m anneal launch -n 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal import distributed, nn
+from anneal import distributed, nn, settings
 from anneal.distributed import (
     MPIGroup,
     all_gather,
@@ -42,6 +43,12 @@ def check(f: Check) -> Check:
 
 def of_rank(r: int, n: int, dtype: str) -> Any:
     return (np.arange(n) % 37 + r).astype(dtype)
+
+
+@check
+def each_takes_the_adapter_whose_turn_it_is(group: Any) -> None:
+    gc.collect()
+    assert settings.current().adapter == os.environ.get("ANNEAL_ADAPTER", f":{group.local_rank}")
 
 
 @check
