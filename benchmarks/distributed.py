@@ -29,8 +29,8 @@ ROUNDS, STEPS = 12, 5
 
 def nanogpt(group: Group, batch: int) -> Any:
     """The example in training by a group; `batch` is of all its ranks."""
-    made: Any = load_example("nanogpt").make(steps=200, batch=batch, seed=1, lr=3e-3)
-    made.group = group
+    made: Any = load_example("nanogpt").make(steps=200, batch=batch * distributed.size(), seed=1, lr=3e-3)
+    made.group, made.batch = group, batch
     return made
 
 
@@ -249,7 +249,7 @@ def gpu(group: Group, batch: int = 8, *shape: int) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     what, given = sys.argv[1], [int(n) for n in sys.argv[2:]]
-    group = distributed.init(timeout=120)
+    group = distributed.init(timeout=180)
     device = "webgpu" if what == "gpu" else "cpu"
     with settings.override(device=device):
         found = {"scaling": scaling, "collectives": collectives, "equality": equality, "gpu": gpu}[what](group, *given)  # type: ignore[operator]
