@@ -142,8 +142,8 @@ def send(x: Tensor, dst: int, group: Group | None = None) -> None:
     group, tensors = _checked("send", x, group)
     group.check_rank("send", dst)
 
-    def begin(arrays: Any, into: Any) -> Any:
-        group.send(arrays[0], dst)
+    def begin(arrays: Any, into: Any, now: bool) -> Any:
+        group.send(arrays[0] if now else arrays[0].copy(), dst)  # MPI cannot read memory of a device
         return _done([_TOKEN])
 
     token = _exchange(group, f"send to {dst}", begin, [((1,), dtypes.int32)], None, unique())
@@ -160,7 +160,12 @@ def recv(like: Tensor, src: int, group: Group | None = None) -> Tensor:
     group.check_rank("recv", src)
     kinds = _kinds(tensors)
     taken = _exchange(
-        group, f"recv from {src}", lambda a, into: _done([group.receive(a[0], src, into)]), kinds, None, unique()
+        group,
+        f"recv from {src}",
+        lambda a, into, now: _done([group.receive(a[0], src, into if now else ())]),
+        kinds,
+        None,
+        unique(),
     )
     (out,) = called_on_host("recv", taken, [tensors[0].detach()])
     realize([out])
@@ -220,7 +225,11 @@ def _reducing(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
 
     kinds = _kinds(nodes)
     return _exchange(
-        group, f"all_reduce ({op})", lambda arrays, into: group.begin_all_reduce(arrays, op, into), kinds, gradient
+        group,
+        f"all_reduce ({op})",
+        lambda arrays, into, now: group.begin_all_reduce(arrays, op, into, now),
+        kinds,
+        gradient,
     )
 
 
@@ -238,7 +247,7 @@ def _scattering(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
 
     kinds = [((u.shape[0] // group.size, *u.shape[1:]), u.dtype) for u in nodes]
     return _exchange(
-        group, f"reduce_scatter ({op})", lambda arrays, into: group.begin_reduce_scatter(arrays, op, into), kinds,
+        group, f"reduce_scatter ({op})", lambda arrays, into, now: group.begin_reduce_scatter(arrays, op, into), kinds,
         gradient,
     )  # fmt: skip
 
@@ -269,7 +278,9 @@ def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     return _exchange(
         group,
         f"broadcast from {root}",
-        lambda arrays, into: _done(group.broadcast(arrays, root, into)),
+        lambda arrays, into, now: _done(
+            group.broadcast(arrays, root, into) if now else group.broadcast([a.copy() for a in arrays], root)
+        ),
         kinds,
         gradient,
     )
@@ -282,7 +293,7 @@ def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
         return _from_root(group, root, cotangents).nodes(tuple(cotangents))
 
     return _exchange(
-        group, f"reduce to {root}", lambda arrays, into: _done(group.reduce(arrays, root)), _kinds(nodes), gradient
+        group, f"reduce to {root}", lambda arrays, into, now: _done(group.reduce(arrays, root)), _kinds(nodes), gradient
     )
 
 
@@ -296,7 +307,7 @@ def _exchange(
     return Exchange(
         ("exchange", name, group, *number),
         tuple(results),
-        lambda *arrays: begin(arrays, ())(()),
+        lambda *arrays: begin(arrays, (), True)(()),
         name,
         gradient,
         None,  # no rule for vmap: examples would be exchanged one by one

@@ -35,7 +35,7 @@ _HEAD = 4096
 _SMALL = 1 << 15  # bytes up to which arrays that are only moved go through slots
 _KEPT = 1 << 16  # bytes of a result from which on its memory is kept for the next one
 _UNUSED = 2  # references of an array that only a list has: that, and the argument of `references`
-_THREADS = 4  # that copy and add, of each rank at most
+_THREADS = 8  # that copy and add, of each rank at most
 _POLLS = 200  # without a pause: an exchange of a few microseconds is worth them
 _POLLS_OF_MPI = 5000
 _PAUSES = (2e-5, 1e-3)  # seconds, the first and the longest
@@ -112,36 +112,35 @@ class MPIGroup(Group):
     # -- exchanges
 
     def exchange(self, what: str, arrays: Sequence[Array]) -> list[Sequence[Array]]:
-        made = self.begin_all_gather(arrays, (), what, now=True)()
+        made = self.begin_all_gather(arrays, (), True, what)()
         return [[a[r] for a in made] for r in range(self.size)]
 
     def all_reduce(self, arrays: Sequence[Array], op: Reduction) -> list[Array]:
         return list(self.begin_all_reduce(arrays, op, now=True)())
 
     def begin_all_reduce(
-        self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = (), what: str = "", now: bool = False
+        self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = (), now: bool = False, what: str = ""
     ) -> Wait:
         """Start `all_reduce` of `arrays` by `op`; `into` may take the results. `what` is its name, and `now` says that
         it is waited for at once."""
         results = Results(self._room, [(a.shape, a.dtype) for a in arrays], into)
-        kind = "total" if self._is_small(arrays) else "reduce"
-        return self._begun(kind, what or f"all_reduce ({op})", arrays, results, op, now or bool(into))
+        # two ranks read each other's part whole as fast as they share the sums
+        kind = "total" if self._is_small(arrays) or (self.hosts == 1 and self.size == 2) else "reduce"
+        return self._begun(kind, what or f"all_reduce ({op})", arrays, results, op, now)
 
     def all_gather(self, arrays: Sequence[Array]) -> list[Array]:
         return list(self.begin_all_gather(arrays, now=True)())
 
     def begin_all_gather(
-        self, arrays: Sequence[Array], into: Sequence[Array] = (), what: str = "all_gather", now: bool = False
+        self, arrays: Sequence[Array], into: Sequence[Array] = (), now: bool = False, what: str = "all_gather"
     ) -> Wait:
         """Start `all_gather` of `arrays`; `into` may take the results. `what` is its name, and `now` says that it is
         waited for at once."""
         results = Results(self._room, [((self.size, *a.shape), a.dtype) for a in arrays], into)
-        now = now or bool(into)
         if self._is_small(arrays) or not (now or self.hosts > 1):
             return self._begun("gather", what, arrays, results, None, now)
-        self._meet(
-            what, arrays
-        )  # then nobody computes, and MPI copies large arrays from one process to another at once
+        # nobody computes meanwhile, and MPI copies large arrays from one process to another at once
+        self._meet(what, arrays)
         for a, out in zip(arrays, results.arrays(), strict=True):
             self._comm.Allgather(_bytes(a), _bytes(out))
         return lambda into=(): results.made
@@ -184,7 +183,7 @@ class MPIGroup(Group):
         return list(into or arrays) if mine else results.made
 
     def reduce(self, arrays: Sequence[Array], root: int) -> list[Array]:
-        made = self.begin_all_reduce(arrays, "sum", (), f"reduce to {root}", now=True)()
+        made = self.begin_all_reduce(arrays, "sum", (), True, f"reduce to {root}")()
         return list(made) if self.rank == root else [np.zeros_like(a) for a in arrays]
 
     def send(self, array: Array, to: int) -> None:
@@ -249,7 +248,7 @@ class MPIGroup(Group):
             self._agree(what, arrays)
         mark, last = self._mark(what, arrays), -1
         ranks = self.size if kind == "gather" else 0
-        if now and kind != "reduce" and len(arrays) == 1 and arrays[0].size:
+        if now and kind != "reduce" and len(arrays) == 1 and arrays[0].size and self._is_small(arrays):
             to = partial(results.parts, [(0, slice(None))], ranks)
             self._alone(Piece(kind, mark, [_flat(arrays[0])], to, op), what)
             return lambda into=(): results.made

@@ -113,7 +113,7 @@ class SharedWindow:
         self._mine = self._heads[rank]
         self._threads = ThreadPoolExecutor(threads, "anneal-exchange") if threads > 1 else None
         # pieces that take a step before the next step's turn: caches have what one has written
-        self._most = max(1, threads)
+        self._most = 1 if threads < 2 else 2 * threads
         self._added = self._next = 0  # pieces so far, and the slot of the next one
         self._half = 0
         self._users = [-1] * SLOTS  # the last piece of each slot
@@ -213,8 +213,10 @@ class SharedWindow:
         if self._threads is None or len(pieces) < 2:
             for piece in pieces:
                 step(piece)
-        else:
-            list(self._threads.map(step, pieces))
+            return
+        # a call for each thread, since a call costs as much as 100 KB
+        most = self._most // 2
+        list(self._threads.map(lambda part: list(map(step, part)), [pieces[n::most] for n in range(most)]))
 
     def _least(self, count: int) -> int:
         """The number that every rank has counted to."""
@@ -270,11 +272,16 @@ class SharedWindow:
             out[...] = reduced(parts, op, self.size)
             return
         combine = np.maximum if op == "max" else np.add
-        combine(parts[0], parts[1], out=out)
+        if op != "mean" and len(parts) == 2:
+            combine(parts[0], parts[1], out=out)
+            return
+        total = combine(parts[0], parts[1])  # memory that a device reads is slow to read here
         for a in parts[2:]:
-            combine(out, a, out=out)
+            combine(total, a, out=total)
         if op == "mean":
-            out /= out.dtype.type(self.size)
+            np.divide(total, total.dtype.type(self.size), out=out)
+        else:
+            out[...] = total
 
     def _cross(self) -> bool:
         """Let the exchanges with other hosts go on; True if one has come to its end."""

@@ -335,13 +335,23 @@ def call_host(
             )
             return {}
         given = device.download_all(pieces)
+    arrays = [seen(a, shape) for a, shape in zip(given, shapes, strict=True)]
+    kept = [shape for shape, _ in function.results]
+    if isinstance(function, Exchange) and function.ending is not None and not any(map(symbolic_arg, kept)):
+        results = [(b, math.prod(s), t) for b, (s, t) in zip(outputs, function.results, strict=True)]
+        into, give = device.written(results)
+        with released(device.lock, BUILDING):
+            function.over(arrays, [a.reshape(shape) for a, shape in zip(into, kept, strict=True)])
+        del into
+        give()
+        return {}
     before, here.in_host_call = here.in_host_call, True
     draws = [d for r in here.recordings if (d := r.draws) is not None]
     for d in draws:
         d.look()
     try:
         with released(device.lock, BUILDING) if isinstance(function, Exchange) else nullcontext():
-            made, found = function.called([seen(a, shape) for a, shape in zip(given, shapes, strict=True)], values)
+            made, found = function.called(arrays, values)
     finally:
         here.in_host_call = before
         for d in draws:

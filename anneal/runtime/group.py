@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -22,8 +23,9 @@ Reduction = Literal["sum", "mean", "max"]
 Arrays = Sequence[Array]
 # Waits for the results of an exchange. Given memory, it may write them there; it returns the arrays that have them.
 Wait = Callable[..., Sequence[Array]]
-# Starts an exchange of arrays; memory for its results that is known by then comes second, and is empty otherwise.
-Begin = Callable[[Arrays, Arrays], Wait]
+# Starts an exchange of arrays; memory for its results that is known by then comes second, and is empty otherwise. The
+# third says that it is waited for at once.
+Begin = Callable[[Arrays, Arrays, bool], Wait]
 
 
 class Group(ABC):
@@ -56,10 +58,10 @@ class Group(ABC):
         """
         return list(self.begin_all_reduce(arrays, op)())
 
-    def begin_all_reduce(self, arrays: Arrays, op: Reduction, into: Arrays = ()) -> Wait:
+    def begin_all_reduce(self, arrays: Arrays, op: Reduction, into: Arrays = (), now: bool = False) -> Wait:
         """Start `all_reduce` of `arrays` by `op`; what is returned waits for its results. Here it has them at once.
 
-        `into` is memory for the results, which they may be written to.
+        `into` is memory for the results, which they may be written to; `now` says that it is waited for at once.
         """
         made = self._reduced(self.exchange(f"all_reduce ({op})", arrays), op)
         return lambda into=(): made
@@ -78,8 +80,9 @@ class Group(ABC):
         """The arrays of all participants along a new first axis, for each of several arrays."""
         return list(self.begin_all_gather(arrays)())
 
-    def begin_all_gather(self, arrays: Arrays, into: Arrays = ()) -> Wait:
-        """Start `all_gather` of `arrays`; what is returned waits for its results. `into` may take them."""
+    def begin_all_gather(self, arrays: Arrays, into: Arrays = (), now: bool = False) -> Wait:
+        """Start `all_gather` of `arrays`; what is returned waits for its results, `now` if that is so. `into` may take
+        them."""
         made = [np.stack(each) for each in zip(*self.exchange("all_gather", arrays), strict=True)]
         return lambda into=(): made
 
@@ -142,7 +145,7 @@ class UnderWay:
 
     def start(self, *arrays: Array) -> list[Array]:
         """Start it with arrays that are there."""
-        self._wait = self._begin(arrays, ())
+        self._wait = self._begin(arrays, (), False)
         return []
 
     def later(self, reader: Reader) -> None:
@@ -150,15 +153,15 @@ class UnderWay:
         self._reader, self._wait = reader, None
         self._coming.append(self)
 
-    def _take(self, arrays: Arrays) -> None:
-        self._wait = self._begin(arrays, ())
+    def _started(self, into: Arrays, arrays: Arrays) -> Wait:
+        return self._begin(arrays, into, False)
 
     def finish(self, into: Arrays = ()) -> Arrays:
         """Wait for the results, which may be written `into` memory."""
         while self._wait is None:
             first = self._coming.popleft()
             assert first._reader is not None
-            first._reader(first._take)
+            first._wait = first._reader(partial(first._started, into if first is self else ()))
             first._reader = None
         wait, self._wait = self._wait, None
         return wait(into)
@@ -190,7 +193,7 @@ class Exchange(HostFunction):
             self.under_way.start(*given)
             return
         assert self.begin is not None
-        made = self.ending.finish(into) if self.ending is not None else self.begin(given, into)(into)
+        made = self.ending.finish(into) if self.ending is not None else self.begin(given, into, True)(into)
         for a, b in zip(made, into, strict=True):
             if a is not b:
                 b[...] = a

@@ -8,11 +8,11 @@ gives one device.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.queue import Bytes, DirectQueue, Queue, QueueCalls, Reading
+from anneal.backend.webgpu.queue import DirectQueue, Queue, QueueCalls
 from anneal.codegen import SUBGROUP, MatrixShape
 
 _INSTANCE = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")  # what adapters have beyond the standard
@@ -24,7 +24,6 @@ _NAMES = {"subgroups": "subgroup", _MATRICES: "subgroup-matrix"}  # of features,
 _DTYPES = {"f16": "float16", "f32": "float32"}
 _FOREVER = (1 << 64) - 1
 _SLICE = 100_000_000  # nanoseconds after which a wait lets Python look for Ctrl-C
-_READ = 1  # WGPUMapMode_Read
 
 
 class Dawn(Implementation):
@@ -107,9 +106,6 @@ class _Errors:
             self._handler.raise_pending()
 
 
-T = TypeVar("T")
-
-
 class DawnQueue(DirectQueue):
     """The queue by direct calls of Dawn."""
 
@@ -155,6 +151,7 @@ class DawnQueue(DirectQueue):
 
     def wait(self) -> None:
         self._wait_until(self._end())
+        self._ended = self._submissions
 
     def _came(self, end: Any, until: float) -> bool:
         return self._wait_until(end, max(1, int((until - time.perf_counter()) * 1e9)))
@@ -168,11 +165,9 @@ class DawnQueue(DirectQueue):
         with self._guard:
             self._lib.wgpuQueueSubmit(self._queue, len(commands), commands)
 
-    def _map(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
-        handle = reading.staging._internal
+    def _hold(self, handle: Any, mode: int, size: int, after: Any) -> None:
         with self._guard:
-            future = self._c.map(handle, _READ, 0, reading.starts[-1], self._on_map[0])
+            future = self._c.map(handle, mode, 0, size, self._on_map[0])
         self._wait_until(future)
         if self._lib.wgpuBufferGetMapState(handle) != self._lib.WGPUBufferMapState_Mapped:
             raise self._package.GPUError("a buffer could not be mapped: was the device lost?")
-        return self._mapped(reading, use)

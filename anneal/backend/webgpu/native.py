@@ -11,13 +11,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import wgpu
 
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.queue import Bytes, DirectQueue, Queue, QueueCalls, Reading
+from anneal.backend.webgpu.queue import DirectQueue, Queue, QueueCalls
 
 
 def _sooner() -> contextlib.AbstractContextManager[None]:
@@ -99,9 +98,6 @@ class Wgpu(Implementation):
         return 1.0
 
 
-T = TypeVar("T")
-
-
 class _errors:
     """Raise what goes wrong in the C calls of the block as wgpu-py does, with one check for all of them."""
 
@@ -144,6 +140,7 @@ class NativeQueue(DirectQueue):
         self._alive()
         with _errors("wait"):
             _POLL(self._device, True, ffi.NULL)
+        self._ended = self._submissions
 
     def _end(self) -> Any:
         """A word that is copied after everything else: poll does not tell if the queue is empty."""
@@ -193,15 +190,14 @@ class NativeQueue(DirectQueue):
     def _submitted(self) -> int:
         return self._last
 
-    def _map(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
-        status, handle = self._status, reading.staging._internal
+    def _hold(self, handle: Any, mode: int, size: int, after: Any) -> None:
+        status = self._status
         status[0] = 0
-        after = ffi.new("WGPUSubmissionIndex *", reading.after)
-        with _errors("read"):
-            _CALLS.map(handle, wgpu.MapMode.READ, 0, reading.starts[-1], self._on_map[0])
-            _POLL(self._device, True, after)
+        earlier = ffi.new("WGPUSubmissionIndex *", after)
+        with _errors("map"):
+            _CALLS.map(handle, mode, 0, size, self._on_map[0])
+            _POLL(self._device, True, earlier)
             while status[0] == 0:
                 _POLL(self._device, True, ffi.NULL)
         if status[0] != _CALLS.mapped:
             raise wgpu.GPUError(f"a buffer could not be mapped (status {status[0]}): was the device lost?")
-        return self._mapped(reading, use)

@@ -199,6 +199,21 @@ class OpenAdapter(Device[DeviceBuffer]):
 
         return wait
 
+    def written(self, pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> tuple[list[Array], Callable[[], None]]:
+        if any(dtype is dtypes.bool_ or not size for _, size, dtype in pieces):
+            return super().written(pieces)  # bools are words there
+        said = lambda: f"while uploading {sum(size * dtype.itemsize for _, size, dtype in pieces)} bytes"
+        with self.lock, translated(said):
+            given = self.queue.start_giving([size * dtype.itemsize for _, size, dtype in pieces])
+        arrays = [view.view(numpy_dtype(dtype)) for view, (_, _, dtype) in zip(given.views, pieces)]
+
+        def give() -> None:
+            arrays.clear()
+            with self.lock, translated(said):
+                self.queue.end_giving(given, [buffer.gpu for buffer, _, _ in pieces])
+
+        return arrays, give
+
     def synchronize(self) -> None:
         """Wait until the queue is empty."""
         with translated(lambda: "while waiting"):

@@ -6,6 +6,8 @@ is one submission. `native.NativeQueue` does the same with fewer detours.
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 import time
 import weakref
@@ -22,26 +24,30 @@ import numpy.typing as npt
 import wgpu
 
 from anneal.backend.device import BufferPool
+from anneal.uop import references
 
 Bytes = npt.NDArray[np.uint8]
 # (pipeline, bind group, x, y, z)
 Dispatch = tuple[Any, Any, int, int, int]
 
 _STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+_GIVING = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
 _WORD = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 # Staging memory that is kept: its pages are mapped already, which makes the next read several times faster.
 _SPARE_BYTES = 768 << 20
 _AT_ONCE = 64 << 20  # what is read through one piece of it, unless somebody asks for more
 # How far the host may run ahead of the GPU: what waits is kept in memory, commands and uploads alike.
-_SUBMISSIONS_AHEAD = 32
+_SUBMISSIONS_AHEAD = 128
 _BYTES_AHEAD = 512 << 20
 # What is uploaded at once: each piece is first copied whole into memory that the GPU reads.
 _PIECE = 16 << 20
 
 
 T = TypeVar("T")
-_THREADS = 4  # that copy what is read into new memory: finding pages for it takes longer than the copy
-_SHARE = 1 << 20  # bytes that one of them copies at a time
+_THREADS = 8  # at most, that copy what is read
+_SHARE = 1 << 20  # bytes that one of them copies, at least
+_UNUSED = 2  # references of an array that only a list has: that, and the argument of `references`
+_KEPT_BYTES = 512 << 20  # of arrays that were read: one that nobody has any more is written again, its pages are there
 
 
 class Reading(NamedTuple):
@@ -52,17 +58,41 @@ class Reading(NamedTuple):
     starts: list[int]
     sizes: list[int]
     after: Any  # the submission
+    number: int  # of the submission, from 1 on
 
     def parts(self, view: Bytes) -> list[Bytes]:
         """The bytes of each buffer in those of the staging memory."""
         return [view[s : s + n] for s, n in zip(self.starts, self.sizes)]
 
 
+class Giving(NamedTuple):
+    """Memory of the host that is written, a view for each buffer that is given one; staging memory of `room` bytes is
+    behind them, where it is the device's."""
+
+    views: list[Bytes]
+    staging: Any = None
+    room: int = 0
+    after: Any = None  # the submission that copies it
+    number: int = 0
+
+
 def copied(to: Bytes, threads: ThreadPoolExecutor, views: Sequence[Bytes]) -> None:
     """Copy the bytes that were read, several threads at once."""
     (source,) = views
-    parts = [slice(n, n + _SHARE) for n in range(0, to.size, _SHARE)]
+    share = max(_SHARE, -(-to.size // _THREADS))
+    parts = [slice(n, n + share) for n in range(0, to.size, share)]
     list(threads.map(lambda part: np.copyto(to[part], source[part]), parts))
+
+
+def rounded(nbytes: int) -> int:
+    """The size of the staging memory for so many bytes: few sizes, so that it is used again, an eighth more at most."""
+    step = max(256, 1 << max(0, (nbytes - 1).bit_length() - 3))
+    return -(-nbytes // step) * step
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    """Where in staging memory each of several buffers begins, and where the last one ends."""
+    return [0, *itertools.accumulate([-(-n // 8) * 8 for n in sizes])]
 
 
 class Queue:
@@ -71,6 +101,10 @@ class Queue:
     def __init__(self, gpu: Any) -> None:
         self.gpu = gpu
         self._spare: BufferPool[Any] = BufferPool(_SPARE_BYTES, lambda buffer: None)
+        self._given: dict[int, deque[Giving]] = {}  # by the size of their staging memory
+        self._kept: list[Bytes] = []  # arrays that were read
+        self._threads: ThreadPoolExecutor | None = None
+        self._submissions = self._ended = 0  # submissions so far, and those that are known to have ended
         self._copies: Any = None  # the encoder of the copies that wait, and the buffers they touch
         self._touched: set[int] = set()
         self._written = False  # does data wait for a submission?
@@ -112,6 +146,7 @@ class Queue:
         self._written = False
         ready = [] if waiting is None else [self.finish(waiting)]
         self._submit([*ready, *commands])
+        self._submissions += 1
         self._ahead += 1
         if self._ahead >= _SUBMISSIONS_AHEAD:
             self._ahead = 0
@@ -145,7 +180,7 @@ class Queue:
 
     def read(self, pieces: Sequence[tuple[Any, int]]) -> list[Bytes]:
         """The first bytes of each of several buffers as fresh arrays, after all work submitted so far."""
-        if sum(n for _, n in pieces) > _AT_ONCE:
+        if sum(n for _, n in pieces) > _AT_ONCE or any(n > _PIECE for _, n in pieces):
             return [self._read_long(*p) if p[1] > _PIECE else self.read([p])[0] for p in pieces]
         return self.end_read(self.start_read(pieces), lambda views: [v.copy() for v in views])
 
@@ -155,38 +190,58 @@ class Queue:
         Args:
             begin: the byte of each buffer from which on it is read.
         """
-        starts = [0]
-        for _, nbytes in pieces:
-            starts.append(starts[-1] + -(-nbytes // 8) * 8)
-        room = max(256, 1 << (starts[-1] - 1).bit_length())
+        starts = _starts([nbytes for _, nbytes in pieces])
+        room = rounded(starts[-1])
         staging = self._spare.take(room) or self.gpu.create_buffer(size=room, usage=_STAGING)
         if self._copies is None:
             self._copies = self._encoder()
         for start, (buffer, nbytes) in zip(starts, pieces):
             self._copy(self._copies, buffer, begin, staging, start, nbytes)
         self.submit()
-        return Reading(staging, room, starts, [n for _, n in pieces], self._submitted())
+        return Reading(staging, room, starts, [n for _, n in pieces], self._submitted(), self._submissions)
 
     def end_read(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
         """Give what `use` makes of the bytes that were read: it looks at them until it returns. Work that was submitted
         after the read is not waited for, where the library can tell."""
         made = self._map(reading, use)
+        self._ended = max(self._ended, reading.number)
         self._spare.give(reading.room, reading.room, reading.staging)
         return made
 
+    def start_giving(self, sizes: Sequence[int]) -> Giving:
+        """Memory of the host to be written, of so many bytes for each of several buffers, for `end_giving`."""
+        return Giving([np.empty(n, np.uint8) for n in sizes])
+
+    def end_giving(self, giving: Giving, buffers: Sequence[Any]) -> None:
+        """Copy what was written into the buffers, before whatever is submitted next."""
+        for view, buffer in zip(giving.views, buffers):
+            self.write(buffer, view)
+
     def _read_long(self, buffer: Any, nbytes: int) -> Bytes:
         """`read` of one buffer piece by piece: the next is copied off the device while threads copy one out."""
-        out = np.empty(nbytes, np.uint8)
+        out = self._room(nbytes)
         begins = range(0, nbytes, _PIECE)
         readings: deque[Reading] = deque()
-        with ThreadPoolExecutor(_THREADS) as threads:
-            for n in range(len(begins) + 1):
-                if n < len(begins):
-                    readings.append(self.start_read([(buffer, min(_PIECE, nbytes - begins[n]))], begins[n]))
-                if n:
-                    to = out[begins[n - 1] : begins[n - 1] + _PIECE]
-                    self.end_read(readings.popleft(), partial(copied, to, threads))
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(min(_THREADS, max(2, (os.cpu_count() or 1) // 2)), "anneal-reads")
+        for n in range(len(begins) + 1):
+            if n < len(begins):
+                readings.append(self.start_read([(buffer, min(_PIECE, nbytes - begins[n]))], begins[n]))
+            if n:
+                to = out[begins[n - 1] : begins[n - 1] + _PIECE]
+                self.end_read(readings.popleft(), partial(copied, to, self._threads))
         return out
+
+    def _room(self, nbytes: int) -> Bytes:
+        """An array to read into: one that was read before and that nobody has any more, or a new one."""
+        for n in range(len(self._kept)):
+            if self._kept[n].size == nbytes and references(self._kept[n]) == _UNUSED:
+                self._kept.append(self._kept.pop(n))
+                return self._kept[-1]
+        self._kept.append(np.empty(nbytes, np.uint8))
+        while len(self._kept) > 1 and sum([a.size for a in self._kept]) > _KEPT_BYTES:
+            del self._kept[0]
+        return self._kept[-1]
 
     def flush(self) -> None:
         """Submit what waits for a submission, if anything does."""
@@ -208,6 +263,8 @@ class Queue:
     def empty_cache(self) -> None:
         """Give back the staging memory that is kept."""
         self._spare.clear()
+        self._given.clear()
+        self._kept.clear()
 
     # -- what the native queue does its own way
 
@@ -269,6 +326,7 @@ class QueueCalls:
         self.finish, self.drop_commands = lib.wgpuCommandEncoderFinish, lib.wgpuCommandBufferRelease
         self.copy, self.write = lib.wgpuCommandEncoderCopyBufferToBuffer, lib.wgpuQueueWriteBuffer
         self.map, self.range = lib.wgpuBufferMapAsync, lib.wgpuBufferGetConstMappedRange
+        self.writable = lib.wgpuBufferGetMappedRange
         self.unmap = lib.wgpuBufferUnmap
         self.mapped = lib.WGPUMapAsyncStatus_Success
 
@@ -357,9 +415,38 @@ class DirectQueue(Queue):
         with self._errors("write"):
             self._c.write(self._queue, buffer._internal, offset, self._c.ffi.from_buffer(data), data.nbytes)
 
-    def _mapped(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
-        """Give what `use` makes of staging memory that is mapped; then it is mapped no more."""
+    def start_giving(self, sizes: Sequence[int]) -> Giving:
+        c, starts = self._c, _starts(sizes)
+        room = rounded(starts[-1])
+        given = self._given.get(room)
+        if given and given[0].number <= self._ended:
+            last = given.popleft()
+            staging = last.staging
+            self._hold(staging._internal, wgpu.MapMode.WRITE, room, last.after)
+        else:
+            staging = self.gpu.create_buffer(size=room, usage=_GIVING, mapped_at_creation=True)
+        view = np.frombuffer(c.ffi.buffer(c.writable(staging._internal, 0, room), room), np.uint8)
+        return Giving([view[at : at + n] for at, n in zip(starts, sizes)], staging, room)
+
+    def end_giving(self, giving: Giving, buffers: Sequence[Any]) -> None:
+        views, staging, room, *_ = giving
+        self._c.unmap(staging._internal)
+        if self._copies is None:
+            self._copies = self._encoder()
+        for start, view, buffer in zip(_starts([v.size for v in views]), views, buffers):
+            self._copy(self._copies, staging, start, buffer, 0, -(-view.size // 4) * 4)
+        self.submit()
+        if sum([size * len(given) for size, given in self._given.items()]) + room <= _SPARE_BYTES:
+            done = Giving([], staging, room, self._submitted(), self._submissions)
+            self._given.setdefault(room, deque()).append(done)
+
+    def _hold(self, handle: Any, mode: int, size: int, after: Any) -> None:
+        """Map the first bytes of a buffer, once the submission `after` has ended. Raises GPUError where that fails."""
+        raise NotImplementedError
+
+    def _map(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
         c, handle, size = self._c, reading.staging._internal, reading.starts[-1]
+        self._hold(handle, wgpu.MapMode.READ, size, reading.after)
         try:
             view = np.frombuffer(c.ffi.buffer(c.range(handle, 0, size), size), np.uint8)
             return use(reading.parts(view))
