@@ -8,6 +8,8 @@ OPENED = {
 MEANINGS of_numpy""",
         "memory": """
 Holder MemoryReport MemoryUse register""",
+        "promises": """
+Crew""",
     },
     "anneal.distributed": {
         "mpi": """

@@ -24,11 +24,12 @@ from anneal.doors import opened_later
 if TYPE_CHECKING:
     from anneal.backend.meanings import MEANINGS, of_numpy
     from anneal.backend.memory import Holder, MemoryReport, MemoryUse, register
+    from anneal.backend.promises import Crew
 else:
     __getattr__ = opened_later(__name__)
 
 __all__ = [
-    "HOST", "MEANINGS", "AnyDevice", "Array", "Batch", "Device", "Holder", "Limits", "MemoryReport", "MemoryUse",
+    "HOST", "MEANINGS", "AnyDevice", "Array", "Batch", "Crew", "Device", "Holder", "Limits", "MemoryReport", "MemoryUse",
     "OpaqueBuffer", "Place", "Program", "Reader", "Storage", "Timed", "device_names", "dtype_of", "empty_cache",
     "get_device", "is_foreign", "memory_report", "numpy_dtype", "of_numpy", "open_devices", "planned_cost_model",
     "register", "register_device", "register_host",

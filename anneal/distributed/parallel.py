@@ -19,7 +19,7 @@ from anneal.uop import DType
 __all__ = ["average_gradients", "broadcast_all", "buckets", "clip_parts"]
 
 _FEW = 4  # participants up to which each takes what all others give, and adds it up
-_LEAST, _MOST, _PARTS = 4 << 20, 32 << 20, 24  # benchmarks/distributed.md has what other sizes cost
+_LEAST, _MOST, _PARTS = 4 << 20, 64 << 20, 8  # benchmarks/distributed.md has what other sizes cost
 
 
 def bucket_bytes(tensors: Sequence[Tensor]) -> int:
@@ -61,7 +61,7 @@ def average_gradients(
     Args:
         parameters: the tensors that train; those without a gradient are left out, at all participants.
         group: this participant's view of the group; None: all processes.
-        bucket: the bytes of gradients that are exchanged together; None: a 24th part of all, within 4 and 32 MiB.
+        bucket: the bytes of gradients that are exchanged together; None: an eighth of all, within 4 and 64 MiB.
         wire: the dtype in which gradients travel, "float16" or "bfloat16"; None: their own. Sums are of float32.
 
     Raises SettingError for a `wire` that is no float.

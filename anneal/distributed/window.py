@@ -19,13 +19,12 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from anneal.backend import Array
+from anneal.backend import Array, Crew
 from anneal.runtime import Reduction, reduced
 
 SLOTS = 32  # of each rank: what may be under way at once
@@ -111,9 +110,9 @@ class SharedWindow:
         self._heads = [s[:_HEAD].view(np.int64).data for s in segments]
         self._slots = [s[_HEAD:].reshape(SLOTS, self.room) for s in segments]
         self._mine = self._heads[rank]
-        self._threads = ThreadPoolExecutor(threads, "anneal-exchange") if threads > 1 else None
+        self._crew = Crew(threads, "anneal-exchange")
         # pieces that take a step before the next step's turn: caches have what one has written
-        self._most = 1 if threads < 2 else 2 * threads
+        self._most = 1 if threads < 2 else 4 * threads
         self._added = self._next = 0  # pieces so far, and the slot of the next one
         self._half = 0
         self._users = [-1] * SLOTS  # the last piece of each slot
@@ -189,7 +188,7 @@ class SharedWindow:
 
     def _step(self, step: Callable[[Piece], None], pieces: Sequence[Piece], count: int) -> bool:
         """Take a step for some pieces, and count them; True if there are any."""
-        self._each(step, pieces)
+        self._crew.each(step, pieces)
         for piece in pieces:
             self._count(count, piece)
             if count != _DONE:
@@ -204,19 +203,9 @@ class SharedWindow:
                 break
         if self._crossing is None:
             return self._step(self._combine, pieces, _COMBINED)
-        self._each(self._combine, pieces)
+        self._crew.each(self._combine, pieces)
         self._crossings += [(piece, self._to_other_hosts(piece)) for piece in pieces]
         return bool(pieces)
-
-    def _each(self, step: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
-        """Take a step for some pieces, several threads at once where the process has cores for them."""
-        if self._threads is None or len(pieces) < 2:
-            for piece in pieces:
-                step(piece)
-            return
-        # a call for each thread, since a call costs as much as 100 KB
-        most = self._most // 2
-        list(self._threads.map(lambda part: list(map(step, part)), [pieces[n::most] for n in range(most)]))
 
     def _least(self, count: int) -> int:
         """The number that every rank has counted to."""

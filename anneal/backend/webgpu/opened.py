@@ -17,10 +17,11 @@ from anneal import progress, settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.device import Device, Limits, Reader
+from anneal.backend.promises import Finisher
 from anneal.backend.webgpu.adapters import AdapterInfo, describe_adapter, implementation_of, subgroup_size
 from anneal.backend.webgpu.halves import rounds_halves
 from anneal.backend.webgpu.program import DeviceBuffer, WebGpuProgram, translated
-from anneal.backend.webgpu.queue import Bytes, Dispatch, Finisher
+from anneal.backend.webgpu.queue import Bytes, Dispatch
 from anneal.codegen import HALVES, Binding, GeneratedKernel, Target, bindings_of, segment_bytes
 from anneal.errors import DeviceError
 from anneal.uop import DType, dtypes

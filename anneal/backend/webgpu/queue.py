@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import wgpu
 
 from anneal.backend.device import BufferPool
+from anneal.backend.promises import Crew
 from anneal.uop import references
 
 Bytes = npt.NDArray[np.uint8]
@@ -76,12 +73,12 @@ class Giving(NamedTuple):
     number: int = 0
 
 
-def copied(to: Bytes, threads: ThreadPoolExecutor, views: Sequence[Bytes]) -> None:
+def copied(to: Bytes, crew: Crew, views: Sequence[Bytes]) -> None:
     """Copy the bytes that were read, several threads at once."""
     (source,) = views
     share = max(_SHARE, -(-to.size // _THREADS))
     parts = [slice(n, n + share) for n in range(0, to.size, share)]
-    list(threads.map(lambda part: np.copyto(to[part], source[part]), parts))
+    crew.each(lambda part: np.copyto(to[part], source[part]), parts)
 
 
 def rounded(nbytes: int) -> int:
@@ -103,7 +100,7 @@ class Queue:
         self._spare: BufferPool[Any] = BufferPool(_SPARE_BYTES, lambda buffer: None)
         self._given: dict[int, deque[Giving]] = {}  # by the size of their staging memory
         self._kept: list[Bytes] = []  # arrays that were read
-        self._threads: ThreadPoolExecutor | None = None
+        self._crew = Crew(min(_THREADS, max(2, (os.cpu_count() or 1) // 2)), "anneal-reads")
         self._submissions = self._ended = 0  # submissions so far, and those that are known to have ended
         self._copies: Any = None  # the encoder of the copies that wait, and the buffers they touch
         self._touched: set[int] = set()
@@ -222,14 +219,12 @@ class Queue:
         out = self._room(nbytes)
         begins = range(0, nbytes, _PIECE)
         readings: deque[Reading] = deque()
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(min(_THREADS, max(2, (os.cpu_count() or 1) // 2)), "anneal-reads")
         for n in range(len(begins) + 1):
             if n < len(begins):
                 readings.append(self.start_read([(buffer, min(_PIECE, nbytes - begins[n]))], begins[n]))
             if n:
                 to = out[begins[n - 1] : begins[n - 1] + _PIECE]
-                self.end_read(readings.popleft(), partial(copied, to, self._threads))
+                self.end_read(readings.popleft(), partial(copied, to, self._crew))
         return out
 
     def _room(self, nbytes: int) -> Bytes:
@@ -453,78 +448,3 @@ class DirectQueue(Queue):
         finally:
             del view
             c.unmap(handle)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A thread that finishes command buffers for the runs that follow.
-#
-# An executor of `concurrent.futures` would do, but each of its calls costs the caller a future with a condition, a work
-# item and two locks: a twentieth of the host's part of a small training step.
-
-
-class Promise(Generic[T]):
-    """The result of a call that another thread makes."""
-
-    __slots__ = ("_call", "_error", "_made", "_value")
-
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._call: Callable[[], T] | None = call
-        self._value: T | None = None
-        self._error: BaseException | None = None
-        self._made = threading.Lock()
-        self._made.acquire()
-
-    def keep(self) -> None:
-        """Make the call; its arguments are let go of."""
-        call, self._call = self._call, None
-        try:
-            if call is not None:
-                self._value = call()
-        except BaseException as e:  # the caller's, wherever it was raised
-            self._error = e
-        finally:
-            self._made.release()
-
-    def result(self) -> T:
-        """Wait for the call; its result, or the error that it raised."""
-        with self._made:
-            if self._error is not None:
-                raise self._error
-            return cast(T, self._value)
-
-
-class Finisher:
-    """Makes calls one after another in a thread of its own, which starts with the first one.
-
-    >>> Finisher("example").submit(lambda: 2 + 2).result()
-    4
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._calls: SimpleQueue[Promise[Any] | None] = SimpleQueue()
-        self._started = False
-
-    def submit(self, call: Callable[[], T]) -> Promise[T]:
-        """Have `call` made after all that were submitted before."""
-        promise = Promise(call)
-        if not self._started:
-            self._started = True
-            thread = threading.Thread(target=_run, args=(self._calls,), name=self._name, daemon=True)
-            thread.start()
-            # at the latest when the interpreter ends: a thread must not be in a driver then
-            weakref.finalize(self, _stop, self._calls, thread)
-        self._calls.put(promise)
-        return promise
-
-
-def _run(calls: SimpleQueue[Promise[Any] | None]) -> None:
-    while (promise := calls.get()) is not None:
-        promise.keep()
-        del promise  # the last reference may be this one, and the next call may be far off
-
-
-def _stop(calls: SimpleQueue[Promise[Any] | None], thread: threading.Thread) -> None:
-    calls.put(None)
-    if thread is not threading.current_thread():
-        thread.join()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from anneal import settings
-from anneal.backend import Storage
+from anneal.backend import Storage, numpy_dtype
 from anneal.backend.registry import OPEN
 from anneal.backend.webgpu import WebGpuBatch, WebGpuDevice, WebGpuProgram, choose_adapter, native, open_device, queue
 from anneal.backend.webgpu.adapters import fix_for
@@ -256,11 +256,50 @@ def test_a_lost_device_is_an_error_of_ours(device: WebGpuDevice, monkeypatch: py
 
 
 @pytest.mark.parametrize("public", [False, True])
+def test_what_is_written_in_place_arrives_in_order(public: bool, device: WebGpuDevice, monkeypatch: Any) -> None:
+    if public:
+        monkeypatch.setattr(native, "AVAILABLE", False)
+    other = open_device(device.info.name, allow_software=True)
+    kinds = [(7, dtypes.float32), (5, dtypes.int32), (3, dtypes.bool_)]
+    for several in (kinds[:1], kinds[:2], kinds):
+        pieces = [(other.alloc(n, kind), n, kind) for n, kind in several]
+        for turn in range(5):
+            for buffer, n, kind in pieces:
+                other.upload(buffer, np.full(n, 99, numpy_dtype(kind)))  # what was written before does not come after
+            arrays, give = other.written(pieces)
+            for array in arrays:
+                array[...] = turn
+            del array
+            give()
+            for (buffer, n, kind), found in zip(pieces, other.download_all(pieces), strict=True):
+                np.testing.assert_array_equal(found, np.full(n, turn, numpy_dtype(kind)))
+    if not public:  # the memory of the first is there for the others
+        assert {size: len(given) for size, given in other.queue._given.items()} == {256: 1}
+
+
+def test_large_results_are_read_into_memory_that_nobody_has(device: WebGpuDevice, monkeypatch: Any) -> None:
+    monkeypatch.setattr(queue, "_PIECE", 64)
+    buffers = []
+    for n in range(3):
+        buffers.append(device.alloc(1000, dtypes.float32))
+        device.upload(buffers[-1], np.full(1000, n, np.float32))
+    held = device.download(buffers[0], 1000, dtypes.float32)
+    place = device.download(buffers[1], 1000, dtypes.float32).ctypes.data
+    again = device.download(buffers[2], 1000, dtypes.float32)
+    assert again.ctypes.data == place != held.ctypes.data
+    np.testing.assert_array_equal(held, np.zeros(1000))
+    np.testing.assert_array_equal(again, np.full(1000, 2))
+    device.empty_cache()
+    np.testing.assert_array_equal(held, np.zeros(1000))
+
+
+@pytest.mark.parametrize("public", [False, True])
 def test_the_host_does_not_run_far_ahead(device: WebGpuDevice, public: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if public:
         monkeypatch.setattr(native, "AVAILABLE", False)
     other = open_device(device.info.name, allow_software=True)
     monkeypatch.setattr(queue, "_BYTES_AHEAD", 4000)
+    monkeypatch.setattr(queue, "_SUBMISSIONS_AHEAD", 32)
     waits = []
     for name in ("_keep_pace", "wait"):
         right = getattr(other.queue, name)

@@ -11,7 +11,7 @@ import weakref
 
 import pytest
 
-from anneal.backend.webgpu.queue import Finisher
+from anneal.backend.promises import Finisher
 
 
 def test_calls_are_made_in_order_in_one_other_thread() -> None:
@@ -62,7 +62,7 @@ def test_a_call_and_its_arguments_are_let_go_of_and_the_thread_ends_with_its_own
 def test_a_process_ends_after_the_calls_that_wait() -> None:
     code = (
         "import time\n"
-        "from anneal.backend.webgpu.queue import Finisher\n"
+        "from anneal.backend.promises import Finisher\n"
         "f = Finisher('x')\n"
         "for n in range(3):\n"
         "    f.submit(lambda n=n: (time.sleep(0.02), print(n, flush=True)))\n"
