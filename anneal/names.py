@@ -459,3 +459,6 @@ __rshift__ __rsub__ __rtruediv__ __rxor__ __setitem__ __sub__ __truediv__ __xor_
 STATICS = """
 arange bartlett_window blackman_window einsum empty eye from_numpy full hamming_window hann_window kaiser_window
 linspace logspace manual_seed normal ones rand randint randn randperm tri tril_indices triu_indices uniform zeros"""
+
+# the class in annotations of rooms below it, which nobody evaluates; type checkers read names.pyi
+Tensor = "Tensor"

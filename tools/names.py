@@ -339,6 +339,8 @@ def table(found: Sequence[Function]) -> str:
     lines.append("}")
     for name, said, words in rows:
         lines += ["", f"# {said}", f'{name} = """\n{_words(words)}"""']
+    lines += ["", "# the class in annotations of rooms below it, which nobody evaluates; type checkers read names.pyi"]
+    lines += ['Tensor = "Tensor"']
     return "\n".join(lines) + "\n"
 
 

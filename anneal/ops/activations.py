@@ -6,18 +6,15 @@ Where the slope is a short formula of its own, it stands beside the value (SPEC.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.elementwise import binary, choose, clipped, real_node
 from anneal.ops.functions import Operand
 from anneal.ops.nodes import named, reshape, share
 from anneal.ops.precision import in_single
 from anneal.uop import Op, UOp, alu, by_rule, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 

@@ -15,12 +15,13 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from anneal.backend import Place
 from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
+from anneal.names import Tensor
 from anneal.ops.checks import is_bool, is_tensor, need_tensor, said, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.precision import casts
@@ -29,9 +30,6 @@ from anneal.runtime import call_late, here, register_late
 from anneal.tracebacks import shorten
 from anneal.uop import UOp
 from anneal.uop.sizes import is_symbolic
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
 F = TypeVar("F", bound=Callable[..., Any])

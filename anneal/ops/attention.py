@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float, same_device
 from anneal.ops.checks import broadcast_shapes
 from anneal.ops.layers import dropout
@@ -14,9 +14,6 @@ from anneal.ops.nodes import broadcast, expand, named, permute, reduce_axis, res
 from anneal.ops.precision import in_single
 from anneal.runtime import here
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32

@@ -7,18 +7,15 @@ by side: nothing is multiplied by inserted zeros.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function, same_device
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, common_dtype, expand, flip, named, pad, permute, reduce_axis, reshape, shrink
 from anneal.ops.overflow import whole_product
 from anneal.ops.pooling import AXES, KERNEL, Ints, Pairs, Sizes, per_axis, windows_of, woven
 from anneal.uop import Op, UOp
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 
 def _convolve(

@@ -9,9 +9,10 @@ functions of real numbers turn integers into float32 first.
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import DTypeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import broadcast_shapes
 from anneal.ops.inputs import computes, scales
@@ -19,9 +20,6 @@ from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_
 from anneal.ops.overflow import check_growth
 from anneal.ops.spelling import number_first, numbers_first
 from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _SCALARS = (bool, int, float)
 _FLOAT32 = dtypes.float32

@@ -14,6 +14,7 @@ import numpy as np
 
 from anneal.backend import Array
 from anneal.errors import DTypeError, ModeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float
 from anneal.ops.indexing import gathered
 from anneal.ops.nodes import broadcast, expand, iota, reshape
@@ -22,8 +23,6 @@ from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from fractions import Fraction
-
-    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
 from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_axes, one_of, said, whole
@@ -17,9 +18,6 @@ from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
 from anneal.ops.nodes import broadcast, every
 from anneal.uop import Op, UOp, alu, dtypes, promote
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 

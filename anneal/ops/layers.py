@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import deferred, function, need_float, same_device
 from anneal.ops.checks import axis_of, is_tensor
 from anneal.ops.grad_mode import no_grad
@@ -17,9 +18,6 @@ from anneal.ops.overflow import whole_product
 from anneal.ops.precision import in_single
 from anneal.ops.random import key, words
 from anneal.uop import Op, UOp, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 

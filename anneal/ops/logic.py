@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.elementwise import need, operands
 from anneal.ops.functions import Operand
@@ -14,9 +14,6 @@ from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
 from anneal.ops.overflow import check_growth
 from anneal.ops.spelling import number_first
 from anneal.uop import Op, UOp, alu, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float, same_device
 from anneal.ops.checks import broadcast_shapes
 from anneal.ops.elementwise import by_slopes
@@ -14,9 +15,6 @@ from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, reduce_axis, reshape
 from anneal.ops.precision import in_single
 from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 __all__: list[str] = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float, same_device
 from anneal.ops.checks import is_tensor
 from anneal.ops.grad_mode import no_grad
@@ -16,9 +17,6 @@ from anneal.ops.precision import in_single
 from anneal.runtime import here
 from anneal.uop import Op, UOp, alu, by_rule
 from anneal.uop.sizes import product as count_of
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 
 def _node(x: Tensor | None) -> UOp | None:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
@@ -19,9 +20,6 @@ from anneal.ops.overflow import kept
 from anneal.ops.spelling import number_first
 from anneal.ops.subscripts import parsed
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from anneal.errors import PositionError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float
 from anneal.ops.nodes import (
     broadcast,
@@ -25,9 +25,6 @@ from anneal.ops.nodes import (
 )
 from anneal.ops.reduce import root, size_power
 from anneal.uop import Op, UOp, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 Sizes = int | Sequence[int]
 Ints = tuple[int, ...]

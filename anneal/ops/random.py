@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.backend import HOST, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import made
 from anneal.ops.arguments import Integer, deferred, function, need_float
 from anneal.ops.checks import int_args, need_tensor
@@ -30,9 +31,6 @@ from anneal.ops.overflow import refused
 from anneal.runtime import capturing, default_device, here
 from anneal.uop import DType, Op, UOp, alu, dtypes
 from anneal.uop.sizes import most, product
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _U32 = dtypes.uint32
 _JIT_START = 1 << 31

@@ -10,9 +10,10 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, one_of
 from anneal.ops.data import DTypeLike, as_dtype
@@ -23,9 +24,6 @@ from anneal.ops.overflow import largest_of, power, whole
 from anneal.ops.precision import in_single
 from anneal.uop import Op, UOp, alu, by_rule, const
 from anneal.uop.sizes import most, product
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 Axes = int | Sequence[int] | None
 

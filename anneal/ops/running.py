@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 from anneal.errors import ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, one_of
@@ -20,9 +21,6 @@ from anneal.ops.precision import in_single
 from anneal.ops.reduce import folded
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, reduce_identity
 from anneal.uop.sizes import Size, most
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _BLOCK = 32
 

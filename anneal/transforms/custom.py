@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from anneal.errors import GradientError, TransformError
+from anneal.names import Tensor
 from anneal.ops import is_tensor, no_grad
 from anneal.runtime import emptied, filled, is_hole
 from anneal.transforms.derivatives import PullTensors, PushTensors, attached, wants_gradient
 from anneal.transforms.tree import flatten, like, rebuild
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")

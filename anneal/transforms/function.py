@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from anneal.errors import GradientError, MissingMethodError
+from anneal.names import Tensor
 from anneal.ops import is_tensor, no_grad, zeros
 from anneal.runtime import emptied, filled
 from anneal.transforms.derivatives import attached, wants_gradient
 from anneal.transforms.tree import flatten
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 
