@@ -21,7 +21,7 @@ import numpy as np
 from typing import overload
 from anneal.ops.activations import sigmoid as sigmoid, logsigmoid as logsigmoid, relu as relu, relu6 as relu6, leaky_relu as leaky_relu, elu as elu, celu as celu, selu as selu, silu as silu, gelu as gelu, softplus as softplus, softsign as softsign, mish as mish, hardtanh as hardtanh, hardsigmoid as hardsigmoid, hardswish as hardswish, softshrink as softshrink, hardshrink as hardshrink, tanhshrink as tanhshrink, threshold as threshold, prelu as prelu
 from anneal.ops.angles import sin as sin, cos as cos, tan as tan, tanh as tanh, sinh as sinh, cosh as cosh, asin as asin, acos as acos, atan as atan, atan2 as atan2, asinh as asinh, acosh as acosh, atanh as atanh, hypot as hypot, sinc as sinc, deg2rad as deg2rad, rad2deg as rad2deg
-from anneal.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention
+from anneal.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention, linear as linear, embedding as embedding, dropout as dropout, glu as glu, bilinear as bilinear, gumbel_softmax as gumbel_softmax
 from anneal.ops.convolution import conv1d as conv1d, conv2d as conv2d, conv3d as conv3d, conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d, conv_transpose3d as conv_transpose3d
 from anneal.ops.creation import full as full, zeros as zeros, ones as ones, empty as empty, eye as eye, tri as tri, arange as arange, linspace as linspace, logspace as logspace, tril_indices as tril_indices, triu_indices as triu_indices, hann_window as hann_window, bartlett_window as bartlett_window, kaiser_window as kaiser_window, hamming_window as hamming_window, blackman_window as blackman_window, from_numpy as from_numpy, zeros_like as zeros_like, ones_like as ones_like, full_like as full_like, empty_like as empty_like, meshgrid as meshgrid
 from anneal.ops.diagonals import tril as tril, triu as triu, diagonal as diagonal, diag as diag, diag_embed as diag_embed, rot90 as rot90, fliplr as fliplr, flipud as flipud
@@ -35,7 +35,6 @@ from anneal.ops.images import interpolate as interpolate, pixel_shuffle as pixel
 from anneal.ops.indexing import gather as gather, take_along_dim as take_along_dim, index_select as index_select, rows as rows, take as take, scatter_add as scatter_add, scatter as scatter, index_add as index_add, where as where, masked_fill as masked_fill, one_hot as one_hot
 from anneal.ops.inplace import add_ as add_, sub_ as sub_, mul_ as mul_, div_ as div_, clamp_ as clamp_, lerp_ as lerp_, copy_ as copy_, fill_ as fill_, fill_diagonal_ as fill_diagonal_, zero_ as zero_, uniform_ as uniform_, normal_ as normal_, log_normal_ as log_normal_, exponential_ as exponential_, cauchy_ as cauchy_, geometric_ as geometric_, bernoulli_ as bernoulli_, random_ as random_
 from anneal.ops.joining import cat as cat, stack as stack, split as split, chunk as chunk, unbind as unbind, unfold as unfold, select as select, select_scatter as select_scatter, slice_scatter as slice_scatter, tensor_split as tensor_split, hsplit as hsplit, vsplit as vsplit, dsplit as dsplit, diagflat as diagflat, sum_to_size as sum_to_size, block_diag as block_diag, cartesian_prod as cartesian_prod, combinations as combinations, atleast_1d as atleast_1d, atleast_2d as atleast_2d, atleast_3d as atleast_3d, hstack as hstack, vstack as vstack, dstack as dstack, column_stack as column_stack
-from anneal.ops.layers import linear as linear, embedding as embedding, dropout as dropout, glu as glu, bilinear as bilinear, gumbel_softmax as gumbel_softmax
 from anneal.ops.linalg import matmul as matmul, dot as dot, outer as outer, trace as trace, vecdot as vecdot, tensordot as tensordot, kron as kron, cross as cross, addmm as addmm, matrix_norm as matrix_norm, einsum as einsum, inner as inner, vdot as vdot, addmv as addmv, addr as addr, baddbmm as baddbmm, addbmm as addbmm
 from anneal.ops.logic import eq as eq, ne as ne, lt as lt, gt as gt, le as le, ge as ge, isclose as isclose, allclose as allclose, isin as isin, bitwise_and as bitwise_and, bitwise_or as bitwise_or, bitwise_xor as bitwise_xor, bitwise_not as bitwise_not, bitwise_left_shift as bitwise_left_shift, bitwise_right_shift as bitwise_right_shift, logical_not as logical_not, logical_and as logical_and, logical_or as logical_or, logical_xor as logical_xor
 from anneal.ops.losses import cross_entropy as cross_entropy, nll_loss as nll_loss, mse_loss as mse_loss, l1_loss as l1_loss, huber_loss as huber_loss, smooth_l1_loss as smooth_l1_loss, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, kl_div as kl_div, soft_margin_loss as soft_margin_loss, hinge_embedding_loss as hinge_embedding_loss, margin_ranking_loss as margin_ranking_loss, cosine_embedding_loss as cosine_embedding_loss, triplet_margin_loss as triplet_margin_loss, multi_margin_loss as multi_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, poisson_nll_loss as poisson_nll_loss, gaussian_nll_loss as gaussian_nll_loss
@@ -643,6 +642,10 @@ class Methods(Handle):
         r"""Radians as degrees."""
     def scaled_dot_product_attention(self, key: Tensor, value: Tensor, attn_mask: Tensor | None=None, dropout_p: float=0.0, is_causal: bool=False, scale: float | None=None, enable_gqa: bool=False) -> Tensor:
         r"""softmax(query @ key.T * scale + mask) @ value over the last two axes."""
+    def linear(self, weight: Tensor, bias: Tensor | None=None) -> Tensor:
+        r"""`x @ weight.T + bias`: x of shape (..., in), weight (out, in), bias (out,); gives (..., out)."""
+    def dropout(self, p: float=0.5, training: bool=True) -> Tensor:
+        r"""The elements, each set to zero with probability `p`, the others divided by `1 - p`; `x` itself when not training."""
     def conv1d(self, weight: Tensor, bias: Tensor | None=None, stride: Sizes=1, padding: Sizes | str=0, dilation: Sizes=1, groups: int=1) -> Tensor:
         r"""1-D convolution: x (batch, in, n) or (in, n), weight (out, in/groups, k); see `conv2d`."""
     def conv2d(self, weight: Tensor, bias: Tensor | None=None, stride: Sizes=1, padding: Sizes | str=0, dilation: Sizes=1, groups: int=1) -> Tensor:
@@ -1203,10 +1206,6 @@ class Methods(Handle):
     @staticmethod
     def column_stack(tensors: Any, *others: Any) -> Tensor:
         r"""Tensors side by side, vectors as columns."""
-    def linear(self, weight: Tensor, bias: Tensor | None=None) -> Tensor:
-        r"""`x @ weight.T + bias`: x of shape (..., in), weight (out, in), bias (out,); gives (..., out)."""
-    def dropout(self, p: float=0.5, training: bool=True) -> Tensor:
-        r"""The elements, each set to zero with probability `p`, the others divided by `1 - p`; `x` itself when not training."""
     def matmul(self, other: Any) -> Tensor:
         r"""The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right."""
     def mm(self, other: Any) -> Tensor:

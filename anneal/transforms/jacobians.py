@@ -7,7 +7,7 @@ from typing import Any, Concatenate, Literal, overload
 
 from anneal.errors import GradientError
 from anneal.names import Tensor
-from anneal.transforms.batch import vmap
+from anneal.transforms.batching import vmap
 from anneal.transforms.forward import jvp
 from anneal.transforms.reverse import A, Aux, Numbers, P, TypedFunction, numbers_of, vjp
 from anneal.transforms.trace import as_tensor, results_of
