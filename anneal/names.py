@@ -169,7 +169,7 @@ matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid van
         "anneal.backend": """
 Array""",
         "arguments": """
-Integer alias checked deferred function several viewing""",
+Integer alias checked deferred family function several viewing""",
         "checks": """
 Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor one_of said whole""",
         "grad_mode": """

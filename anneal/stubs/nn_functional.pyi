@@ -25,46 +25,52 @@ def max_pool2d(x: Tensor, kernel_size: Sizes, stride: Sizes | None=None, padding
     r"""The largest value of each window of the last two axes; with `return_indices` also its position."""
 @overload
 def max_pool3d(x: Tensor, kernel_size: Sizes, stride: Sizes | None=None, padding: Sizes=0, dilation: Sizes=1, ceil_mode: bool=False, return_indices: Literal[False]=False) -> Tensor:
-    r"""The largest value of each window of the last three axes; with `return_indices` also its position."""
+    r"""The largest value of each window of the last three axes; with `return_indices` also its
+    position."""
 @overload
 def max_pool3d(x: Tensor, kernel_size: Sizes, stride: Sizes | None=None, padding: Sizes=0, dilation: Sizes=1, ceil_mode: bool=False, *, return_indices: Literal[True]) -> ValuesIndices:
-    r"""The largest value of each window of the last three axes; with `return_indices` also its position."""
+    r"""The largest value of each window of the last three axes; with `return_indices` also its
+    position."""
 @overload
 def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: Literal[False]=False) -> Tensor:
-    r"""The largest value of as many windows as `output_size` says, over the last axis; `return_indices` as for
-    `max_pool1d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last axis;
+    `return_indices` as for `max_pool1d`."""
 @overload
 def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices:
-    r"""The largest value of as many windows as `output_size` says, over the last axis; `return_indices` as for
-    `max_pool1d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last axis;
+    `return_indices` as for `max_pool1d`."""
 @overload
 def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: Literal[False]=False) -> Tensor:
-    r"""The largest value of as many windows as `output_size` says, over the last two axes; `return_indices` as for
-    `max_pool2d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last two axes;
+    `return_indices` as for `max_pool2d`."""
 @overload
 def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices:
-    r"""The largest value of as many windows as `output_size` says, over the last two axes; `return_indices` as for
-    `max_pool2d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last two axes;
+    `return_indices` as for `max_pool2d`."""
 @overload
 def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: Literal[False]=False) -> Tensor:
-    r"""The largest value of as many windows as `output_size` says, over the last three axes; `return_indices` as for
-    `max_pool3d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last three axes;
+    `return_indices` as for `max_pool3d`."""
 @overload
 def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices:
-    r"""The largest value of as many windows as `output_size` says, over the last three axes; `return_indices` as for
-    `max_pool3d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last three axes;
+    `return_indices` as for `max_pool3d`."""
 @overload
 def fractional_max_pool2d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: Literal[False]=False, _random_samples: Tensor | None=None) -> Tensor:
-    r"""The largest value of windows of the last two axes that begin at random places (Graham, 2014)."""
+    r"""The largest value of windows of the last two axes that begin at random places
+    (Graham, 2014)."""
 @overload
 def fractional_max_pool2d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, *, return_indices: Literal[True], _random_samples: Tensor | None=None) -> ValuesIndices:
-    r"""The largest value of windows of the last two axes that begin at random places (Graham, 2014)."""
+    r"""The largest value of windows of the last two axes that begin at random places
+    (Graham, 2014)."""
 @overload
 def fractional_max_pool3d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: Literal[False]=False, _random_samples: Tensor | None=None) -> Tensor:
-    r"""The largest value of windows of the last three axes that begin at random places (Graham, 2014)."""
+    r"""The largest value of windows of the last three axes that begin at random places
+    (Graham, 2014)."""
 @overload
 def fractional_max_pool3d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, *, return_indices: Literal[True], _random_samples: Tensor | None=None) -> ValuesIndices:
-    r"""The largest value of windows of the last three axes that begin at random places (Graham, 2014)."""
+    r"""The largest value of windows of the last three axes that begin at random places
+    (Graham, 2014)."""
 def relu(x: Tensor, inplace: bool=False) -> Tensor:
     r"""max(x, 0); its slope at 0 is 0."""
 def relu_(x: Tensor) -> Tensor:
