@@ -151,7 +151,7 @@ class GraphLowering:
 
         def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
             names = [w.whole(v, s.shape).name for v, s in zip(given, (slices, plain), strict=True)]
-            return GraphValue(w.node("Gather", names, axis=0), u.dtype, u.shape)
+            return GraphValue(w.Gather(*names, axis=0), u.dtype, u.shape)
 
         return ExportRecipe((slices, plain), emit)
 
@@ -335,48 +335,46 @@ def same_bits(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
 
 
 def _power(w: GraphWriter, exponent: str) -> str:
-    return w.node("Pow", [w.scalar(_F64, 2.0), exponent])
+    return w.Pow(w.scalar(_F64, 2.0), exponent)
 
 
 def _bits_of(w: GraphWriter, x: str) -> str:
     """The bits of a float32 as int64, the sign not counted as negative."""
     zero, infinity = w.scalar(_F64, 0.0), w.scalar(_F64, math.inf)
     d = w.cast(x, _F64)
-    size = w.node("Abs", [d])
-    usual = w.node("And", [w.node("Less", [zero, size]), w.node("Less", [size, infinity])])
-    held = w.node("Where", [usual, size, w.scalar(_F64, 1.0)])
+    size = w.Abs(d)
+    usual = w.And(w.Less(zero, size), w.Less(size, infinity))
+    held = w.Where(usual, size, w.scalar(_F64, 1.0))
     # the logarithm may be off by one where it is all but whole
-    guess = w.node("Floor", [w.node("Div", [w.node("Log", [held]), w.scalar(_F64, math.log(2.0))])])
+    guess = w.Floor(w.Div(w.Log(held), w.scalar(_F64, math.log(2.0))))
     power = _power(w, guess)
-    above = w.cast(w.node("Less", [held, power]), _F64)
-    below = w.cast(w.node("Not", [w.node("Less", [held, w.node("Mul", [power, w.scalar(_F64, 2.0)])])]), _F64)
-    exponent = w.node("Add", [w.node("Sub", [guess, above]), below])
-    exponent = w.node("Max", [exponent, w.scalar(_F64, -126.0)])
-    digits = w.node("Mul", [held, _power(w, w.node("Sub", [w.scalar(_F64, 23.0), exponent]))])
-    biased = w.node("Mul", [w.node("Add", [exponent, w.scalar(_F64, 126.0)]), w.scalar(_F64, _ONE)])
-    bits = w.cast(w.node("Add", [biased, digits]), _I64)
-    other = w.node("Where", [w.node("IsNaN", [d]), w.scalar(_I64, 0x7FC00000), w.scalar(_I64, 0x7F800000)])
-    other = w.node("Where", [w.node("Equal", [size, zero]), w.scalar(_I64, 0), other])
-    bits = w.node("Where", [usual, bits, other])
+    above = w.cast(w.Less(held, power), _F64)
+    below = w.cast(w.Not(w.Less(held, w.Mul(power, w.scalar(_F64, 2.0)))), _F64)
+    exponent = w.Add(w.Sub(guess, above), below)
+    exponent = w.Max(exponent, w.scalar(_F64, -126.0))
+    digits = w.Mul(held, _power(w, w.Sub(w.scalar(_F64, 23.0), exponent)))
+    biased = w.Mul(w.Add(exponent, w.scalar(_F64, 126.0)), w.scalar(_F64, _ONE))
+    bits = w.cast(w.Add(biased, digits), _I64)
+    other = w.Where(w.IsNaN(d), w.scalar(_I64, 0x7FC00000), w.scalar(_I64, 0x7F800000))
+    other = w.Where(w.Equal(size, zero), w.scalar(_I64, 0), other)
+    bits = w.Where(usual, bits, other)
     # -0.0 is not less than 0, but its reciprocal is
-    negative = w.node("Or", [w.node("Less", [d, zero]), w.node("Less", [w.node("Reciprocal", [d]), zero])])
-    return w.node("Where", [negative, w.node("Add", [bits, w.scalar(_I64, _SIGN)]), bits])
+    negative = w.Or(w.Less(d, zero), w.Less(w.Reciprocal(d), zero))
+    return w.Where(negative, w.Add(bits, w.scalar(_I64, _SIGN)), bits)
 
 
 def _float_of(w: GraphWriter, x: str) -> str:
     """The float32 of bits that int64 holds, by their lowest 32."""
-    bits = w.node("Mod", [x, w.scalar(_I64, 1 << 32)])
-    sign = w.node("Less", [w.scalar(_I64, _SIGN - 1), bits])
-    bits = w.node("Mod", [bits, w.scalar(_I64, _SIGN)])
-    exponent = w.cast(w.node("Div", [bits, w.scalar(_I64, 1 << 23)]), _F64)
-    digits = w.cast(w.node("Mod", [bits, w.scalar(_I64, 1 << 23)]), _F64)
-    first = w.node(
-        "Where", [w.node("Equal", [exponent, w.scalar(_F64, 0.0)]), w.scalar(_F64, 0.0), w.scalar(_F64, _ONE)]
-    )
-    lifted = w.node("Max", [exponent, w.scalar(_F64, 1.0)])
-    value = w.node("Mul", [w.node("Add", [digits, first]), _power(w, w.node("Sub", [lifted, w.scalar(_F64, 150.0)]))])
-    nothing = w.node("Equal", [digits, w.scalar(_F64, 0.0)])
-    other = w.node("Where", [nothing, w.scalar(_F64, math.inf), w.scalar(_F64, math.nan)])
-    value = w.node("Where", [w.node("Equal", [exponent, w.scalar(_F64, 255.0)]), other, value])
-    value = w.node("Where", [sign, w.node("Neg", [value]), value])
+    bits = w.Mod(x, w.scalar(_I64, 1 << 32))
+    sign = w.Less(w.scalar(_I64, _SIGN - 1), bits)
+    bits = w.Mod(bits, w.scalar(_I64, _SIGN))
+    exponent = w.cast(w.Div(bits, w.scalar(_I64, 1 << 23)), _F64)
+    digits = w.cast(w.Mod(bits, w.scalar(_I64, 1 << 23)), _F64)
+    first = w.Where(w.Equal(exponent, w.scalar(_F64, 0.0)), w.scalar(_F64, 0.0), w.scalar(_F64, _ONE))
+    lifted = w.Max(exponent, w.scalar(_F64, 1.0))
+    value = w.Mul(w.Add(digits, first), _power(w, w.Sub(lifted, w.scalar(_F64, 150.0))))
+    nothing = w.Equal(digits, w.scalar(_F64, 0.0))
+    other = w.Where(nothing, w.scalar(_F64, math.inf), w.scalar(_F64, math.nan))
+    value = w.Where(w.Equal(exponent, w.scalar(_F64, 255.0)), other, value)
+    value = w.Where(sign, w.Neg(value), value)
     return w.cast(value, _F32)
