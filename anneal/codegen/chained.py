@@ -198,7 +198,7 @@ class Matrices(ChainedKernel):
             for op, scale in self.scales[n]:
                 rows, _ = self.inside(self.row + r, self.high, self.split.rows)
                 held, _ = self.inside(columns + c, self.long, self.split.columns)
-                value = alu(op, (value, self.at(scale, {self.chain.r: rows, self.chain.c: held})))
+                value = op(value, self.at(scale, {self.chain.r: rows, self.chain.c: held}))
             out.append(value)
         return out
 
@@ -277,9 +277,9 @@ class Matrices(ChainedKernel):
             memory = UOp(Op.SHARED, _F32, (), (next(self.memories), self.tile_memory.arg[1]))
             sink = UOp(Op.SINK, _F32, tuple([UOp(Op.STORE, _F32, (memory, *x)) for x in put]))
             tile = UOp(Op.BUFFERIZE, _F32, (sink,), ("stored", False, False))
-            held = alu(Op.MIN, (row, const(_I32, s.rows - 1))) if self.threads > s.rows else row
+            held = Op.MIN(row, const(_I32, s.rows - 1)) if self.threads > s.rows else row
             parts = [UOp(Op.LOAD, _F32, (tile, held * self.stride + n)) for n in range(s.columns)]
-            made = functools.reduce(lambda a, b, op=u.arg: alu(op, (a, b)), parts)  # type: ignore[misc]
+            made = functools.reduce(lambda a, b, op=u.arg: op(a, b), parts)  # type: ignore[misc]
             values[u] = self.finished(u, made, self.row + held)
         inside = (row < s.rows,) if self.threads > s.rows else ()
         return self.stored(self.sink.src, self.row + row, None, values, inside)
@@ -290,7 +290,7 @@ def _by_exp2(value: UOp) -> UOp:
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.EXP:
-            return alu(Op.EXP2, (src[0] * math.log2(math.e),))
+            return Op.EXP2(src[0] * math.log2(math.e))
         return u if src == u.src else u.replace(src=src)
 
     return rebuild(value, visit)

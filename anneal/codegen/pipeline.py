@@ -27,7 +27,7 @@ from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.rewrite import Hook, Pass, Pipeline, tell
 from anneal.schedule import overwrites_rows
-from anneal.uop import Op, UOp, alu, arena, const, dtypes, toposort
+from anneal.uop import Op, UOp, arena, const, dtypes, toposort
 
 # -- registers and unrolled loops -------------------------------------------------------------------------------------
 # Every node that depends on a range that is written out, once for each of its values.
@@ -141,7 +141,7 @@ class _Copies:
         for first in range(0, len(values), count):
             value = values[first]
             for other in values[first + 1 : first + count]:
-                value = alu(u.arg, (value, other))
+                value = u.arg(value, other)
             # The tag says how many terms of the value are iterations of a loop, to be taken up one by one.
             tag = count if count > 1 else u.tag
             ranges = [copies[first // count] for copies in left]

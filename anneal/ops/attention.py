@@ -19,7 +19,7 @@ from anneal.ops.overflow import whole_product
 from anneal.ops.precision import in_single
 from anneal.ops.random import key, words
 from anneal.runtime import here
-from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
+from anneal.uop import Op, UOp, by_rule, const, dtypes
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
@@ -65,7 +65,7 @@ def scaled_dot_product_attention(
     n = len(lead)
     top = reduce_axis(UOp(Op.DETACH, scores.dtype, (scores,)), Op.MAX, (n + 1,))
     shifted = scores - expand(top, scores.shape)
-    weights = alu(Op.EXP, (shifted,))
+    weights = Op.EXP(shifted)
     if later is not None:
         weights = by_rule("exp", weights, shifted, later)
     total = reduce_axis(weights, Op.ADD, (n + 1,))

@@ -17,7 +17,7 @@ from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
 from anneal.ops.nodes import broadcast, every
-from anneal.uop import Op, UOp, alu, dtypes, promote
+from anneal.uop import Op, UOp, dtypes, promote
 
 _BOOL = dtypes.bool_
 
@@ -39,7 +39,7 @@ def join(parts: Sequence[Tensor], axis: int) -> Tensor:
             padded = nodes.pad(
                 u, tuple([(begin, total - begin - n) if i == axis else (0, 0) for i in range(len(u.shape))])
             )
-            out = padded if out is None else alu(op, (out, padded))
+            out = padded if out is None else op(out, padded)
         else:
             empty.append(p)
         begin += n

@@ -13,7 +13,7 @@ from anneal.ops.inputs import compares
 from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
 from anneal.ops.overflow import check_growth
 from anneal.ops.spelling import number_first
-from anneal.uop import Op, UOp, alu, dtypes
+from anneal.uop import Op, UOp, dtypes
 
 _BOOL = dtypes.bool_
 
@@ -224,7 +224,7 @@ def bitwise_not(x: Tensor) -> Tensor:
     """
     if x.uop.dtype.is_float:
         raise DTypeError(f"bitwise_not: takes integers or bools, not {x.dtype.name}; use .logical_not()")
-    return x._new_plain(alu(Op.NOT, (x.uop,)))
+    return x._new_plain(Op.NOT(x.uop))
 
 
 @function(in_place=True)
@@ -263,7 +263,7 @@ def logical_not(x: Tensor) -> Tensor:
     >>> Tensor([0.0, 2.0]).logical_not()
     Tensor([ True, False], dtype=bool)
     """
-    return x._new_plain(alu(Op.NOT, (_true(x.uop),)))
+    return x._new_plain(Op.NOT(_true(x.uop)))
 
 
 @function(in_place=True)

@@ -22,7 +22,7 @@ from anneal.ops.logic import truth
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
 from anneal.ops.overflow import largest_of, power, whole
 from anneal.ops.precision import in_single
-from anneal.uop import Op, UOp, alu, by_rule, const
+from anneal.uop import Op, UOp, by_rule, const
 from anneal.uop.sizes import most, product
 
 Axes = int | Sequence[int] | None
@@ -180,7 +180,7 @@ def var(
     left = _count(x, "var", axis) - correction
     total = (centred * centred).sum(axis, keepdim)
     if isinstance(left, UOp):
-        return total / x._new_plain(alu(Op.MAX, (left, left.const_like(0))).cast(total.dtype))
+        return total / x._new_plain(Op.MAX(left, left.const_like(0)).cast(total.dtype))
     left = builtins.max(0, left)
     return total * (1 / left) if left else total / 0.0
 

@@ -261,7 +261,7 @@ class _Writer:
         if sign := _SIGNS.get(op.name):
             number = self._number(args[1]) if self._number(args[0]) is None else None  # it takes the left node's dtype
             return f"({parts[0]} {sign} ({number or parts[1]}))"
-        return f"alu(_{op.name}, {_tuple(parts)})"
+        return f"_{op.name}({', '.join(parts)})"
 
     def _call(self, e: ast.Call, dtype: str) -> str:
         op, arg = upat.call_parts(e)

@@ -20,7 +20,7 @@ from anneal.transforms.calls import Derivative, derivative_of, differentiated
 from anneal.transforms.reverse import P, R, TypedFunction
 from anneal.transforms.trace import Trace, as_tensor, flagged, results_of, stand_in
 from anneal.transforms.tree import broadcast_prefix, flatten, paths_of, rebuild
-from anneal.uop import ALL, ALU, Op, UOp, alu, arena, by_rule, const, covering, dtypes, toposort
+from anneal.uop import ALL, ALU, Op, UOp, arena, by_rule, const, covering, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 
 Sources = Sequence[UOp]
@@ -63,7 +63,7 @@ def drawn(y: UOp, n: Size) -> UOp:
     """
     counter, seed, call = y.src
     number = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(dtypes.uint32)
-    key = alu(Op.THREEFRY, (number, seed ^ 0x9E3779B9, call))
+    key = Op.THREEFRY(number, seed ^ 0x9E3779B9, call)
     return _elementwise(y, (counter, key, call), (False, True, False), n)
 
 

@@ -48,7 +48,7 @@ def meet(op: Op, a: UOp | None, b: UOp) -> UOp:
     if a is None:
         return b
     shape = broadcast_shapes("index", a.shape, b.shape)
-    return alu(op, (broadcast(a, shape) if a.shape else a, broadcast(b, shape) if b.shape else b))
+    return op(broadcast(a, shape) if a.shape else a, broadcast(b, shape) if b.shape else b)
 
 
 def inverse(order: Sequence[int]) -> list[int]:
@@ -152,7 +152,7 @@ def keys(u: UOp, descending: bool) -> UOp:
         u = UOp(Op.BITCAST, _INT32, (u ^ 0x80000000,))
     elif u.dtype.bits < 64:
         u = u.cast(_INT32)
-    return alu(Op.NOT, (u,)) if descending else u
+    return Op.NOT(u) if descending else u
 
 
 def first_by_blocks(ranked: UOp, k: int) -> UOp:
@@ -324,4 +324,4 @@ def check_inside(name: str, begin: Size, end: Size, axis: int, shape: tuple[Any,
 def reciprocal(dtype: DType, sizes: Sequence[Size]) -> UOp:
     """One over the number of elements of `sizes`, in `dtype`; nan for none, as a mean over nothing is."""
     n = product(sizes)
-    return alu(Op.RECIP, (n.cast(dtype),)) if isinstance(n, UOp) else const(dtype, 1.0 / n if n else math.nan)
+    return Op.RECIP(n.cast(dtype)) if isinstance(n, UOp) else const(dtype, 1.0 / n if n else math.nan)
