@@ -116,8 +116,6 @@ FunctionError Numerics numerics""",
     "anneal.nn.functional": {
         "anneal.nn._f_attention": """
 multi_head_attention_forward""",
-        "anneal.nn._f_fractional": """
-fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d fractional_max_pool3d_with_indices""",
         "anneal.nn._f_others": """
 conv_tbc ctc_loss embedding_bag linear_cross_entropy multilabel_margin_loss pdist triplet_margin_with_distance_loss
 upsample upsample_bilinear upsample_nearest""",
@@ -125,7 +123,8 @@ upsample upsample_bilinear upsample_nearest""",
 alpha_dropout dropout dropout1d dropout2d dropout3d feature_alpha_dropout rrelu rrelu_ softmin""",
         "anneal.nn._f_pools": """
 adaptive_max_pool1d adaptive_max_pool1d_with_indices adaptive_max_pool2d adaptive_max_pool2d_with_indices
-adaptive_max_pool3d adaptive_max_pool3d_with_indices lp_pool1d lp_pool2d lp_pool3d max_pool1d
+adaptive_max_pool3d adaptive_max_pool3d_with_indices fractional_max_pool2d fractional_max_pool2d_with_indices
+fractional_max_pool3d fractional_max_pool3d_with_indices lp_pool1d lp_pool2d lp_pool3d max_pool1d
 max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices max_unpool1d
 max_unpool2d max_unpool3d""",
         "anneal.ops": """
@@ -172,7 +171,7 @@ matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid van
         "anneal.backend": """
 Array""",
         "arguments": """
-Integer alias checked deferred function several viewing""",
+Integer alias checked deferred family function several viewing""",
         "checks": """
 Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor one_of said whole""",
         "grad_mode": """
@@ -183,7 +182,7 @@ silu softplus softshrink softsign tanhshrink threshold""",
         "angles": """
 acos acosh asin asinh atan atan2 atanh cos cosh deg2rad hypot rad2deg sin sinc sinh tan tanh""",
         "attention": """
-scaled_dot_product_attention""",
+bilinear dropout embedding glu gumbel_softmax linear scaled_dot_product_attention""",
         "convolution": """
 conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d""",
         "creation": """
@@ -212,8 +211,6 @@ gather index_add index_select masked_fill one_hot rows scatter scatter_add take 
 atleast_1d atleast_2d atleast_3d block_diag cartesian_prod cat chunk column_stack combinations diagflat dsplit
 dstack hsplit hstack select select_scatter slice_scatter split stack sum_to_size tensor_split unbind unfold vsplit
 vstack""",
-        "layers": """
-bilinear dropout embedding glu gumbel_softmax linear""",
         "linalg": """
 addbmm addmm addmv addr baddbmm cross dot einsum inner kron matmul matrix_norm outer tensordot trace vdot vecdot""",
         "logic": """
@@ -276,17 +273,15 @@ unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze view_as=reshape_as view_copy=view 
     "anneal.rewrite": {
         "driver": """
 Table graph_rewrite rewritten""",
-        "legalise": """
-FLOATS INTEGERS legalised""",
         "legality": """
-STAGES check""",
+FLOATS INTEGERS STAGES check legalised""",
         "passes": """
 Hook Pass Pipeline""",
         "symbolic": """
 forget simplify""",
         "trace": """
 Event listening tracing""",
-        "watch": """
+        "walk": """
 Watch""",
     },
     "anneal.runtime": {
@@ -383,13 +378,9 @@ triplet_margin_loss unfold=im2col""",
         "anneal.progress": """
 told""",
         "_checkpoint": """
-Checkpoint""",
+Checkpoint Training decayed main""",
         "_data": """
-CIFAR10 Images cifar10 downloads grid half_blocks images png shades shapes""",
-        "_run": """
-Training decayed main""",
-        "_tokens": """
-TokenFiles write_tokens""",
+CIFAR10 Images TokenFiles cifar10 downloads grid half_blocks images png shades shapes write_tokens""",
     },
     "anneal.transforms": {
         "captured": """
@@ -461,3 +452,6 @@ __rshift__ __rsub__ __rtruediv__ __rxor__ __setitem__ __sub__ __truediv__ __xor_
 STATICS = """
 arange bartlett_window blackman_window einsum empty eye from_numpy full hamming_window hann_window kaiser_window
 linspace logspace manual_seed normal ones rand randint randn randperm tri tril_indices triu_indices uniform zeros"""
+
+# the class in annotations of rooms below it, which nobody evaluates; type checkers read names.pyi
+Tensor = "Tensor"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import griffe
@@ -47,10 +48,37 @@ def at_run_time(path: str) -> str | None:
     return inspect.getdoc(getattr(found, name)) if found is not None and hasattr(found, name) else None
 
 
+def _families(module: griffe.Module) -> Iterator[griffe.Function]:
+    """The functions of a module that `family(...)` makes, which griffe does not see."""
+    for name, found in vars(sys.modules.get(module.path)).items() if module.path in sys.modules else ():
+        if name in module.members or not inspect.isfunction(found) or found.__module__ != module.path:
+            continue
+        signature = inspect.signature(found)
+        parameters = [
+            griffe.Parameter(
+                p.name,
+                annotation=p.annotation,
+                kind=griffe.ParameterKind.positional_or_keyword,
+                default=None if p.default is p.empty else repr(p.default),
+            )
+            for p in signature.parameters.values()
+        ]
+        yield griffe.Function(
+            name,
+            lineno=inspect.unwrap(found).__code__.co_firstlineno,
+            parameters=griffe.Parameters(*parameters),
+            returns=signature.return_annotation,
+            docstring=griffe.Docstring(inspect.getdoc(found) or ""),
+        )
+
+
 class Doctests(griffe.Extension):
     """Runs over every object with a docstring before it is drawn."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        if isinstance(obj, griffe.Module):
+            for made in _families(obj):
+                obj.set_member(made.name, made)
         if obj.docstring is not None:
             said = at_run_time(obj.path) if obj.kind in _CALLED else None
             obj.docstring.value = fenced(said or obj.docstring.value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -85,11 +85,28 @@ def _said(node: ast.FunctionDef, file: str) -> dict[str, Any] | None:
     return None
 
 
+def _family(node: ast.stmt, defined: Mapping[str, ast.FunctionDef]) -> Iterator[ast.FunctionDef]:
+    """The functions that an assignment of `family(...)` makes, as if they were written out under `@function(...)`."""
+    call = node.value if isinstance(node, ast.Assign) else None
+    if not isinstance(call, ast.Call) or ast.unparse(call.func) != "family":
+        return
+    words = ast.unparse(ast.Call(ast.Name("function"), [], call.keywords))
+    op, documents = defined[ast.unparse(call.args[0])], ast.literal_eval(call.args[1])
+    for name, document in documents.items():
+        made = ast.parse(f"@{words}\n{ast.unparse(op)}").body[0]
+        assert isinstance(made, ast.FunctionDef)
+        made.name, made.args.args = name, made.args.args[2:]  # the op's own: a name and a number of axes
+        made.body = [ast.Expr(ast.Constant(document))]
+        yield made
+
+
 def functions(text: str, file: str) -> list[Function]:
     """The public functions that a file declares, in its order."""
     out: list[Function] = []
     waiting: list[ast.FunctionDef] = []
-    for node in ast.parse(text).body:
+    body = ast.parse(text).body
+    defined = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    for node in [n for stands in body for n in (*_family(stands, defined), stands)]:
         if not isinstance(node, ast.FunctionDef):
             continue
         if any(ast.unparse(d) == "overload" for d in node.decorator_list):
@@ -339,6 +356,8 @@ def table(found: Sequence[Function]) -> str:
     lines.append("}")
     for name, said, words in rows:
         lines += ["", f"# {said}", f'{name} = """\n{_words(words)}"""']
+    lines += ["", "# the class in annotations of rooms below it, which nobody evaluates; type checkers read names.pyi"]
+    lines += ['Tensor = "Tensor"']
     return "\n".join(lines) + "\n"
 
 

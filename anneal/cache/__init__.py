@@ -3,5 +3,4 @@
 The rooms above decide what is worth keeping and encode it as plain data; this one turns data into files and back.
 """
 
-from anneal.cache.store import CacheEntry, disk_key, enabled, entries, folder, load, prune, save
-from anneal.cache.version import code_version
+from anneal.cache.store import CacheEntry, code_version, disk_key, enabled, entries, folder, load, prune, save

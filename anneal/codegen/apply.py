@@ -13,7 +13,7 @@ from anneal.codegen.ranges import conjunction, conjuncts, extent, mask_of, reads
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
-from anneal.uop import Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, least, most, product, size
 
 _I32 = dtypes.int32
@@ -415,5 +415,5 @@ def _fold(op: Op, value: UOp, lanes: UOp) -> UOp:
     parts = [UOp(Op.LANE, value.dtype, (value, lanes), i) for i in range(extent(lanes))]
     out = parts[0]
     for p in parts[1:]:
-        out = alu(op, (out, p))
+        out = op(out, p)
     return out

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Callable, Sequence
 
-from anneal.codegen.chain import chain_of, refused, split_of
-from anneal.codegen.chained_matrices import Matrices
+from anneal.codegen.affine import form
+from anneal.codegen.chain import GAP, LANES, SIDE, Chain, Split, chain_of, refused, scaled, split_of
+from anneal.codegen.chained_kernel import ChainedKernel
 from anneal.codegen.chained_threads import Threads
 from anneal.codegen.opts import Opt, axes_of
-from anneal.uop import UOp, toposort
+from anneal.codegen.ranges import SUBGROUP, conjunction, extent, mask_of
+from anneal.codegen.stage import Layout, rows_apart
+from anneal.rewrite import rebuild
+from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
 
 
 def is_chained(opts: Sequence[Opt]) -> bool:
@@ -23,3 +29,268 @@ def chained(sink: UOp, opts: Sequence[Opt]) -> UOp:
         raise refused("the kernel is no chain of products")
     split = split_of(opts, chain, [a.range for a in axes_of(sink)])
     return (Matrices if split.by_matrices else Threads)(sink, chain, split).kernel()
+
+
+# -- chains by subgroup matrices (`matrices.py`) ----------------------------------------------------------------------
+# Float16 factors, sums in float32.
+#
+# Scores go through workgroup memory, where threads make of them what is multiplied next, rounded to float16. Memory of
+# matrices is an array of single elements, so neighbouring threads take neighbouring elements; factors come into it
+# matrix by matrix, two elements a thread at a time; the factors over rows stay in registers. The less workgroup memory
+# a workgroup takes, the more of them run side by side: few columns at a time are best.
+
+
+_I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
+
+
+class Matrices(ChainedKernel):
+    """A kernel by subgroup matrices, while it is made."""
+
+    def __init__(self, sink: UOp, chain: Chain, split: Split) -> None:
+        super().__init__(sink, chain, split)
+        self.lane = self.range(SUBGROUP, "local")
+        self.down = self.range(split.down, "local")
+        self.row_, self.column_ = self.range(SIDE, "row"), self.range(SIDE, "column")
+        self.inner = self.range(SIDE, "depth")
+        self.mine = split.rows // split.down  # rows of a subgroup
+        self.stride = split.columns  # no gap: the less memory, the more workgroups run side by side
+        self.threads = split.down * SUBGROUP
+        self.lid = self.down * SUBGROUP + self.lane
+        # The scores' first tile, and later the results that are stored: at least one matrix for each subgroup.
+        size = max(split.rows * self.stride, split.down * SIDE * SIDE)
+        self.tile_memory = UOp(Op.SHARED, _F32, (), (next(self.memories), (size,)))
+        self.numbers: dict[tuple[UOp, UOp, int], int] = {}  # of the memory of factors
+        self.own: dict[tuple[int, int], UOp] = {}  # the ranges of tiles
+        self.scales: dict[int, list[tuple[Op, UOp]]] = {}  # of the scores: what their factors are multiplied with
+
+    def matrix(self, first: UOp, ranges: tuple[UOp, UOp], steps: tuple[int, int], dtype: DType) -> UOp:
+        """The index of a matrix whose first element is at `first`."""
+        return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (dtype, steps))
+
+    def left(self, value: UOp, deep: UOp, depth: int) -> Callable[[UOp, UOp], UOp]:
+        """The matrices of a factor over rows, by the place of their first element in its block: straight from memory
+        where it lies there as matrices may, else from workgroup memory."""
+        value = value.src[0] if value.op is Op.CAST and value.src[0].dtype is _F16 else value.cast(_F16)
+        r = self.chain.r
+        whole = self.high % self.split.rows == 0 and extent(deep) % depth == 0
+        steps = self.steps(value, r, deep) if whole else None
+        if steps is not None:
+
+            def direct(i: UOp, k: UOp) -> UOp:
+                index = self.at(value.src[1], {r: self.row + i, deep: k})
+                return UOp(Op.LOAD, _F16, (value.src[0], self.matrix(index, (self.row_, self.inner), steps, _F16)))
+
+            return direct
+        tile, layout = self.waiting(value, (r, deep), (self.row, const(_I32, 0)), (self.split.rows, depth), 0)
+
+        def staged(i: UOp, k: UOp) -> UOp:
+            steps = (layout.strides[0], layout.strides[1])
+            index = self.matrix(layout.position((i, k)), (self.row_, self.inner), steps, _F16)
+            return UOp(Op.LOAD, _F16, (tile, index))
+
+        return staged
+
+    def right(self, value: UOp, wide: UOp, width: int, deep: bool) -> Callable[[UOp, UOp], UOp]:
+        """The matrices of a factor over columns, by the places along the columns and along `wide`: `deep` if sums go
+        over the columns."""
+        value = value.src[0] if value.op is Op.CAST and value.src[0].dtype is _F16 else value.cast(_F16)
+        first = ((self.first + self.column) * self.split.columns, const(_I32, 0))
+        tile, layout = self.waiting(value, (self.chain.c, wide), first, (self.split.columns, width), 1)
+        over, under = layout.strides
+        ranges, steps = ((self.inner, self.column_), (over, under) if deep else (under, over))
+
+        def staged(c: UOp, w: UOp) -> UOp:
+            return UOp(Op.LOAD, _F16, (tile, self.matrix(layout.position((c, w)), ranges, steps, _F16)))
+
+        return staged
+
+    def waiting(
+        self, value: UOp, ranges: tuple[UOp, UOp], first: tuple[UOp, UOp], blocks: tuple[int, int], buffers: int
+    ) -> tuple[UOp, Layout]:
+        """The tile of a factor, as it lies in its own memory: one for all that read the same."""
+        own = [self.own.setdefault((n, count), self.range(count, "tile")) for n, count in enumerate(blocks)]
+        table: dict[UOp, UOp] = {}
+        conditions: list[UOp] = []
+        for x, at, begin, n in zip(ranges, own, first, blocks, strict=True):
+            table[x], inside = self.inside(begin + at, extent(x), n)
+            conditions += inside
+        steps = None if conditions else self.steps(value, *ranges)
+        count = blocks[0] * blocks[1] // SIDE**2
+        if steps is not None and steps[1] == 1 and count % self.split.down == 0:
+            return self.copied(value, ranges, first, blocks, buffers, steps[0])
+        made = self.at(value, table)
+        if conditions:
+            made = conjunction(conditions)[0].where(made, 0)
+        tile, layout, _ = rows_apart(made, own[0], own[1], GAP, buffers, const(_I32, 0))
+        return tile, layout
+
+    def copied(
+        self,
+        value: UOp,
+        ranges: tuple[UOp, UOp],
+        first: tuple[UOp, UOp],
+        blocks: tuple[int, int],
+        buffers: int,
+        apart: int,
+    ) -> tuple[UOp, Layout]:
+        """The same, brought there matrix by matrix: a thread moves two elements at a time, not one."""
+        stride = blocks[1] + GAP
+        begin = self.at(value.src[1], dict(zip(ranges, first, strict=True)))
+        number = self.numbers.setdefault((value.src[0], begin, apart), next(self.memories))
+        memory = UOp(Op.SHARED, _F16, (), (number, (blocks[0] * stride,)))
+        across = blocks[1] // SIDE
+        mine = blocks[0] * across // SIDE // self.split.down
+        put = []
+        held = (self.row_, self.column_)
+        for n in range(mine):
+            at = self.down * mine + n
+            i, j = at // across * SIDE, at % across * SIDE
+            index = self.at(value.src[1], {ranges[0]: first[0] + i, ranges[1]: first[1] + j})
+            found = UOp(Op.LOAD, _F16, (value.src[0], self.matrix(index, held, (apart, 1), _F16)))
+            put.append(UOp(Op.STORE, _F16, (memory, self.matrix(i * stride + j, held, (stride, 1), _F16), found)))
+        sink = UOp(Op.SINK, _F16, tuple(put))
+        return UOp(Op.BUFFERIZE, _F16, (sink, *held), ("stored", buffers > 0, False)), Layout((stride, 1), -1, 0)
+
+    def steps(self, value: UOp, across: UOp, deep: UOp) -> tuple[int, int] | None:
+        """Elements between two rows, and two steps deep, of memory that matrices are read from as it lies."""
+        if value.op is not Op.LOAD or len(value.src) > 2:
+            return None
+        terms, _ = form(value.src[1])
+        bits = mask_of((across, deep))
+        found = terms.get(across, 0), terms.get(deep, 0)
+        if any(t.ranges & bits for t in terms if t not in (across, deep)) or 1 not in found or 0 in found:
+            return None
+        return found
+
+    def tile(self) -> list[UOp]:
+        """The scores of a workgroup in workgroup memory, one tile for each of `chain.scores`."""
+        s, c = self.split, self.chain
+        tiles = []
+        for n, score in enumerate(c.scores):
+            a, b = c.factors(score)
+            e = score.src[1]
+            (a, left_scale), (b, right_scale) = scaled(a, e), scaled(b, e)
+            self.scales[n] = [x for x in (left_scale, right_scale) if x is not None]
+            depth = -(-extent(e) // SIDE) * SIDE
+            left, right = self.left(a, e, depth), self.right(b, e, depth, False)
+            part = self.range(depth // SIDE, "unroll")
+            loops = tuple([x for x in (part,) if x.op is Op.RANGE])
+            memory = (
+                self.tile_memory if not n else UOp(Op.SHARED, _F32, (), (next(self.memories), self.tile_memory.arg[1]))
+            )
+            put = []
+            for u in range(0, self.mine, SIDE):
+                row = self.down * self.mine + u
+                for v in range(0, s.columns, SIDE):
+                    x, y = left(row, part * SIDE), right(const(_I32, v), part * SIDE)
+                    value = UOp(Op.REDUCE, _F32, (x.cast(_F32) * y.cast(_F32), *loops, self.inner), Op.ADD)
+                    index = self.matrix(row * self.stride + v, (self.row_, self.column_), (self.stride, 1), _F32)
+                    put.append(UOp(Op.STORE, _F32, (memory, index, value)))
+            ends = (self.row_, self.column_)
+            tiles.append(UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, tuple(put)), *ends), ("stored", False, False)))
+        return tiles
+
+    def sums(self, tiles: Sequence[UOp], r: UOp, c: UOp, columns: UOp) -> list[UOp]:
+        """The scores of a thread at a row and a column of its workgroup's."""
+        out = []
+        for n, t in enumerate(tiles):
+            value = UOp(Op.LOAD, _F32, (t, r * self.stride + c))
+            for op, scale in self.scales[n]:
+                rows, _ = self.inside(self.row + r, self.high, self.split.rows)
+                held, _ = self.inside(columns + c, self.long, self.split.columns)
+                value = op(value, self.at(scale, {self.chain.r: rows, self.chain.c: held}))
+            out.append(value)
+        return out
+
+    def places(self) -> list[tuple[UOp, UOp]]:
+        """Rows and columns of a workgroup's scores of which a thread makes something: neighbours are neighbours in a
+        row, since memory of matrices is read and written by single elements."""
+        columns = self.split.columns
+        every = range(0, self.split.rows * columns, self.threads)
+        if self.threads % columns == 0:
+            row, column = self.lid // columns, self.lid % columns
+            return [(row + n // columns, column) for n in every]
+        return [((self.lid + n) // columns, (self.lid + n) % columns) for n in every]
+
+    def products(self) -> list[UOp]:
+        chain, s = self.chain, self.split
+        assert chain.d is not None
+        width = extent(chain.d)
+        wide = -(-width // SIDE) * SIDE
+        tiles, columns = self.tile(), (self.first + self.column) * s.columns
+        part = self.range(s.columns // SIDE, "written")
+        loops = tuple([y for y in (self.column, part) if y.op is Op.RANGE])
+        stride = s.columns + GAP
+        out: list[UOp] = []
+        for n, u in enumerate(chain.reductions):
+            f, x = chain.product(u)
+            assert x is not None
+            x, scale = scaled(x, chain.d)
+            f = _by_exp2(f if scale is None else alu(scale[0], (f, scale[1])))
+            memory = UOp(Op.SHARED, _F16, (), (next(self.memories), (s.rows * stride,)))
+            put = []
+            for r, c in self.places():
+                sums = self.sums(tiles, r, c, columns)
+                value = self.made(f, sums, self.row + r, columns + c, Op.ADD)
+                put.append(UOp(Op.STORE, _F16, (memory, r * stride + c, value)))  # memory rounds
+            tile = UOp(Op.BUFFERIZE, _F16, (UOp(Op.SINK, _F16, tuple(put)),), ("stored", False, False))
+            right = self.right(x, chain.d, wide, True)
+            for i in range(0, self.mine, SIDE):
+                row = (self.down * self.mine + i) * stride + part * SIDE
+                a = UOp(Op.LOAD, _F16, (tile, self.matrix(row, (self.row_, self.inner), (stride, 1), _F16)))
+                for v in range(0, wide, SIDE):
+                    b = right(part * SIDE, const(_I32, v))
+                    value = UOp(Op.REDUCE, _F32, (a.cast(_F32) * b.cast(_F32), *loops, self.inner), Op.ADD)
+                    out += self.strip(n, i, v, value)
+        return out
+
+    def strip(self, n: int, i: int, v: int, value: UOp) -> list[UOp]:
+        """The stores of one matrix of the sums of reduction `n`, by way of workgroup memory that all matrices share."""
+        chain = self.chain
+        assert chain.d is not None
+        mine = self.down * SIDE * SIDE
+        index = self.matrix(mine, (self.row_, self.column_), (SIDE, 1), _F32)
+        put = UOp(Op.SINK, _F32, (UOp(Op.STORE, _F32, (self.tile_memory, index, value)),))
+        tile = UOp(Op.BUFFERIZE, _F32, (put, self.row_, self.column_), ("matrices", n, i, v))
+        stores = [x for x in self.sink.src if chain.reductions[n] in toposort((x,))]
+        out: list[UOp] = []
+        for at in range(0, SIDE * SIDE // LANES, SUBGROUP):
+            quad = self.lane + at
+            r, c = quad // (SIDE // LANES), quad % (SIDE // LANES) * LANES + self.vector
+            held, inside = self.inside(v + c, extent(chain.d), SIDE)
+            values = {chain.reductions[n]: UOp(Op.LOAD, _F32, (tile, mine + r * SIDE + c))}
+            out += self.stored(stores, self.row + self.down * self.mine + i + r, held, values, inside)
+        return out
+
+    def statistics(self) -> list[UOp]:
+        """Each thread reduces some columns of some rows; the results of a row are reduced at the end."""
+        chain, s = self.chain, self.split
+        tiles, columns = self.tile(), (self.first + self.column) * s.columns
+        loops = tuple([x for x in (self.column,) if x.op is Op.RANGE])
+        row, values = self.lid, {}
+        for u in chain.reductions:
+            value, put = _by_exp2(u.src[0]), []
+            for r, c in self.places():
+                mine = self.made(value, self.sums(tiles, r, c, columns), self.row + r, columns + c, u.arg)
+                mine = UOp(Op.REDUCE, _F32, (mine, *loops), u.arg) if loops else mine
+                put.append((r * self.stride + c, mine))
+            memory = UOp(Op.SHARED, _F32, (), (next(self.memories), self.tile_memory.arg[1]))
+            sink = UOp(Op.SINK, _F32, tuple([UOp(Op.STORE, _F32, (memory, *x)) for x in put]))
+            tile = UOp(Op.BUFFERIZE, _F32, (sink,), ("stored", False, False))
+            held = Op.MIN(row, const(_I32, s.rows - 1)) if self.threads > s.rows else row
+            parts = [UOp(Op.LOAD, _F32, (tile, held * self.stride + n)) for n in range(s.columns)]
+            made = functools.reduce(lambda a, b, op=u.arg: op(a, b), parts)  # type: ignore[misc]
+            values[u] = self.finished(u, made, self.row + held)
+        inside = (row < s.rows,) if self.threads > s.rows else ()
+        return self.stored(self.sink.src, self.row + row, None, values, inside)
+
+
+def _by_exp2(value: UOp) -> UOp:
+    """`value` with exponentials to the base 2: less exact than a number of float16 tells, and faster."""
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        if u.op is Op.EXP:
+            return Op.EXP2(src[0] * math.log2(math.e))
+        return u if src == u.src else u.replace(src=src)
+
+    return rebuild(value, visit)

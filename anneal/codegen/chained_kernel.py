@@ -10,7 +10,7 @@ from anneal.codegen.affine import form
 from anneal.codegen.chain import LANES, Chain, Split
 from anneal.codegen.opts import identity
 from anneal.codegen.ranges import Substitution, conjunction, extent, mask_of
-from anneal.uop import Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import Op, UOp, const, dtypes, toposort
 
 _I32 = dtypes.int32
 _LOW = -1e29  # what is less is a mask
@@ -69,7 +69,7 @@ class ChainedKernel:
         reach = self.reaches[u]
         if reach.least is None:
             return value
-        more = alu(Op.MAX, (value, reach.least))
+        more = Op.MAX(value, reach.least)
         if reach.after is not None:
             value = (row < self.long - 1 - reach.after).where(more, value)
         if reach.before is not None:
@@ -81,14 +81,14 @@ class ChainedKernel:
         c = self.split.columns
         first, last = const(_I32, 0), const(_I32, -(-self.long // c))
         if before is not None:
-            first = alu(Op.MIN, (alu(Op.MAX, (self.row - before, first)) // c, last))
+            first = Op.MIN(Op.MAX(self.row - before, first) // c, last)
         if after is not None:
-            end = alu(Op.MAX, (self.row + (self.split.rows - 1 + after), const(_I32, -1))) // c + 1
-            last = alu(Op.MIN, (end, last))
+            end = Op.MAX(self.row + (self.split.rows - 1 + after), const(_I32, -1)) // c + 1
+            last = Op.MIN(end, last)
         count = last - first
         if count.is_const:
             return first, int(count.arg)
-        return first, alu(Op.MAX, (count, const(_I32, 0)))
+        return first, Op.MAX(count, const(_I32, 0))
 
     # -- operands and scores
 
@@ -101,7 +101,7 @@ class ChainedKernel:
         """An index held below `end`, and the condition under which it is there, if blocks do not divide the extent."""
         if end % block == 0:
             return index, ()
-        return alu(Op.MIN, (index, const(_I32, end - 1))), (index < end,)
+        return Op.MIN(index, const(_I32, end - 1)), (index < end,)
 
     def made(self, value: UOp, sums: Sequence[UOp], row: UOp, column: UOp, op: Op) -> UOp:
         """`value` of the scores `sums` at a row and a column; the identity of `op` past the last column."""

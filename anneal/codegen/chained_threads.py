@@ -12,7 +12,7 @@ from anneal.codegen.chain import LANES, Chain, Split
 from anneal.codegen.chained_kernel import ChainedKernel
 from anneal.codegen.ranges import conjunction, extent
 from anneal.codegen.stage import Layout, tile_over
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, const, dtypes
 
 _I32, _F32 = dtypes.int32, dtypes.float32
 
@@ -128,13 +128,13 @@ class Threads(ChainedKernel):
                     self.made(u.src[0], quads[i], row, columns + (self.down * len(scores) + j), u.arg)
                     for j, quads in enumerate(scores)
                 ]
-                mine = functools.reduce(lambda a, b, op=u.arg: alu(op, (a, b)), terms)  # type: ignore[misc]
+                mine = functools.reduce(lambda a, b, op=u.arg: op(a, b), terms)  # type: ignore[misc]
                 mine = UOp(Op.REDUCE, _F32, (mine, *loops), u.arg) if loops else mine
                 put.append(UOp(Op.STORE, _F32, (memory, self.down * s.rows + self.quad(i), mine)))
             tile = UOp(Op.BUFFERIZE, _F32, (UOp(Op.SINK, _F32, tuple(put)), self.vector), ("stored", False, False))
             for i, values in enumerate(found):
                 parts = [UOp(Op.LOAD, _F32, (tile, n * s.rows + self.quad(i))) for n in range(s.down)]
-                made = functools.reduce(lambda a, b, op=u.arg: alu(op, (a, b)), parts)  # type: ignore[misc]
+                made = functools.reduce(lambda a, b, op=u.arg: op(a, b), parts)  # type: ignore[misc]
                 values.append(self.finished(u, made, self.row + self.quad(i)))
         first = (self.down < 1,) if s.down > 1 else ()
         out = []

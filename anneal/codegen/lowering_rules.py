@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, const, dtypes
 from anneal.codegen.exact import by_exp2, by_inverse
 
 _CONST = Op.CONST
@@ -36,16 +36,16 @@ def _lowering_eq(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_float and s1 is s0 and s0.dtype.bits == 32:
         # x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32
-        return (alu(_NOT, (const(dtypes.uint32, 2139095040) < UOp(_BITCAST, dtypes.uint32, (s0,)) & 2147483647,)), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32')
+        return (_NOT(const(dtypes.uint32, 2139095040) < UOp(_BITCAST, dtypes.uint32, (s0,)) & 2147483647), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32')
     if s1 is s0 and s1.dtype.is_float and s0.dtype.bits == 32:
         # x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32
-        return (alu(_NOT, (const(dtypes.uint32, 2139095040) < UOp(_BITCAST, dtypes.uint32, (s0,)) & 2147483647,)), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32')
+        return (_NOT(const(dtypes.uint32, 2139095040) < UOp(_BITCAST, dtypes.uint32, (s0,)) & 2147483647), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32')
     if s0.dtype.is_float and s1 is s0 and s0.dtype.bits == 64:
         # x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64
-        return (alu(_NOT, (const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807,)), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64')
+        return (_NOT(const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64')
     if s1 is s0 and s1.dtype.is_float and s0.dtype.bits == 64:
         # x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64
-        return (alu(_NOT, (const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807,)), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64')
+        return (_NOT(const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64')
 
 
 def _lowering_add(u: Any, ctx: Any) -> Any:
@@ -87,7 +87,7 @@ def _lowering_lt(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # x:bool < y -> (not x) & y
-        return (alu(_NOT, (s0,)) & s1, 'x:bool < y -> (not x) & y')
+        return (_NOT(s0) & s1, 'x:bool < y -> (not x) & y')
 
 
 def _lowering_floor(u: Any, ctx: Any) -> Any:

@@ -30,7 +30,7 @@ from anneal.codegen.stage import rows_apart
 from anneal.codegen.target import MatrixShape, Target
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
-from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import DType, Op, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _GAP = 8  # elements between two rows in workgroup memory
@@ -251,7 +251,7 @@ class _Multiplication:
         if count % block == 0:
             return number * block, None
         step = math.gcd(count, block)  # so that vectors are seen to begin where vectors may
-        held = alu(Op.MIN, (number * (block // step), const(_I32, (count - block) // step))) * step
+        held = Op.MIN(number * (block // step), const(_I32, (count - block) // step)) * step
         return held, number * block
 
     def at(self, value: UOp, i: UOp, j: UOp, k: UOp, others: dict[UOp, UOp] | None = None) -> UOp:

@@ -19,9 +19,8 @@ from anneal.inspect.kernel_list import (
     refusals,
     wgsl_for,
 )
-from anneal.inspect.lifetimes import LaunchFacts, Life, MemoryPlan, chrome_trace, launch_facts, memory_plan
 from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
-from anneal.inspect.looking import Looked, plain
+from anneal.inspect.looking import LaunchFacts, Life, Looked, MemoryPlan, chrome_trace, launch_facts, memory_plan, plain
 from anneal.inspect.names import Line, label_of, placed
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
 from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording

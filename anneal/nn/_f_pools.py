@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops import ValuesIndices, function, per_axis
+from anneal.ops import ValuesIndices, family, per_axis
 from anneal.tensor import Tensor, functional as F
 
 Sizes = int | Sequence[int]
@@ -75,12 +75,45 @@ def _plain(axes: int, x: Tensor, k: Sizes, s: Any, p: Sizes, d: Sizes, ceil: boo
     return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[axes - 1](x, k, step, p, d, ceil)
 
 
-def _indexed(name: str, axes: int, x: Tensor, k: Sizes, s: Any, p: Sizes, d: Sizes, ceil: bool) -> ValuesIndices:
-    return _picked(x, _even(name, x, _plain(axes, x, k, s, p, d, ceil), k, s, p, d, axes))
+def _indexed(
+    name: str,
+    axes: int,
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> ValuesIndices:
+    values = _plain(axes, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return _picked(x, _even(name, x, values, kernel_size, stride, padding, dilation, axes))
 
 
-@function
-def max_pool1d(
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = family(
+    _indexed,
+    {
+        "max_pool1d_with_indices": """`max_pool1d` with `return_indices=True`.
+
+    >>> max_pool1d_with_indices(Tensor.ones(1, 8), 2).indices.flatten().tolist()
+    [0, 2, 4, 6]
+    """,
+        "max_pool2d_with_indices": """`max_pool2d` with `return_indices=True`.
+
+    >>> max_pool2d_with_indices(Tensor.ones(1, 1, 8), (1, 2)).indices.flatten().tolist()
+    [0, 2, 4, 6]
+    """,
+        "max_pool3d_with_indices": """`max_pool3d` with `return_indices=True`.
+
+    >>> max_pool3d_with_indices(Tensor.ones(1, 1, 1, 8), (1, 1, 2)).indices.flatten().tolist()
+    [0, 2, 4, 6]
+    """,
+    },
+)
+
+
+def _max_pool(
+    name: str,
+    axes: int,
     x: Tensor,
     kernel_size: Sizes,
     stride: Sizes | None = None,
@@ -89,120 +122,49 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor | ValuesIndices:
-    """The largest value of each window of the last axis; with `return_indices` also its position.
+    if return_indices:
+        return _indexed(name, axes, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return _plain(axes, x, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+max_pool1d, max_pool2d, max_pool3d = family(
+    _max_pool,
+    {
+        "max_pool1d": """The largest value of each window of the last axis; with `return_indices` also its position.
 
     Positions count all elements of the last axis, int32. Otherwise as `anneal.tensor.functional.max_pool1d`.
 
     >>> pair = max_pool1d(Tensor.arange(2.0, 10.0).reshape(1, 8), 2, return_indices=True)
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
-    """
-    if return_indices:
-        return _indexed("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return _plain(1, x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
-@function
-def max_pool1d_with_indices(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-) -> ValuesIndices:
-    """`max_pool1d` with `return_indices=True`.
-
-    >>> max_pool1d_with_indices(Tensor.ones(1, 8), 2).indices.flatten().tolist()
-    [0, 2, 4, 6]
-    """
-    return _indexed("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
-@function
-def max_pool2d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Tensor | ValuesIndices:
-    """The largest value of each window of the last two axes; with `return_indices` also its position.
+    """,
+        "max_pool2d": """The largest value of each window of the last two axes; with `return_indices` also its position.
 
     Positions count all elements of the last two axes, int32. Otherwise as `anneal.tensor.functional.max_pool2d`.
 
     >>> pair = max_pool2d(Tensor.arange(2.0, 10.0).reshape(1, 1, 8), (1, 2), return_indices=True)
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
-    """
-    if return_indices:
-        return _indexed("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return _plain(2, x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
-@function
-def max_pool2d_with_indices(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-) -> ValuesIndices:
-    """`max_pool2d` with `return_indices=True`.
-
-    >>> max_pool2d_with_indices(Tensor.ones(1, 1, 8), (1, 2)).indices.flatten().tolist()
-    [0, 2, 4, 6]
-    """
-    return _indexed("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
-@function
-def max_pool3d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Tensor | ValuesIndices:
-    """The largest value of each window of the last three axes; with `return_indices` also its position.
+    """,
+        "max_pool3d": """The largest value of each window of the last three axes; with `return_indices` also its
+    position.
 
     Positions count all elements of the last three axes, int32. Otherwise as `anneal.tensor.functional.max_pool3d`.
 
     >>> pair = max_pool3d(Tensor.arange(2.0, 10.0).reshape(1, 1, 1, 8), (1, 1, 2), return_indices=True)
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
-    """
-    if return_indices:
-        return _indexed("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return _plain(3, x, kernel_size, stride, padding, dilation, ceil_mode)
+    """,
+    },
+)
 
 
-@function
-def max_pool3d_with_indices(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-) -> ValuesIndices:
-    """`max_pool3d` with `return_indices=True`.
-
-    >>> max_pool3d_with_indices(Tensor.ones(1, 1, 1, 8), (1, 1, 2)).indices.flatten().tolist()
-    [0, 2, 4, 6]
-    """
-    return _indexed("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
-def _adaptive(name: str, axes: int, x: Tensor, size: Outputs) -> ValuesIndices:
-    given = [size] * axes if isinstance(size, int) or size is None else list(size)
+def _adaptive(name: str, axes: int, x: Tensor, output_size: Outputs) -> ValuesIndices:
+    given = [output_size] * axes if isinstance(output_size, int) or output_size is None else list(output_size)
     if len(given) != axes or x.ndim not in (axes + 1, axes + 2):
-        raise ShapeError(f"{name}: {axes} sizes for the last axes of (batch, channels, ...), not {size} for {x.shape}")
+        raise ShapeError(
+            f"{name}: {axes} sizes for the last axes of (batch, channels, ...), not {output_size} for {x.shape}"
+        )
     places = []
     for n, m in zip(x.shape[-axes:], given, strict=True):
         count = n if m is None else m
@@ -214,101 +176,70 @@ def _adaptive(name: str, axes: int, x: Tensor, size: Outputs) -> ValuesIndices:
     return _picked(x, places)
 
 
-@function
-def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
-    """The largest value of as many windows as `output_size` says, over the last axis; `return_indices` as for
-    `max_pool1d`.
+adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = family(
+    _adaptive,
+    {
+        "adaptive_max_pool1d_with_indices": """`adaptive_max_pool1d` with `return_indices=True`.
+
+    >>> adaptive_max_pool1d_with_indices(Tensor.arange(4.0).reshape(1, 4), 2).indices.flatten().tolist()
+    [1, 3]
+    """,
+        "adaptive_max_pool2d_with_indices": """`adaptive_max_pool2d` with `return_indices=True`.
+
+    >>> adaptive_max_pool2d_with_indices(Tensor.arange(4.0).reshape(1, 1, 4), (1, 2)).indices.flatten().tolist()
+    [1, 3]
+    """,
+        "adaptive_max_pool3d_with_indices": """`adaptive_max_pool3d` with `return_indices=True`.
+
+    >>> adaptive_max_pool3d_with_indices(Tensor.arange(4.0).reshape(1, 1, 1, 4), (1, 1, 2)).indices.flatten().tolist()
+    [1, 3]
+    """,
+    },
+)
+
+
+def _adaptive_max_pool(
+    name: str, axes: int, x: Tensor, output_size: Outputs, return_indices: bool = False
+) -> Tensor | ValuesIndices:
+    if return_indices:
+        return _adaptive(name, axes, x, output_size)
+    return (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[axes - 1](x, output_size)
+
+
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(
+    _adaptive_max_pool,
+    {
+        "adaptive_max_pool1d": """The largest value of as many windows as `output_size` says, over the last axis;
+    `return_indices` as for `max_pool1d`.
 
     >>> pair = adaptive_max_pool1d(Tensor.arange(4.0).reshape(1, 4), 2, True)
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([1.0, 3.0], [1, 3])
-    """
-    if return_indices:
-        return _adaptive("adaptive_max_pool1d", 1, x, output_size)
-    return F.adaptive_max_pool1d(x, output_size)
-
-
-@function
-def adaptive_max_pool1d_with_indices(x: Tensor, output_size: Outputs) -> ValuesIndices:
-    """`adaptive_max_pool1d` with `return_indices=True`.
-
-    >>> adaptive_max_pool1d_with_indices(Tensor.arange(4.0).reshape(1, 4), 2).indices.flatten().tolist()
-    [1, 3]
-    """
-    return _adaptive("adaptive_max_pool1d", 1, x, output_size)
-
-
-@function
-def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
-    """The largest value of as many windows as `output_size` says, over the last two axes; `return_indices` as for
-    `max_pool2d`.
+    """,
+        "adaptive_max_pool2d": """The largest value of as many windows as `output_size` says, over the last two axes;
+    `return_indices` as for `max_pool2d`.
 
     >>> pair = adaptive_max_pool2d(Tensor.arange(4.0).reshape(1, 1, 4), (1, 2), True)
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([1.0, 3.0], [1, 3])
-    """
-    if return_indices:
-        return _adaptive("adaptive_max_pool2d", 2, x, output_size)
-    return F.adaptive_max_pool2d(x, output_size)
-
-
-@function
-def adaptive_max_pool2d_with_indices(x: Tensor, output_size: Outputs) -> ValuesIndices:
-    """`adaptive_max_pool2d` with `return_indices=True`.
-
-    >>> adaptive_max_pool2d_with_indices(Tensor.arange(4.0).reshape(1, 1, 4), (1, 2)).indices.flatten().tolist()
-    [1, 3]
-    """
-    return _adaptive("adaptive_max_pool2d", 2, x, output_size)
-
-
-@function
-def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
-    """The largest value of as many windows as `output_size` says, over the last three axes; `return_indices` as for
-    `max_pool3d`.
+    """,
+        "adaptive_max_pool3d": """The largest value of as many windows as `output_size` says, over the last three axes;
+    `return_indices` as for `max_pool3d`.
 
     >>> pair = adaptive_max_pool3d(Tensor.arange(4.0).reshape(1, 1, 1, 4), (1, 1, 2), True)
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([1.0, 3.0], [1, 3])
-    """
-    if return_indices:
-        return _adaptive("adaptive_max_pool3d", 3, x, output_size)
-    return F.adaptive_max_pool3d(x, output_size)
-
-
-@function
-def adaptive_max_pool3d_with_indices(x: Tensor, output_size: Outputs) -> ValuesIndices:
-    """`adaptive_max_pool3d` with `return_indices=True`.
-
-    >>> adaptive_max_pool3d_with_indices(Tensor.arange(4.0).reshape(1, 1, 1, 4), (1, 1, 2)).indices.flatten().tolist()
-    [1, 3]
-    """
-    return _adaptive("adaptive_max_pool3d", 3, x, output_size)
+    """,
+    },
+)
 
 
 # -- back again -------------------------------------------------------------------------------------------------------
 
 
-def _unpool(name: str, axes: int, x: Tensor, indices: Tensor, k: Sizes, s: Sizes | None, p: Sizes, size: Any) -> Tensor:
-    if x.ndim not in (axes + 1, axes + 2) or indices.shape != x.shape:
-        raise ShapeError(
-            f"{name}: x is (batch, channels, ...) and indices of its shape, not {x.shape} and {indices.shape}"
-        )
-    kernel = per_axis(name, "kernel_size", k, axes)
-    stride = kernel if s is None else per_axis(name, "stride", s, axes)
-    padding = per_axis(name, "padding", p, axes, 0)
-    lead, inner = x.shape[: x.ndim - axes], x.shape[x.ndim - axes :]
-    plain = tuple([(n - 1) * b - 2 * c + a for n, a, b, c in zip(inner, kernel, stride, padding, strict=True)])
-    sizes = plain if size is None else tuple(size)[-axes:]
-    if len(sizes) != axes or any(abs(n - m) >= b for n, m, b in zip(sizes, plain, stride, strict=True)):
-        raise ShapeError(f"{name}: output_size {size} is further from {plain} than a stride")
-    rows = Tensor.zeros(*lead, math.prod(sizes), dtype=x.dtype, device=x.device)
-    filled = rows.scatter(-1, indices.flatten(len(lead)), x.flatten(len(lead)))
-    return filled.reshape(*lead, *sizes)
-
-
-@function
-def max_unpool1d(
+def _unpool(
+    name: str,
+    axes: int,
     x: Tensor,
     indices: Tensor,
     kernel_size: Sizes,
@@ -316,98 +247,207 @@ def max_unpool1d(
     padding: Sizes = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Values back where `max_pool1d` found them, and zeros elsewhere: (batch, channels, ...) or (channels, ...).
+    if x.ndim not in (axes + 1, axes + 2) or indices.shape != x.shape:
+        raise ShapeError(
+            f"{name}: x is (batch, channels, ...) and indices of its shape, not {x.shape} and {indices.shape}"
+        )
+    kernel = per_axis(name, "kernel_size", kernel_size, axes)
+    steps = kernel if stride is None else per_axis(name, "stride", stride, axes)
+    borders = per_axis(name, "padding", padding, axes, 0)
+    lead, inner = x.shape[: x.ndim - axes], x.shape[x.ndim - axes :]
+    plain = tuple([(n - 1) * b - 2 * c + a for n, a, b, c in zip(inner, kernel, steps, borders, strict=True)])
+    sizes = plain if output_size is None else tuple(output_size)[-axes:]
+    if len(sizes) != axes or any(abs(n - m) >= b for n, m, b in zip(sizes, plain, steps, strict=True)):
+        raise ShapeError(f"{name}: output_size {output_size} is further from {plain} than a stride")
+    rows = Tensor.zeros(*lead, math.prod(sizes), dtype=x.dtype, device=x.device)
+    filled = rows.scatter(-1, indices.flatten(len(lead)), x.flatten(len(lead)))
+    return filled.reshape(*lead, *sizes)
+
+
+max_unpool1d, max_unpool2d, max_unpool3d = family(
+    _unpool,
+    {
+        "max_unpool1d": """Values back where `max_pool1d` found them, and zeros elsewhere: (batch, channels, ...) or
+    (channels, ...).
 
     `output_size` is the size before the pool, where several would give this x. Raises ShapeError for one too far off.
 
     >>> pair = max_pool1d(Tensor.arange(4.0).reshape(1, 4), 2, return_indices=True)
     >>> max_unpool1d(*pair, 2).flatten().tolist()
     [0.0, 1.0, 0.0, 3.0]
-    """
-    return _unpool("max_unpool1d", 1, x, indices, kernel_size, stride, padding, output_size)
-
-
-@function
-def max_unpool2d(
-    x: Tensor,
-    indices: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    output_size: Sequence[int] | None = None,
-) -> Tensor:
-    """Values back where `max_pool2d` found them, and zeros elsewhere: (batch, channels, ...) or (channels, ...).
+    """,
+        "max_unpool2d": """Values back where `max_pool2d` found them, and zeros elsewhere: (batch, channels, ...) or
+    (channels, ...).
 
     `output_size` is the size before the pool, where several would give this x. Raises ShapeError for one too far off.
 
     >>> pair = max_pool2d(Tensor.arange(4.0).reshape(1, 1, 4), (1, 2), return_indices=True)
     >>> max_unpool2d(*pair, (1, 2)).flatten().tolist()
     [0.0, 1.0, 0.0, 3.0]
-    """
-    return _unpool("max_unpool2d", 2, x, indices, kernel_size, stride, padding, output_size)
-
-
-@function
-def max_unpool3d(
-    x: Tensor,
-    indices: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    output_size: Sequence[int] | None = None,
-) -> Tensor:
-    """Values back where `max_pool3d` found them, and zeros elsewhere: (batch, channels, ...) or (channels, ...).
+    """,
+        "max_unpool3d": """Values back where `max_pool3d` found them, and zeros elsewhere: (batch, channels, ...) or
+    (channels, ...).
 
     `output_size` is the size before the pool, where several would give this x. Raises ShapeError for one too far off.
 
     >>> pair = max_pool3d(Tensor.arange(4.0).reshape(1, 1, 1, 4), (1, 1, 2), return_indices=True)
     >>> max_unpool3d(*pair, (1, 1, 2)).flatten().tolist()
     [0.0, 1.0, 0.0, 3.0]
-    """
-    return _unpool("max_unpool3d", 3, x, indices, kernel_size, stride, padding, output_size)
+    """,
+    },
+)
 
 
 # -- powers -----------------------------------------------------------------------------------------------------------
 
 
-def _lp_pool(axes: int, x: Tensor, p: float, k: Sizes, s: Sizes | None, ceil: bool) -> Tensor:
-    pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
-    mean = pool(x**p, k, s, 0, ceil)
-    count = math.prod(per_axis("lp_pool", "kernel_size", k, axes))
-    return (mean.sign() * mean.abs().relu() * count) ** (1 / p)
-
-
-@function
-def lp_pool1d(
-    x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+def _lp_pool(
+    name: str,
+    axes: int,
+    x: Tensor,
+    norm_type: float,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    ceil_mode: bool = False,
 ) -> Tensor:
-    """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last axis.
+    pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
+    mean = pool(x**norm_type, kernel_size, stride, 0, ceil_mode)
+    count = math.prod(per_axis("lp_pool", "kernel_size", kernel_size, axes))
+    return (mean.sign() * mean.abs().relu() * count) ** (1 / norm_type)
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = family(
+    _lp_pool,
+    {
+        "lp_pool1d": """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last axis.
 
     >>> lp_pool1d(Tensor([3.0, 4.0]).reshape(1, 1, 2), 2.0, 2).flatten().tolist()
     [5.0]
-    """
-    return _lp_pool(1, x, norm_type, kernel_size, stride, ceil_mode)
-
-
-@function
-def lp_pool2d(
-    x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
-) -> Tensor:
-    """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last two axes.
+    """,
+        "lp_pool2d": """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last two axes.
 
     >>> lp_pool2d(Tensor([3.0, 4.0]).reshape(1, 1, 1, 2), 2.0, (1, 2)).flatten().tolist()
     [5.0]
-    """
-    return _lp_pool(2, x, norm_type, kernel_size, stride, ceil_mode)
-
-
-@function
-def lp_pool3d(
-    x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
-) -> Tensor:
-    """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last three axes.
+    """,
+        "lp_pool3d": """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last three axes.
 
     >>> lp_pool3d(Tensor([3.0, 4.0]).reshape(1, 1, 1, 1, 2), 2.0, (1, 1, 2)).flatten().tolist()
     [5.0]
-    """
-    return _lp_pool(3, x, norm_type, kernel_size, stride, ceil_mode)
+    """,
+    },
+)
+
+
+# -- pools of random windows ------------------------------------------------------------------------------------------
+
+
+def _fractional(
+    name: str,
+    axes: int,
+    x: Tensor,
+    kernel_size: Sizes,
+    output_size: Sizes | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> ValuesIndices:
+    """Windows that begin at random places (Graham, 2014), others for each channel."""
+    if x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"{name}: x is (batch, channels, ...) or (channels, ...), not {x.shape}")
+    if (output_size is None) == (output_ratio is None):
+        raise ShapeError(f"{name}: give output_size or output_ratio, and not both")
+    kernel = per_axis(name, "kernel_size", kernel_size, axes)
+    inner = x.shape[x.ndim - axes :]
+    if output_ratio is not None:
+        ratios = [output_ratio] * axes if isinstance(output_ratio, (int, float)) else output_ratio
+        output_size = [int(n * r) for n, r in zip(inner, ratios, strict=True)]
+    assert output_size is not None
+    out = per_axis(name, "output_size", output_size, axes)
+    whole = x if x.ndim == axes + 2 else x.unsqueeze(0)
+    lead = whole.shape[:2]
+    samples = _random_samples
+    if samples is None:
+        samples = Tensor.rand(*lead, axes, device=x.device, dtype=x.dtype)
+    windows = whole
+    places = []
+    for i, (n, m, w) in enumerate(zip(inner, out, kernel, strict=True)):
+        sample = samples[:, :, 1 - i if axes == 2 else i].unsqueeze(-1)  # torch's places: (w, h), (d, h, w)
+        steps = Tensor.arange(m, device=x.device).cast(x.dtype)
+        alpha = (n - w) / max(1, m - 1)
+        starts = ((steps + sample) * alpha).int() - (sample * alpha).int()
+        starts = (steps == m - 1).where(n - w, starts)  # the last window ends at the end
+        index = (starts.unsqueeze(-1) + Tensor.arange(w, device=x.device)).reshape(*lead, m * w)
+        places.append(index)
+        at = 2 + i
+        shape = [*lead, *[1] * i, m * w, *[1] * (axes - 1 - i)]
+        full = [*windows.shape[:at], m * w, *windows.shape[at + 1 :]]
+        windows = windows.gather(at, index.reshape(*shape).expand(*full))
+    pairs = [*lead, *[v for m, w in zip(out, kernel, strict=True) for v in (m, w)]]
+    order = [0, 1, *range(2, 2 + 2 * axes, 2), *range(3, 3 + 2 * axes, 2)]
+    rows = windows.reshape(*pairs).permute(*order).flatten(2 + axes)
+    best = rows.argmax(-1)
+    values = rows.gather(-1, best.unsqueeze(-1)).squeeze(-1)
+    flat, rest, stride = best * 0, best, 1
+    for i in reversed(range(axes)):
+        offset, rest = rest % kernel[i], rest // kernel[i]
+        window = Tensor.arange(out[i], device=x.device).reshape(*[-1 if j == i else 1 for j in range(axes)])
+        place = (window * kernel[i] + offset).flatten(2)
+        flat = flat + places[i].gather(-1, place).reshape(*best.shape) * stride
+        stride *= inner[i]
+    if x.ndim == axes + 1:
+        values, flat = values.squeeze(0), flat.squeeze(0)
+    return ValuesIndices(values, flat)
+
+
+fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = family(
+    _fractional,
+    {
+        "fractional_max_pool2d_with_indices": """`fractional_max_pool2d` with `return_indices=True`.
+
+    >>> fractional_max_pool2d_with_indices(Tensor.ones(1, 1, 4, 4), 2, output_size=3).indices.shape
+    (1, 1, 3, 3)
+    """,
+        "fractional_max_pool3d_with_indices": """`fractional_max_pool3d` with `return_indices=True`.
+
+    >>> fractional_max_pool3d_with_indices(Tensor.ones(1, 1, 4, 4, 4), 2, output_size=3).indices.shape
+    (1, 1, 3, 3, 3)
+    """,
+    },
+)
+
+
+def _fractional_max_pool(
+    name: str,
+    axes: int,
+    x: Tensor,
+    kernel_size: Sizes,
+    output_size: Sizes | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Tensor | ValuesIndices:
+    pair = _fractional(name, axes, x, kernel_size, output_size, output_ratio, True, _random_samples)
+    return pair if return_indices else pair.values
+
+
+fractional_max_pool2d, fractional_max_pool3d = family(
+    _fractional_max_pool,
+    {
+        "fractional_max_pool2d": """The largest value of windows of the last two axes that begin at random places
+    (Graham, 2014).
+
+    `output_size` or `output_ratio` says how many; `_random_samples`, (batch, channels, 2) in [0, 1), where they begin.
+
+    >>> fractional_max_pool2d(Tensor.ones(1, 1, 4, 4), 2, output_size=3).shape
+    (1, 1, 3, 3)
+    """,
+        "fractional_max_pool3d": """The largest value of windows of the last three axes that begin at random places
+    (Graham, 2014).
+
+    `output_size` or `output_ratio` says how many; `_random_samples`, (batch, channels, 3) in [0, 1), where they begin.
+
+    >>> fractional_max_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2, output_size=3).shape
+    (1, 1, 3, 3, 3)
+    """,
+    },
+)

@@ -16,7 +16,7 @@ import numpy as np
 from anneal.errors import ShapeError
 from anneal.onnx.types import array_code, fits_device
 from anneal.tensor import Tensor
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import Size, most as largest, range_of, size, size_text
 
 Array = np.ndarray[Any, Any]
@@ -127,7 +127,7 @@ def _either(kind: Op, a: Size, b: Size) -> Size:
     low, high = _difference(a, b)
     if low >= 0 or high <= 0:
         return a if (low >= 0) == (kind is Op.MAX) else b
-    return alu(kind, (_node(a), _node(b)))
+    return kind(_node(a), _node(b))
 
 
 def _node(n: Size) -> UOp:

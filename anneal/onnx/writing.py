@@ -181,7 +181,7 @@ def _give(w: GraphWriter, v: GraphValue, name: str, taken: dict[str, str]) -> No
     """Have an output be a value, in its dtype; `taken` has those that are outputs already, and under which name."""
     found = v.name if carrier(v.dtype) is v.dtype else w.cast(v.name, v.dtype)
     if found in taken or not any(found in n.output for n in reversed(w.nodes)):
-        found = w.node("Identity", [taken.get(found, found)])
+        found = w.Identity(taken.get(found, found))
     w.rename(found, name)
     taken[found] = name
 

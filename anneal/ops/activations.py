@@ -6,18 +6,15 @@ Where the slope is a short formula of its own, it stands beside the value (SPEC.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.elementwise import binary, choose, clipped, real_node
 from anneal.ops.functions import Operand
 from anneal.ops.nodes import named, reshape, share
 from anneal.ops.precision import in_single
-from anneal.uop import Op, UOp, alu, by_rule, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
+from anneal.uop import Op, UOp, by_rule, dtypes
 
 _BOOL = dtypes.bool_
 
@@ -148,16 +145,16 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     # y = x * h; both slopes are written with h, which the backward pass then finds in memory
     u = real_node(x)
     if approximate == "none":
-        h = alu(Op.ERF, (u * (1 / math.sqrt(2)),)) * 0.5 + 0.5
-        slope = alu(Op.EXP, (u * u * -0.5,)) * u * (1 / math.sqrt(2 * math.pi)) + h
+        h = Op.ERF(u * (1 / math.sqrt(2))) * 0.5 + 0.5
+        slope = Op.EXP(u * u * -0.5) * u * (1 / math.sqrt(2 * math.pi)) + h
     elif approximate == "tanh":
         k0 = math.sqrt(2 / math.pi)
         k1 = 0.044715 * k0
         square = u * u
         # (1 + tanh(u)) / 2, as the sigmoid of 2u: exact far below 0 too, and cheaper than tanh
-        h = alu(Op.RECIP, (alu(Op.EXP, (u * (square * (-2 * k1) - 2 * k0),)) + 1.0,))
+        h = Op.RECIP(Op.EXP(u * (square * (-2 * k1) - 2 * k0)) + 1.0)
         # (1 - h) * h is 0 long before the square, which may overflow, ends here
-        slope = (1 - h) * h * u * (alu(Op.MIN, (square, square.const_like(1024))) * (6 * k1) + 2 * k0) + h
+        slope = (1 - h) * h * u * (Op.MIN(square, square.const_like(1024)) * (6 * k1) + 2 * k0) + h
     else:
         raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
     return x._new(named("gelu", by_rule("slope", u * h, u, slope), u, arguments=approximate))
@@ -177,7 +174,7 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     bent, far = scaled.minimum(threshold), scaled > threshold
     e = bent.exp()
     value = choose(far, floats, e.log1p() if beta == 1.0 else e.log1p() / beta)
-    inverse = by_rule("inverse", alu(Op.RECIP, (e.uop + 1.0,)), scaled.uop, e.uop, arguments=1.0)
+    inverse = by_rule("inverse", Op.RECIP(e.uop + 1.0), scaled.uop, e.uop, arguments=1.0)
     slope = choose(far, 1.0, x._new_plain(share(inverse, scaled.uop, e.uop, 1.0)))
     return x._new(by_rule("slope", value.uop, floats.uop, slope.uop))
 
@@ -312,6 +309,6 @@ def prelu(x: Tensor, weight: Operand) -> Tensor:
 
 def _logistic(x: UOp) -> UOp:
     """1 / (1 + exp(x)): the sigmoid of -x."""
-    e = alu(Op.EXP, (x,))
-    v = alu(Op.RECIP, (e + 1.0,))
+    e = Op.EXP(x)
+    v = Op.RECIP(e + 1.0)
     return by_rule("inverse", v, x, e, arguments=1.0)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose, real_node, real_unary
 from anneal.ops.functions import Operand, as_reals, by_slope, has_sign_bit, polynomial
 from anneal.uop import Op, const
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
-
 
 _FAR = 2.0**28  # beyond this, sqrt(x * x + 1) is x to the last bit of a float64, and x * x may overflow a float32
 # the derivative of sin(t) / t, over t, by powers of t * t

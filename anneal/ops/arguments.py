@@ -14,13 +14,15 @@ import functools
 import inspect
 import operator
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from anneal.backend import Place
 from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
+from anneal.names import Tensor
 from anneal.ops.checks import is_bool, is_tensor, need_tensor, said, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.precision import casts
@@ -30,11 +32,10 @@ from anneal.tracebacks import shorten
 from anneal.uop import UOp
 from anneal.uop.sizes import is_symbolic
 
-if TYPE_CHECKING:
-    from anneal.names import Tensor
-
 Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def _integer(name: str, what: str, x: Any) -> Any:
@@ -320,6 +321,39 @@ def function(op: Any = None, *, view: bool = False, autocast: str = "", **declar
         return checked(viewing(op) if view else op)
 
     return declare if op is None else declare(op)
+
+
+def family(
+    op: Callable[Concatenate[str, int, P], R], documents: Mapping[str, str], **declared: Any
+) -> list[Callable[P, R]]:
+    """Public functions that are one computation over one, two or three axes.
+
+    `op` takes the name of a function and its number of axes, the digit in the name, before the function's own
+    arguments; the others' defaults and annotations are its. `tools/names.py` reads it as it reads `function`.
+
+    Args:
+        documents: the docstrings, by the functions' names.
+        declared: the words of `function`.
+
+    >>> def _halved(name: str, axes: int, x: float) -> float:
+    ...     return x / 2**axes
+    >>> halved1d, halved2d = family(_halved, {"halved1d": "A half.", "halved2d": "A quarter."})
+    >>> halved2d(8.0), halved2d.__doc__
+    (2.0, 'A quarter.')
+    """
+    inner: Any = op
+    code = inner.__code__
+    own = ", ".join(code.co_varnames[2 : code.co_argcount])
+    kinds = dict(list(inner.__annotations__.items())[2:])
+    found = []
+    for name, document in documents.items():
+        axes = next(n for n in name if n.isdigit())
+        text = f"def {name}({own}): return op({name!r}, {axes}, {own})"
+        body = compile(text, code.co_filename, "exec").co_consts[0].replace(co_firstlineno=code.co_firstlineno)
+        made: Any = FunctionType(body, {"op": op, "__name__": op.__module__}, name, inner.__defaults__)
+        made.__annotations__, made.__doc__ = kinds, document
+        found.append(function(**declared)(made))
+    return found
 
 
 def viewing(op: F) -> F:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Any
 
-from anneal.errors import ShapeError
-from anneal.ops.arguments import function, need_float, same_device
-from anneal.ops.checks import broadcast_shapes
-from anneal.ops.layers import dropout
+from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.names import Tensor
+from anneal.ops.arguments import deferred, function, need_float, same_device
+from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor
+from anneal.ops.grad_mode import no_grad
+from anneal.ops.indexing import check_places, out_of_range
+from anneal.ops.inputs import drops
+from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, expand, named, permute, reduce_axis, reshape
+from anneal.ops.nodes import broadcast, common_dtype, expand, named, permute, reduce_axis, reshape
+from anneal.ops.overflow import whole_product
 from anneal.ops.precision import in_single
+from anneal.ops.random import key, words
 from anneal.runtime import here
-from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
+from anneal.uop import Op, UOp, by_rule, const, dtypes
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
@@ -62,7 +65,7 @@ def scaled_dot_product_attention(
     n = len(lead)
     top = reduce_axis(UOp(Op.DETACH, scores.dtype, (scores,)), Op.MAX, (n + 1,))
     shifted = scores - expand(top, scores.shape)
-    weights = alu(Op.EXP, (shifted,))
+    weights = Op.EXP(shifted)
     if later is not None:
         weights = by_rule("exp", weights, shifted, later)
     total = reduce_axis(weights, Op.ADD, (n + 1,))
@@ -139,3 +142,184 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
         raise ShapeError(f"{_NAME}: attn_mask of shape {mask.shape} does not broadcast to {scores.shape}")
     mask = broadcast(mask, scores.shape)
     return (mask.where(scores, low) if mask.dtype is _BOOL else scores + mask.cast(scores.dtype)), None
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+# Linear maps, look-up of embeddings, dropout, gates.
+
+
+@function(functional=True, autocast="low")
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`x @ weight.T + bias`: x of shape (..., in), weight (out, in), bias (out,); gives (..., out).
+
+    Raises ShapeError if the sizes do not fit.
+
+    >>> from anneal.tensor import Tensor
+    >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0], [5.0, 6.0]]), Tensor([0.5, 0.0]))
+    Tensor([[11.5, 17. ]], dtype=float32)
+    """
+    same_device("linear", x, weight, bias)
+    xs, ws = x.uop.shape, weight.uop.shape
+    if len(ws) != 2 or not xs or xs[-1] != ws[1]:
+        raise ShapeError(f"linear: weight of shape {ws} is (out, in) and takes x of shape (..., in), not {xs}")
+    if bias is not None and bias.uop.shape != (ws[0],):
+        raise ShapeError(f"linear: bias has shape {bias.uop.shape}, but the weight {ws} makes {ws[0]} outputs")
+    a, b = common_dtype(x.uop, weight.uop)
+    u = whole_product("linear", x.device, a, b, ws[1], _rows_times_rows)
+    if bias is not None:
+        u, c = common_dtype(u, bias.uop)
+        u = u + broadcast(c, u.shape)
+    return result(u, x, weight, bias)
+
+
+def _rows_times_rows(x: UOp, w: UOp) -> UOp:
+    """(..., k) and (n, k) to (..., n): the sum over k of the products."""
+    *lead, k = x.shape
+    n = w.shape[0]
+    full = (*lead, n, k)
+    product = expand(reshape(x, (*lead, 1, k)), full) * expand(reshape(w, (1,) * len(lead) + (n, k)), full)
+    return reshape(reduce_axis(product, Op.ADD, (len(lead) + 1,)), (*lead, n))
+
+
+@function(functional=True, method=False)
+def embedding(
+    index: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of `weight` (count, width) at integer positions: shape `index.shape + (width,)`.
+
+    The row `padding_idx` gets no gradient; -1 is the last. Raises PositionError for an index on the host that is not in
+    0..count-1; one that is computed on a device reads zeros there.
+
+    Args:
+        max_norm: rows that are read and whose `norm_type` norm is larger are scaled down to it first, in `weight`
+            itself, as under `no_grad`.
+        scale_grad_by_freq: the gradient of a row is divided by how often it is read.
+        sparse: changes nothing: gradients are dense.
+
+    >>> from anneal.tensor import Tensor
+    >>> embedding(Tensor([1, 0, 1]), Tensor([[1.0, 2.0], [3.0, 4.0]]))
+    Tensor([[3., 4.],
+            [1., 2.],
+            [3., 4.]], dtype=float32)
+    """
+    same_device("embedding", weight, index)
+    i, w = index.uop, weight.uop
+    if not i.dtype.is_int:
+        raise DTypeError(f"embedding: positions are integers, not {i.dtype.name}")
+    if len(w.shape) != 2:
+        raise ShapeError(f"embedding: weight has shape (count, width), not {w.shape}")
+    check_places("embedding", i, 0, w.shape, 0)
+    if padding_idx is not None and not -w.shape[0] <= padding_idx < w.shape[0]:
+        raise PositionError(out_of_range("embedding", f"padding_idx {padding_idx}", 0, w.shape))
+    if max_norm is not None:
+        _hold_rows(weight, index, max_norm, norm_type)
+        w = weight.uop
+    n, d = i.size, w.shape[1]
+    column = expand(reshape(i.cast(_INT32), (n, 1)), (n, d))
+    rows = reshape(UOp(Op.GATHER, w.dtype, (w, column), 0), (*i.shape, d))
+    if padding_idx is not None:
+        skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
+        rows = skip.where(UOp(Op.DETACH, rows.dtype, (rows,)), rows)
+    out = result(rows, weight)
+    if not scale_grad_by_freq:
+        return out
+    share = 1.0 / _times_read(index, w.shape[0]).index_select(0, index.reshape(-1)).cast(w.dtype)
+    return out.detach() + (out - out.detach()) * share.reshape(*i.shape, 1)
+
+
+def _times_read(index: Tensor, count: int) -> Tensor:
+    return index.reshape(-1).bincount(count) if count else index.reshape(-1)
+
+
+def _hold_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: float) -> None:
+    """Scale the rows at `index` that are longer than `max_norm` down to it."""
+    with no_grad():
+        norms = weight.norm(norm_type, 1, True)
+        long = (norms > max_norm) & (_times_read(index, weight.shape[0]) > 0).unsqueeze(1)
+        weight.assign(long.where(weight * (max_norm / (norms + 1e-7)), weight))
+
+
+@function(functional=True)
+def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """The elements, each set to zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
+
+    Raises ShapeError if p is not in [0, 1].
+
+    >>> from anneal.tensor import Tensor
+    >>> dropout(Tensor([1.0, 2.0]), 0.5, training=False)
+    Tensor([1., 2.], dtype=float32)
+    """
+    if not 0 <= p <= 1:
+        raise ShapeError(f"dropout: p is a probability between 0 and 1, not {p}")
+    if not training or p == 0:
+        return x
+    need_float("dropout", "x", x)
+    if p == 1:
+        return x * 0.0
+    return _dropped(x, *key(x.shape, x.device), min(round((1 - p) * 2**32), 2**32 - 1), 1 / (1 - p))
+
+
+@deferred
+@drops
+def _dropped(x: Tensor, seed: Tensor, call: Tensor, below: Any, scale: Any) -> Tensor:
+    """`x` times `scale` where the words of this key are below a number, 0 elsewhere."""
+    keep = words(x.uop.shape, seed, call)[0] < (below.uop if is_tensor(below) else below)
+    return x._new(keep.where(x.uop * (scale.uop if is_tensor(scale) else scale), 0))
+
+
+@function(functional=True, method=False)
+@in_single()
+def glu(x: Tensor, dim: int = -1) -> Tensor:
+    """The first half of an axis times the sigmoid of the second.
+
+    >>> from anneal.tensor import Tensor
+    >>> glu(Tensor([2.0, 0.0]))
+    Tensor([1.], dtype=float32)
+    """
+    need_float("glu", "x", x)
+    at = axis_of("glu", dim, x.ndim)
+    n = x.shape[at] if x.ndim else 1
+    if n % 2:
+        raise ShapeError(f"glu: axis {dim} of shape {x.shape} must have an even size")
+    a, b = slice_axis(x, at, 0, n // 2), slice_axis(x, at, n // 2, n)
+    return a * b.sigmoid()
+
+
+@function(functional=True, method=False, autocast="widest")
+def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The bilinear form a @ weight[o] @ b for each output o, plus a bias: (..., m), (..., n), (out, m, n) to (...,
+    out).
+
+    >>> from anneal.tensor import Tensor
+    >>> bilinear(Tensor([[1.0, 2.0]]), Tensor([[3.0]]), Tensor([[[1.0], [10.0]]]))
+    Tensor([[63.]], dtype=float32)
+    """
+    if weight.ndim != 3 or a.shape[-1:] != weight.shape[1:2] or b.shape[-1:] != weight.shape[2:]:
+        raise ShapeError(f"bilinear: weight {weight.shape} does not fit {a.shape} and {b.shape}")
+    left = (a.unsqueeze(-2) @ weight.permute(1, 0, 2).reshape(a.shape[-1], -1)).squeeze(-2)
+    left = left.reshape(*a.shape[:-1], weight.shape[0], weight.shape[2])
+    out = (left * b.unsqueeze(-2)).sum(-1)
+    return out if bias is None else out + bias
+
+
+@function(functional=True, method=False)
+def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
+    """Softmax of the logits plus Gumbel noise, over tau; with `hard` one-hot, its gradient that of the soft one.
+
+    >>> from anneal.tensor import Tensor
+    >>> gumbel_softmax(Tensor([[0.0, 50.0]]), hard=True)
+    Tensor([[0., 1.]], dtype=float32)
+    """
+    noise = -(-(type(logits).rand(*logits.shape, device=logits.device) + 2.0**-25).log()).log()
+    soft = ((logits + noise) / tau).softmax(dim)
+    if not hard:
+        return soft
+    chosen = soft.movedim(dim, -1)
+    picked = chosen.argmax(-1).one_hot(chosen.shape[-1]).cast(soft.dtype).movedim(-1, dim)
+    return picked + (soft - soft.detach())

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from anneal.errors import ArgumentError, DTypeError, PositionError, ShapeError
+from anneal.names import Tensor
 from anneal.runtime import Handle
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic, size
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
-
 
 _LIMIT = 1 << 31  # index arithmetic has 32 bits
 

@@ -7,18 +7,15 @@ by side: nothing is multiplied by inserted zeros.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
-from anneal.ops.arguments import function, same_device
+from anneal.names import Tensor
+from anneal.ops.arguments import family, same_device
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, common_dtype, expand, flip, named, pad, permute, reduce_axis, reshape, shrink
 from anneal.ops.overflow import whole_product
 from anneal.ops.pooling import AXES, KERNEL, Ints, Pairs, Sizes, per_axis, windows_of, woven
 from anneal.uop import Op, UOp
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 
 def _convolve(
@@ -26,11 +23,11 @@ def _convolve(
     axes: int,
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None,
-    stride: Sizes,
-    padding: Sizes | str,
-    dilation: Sizes,
-    groups: int,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
 ) -> Tensor:
     same_device(name, x, weight, bias)
     xs, ws = x.uop.shape, weight.uop.shape
@@ -109,36 +106,16 @@ def _conv_padding(name: str, padding: Sizes | str, kernel: Ints, stride: Ints, d
     return tuple([(d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2) for k, d in zip(kernel, dilation, strict=True)])
 
 
-@function(functional=True, autocast="low")
-def conv1d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes | str = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-) -> Tensor:
-    """1-D convolution: x (batch, in, n) or (in, n), weight (out, in/groups, k); see `conv2d`.
+conv1d, conv2d, conv3d = family(
+    _convolve,
+    {
+        "conv1d": """1-D convolution: x (batch, in, n) or (in, n), weight (out, in/groups, k); see `conv2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[[1.0, 2.0, 4.0]]]).conv1d(Tensor([[[1.0, -1.0]]]))
     Tensor([[[-1., -2.]]], dtype=float32)
-    """
-    return _convolve("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
-
-
-@function(functional=True, autocast="low")
-def conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes | str = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-) -> Tensor:
-    """2-D convolution (cross-correlation, as everywhere in deep learning).
+    """,
+        "conv2d": """2-D convolution (cross-correlation, as everywhere in deep learning).
 
     Args:
         x: (batch, in, h, w) or (in, h, w).
@@ -155,27 +132,18 @@ def conv2d(
     >>> conv2d(Tensor.arange(9).float().reshape(1, 1, 3, 3), Tensor.ones(1, 1, 2, 2))
     Tensor([[[[ 8., 12.],
               [20., 24.]]]], dtype=float32)
-    """
-    return _convolve("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
-
-
-@function(functional=True, autocast="low")
-def conv3d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes | str = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-) -> Tensor:
-    """3-D convolution: x (batch, in, d, h, w) or without batch, weight (out, in/groups, kd, kh, kw); see `conv2d`.
+    """,
+        "conv3d": """3-D convolution: x (batch, in, d, h, w) or without batch, weight (out, in/groups, kd, kh, kw); see
+    `conv2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(1, 1, 3, 3, 3).conv3d(Tensor.ones(1, 1, 2, 2, 2)).shape
     (1, 1, 2, 2, 2)
-    """
-    return _convolve("conv3d", 3, x, weight, bias, stride, padding, dilation, groups)
+    """,
+    },
+    functional=True,
+    autocast="low",
+)
 
 
 def _transposed(
@@ -183,12 +151,12 @@ def _transposed(
     axes: int,
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    output_padding: Sizes,
-    groups: int,
-    dilation: Sizes,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
 ) -> Tensor:
     same_device(name, x, weight, bias)
     xs, ws = x.uop.shape, weight.uop.shape
@@ -257,38 +225,17 @@ def _unwound(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Int
     return reshape(u, (n, groups * co, *[o * s for o, s in zip(out, stride, strict=True)]))
 
 
-@function(functional=True, autocast="low")
-def conv_transpose1d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
-    """Transposed 1-D convolution: x (batch, in, n), weight (in, out/groups, k); see `conv_transpose2d`.
+conv_transpose1d, conv_transpose2d, conv_transpose3d = family(
+    _transposed,
+    {
+        "conv_transpose1d": """Transposed 1-D convolution: x (batch, in, n), weight (in, out/groups, k); see
+    `conv_transpose2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[[1.0, 2.0]]]).conv_transpose1d(Tensor([[[1.0, 10.0]]]))
     Tensor([[[ 1., 12., 20.]]], dtype=float32)
-    """
-    return _transposed("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@function(functional=True, autocast="low")
-def conv_transpose2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
-    """Transposed 2-D convolution: the map of `conv2d`'s gradient to that of its input.
+    """,
+        "conv_transpose2d": """Transposed 2-D convolution: the map of `conv2d`'s gradient to that of its input.
 
     Args:
         x: (batch, in, h, w) or (in, h, w).
@@ -304,26 +251,15 @@ def conv_transpose2d(
     >>> from anneal.tensor import Tensor
     >>> conv_transpose2d(Tensor([[[1.0, 2.0]]]), Tensor.ones(1, 1, 1, 2), stride=2)
     Tensor([[[1., 1., 2., 2.]]], dtype=float32)
-    """
-    return _transposed("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@function(functional=True, autocast="low")
-def conv_transpose3d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
-    """Transposed 3-D convolution: x (batch, in, d, h, w), weight (in, out/groups, kd, kh, kw); see
-    `conv_transpose2d`.
+    """,
+        "conv_transpose3d": """Transposed 3-D convolution: x (batch, in, d, h, w), weight (in, out/groups, kd, kh, kw);
+    see `conv_transpose2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(1, 1, 2, 2, 2).conv_transpose3d(Tensor.ones(1, 1, 2, 2, 2)).shape
     (1, 1, 3, 3, 3)
-    """
-    return _transposed("conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    """,
+    },
+    functional=True,
+    autocast="low",
+)

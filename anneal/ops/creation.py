@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import made, nodes
 from anneal.ops.arguments import function, number
 from anneal.ops.checks import bound_int, int_args, is_tensor, need_tensor, said
@@ -18,9 +19,6 @@ from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
 from anneal.uop import DType, Op, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _FLOAT32 = dtypes.float32
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.checks import is_tensor, said
 from anneal.ops.nodes import reshape
 from anneal.runtime import HostFunction, here, host_storage
 from anneal.uop import DType, Op, UOp, by_name, const, dtypes
 from anneal.uop.sizes import most
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 DTypeLike: TypeAlias = "DType | str | npt.DTypeLike | type"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from anneal.errors import PositionError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, need_axes
@@ -13,9 +13,6 @@ from anneal.ops.elementwise import beside
 from anneal.ops.nodes import broadcast, iota
 from anneal.uop import const
 from anneal.uop.sizes import most
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 
 @function(in_place=True)

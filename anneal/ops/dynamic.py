@@ -6,12 +6,13 @@ many there are at most, and `fill_value` stands in the places that are left.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
 from anneal.backend import Array
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes
@@ -20,10 +21,6 @@ from anneal.ops.indexing import gathered, values_now
 from anneal.ops.logic import truth
 from anneal.ops.nodes import Number, broadcast, iota
 from anneal.uop import dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
-
 
 # -- positions --------------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,10 @@ functions of real numbers turn integers into float32 first.
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import DTypeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import broadcast_shapes
 from anneal.ops.inputs import computes, scales
@@ -19,9 +20,6 @@ from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_
 from anneal.ops.overflow import check_growth
 from anneal.ops.spelling import number_first, numbers_first
 from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _SCALARS = (bool, int, float)
 _FLOAT32 = dtypes.float32
@@ -64,7 +62,7 @@ def binary(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> 
 
 
 def unary(x: Tensor, op: Op) -> Tensor:
-    return x._new(alu(op, (x.uop,)))
+    return x._new(op(x.uop))
 
 
 def real_node(x: Tensor) -> UOp:
@@ -74,7 +72,7 @@ def real_node(x: Tensor) -> UOp:
 
 
 def real_unary(x: Tensor, op: Op) -> Tensor:
-    return x._new(alu(op, (real_node(x),)))
+    return x._new(op(real_node(x)))
 
 
 def need(name: str, dtype: DType, fits: bool, wanted: str) -> None:
@@ -239,7 +237,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
         out = x._new(broadcast(where_node(_has_sign(a), -rest, rest), shape), o)
         if not out._wants:
             return out
-        times = alu(Op.TRUNC, (elementwise(Op.DIV, (a, b), shape),))
+        times = Op.TRUNC(elementwise(Op.DIV, (a, b), shape))
         same = elementwise(Op.SUB, (a, UOp(Op.DETACH, a.dtype, (times,)) * broadcast(b, shape)), shape)
         return out._new(by_rule("equal", out.uop, same))
     need("fmod", a.dtype, a.dtype.is_int, "integers or floats")
@@ -294,7 +292,7 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
 def one_over(x: Tensor) -> Tensor:
     """1 / x."""
     below = real_node(x)
-    u = alu(Op.RECIP, (below,))
+    u = Op.RECIP(below)
     if below.op in _EXPONENTIAL and x._wants:
         u = _over_exp(u, const(u.dtype, 1), below)
     return x._new(u)
@@ -493,7 +491,7 @@ def _over_exp(u: UOp, a: UOp, b: UOp) -> UOp:
         return u
     if a.is_const and a.arg == 1 and b.shape == u.shape:
         return by_rule("inverse", u, e.src[0], e, arguments=c)
-    inverse = by_rule("inverse", alu(Op.RECIP, (b,)), e.src[0], e, arguments=c)
+    inverse = by_rule("inverse", Op.RECIP(b), e.src[0], e, arguments=c)
     product = elementwise(Op.MUL, (a, broadcast(inverse, u.shape)), u.shape)
     return by_rule("equal", u, product)
 
@@ -564,6 +562,6 @@ def _int_power(x: UOp, n: UOp) -> UOp:
         # 1 / x**|n| truncates to 0 unless x is 1 or -1, whose powers depend on the parity of n alone.
         odd = (n & one).ne(zero)
         unit = where_node(x.eq(one), one, where_node(odd, const(x.dtype, -1), one))
-        small = where_node(alu(Op.ABS, (x,)).eq(one), unit, zero)
+        small = where_node(Op.ABS(x).eq(one), unit, zero)
         result = where_node(n < zero, small, result)
     return result

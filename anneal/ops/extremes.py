@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 from anneal.errors import PositionError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, is_tensor, one_of, said, whole
@@ -15,10 +16,6 @@ from anneal.ops.indexing import gathered
 from anneal.ops.nodes import broadcast, elementwise, iota, named, reduce_node
 from anneal.ops.reduce import Axes, reduced
 from anneal.uop import Op, UOp, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
-
 
 _INT32 = dtypes.int32
 

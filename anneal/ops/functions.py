@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import is_tensor
 from anneal.ops.elementwise import beside, by_slopes, choose, one_over, operands, power, real_node, real_unary, unary
@@ -17,9 +18,6 @@ from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
 from anneal.ops.spelling import number_first
 from anneal.uop import DType, Op, UOp, by_rule, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _FLOAT32 = dtypes.float32
 Operand = Any  # a tensor, an array or a Python number

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from anneal.backend import get_device
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_tensor
 from anneal.ops.data import DTypeLike
@@ -16,10 +17,6 @@ from anneal.ops.nodes import Number, common_dtype
 from anneal.ops.precision import in_single
 from anneal.ops.spelling import number_first
 from anneal.uop import by_rule, dtypes, promote
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
-
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
 

@@ -7,17 +7,15 @@ Stegun, 9.4 and 9.8, good to 1e-7 of the value (of the largest values nearby, wh
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import is_tensor, need_tensor
 from anneal.ops.elementwise import by_slopes, choose, real_node
 from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.precision import in_single
 from anneal.uop import dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 # log(gamma(z)) / ((z - 1) * (z - 2)) for 1 <= z <= 2 by powers of 2z - 3, the highest first: interpolation at
 # Chebyshev's points, off by 3e-9 and 6e-18.

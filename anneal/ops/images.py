@@ -14,16 +14,15 @@ import numpy as np
 
 from anneal.backend import Array
 from anneal.errors import DTypeError, ModeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float
 from anneal.ops.indexing import gathered
 from anneal.ops.nodes import broadcast, expand, iota, reshape
 from anneal.ops.pooling import Sizes, per_axis, pooled
-from anneal.uop import DType, Op, UOp, alu, const, dtypes
+from anneal.uop import DType, Op, UOp, const, dtypes
 
 if TYPE_CHECKING:
     from fractions import Fraction
-
-    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number
@@ -188,7 +187,7 @@ def _places(m: int, first: Fraction, step: Fraction, dtype: DType) -> tuple[UOp,
 
 def _picked(x: Tensor, axis: int, place: UOp, n: int) -> Tensor:
     """The elements of an axis at `place`, the ends standing for what lies beyond them."""
-    place = alu(Op.MIN, (alu(Op.MAX, (place, const(_INT32, 0))), const(_INT32, n - 1)))
+    place = Op.MIN(Op.MAX(place, const(_INT32, 0)), const(_INT32, n - 1))
     m = place.shape[0] if place.shape else 1
     s = x.shape
     index = reshape(broadcast(place, (m,)), (1,) * axis + (m,) + (1,) * (len(s) - axis - 1))

@@ -12,12 +12,13 @@ cannot be: it reads 0 where it is out of range, and writes nothing.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
 from anneal.backend import get_device
 from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, bound_int, broadcast_shapes, is_tensor
@@ -28,9 +29,6 @@ from anneal.ops.overflow import kept
 from anneal.runtime import here
 from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import Count, most
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_

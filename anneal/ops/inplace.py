@@ -12,9 +12,10 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import alias, changing, checked, flag, function
 from anneal.ops.checks import broadcast_shapes, is_tensor
 from anneal.ops.elementwise import Operand, beside
@@ -24,9 +25,6 @@ from anneal.ops.nodes import Number, broadcast, iota
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
 from anneal.runtime import forbid_in_capture, here, is_realized, outdate_captures
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 
 def _kind(dtype: DType) -> int:

@@ -7,19 +7,17 @@ An op whose meaning follows from a number's value (a power, a shape, a bound who
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import deferred
 from anneal.ops.bases import link_part
 from anneal.ops.nodes import broadcast
 from anneal.runtime import Handle, Varies, number
 from anneal.uop import DType, Op, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 Again = Callable[[tuple[Any, ...], dict[str, Any]], Any]  # the op, with other arguments

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
 from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_axes, one_of, said, whole
@@ -16,10 +17,7 @@ from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
 from anneal.ops.nodes import broadcast, every
-from anneal.uop import Op, UOp, alu, dtypes, promote
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
+from anneal.uop import Op, UOp, dtypes, promote
 
 _BOOL = dtypes.bool_
 
@@ -41,7 +39,7 @@ def join(parts: Sequence[Tensor], axis: int) -> Tensor:
             padded = nodes.pad(
                 u, tuple([(begin, total - begin - n) if i == axis else (0, 0) for i in range(len(u.shape))])
             )
-            out = padded if out is None else alu(op, (out, padded))
+            out = padded if out is None else op(out, padded)
         else:
             empty.append(p)
         begin += n

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
@@ -15,9 +16,6 @@ from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, reduc
 from anneal.ops.overflow import largest_of, whole, whole_product
 from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import most
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 
 @function(alias="mm bmm mv", autocast="low")

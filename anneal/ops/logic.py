@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.elementwise import need, operands
 from anneal.ops.functions import Operand
@@ -13,10 +13,7 @@ from anneal.ops.inputs import compares
 from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
 from anneal.ops.overflow import check_growth
 from anneal.ops.spelling import number_first
-from anneal.uop import Op, UOp, alu, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
+from anneal.uop import Op, UOp, dtypes
 
 _BOOL = dtypes.bool_
 
@@ -227,7 +224,7 @@ def bitwise_not(x: Tensor) -> Tensor:
     """
     if x.uop.dtype.is_float:
         raise DTypeError(f"bitwise_not: takes integers or bools, not {x.dtype.name}; use .logical_not()")
-    return x._new_plain(alu(Op.NOT, (x.uop,)))
+    return x._new_plain(Op.NOT(x.uop))
 
 
 @function(in_place=True)
@@ -266,7 +263,7 @@ def logical_not(x: Tensor) -> Tensor:
     >>> Tensor([0.0, 2.0]).logical_not()
     Tensor([ True, False], dtype=bool)
     """
-    return x._new_plain(alu(Op.NOT, (_true(x.uop),)))
+    return x._new_plain(Op.NOT(_true(x.uop)))
 
 
 @function(in_place=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float, same_device
 from anneal.ops.checks import broadcast_shapes
 from anneal.ops.elementwise import by_slopes
@@ -13,10 +14,7 @@ from anneal.ops.indexing import check_places
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, reduce_axis, reshape
 from anneal.ops.precision import in_single
-from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
+from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
 __all__: list[str] = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
@@ -52,7 +50,7 @@ def _ramps(x: Tensor) -> tuple[Tensor, Tensor]:
         e = e.contiguous()  # both the value and its slope are made of it: one kernel
     tail, below, minus = e.log1p(), x < 0.0, (-x).uop
     up, down = below.where(e, 1.0) / (1.0 + e), below.where(1.0, e) / (1.0 + e)
-    rising = x._new(by_rule("inverse", up.uop, minus, alu(Op.EXP, (minus,)), arguments=1.0))
+    rising = x._new(by_rule("inverse", up.uop, minus, Op.EXP(minus), arguments=1.0))
     falling = x._new(by_rule("share", down.uop, minus, rising.uop, arguments=1.0))
     return _sloped(tail + x.maximum(0.0), x, rising), _sloped(tail + (-x).maximum(0.0), x, -falling)
 
@@ -167,7 +165,7 @@ def cross_entropy(
     classes = x.shape[axis]
     top = reduce_axis(UOp(Op.DETACH, x.dtype, (x,)), Op.MAX, (axis,))
     z = x - expand(top, x.shape)
-    normaliser = alu(Op.LOG, (reduce_axis(alu(Op.EXP, (z,)), Op.ADD, (axis,)),))
+    normaliser = Op.LOG(reduce_axis(Op.EXP(z), Op.ADD, (axis,)))
     if t.dtype.is_float:
         if ignore_index is not None and ignore_index >= 0:
             raise ShapeError(f"{name}: ignore_index {ignore_index} names a class, and the target has probabilities")

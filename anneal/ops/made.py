@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anneal.names import Tensor
 from anneal.ops.arguments import pass_unseen
 from anneal.runtime import tensor_class
 
 if TYPE_CHECKING:
-    from anneal.names import Tensor
     from anneal.ops.data import DTypeLike
     from anneal.uop import UOp
 

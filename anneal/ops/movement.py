@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function, several
 from anneal.ops.checks import (
@@ -28,9 +29,6 @@ from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
 from anneal.ops.padding import pad_from_inside, pad_pairs, whole_fill
 from anneal.uop import const, dtypes
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float, same_device
 from anneal.ops.checks import is_tensor
 from anneal.ops.grad_mode import no_grad
@@ -14,11 +15,8 @@ from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, named, reciprocal, reduce_axis, reshape
 from anneal.ops.precision import in_single
 from anneal.runtime import here
-from anneal.uop import Op, UOp, alu, by_rule
+from anneal.uop import Op, UOp, by_rule
 from anneal.uop.sizes import product as count_of
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 
 def _node(x: Tensor | None) -> UOp | None:
@@ -31,7 +29,7 @@ def _centre_and_scale(u: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, U
     mean = reduce_axis(u, Op.ADD, axes) * share
     centred = u - expand(mean, u.shape)
     variance = reduce_axis(centred * centred, Op.ADD, axes) * share
-    r = alu(Op.RSQRT, (variance + eps,))
+    r = Op.RSQRT(variance + eps)
     y = centred * expand(r, u.shape)
     return by_rule("standardize", y, u, r, arguments=axes), mean, variance
 
@@ -95,7 +93,7 @@ def rms_norm(
     u = x.uop
     share = reciprocal(u.dtype, [u.shape[a] for a in axes])
     square = reduce_axis(u * u, Op.ADD, axes) * share + (2.0 ** (1 - u.dtype.digits) if eps is None else eps)
-    return result(_affine(u * expand(alu(Op.RSQRT, (square,)), u.shape), _node(weight), None), x, weight)
+    return result(_affine(u * expand(Op.RSQRT(square), u.shape), _node(weight), None), x, weight)
 
 
 @function(functional=True, autocast="float32")
@@ -172,7 +170,7 @@ def batch_norm(
         if running_mean is None or running_var is None:
             raise ShapeError("batch_norm: without running statistics it must be training=True")
         mean, var = reshape(running_mean.uop, view), reshape(running_var.uop, view)
-        u = (x.uop - broadcast(mean, s)) * broadcast(alu(Op.RSQRT, (var + eps,)), s)
+        u = (x.uop - broadcast(mean, s)) * broadcast(Op.RSQRT(var + eps), s)
         y = _affine(u, w, b)
         if weight is not None and bias is not None:
             given = [p.uop for p in (x, weight, bias, running_mean, running_var)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.doors import named
+from anneal.names import Tensor
 from anneal.ops.arguments import changing, deferred
 from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
 from anneal.ops.inplace import changed, need_changeable
@@ -17,9 +18,6 @@ from anneal.ops.precision import casts
 from anneal.ops.subscripts import getitem, iterate, setitem
 from anneal.runtime import Handle
 from anneal.uop import Op
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 Operand = Any  # a tensor, an array or a Python number
 Compute = Callable[["Tensor", str, Operand, bool], "Tensor"]  # with the name for messages; True: `other` comes first

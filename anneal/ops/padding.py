@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.errors import ModeError, RangeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import several
 from anneal.ops.checks import int_args, whole
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import Number, broadcast
 from anneal.uop import DType, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 
 def whole_fill(dtype: DType, value: Number) -> Number:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
@@ -19,9 +20,6 @@ from anneal.ops.overflow import kept
 from anneal.ops.spelling import number_first
 from anneal.ops.subscripts import parsed
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_
@@ -69,7 +67,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
         base = u if include_self else hit.where(const(dtype, 0), u)
         out = kept("scatter_reduce", x.device, (base, value), lambda b, new: b + _sum_into(i, new, v))
         if reduce == "mean":
-            terms = count + 1 if include_self else alu(Op.MAX, (count, const(_INT32, 1)))
+            terms = count + 1 if include_self else Op.MAX(count, const(_INT32, 1))
             out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
     elif reduce == "prod":
         here = broadcast(nodes.reshape(i, (1, n)), (v, n)).eq(broadcast(iota(v, 0, 2), (v, n)))
@@ -80,18 +78,18 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
     else:
         # The least is the largest of what is turned round; written in rising order, the largest stays.
         turn = None if reduce == "amax" else Op.NEG if dtype.is_float else Op.NOT
-        a, b = (u, value) if turn is None else (alu(turn, (u,)), alu(turn, (value,)))
+        a, b = (u, value) if turn is None else (turn(u), turn(value))
         order = x._new_plain(keys(b, False)).argsort().uop
         top = put_rows(a, take_rows(i, order), take_rows(b, order))
         if include_self:
-            top = hit.where(alu(Op.MAX, (a, top)), a)
-        out = top if turn is None else alu(turn, (top,))
+            top = hit.where(Op.MAX(a, top), a)
+        out = top if turn is None else turn(top)
         if dtype.is_float and (x.requires_grad or given.requires_grad):
             # the gradient of an extreme is shared evenly by all that are equal to it
             mine = u.eq(out)
             theirs = value.eq(take_rows(out, i))
             total = mine.cast(_INT32) + _sum_into(i, theirs.cast(_INT32), v)
-            mine = mine if include_self else mine & alu(Op.NOT, (hit,))  # counted above all the same
+            mine = mine if include_self else mine & Op.NOT(hit)  # counted above all the same
             zero = const(dtype, 0)
             sums = mine.where(u, zero) + _sum_into(i, theirs.where(value, zero), v)
             out = by_rule("equal", out, sums / total.cast(dtype))

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import is_bool, is_tensor, said, whole
 from anneal.ops.elementwise import choose, real_node
 from anneal.ops.functions import by_slope, polynomial
 from anneal.ops.indexing import values_now
 from anneal.ops.precision import in_single
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _HIGHEST = 1024  # a graph of more steps is not worth its kernel
 

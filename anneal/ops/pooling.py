@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from anneal.errors import PositionError, ShapeError
-from anneal.ops.arguments import function, need_float
+from anneal.names import Tensor
+from anneal.ops.arguments import family, function, need_float
 from anneal.ops.nodes import (
     broadcast,
     expand,
@@ -25,9 +25,6 @@ from anneal.ops.nodes import (
 )
 from anneal.ops.reduce import root, size_power
 from anneal.uop import Op, UOp, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 Sizes = int | Sequence[int]
 Ints = tuple[int, ...]
@@ -169,9 +166,16 @@ def first_of_largest(out: UOp, u: UOp, axes: Sequence[int]) -> UOp:
 
 
 def _max_pool(
-    name: str, axes: int, x: Tensor, kernel: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil: bool
+    name: str,
+    axes: int,
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
 ) -> Tensor:
-    k, s, _, d, sides = _pool_args(name, axes, x, kernel, stride, padding, ceil, dilation)
+    k, s, _, d, sides = _pool_args(name, axes, x, kernel_size, stride, padding, ceil_mode, dilation)
     u = whole = x._kept()
     if any(side != (0, 0) for side in sides):
         pairs = (*[(0, 0)] * (x.ndim - axes), *sides)
@@ -181,34 +185,17 @@ def _max_pool(
     return x._new(named("max_pool", top, whole, arguments=(k, s, d, sides)))
 
 
-@function(functional=True)
-def max_pool1d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """The largest value of each window of the last axis; see `max_pool2d`.
+max_pool1d, max_pool2d, max_pool3d = family(
+    _max_pool,
+    {
+        "max_pool1d": """The largest value of each window of the last axis; see `max_pool2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[[1.0, 3.0, 5.0, 7.0]]]).max_pool1d(2)
     Tensor([[[3., 7.]]], dtype=float32)
-    """
-    return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
-@function(functional=True)
-def max_pool2d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """The largest value of each window of the last two axes; stride defaults to the kernel. Padding never wins.
+    """,
+        "max_pool2d": """The largest value of each window of the last two axes; stride defaults to the kernel. Padding
+    never wins.
 
     Of equal largest values in a window the first has the gradient.
 
@@ -216,57 +203,47 @@ def max_pool2d(
     >>> max_pool2d(Tensor.arange(16).reshape(1, 4, 4), 2)
     Tensor([[[ 5,  7],
              [13, 15]]], dtype=int32)
-    """
-    return _max_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
-
-
-@function(functional=True)
-def max_pool3d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """The largest value of each window of the last three axes; see `max_pool2d`.
+    """,
+        "max_pool3d": """The largest value of each window of the last three axes; see `max_pool2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(1, 1, 4, 4, 4).max_pool3d(2).shape
     (1, 1, 2, 2, 2)
-    """
-    return _max_pool("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
+    """,
+    },
+    functional=True,
+)
 
 
 def _avg_pool(
     name: str,
     axes: int,
     x: Tensor,
-    kernel: Sizes,
-    stride: Sizes | None,
-    padding: Sizes,
-    ceil: bool,
-    count_padding: bool,
-    divisor: int | None,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Tensor:
     need_float(name, "x", x)
-    if divisor == 0:
+    if divisor_override == 0:
         raise ShapeError(f"{name}: divisor_override is not 0")
-    k, s, p, d, sides = _pool_args(name, axes, x, kernel, stride, padding, ceil, 1)
+    k, s, p, d, sides = _pool_args(name, axes, x, kernel_size, stride, padding, ceil_mode, 1)
     lead = x.ndim - axes
     u = x.uop
     total = _reduce_windows(windows_of(name, pad(u, (*[(0, 0)] * lead, *sides)), k, s, d), Op.ADD, axes)
     hangs = any(after != b for b, (_, after) in zip(p, sides, strict=True))
     total = named("sum_pool", total, u, arguments=(k, s, (1,) * axes, sides))
-    if divisor is None and not (hangs or (any(p) and not count_padding)):
+    if divisor_override is None and not (hangs or (any(p) and not count_include_pad)):
         mean = total * (1.0 / math.prod(k))
         return x._new(named("avg_pool", mean, u, arguments=(k, s, (1,) * axes, sides)))
-    if divisor is not None:
-        return x._new(total * (1.0 / divisor))
+    if divisor_override is not None:
+        return x._new(total * (1.0 / divisor_override))
     # What ceil_mode adds beyond the padding never counts.
     size = u.shape[-axes:]
-    counted = size if not count_padding else tuple([n + 2 * b for n, b in zip(size, p, strict=True)])
-    border = sides if not count_padding else tuple([(0, after - b) for b, (_, after) in zip(p, sides, strict=True)])
+    counted = size if not count_include_pad else tuple([n + 2 * b for n, b in zip(size, p, strict=True)])
+    border = sides if not count_include_pad else tuple([(0, after - b) for b, (_, after) in zip(p, sides, strict=True)])
     ones = pad(broadcast(const(u.dtype, 1), counted), border)
     counts = _reduce_windows(windows_of(name, ones, k, s, d), Op.ADD, axes)
     return x._new(total / broadcast(reshape(counts, (1,) * lead + counts.shape), total.shape))
@@ -287,20 +264,13 @@ def avg_pool1d(
     >>> Tensor([[[1.0, 3.0, 5.0, 7.0]]]).avg_pool1d(2)
     Tensor([[[2., 6.]]], dtype=float32)
     """
-    return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+    return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
-@function(functional=True)
-def avg_pool2d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """The mean of each window of the last two axes; stride defaults to the kernel.
+avg_pool2d, avg_pool3d = family(
+    _avg_pool,
+    {
+        "avg_pool2d": """The mean of each window of the last two axes; stride defaults to the kernel.
 
     With count_include_pad the zeros of the padding count; `divisor_override` replaces the count.
 
@@ -308,27 +278,16 @@ def avg_pool2d(
     >>> avg_pool2d(Tensor.arange(16).float().reshape(1, 4, 4), 2)
     Tensor([[[ 2.5,  4.5],
              [10.5, 12.5]]], dtype=float32)
-    """
-    return _avg_pool("avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-@function(functional=True)
-def avg_pool3d(
-    x: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """The mean of each window of the last three axes; see `avg_pool2d`.
+    """,
+        "avg_pool3d": """The mean of each window of the last three axes; see `avg_pool2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(1, 1, 4, 4, 4).avg_pool3d(2).shape
     (1, 1, 2, 2, 2)
-    """
-    return _avg_pool("avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    """,
+    },
+    functional=True,
+)
 
 
 def _adaptive(name: str, axes: int, x: Tensor, size: Outputs, op: Op) -> Tensor:
@@ -378,94 +337,96 @@ def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
     return out / expand(count, out.shape)
 
 
-@function(functional=True, method=False)
-def adaptive_avg_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
-    """The mean of windows that make `output_size` of the last axis; see `adaptive_avg_pool2d`.
+def _adaptive_avg(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
+    need_float(name, "x", x)
+    return _adaptive(name, axes, x, output_size, Op.ADD)
+
+
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = family(
+    _adaptive_avg,
+    {
+        "adaptive_avg_pool1d": """The mean of windows that make `output_size` of the last axis; see
+    `adaptive_avg_pool2d`.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_avg_pool1d(Tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2)
     Tensor([[[2., 6.]]], dtype=float32)
-    """
-    need_float("adaptive_avg_pool1d", "x", x)
-    return _adaptive("adaptive_avg_pool1d", 1, x, output_size, Op.ADD)
-
-
-@function(functional=True, method=False)
-def adaptive_avg_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
-    """The mean of windows that make `output_size` of the last two axes; None keeps an axis.
+    """,
+        "adaptive_avg_pool2d": """The mean of windows that make `output_size` of the last two axes; None keeps an axis.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_avg_pool2d(Tensor.arange(6).float().reshape(1, 2, 3), (1, 2))
     Tensor([[[2., 3.]]], dtype=float32)
-    """
-    need_float("adaptive_avg_pool2d", "x", x)
-    return _adaptive("adaptive_avg_pool2d", 2, x, output_size, Op.ADD)
-
-
-@function(functional=True, method=False)
-def adaptive_avg_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
-    """The mean of windows that make `output_size` of the last three axes; see `adaptive_avg_pool2d`.
+    """,
+        "adaptive_avg_pool3d": """The mean of windows that make `output_size` of the last three axes; see
+    `adaptive_avg_pool2d`.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_avg_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2).shape
     (1, 1, 2, 2, 2)
-    """
-    need_float("adaptive_avg_pool3d", "x", x)
-    return _adaptive("adaptive_avg_pool3d", 3, x, output_size, Op.ADD)
+    """,
+    },
+    functional=True,
+    method=False,
+)
 
 
-@function(functional=True, method=False)
-def adaptive_max_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
-    """The largest of windows that make `output_size` of the last axis.
+def _adaptive_max(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
+    return _adaptive(name, axes, x, output_size, Op.MAX)
+
+
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(
+    _adaptive_max,
+    {
+        "adaptive_max_pool1d": """The largest of windows that make `output_size` of the last axis.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_max_pool1d(Tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2)
     Tensor([[[3., 7.]]], dtype=float32)
-    """
-    return _adaptive("adaptive_max_pool1d", 1, x, output_size, Op.MAX)
-
-
-@function(functional=True, method=False)
-def adaptive_max_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
-    """The largest of windows that make `output_size` of the last two axes; None keeps an axis.
+    """,
+        "adaptive_max_pool2d": """The largest of windows that make `output_size` of the last two axes; None keeps an
+    axis.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_max_pool2d(Tensor.ones(1, 1, 4, 6), (2, 3)).shape
     (1, 1, 2, 3)
-    """
-    return _adaptive("adaptive_max_pool2d", 2, x, output_size, Op.MAX)
-
-
-@function(functional=True, method=False)
-def adaptive_max_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
-    """The largest of windows that make `output_size` of the last three axes; None keeps an axis.
+    """,
+        "adaptive_max_pool3d": """The largest of windows that make `output_size` of the last three axes; None keeps an
+    axis.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_max_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2).shape
     (1, 1, 2, 2, 2)
-    """
-    return _adaptive("adaptive_max_pool3d", 3, x, output_size, Op.MAX)
+    """,
+    },
+    functional=True,
+    method=False,
+)
 
 
-@function(functional=True, method=False)
-def lp_pool1d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
-    """The p-norm of each window of the last axis.
+def _lp_pool(
+    name: str, axes: int, x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None
+) -> Tensor:
+    count = math.prod(per_axis(name, "kernel_size", kernel_size, axes))
+    return root(_avg_pool(name, axes, size_power(x, norm_type), kernel_size, stride) * float(count), norm_type)
+
+
+lp_pool1d, lp_pool2d = family(
+    _lp_pool,
+    {
+        "lp_pool1d": """The p-norm of each window of the last axis.
 
     >>> from anneal.tensor import Tensor
     >>> lp_pool1d(Tensor([[[3.0, 4.0, 6.0, 8.0]]]), 2, 2)
     Tensor([[[ 5., 10.]]], dtype=float32)
-    """
-    count = math.prod(per_axis("lp_pool1d", "kernel_size", kernel_size, 1))
-    return root(avg_pool1d(size_power(x, norm_type), kernel_size, stride) * float(count), norm_type)
-
-
-@function(functional=True, method=False)
-def lp_pool2d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
-    """The p-norm of each window of the last two axes.
+    """,
+        "lp_pool2d": """The p-norm of each window of the last two axes.
 
     >>> from anneal.tensor import Tensor
     >>> lp_pool2d(Tensor.ones(1, 1, 2, 2), 2, 2)
     Tensor([[[[2.]]]], dtype=float32)
-    """
-    count = math.prod(per_axis("lp_pool2d", "kernel_size", kernel_size, 2))
-    return root(avg_pool2d(size_power(x, norm_type), kernel_size, stride) * float(count), norm_type)
+    """,
+    },
+    functional=True,
+    method=False,
+)

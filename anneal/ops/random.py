@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.backend import HOST, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import made
 from anneal.ops.arguments import Integer, deferred, function, need_float
 from anneal.ops.checks import int_args, need_tensor
@@ -28,11 +29,8 @@ from anneal.ops.joining import cat
 from anneal.ops.nodes import reshape
 from anneal.ops.overflow import refused
 from anneal.runtime import capturing, default_device, here
-from anneal.uop import DType, Op, UOp, alu, dtypes
+from anneal.uop import DType, Op, UOp, dtypes
 from anneal.uop.sizes import most, product
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _U32 = dtypes.uint32
 _JIT_START = 1 << 31
@@ -143,7 +141,7 @@ def _in_turn(seed: Tensor, call: Tensor) -> Tensor:
         return call
     key, number = reshape(seed.uop, ()) ^ 0x9E3779B9, reshape(call.uop, ())
     for turn in here.turns:
-        number = alu(Op.THREEFRY, (turn.cast(_U32), key, number))
+        number = Op.THREEFRY(turn.cast(_U32), key, number)
     return made.fresh(reshape(number, (1,)), call.device)
 
 
@@ -191,7 +189,7 @@ def words(shape: tuple[int, ...], seed: Tensor, call: Tensor, count: int = 1) ->
     positions = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(_U32)
     starts = [n * i for i in range(count)]
     places = [positions + (s.cast(_U32) if isinstance(s, UOp) else s) if s != 0 else positions for s in starts]
-    return [reshape(alu(Op.THREEFRY, (at, *key)), shape) for at in places]
+    return [reshape(Op.THREEFRY(at, *key), shape) for at in places]
 
 
 def _unit(bits: UOp, dtype: DType) -> UOp:
@@ -324,8 +322,8 @@ def _normal(seed: Tensor, call: Tensor, shape: tuple[int, ...], d: DType, mean: 
     a, b = words(shape, seed, call, 2)
     f = dtypes.float32
     # 1 - u lies in (0, 1], so the logarithm is finite.
-    radius = alu(Op.SQRT, (alu(Op.LOG, (1.0 - _unit(a, f),)) * (-2.0 * std * std),))
-    u = radius * alu(Op.COS, (_unit(b, f) * (2 * math.pi),))
+    radius = Op.SQRT(Op.LOG(1.0 - _unit(a, f)) * (-2.0 * std * std))
+    u = radius * Op.COS(_unit(b, f) * (2 * math.pi))
     return made.fresh((u if mean == 0 else u + mean).cast(d), seed.device)
 
 
@@ -401,8 +399,8 @@ def randperm(n: int, *, device: str | None = None, generator: Generator | None =
 def _gumbel(shape: tuple[int, ...], device: str, generator: Generator | None) -> Tensor:
     """-log(-log(u)) with u strictly between 0 and 1."""
     u = _unit(_bits(shape, device, generator), dtypes.float32) + 2.0**-25
-    inner = -alu(Op.LOG, (u,))
-    return made.fresh(-alu(Op.LOG, (inner,)), device)
+    inner = -Op.LOG(u)
+    return made.fresh(-Op.LOG(inner), device)
 
 
 @function(method=False)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, one_of
 from anneal.ops.data import DTypeLike, as_dtype
@@ -21,11 +22,8 @@ from anneal.ops.logic import truth
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
 from anneal.ops.overflow import largest_of, power, whole
 from anneal.ops.precision import in_single
-from anneal.uop import Op, UOp, alu, by_rule, const
+from anneal.uop import Op, UOp, by_rule, const
 from anneal.uop.sizes import most, product
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 Axes = int | Sequence[int] | None
 
@@ -182,7 +180,7 @@ def var(
     left = _count(x, "var", axis) - correction
     total = (centred * centred).sum(axis, keepdim)
     if isinstance(left, UOp):
-        return total / x._new_plain(alu(Op.MAX, (left, left.const_like(0))).cast(total.dtype))
+        return total / x._new_plain(Op.MAX(left, left.const_like(0)).cast(total.dtype))
     left = builtins.max(0, left)
     return total * (1 / left) if left else total / 0.0
 

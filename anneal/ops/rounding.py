@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose, real_node, unary, where_node
 from anneal.ops.functions import by_slope
 from anneal.ops.nodes import broadcast
 from anneal.ops.overflow import check_growth
 from anneal.uop import Op, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
-
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32

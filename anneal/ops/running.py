@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 from anneal.errors import ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, one_of
@@ -18,11 +19,8 @@ from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, broadcast, iota, reduce_node
 from anneal.ops.precision import in_single
 from anneal.ops.reduce import folded
-from anneal.uop import DType, Op, UOp, alu, const, dtypes, reduce_identity
+from anneal.uop import DType, Op, UOp, const, dtypes, reduce_identity
 from anneal.uop.sizes import Size, most
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _BLOCK = 32
 
@@ -178,25 +176,23 @@ class _Fold(NamedTuple):
 
 
 def _fold(op: Op) -> _Fold:
-    return _Fold(
-        partial(reduce_identity, op), lambda u, axis: reduce_node(u, op, (axis,), False), lambda a, b: alu(op, (a, b))
-    )
+    return _Fold(partial(reduce_identity, op), lambda u, axis: reduce_node(u, op, (axis,), False), op)
 
 
 def _finite(top: UOp) -> UOp:
     """0 in place of infinities: less themselves they would be nan."""
-    return alu(Op.ABS, (top,)).eq(math.inf).where(const(top.dtype, 0), top)
+    return Op.ABS(top).eq(math.inf).where(const(top.dtype, 0), top)
 
 
 def _log_sum_exp(u: UOp, axis: int) -> UOp:
     top = _finite(reduce_node(UOp(Op.DETACH, u.dtype, (u,)), Op.MAX, (axis,), True))
-    total = reduce_node(alu(Op.EXP, (u - broadcast(top, u.shape),)), Op.ADD, (axis,), True)
-    return nodes.reshape(alu(Op.LOG, (total,)) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
+    total = reduce_node(Op.EXP(u - broadcast(top, u.shape)), Op.ADD, (axis,), True)
+    return nodes.reshape(Op.LOG(total) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
 
 
 def _log_add_exp(a: UOp, b: UOp) -> UOp:
-    top = _finite(alu(Op.MAX, (UOp(Op.DETACH, a.dtype, (a,)), UOp(Op.DETACH, b.dtype, (b,)))))
-    return alu(Op.LOG, (alu(Op.EXP, (a - top,)) + alu(Op.EXP, (b - top,)),)) + top
+    top = _finite(Op.MAX(UOp(Op.DETACH, a.dtype, (a,)), UOp(Op.DETACH, b.dtype, (b,))))
+    return Op.LOG(Op.EXP(a - top) + Op.EXP(b - top)) + top
 
 
 _LOG_SUM_EXP = _Fold(lambda _: -math.inf, _log_sum_exp, _log_add_exp)

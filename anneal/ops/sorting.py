@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
 from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, is_bool, is_tensor, one_of, said
@@ -25,9 +26,6 @@ from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, sorted_p
 from anneal.ops.overflow import kept
 from anneal.ops.reduce import Axes
 from anneal.uop import Op, UOp, by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _INT32 = dtypes.int32
 # The k largest of a row are looked for by blocks where there are that many times more elements.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, one_of, said, whole
 from anneal.ops.elementwise import beside, choose, real_node
@@ -18,9 +19,6 @@ from anneal.ops.precision import in_single
 from anneal.ops.reduce import Axes
 from anneal.ops.sorting import as_rows, quantiles, taken
 from anneal.uop import by_rule, const, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 
 @function(functional=True, method=False, autocast="float32")

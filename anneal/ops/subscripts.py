@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError
+from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function, several, viewing
 from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
@@ -31,9 +32,6 @@ from anneal.ops.nodes import (
 from anneal.runtime import here, is_realized, number, varies
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size, symbolic_arg
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32

@@ -15,7 +15,7 @@ from anneal.ops.nodes import pad, reshape, shrink
 from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows, settings_among
 from anneal.runtime import forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, const, dtypes
 
 _F32 = dtypes.float32
 _STEP = "step"  # the state that counts steps, of shape (1,)
@@ -159,7 +159,7 @@ class Adam(Optimizer):
         # with the betas in force
         c1, c2 = [_uncorrected(count, step, log) for _, _, log in (first, second)]
         # The numbers that a step shares sit in one small array, so that a kernel has one binding for all of them.
-        shared = [group.rate_node * c1, alu(Op.SQRT, (c2,))]
+        shared = [group.rate_node * c1, Op.SQRT(c2)]
         if decoupled and decay:
             shared.append(1.0 - group.rate_node * decay)
         numbers = _array(shared)
@@ -175,10 +175,10 @@ class Adam(Optimizer):
             done[v] = square = v.uop * b2 + g * g * rest2
             if group["amsgrad"]:
                 most = self._state(t, "max_exp_avg_sq")
-                done[most] = square = alu(Op.MAX, (most.uop, square))
+                done[most] = square = Op.MAX(most.uop, square)
             if rest:
                 p = p * rest[0]
-            change = mean * size / (alu(Op.SQRT, (square,)) * root + eps)
+            change = mean * size / (Op.SQRT(square) * root + eps)
             self._put(t, p - change, done)
 
     def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
@@ -257,7 +257,8 @@ class AdamW(Adam):
 def _uncorrected(count: Tensor, step: UOp, log: Any) -> UOp:
     """1 / (1 - beta**step), of beta's logarithm, by functions that lose no digits when beta is close to 1."""
     if count.device == HOST:  # (1 + coth) / 2, in a third of the calls; a GPU's tanh is coarse near 0
-        return const(_F32, 0.5) / alu(Op.TANH, (step * (log * -0.5),)) + 0.5
+        half: UOp = step * (log * -0.5)
+        return const(_F32, 0.5) / Op.TANH(half) + 0.5
     return const(_F32, -1.0) / count._new_plain(step * log).expm1().uop
 
 

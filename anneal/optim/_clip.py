@@ -10,7 +10,7 @@ from anneal.ops.nodes import reshape
 from anneal.optim._base import update_phase
 from anneal.runtime import call_late
 from anneal.tensor import Tensor
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, const, dtypes
 
 _F32 = dtypes.float32
 
@@ -56,7 +56,7 @@ def _scaled_to(grads: list[Tensor], max_norm: float, norm_type: float) -> tuple[
     """The joint norm, and the gradients, scaled so that it is at most `max_norm`."""
     with update_phase():
         norm = _joint_norm(grads, norm_type)
-        scale = alu(Op.MIN, (const(_F32, max_norm) / (norm + 1e-6), const(_F32, 1)))
+        scale = Op.MIN(const(_F32, max_norm) / (norm + 1e-6), const(_F32, 1))
         scaled = [_changed(g, g.uop * scale.cast(g.uop.dtype)) for g in grads]
     return grads[0]._new_plain(norm), scaled
 
@@ -78,11 +78,11 @@ def _joint_norm(grads: list[Tensor], p: float) -> UOp:
         # The gradient itself feeds both the norm and the update: it has to be in memory anyway.
         each = u * u if p == 2 else g.detach().float().abs().uop if p == math.inf else (g.float().abs() ** p).uop
         part = reshape(UOp(Op.REDUCE_AXIS, _F32, (each,), (op, tuple(range(len(u.shape))))) if u.shape else each, ())
-        total = part if total is None else alu(op, (total, part))
+        total = part if total is None else op(total, part)
     assert total is not None
     if p == math.inf:
         return total
-    return alu(Op.SQRT, (total,)) if p == 2 else (grads[0]._new_plain(total) ** (1 / p)).uop
+    return Op.SQRT(total) if p == 2 else (grads[0]._new_plain(total) ** (1 / p)).uop
 
 
 def clip_grad_value_(params: Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:

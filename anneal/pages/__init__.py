@@ -5,7 +5,7 @@
 
 from anneal.pages.exporting import DEFAULT, ExportedPage, export
 from anneal.pages.fitting import Fit, fit
-from anneal.pages.profiles import PROFILES, DeviceProfile, page_device, profile
+from anneal.pages.program import PROFILES, DeviceProfile, page_device, profile
 from anneal.pages.recipes import PageRecipe, of_gpt2, of_onnx, of_text, of_training
 
 __all__ = [

@@ -14,10 +14,8 @@ from anneal.errors import UserError
 from anneal.inspect import error_bounds
 from anneal.onnx import named_tensors
 from anneal.pages import oracle
-from anneal.pages.profiles import DeviceProfile, planned_for, profile
-from anneal.pages.program import PageProgram
-from anneal.pages.weights import VISITOR, loaded, stored
-from anneal.pages.writing import check_place, write
+from anneal.pages.program import DeviceProfile, PageProgram, planned_for, profile
+from anneal.pages.writing import VISITOR, check_place, loaded, stored, write
 from anneal.progress import told
 from anneal.runtime import BoundStep, Jit, bound_step, default_device
 from anneal.schedule import CostModel

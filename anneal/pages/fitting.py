@@ -8,7 +8,7 @@ from typing import Any
 
 from anneal.errors import UserError
 from anneal.pages.exporting import Names, entries_of, programs_of
-from anneal.pages.profiles import profile
+from anneal.pages.program import profile
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ from anneal.rewrite.walk import Visit, applied, over, rebuild, rebuilt, substitu
 
 if TYPE_CHECKING:
     from anneal.rewrite.driver import Table, graph_rewrite, rewritten
-    from anneal.rewrite.legalise import FLOATS, INTEGERS, legalised
-    from anneal.rewrite.legality import STAGES, check
+    from anneal.rewrite.legality import FLOATS, INTEGERS, STAGES, check, legalised
     from anneal.rewrite.passes import Hook, Pass, Pipeline
     from anneal.rewrite.symbolic import forget, simplify
     from anneal.rewrite.trace import Event, listening, tracing
-    from anneal.rewrite.watch import Watch
+    from anneal.rewrite.walk import Watch
 else:
     # What a program that only makes tensors does without is imported when its name is asked for.
     __getattr__ = opened_later(__name__)

@@ -17,29 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anneal.errors import CompilerError
-from anneal.rewrite.upat import (
-    BINARY_OPS,
-    COMPARE_OPS,
-    DTYPE_TESTS,
-    ONE_DTYPE,
-    UNARY_OPS,
-    Lit,
-    Rule,
-    Table,
-    TextNode,
-    Var,
-    all_alu,
-    call_parts,
-    expression_of,
-    in_all_orders,
-    is_literal,
-    op_named,
-    operand_dtypes,
-    parse,
-    pattern_of,
-    shape_of,
-    variables_in,
-)
+from anneal.rewrite import upat
 from anneal.uop import ALL, ALU, COMPARE, Op
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -71,7 +49,7 @@ class Step:
 class _Writer:
     """Writes one rule (one order of its sources) as a list of steps."""
 
-    def __init__(self, rule: Rule, table: Table, helpers: frozenset[str], where: str, named: bool) -> None:
+    def __init__(self, rule: upat.Rule, table: upat.Table, helpers: frozenset[str], where: str, named: bool) -> None:
         self.rule, self.table, self.helpers, self.where = rule, table, helpers, where
         self.named = named or table.kind == "rewrite"
         self.names: dict[str, str] = {}
@@ -79,12 +57,12 @@ class _Writer:
         self.dtype = "dtype" if table.kind == "fold" else "u.dtype" if table.kind == "rewrite" else "y.dtype"
         self.root = "y" if table.kind in _DERIVATIVES else "u"
 
-    def steps(self, pattern: TextNode) -> list[Step]:
+    def steps(self, pattern: upat.TextNode) -> list[Step]:
         tests: list[Step] = []
         late: list[Step] = []
-        if self.table.kind == "fold" and pattern.op in ONE_DTYPE | COMPARE:
+        if self.table.kind == "fold" and pattern.op in upat.ONE_DTYPE | COMPARE:
             # one test of the dtype, before anything else, lets a function skip all its integer rules for a float
-            self.operands = next((d for d in operand_dtypes(pattern) if d in ("int", "float")), "")
+            self.operands = next((d for d in upat.operand_dtypes(pattern) if d in ("int", "float")), "")
             if self.operands:
                 where = "s0.dtype" if pattern.op in COMPARE else "dtype"
                 tests.append(Step("test", f"{where}.is_{self.operands}"))
@@ -98,11 +76,11 @@ class _Writer:
             # Two constants would change places for ever; a pair that no rule computes with stays as it is.
             steps.append(Step("test", "o1 is not _CONST"))
         if self.rule.guard:
-            steps.append(Step("test", self._python(expression_of(self.rule.guard, self.where))))
+            steps.append(Step("test", self._python(upat.expression_of(self.rule.guard, self.where))))
         result = ast.unparse(ast.parse("\n".join(self._result())))  # without the parentheses that nothing needs
-        if self.table.shapes and all_alu(pattern):
+        if self.table.shapes and upat.all_alu(pattern):
             kept = set(re.findall(r"\w+", result))
-            free = (x.name for x in variables_in(pattern) if x.name != "_" and not x.const)
+            free = (x.name for x in upat.variables_in(pattern) if x.name != "_" and not x.const)
             alive = list(dict.fromkeys(self.names[n] for n in free))
             for v in (v for v in alive if v not in kept):
                 same = "".join(f" or {v}.shape == {k}.shape" for k in alive if k in kept)
@@ -110,19 +88,19 @@ class _Writer:
         steps.append(Step("leaf", result))
         return steps
 
-    def _swaps(self, pattern: TextNode) -> bool:
+    def _swaps(self, pattern: upat.TextNode) -> bool:
         """True if the rule moves a constant from the first place to the second and does nothing else."""
         a, b = pattern.src if len(pattern.src) == 2 else (None, None)
-        if not (isinstance(a, Var) and a.const and isinstance(b, Var) and not b.const):
+        if not (isinstance(a, upat.Var) and a.const and isinstance(b, upat.Var) and not b.const):
             return False
         try:
-            made = pattern_of(expression_of(self.rule.result, self.where), self.where)
+            made = upat.pattern_of(upat.expression_of(self.rule.result, self.where), self.where)
         except CompilerError:  # no pattern, so more than a swap
             return False
-        return made == TextNode(pattern.op, (Var(b.name), Var(a.name)))
+        return made == upat.TextNode(pattern.op, (upat.Var(b.name), upat.Var(a.name)))
 
     def _sources(
-        self, p: TextNode, path: str, tests: list[Step], late: list[Step], top: bool = False, same: bool = True
+        self, p: upat.TextNode, path: str, tests: list[Step], late: list[Step], top: bool = False, same: bool = True
     ) -> None:
         self._arg(p, path, tests)
         kids = [f"s{i}" if top else f"{path}_{i}" for i in range(len(p.src))]
@@ -145,35 +123,35 @@ class _Writer:
             self.names[p.rest] = f"{src}[{len(kids)}:]"
         # the right source first: it is the constant, if only one of them is
         pairs = list(zip(kids, p.src, strict=True))
-        for k, s in pairs if all(isinstance(s, Var) and s.const for s in p.src) else reversed(pairs):
+        for k, s in pairs if all(isinstance(s, upat.Var) and s.const for s in p.src) else reversed(pairs):
             op = f"o{k[1:]}" if top and self.table.kind == "fold" else f"{k}.op"
-            if isinstance(s, Lit):
+            if isinstance(s, upat.Lit):
                 tests.append(Step("test", f"{op} is _CONST"))
                 equal = "is" if s.value in ("True", "False") else "=="
                 tests.append(Step("test", f"{k}.arg {equal} {s.value}"))
-            elif isinstance(s, TextNode):
+            elif isinstance(s, upat.TextNode):
                 tests.append(Step("test", f"{op} is _{s.op.name}"))
             elif s.const and s.name not in self.names:
                 tests.append(Step("test", f"{op} is _CONST"))
         for k, s in zip(kids, p.src, strict=True):
-            if isinstance(s, Var) and s.name != "_":
+            if isinstance(s, upat.Var) and s.name != "_":
                 if s.name in self.names:
                     late.append(Step("test", f"{k} is {self.names[s.name]}"))
                 self.names.setdefault(s.name, k)
-            if isinstance(s, Var) and s.dtype and not (same and s.dtype == self.operands):
-                late.append(Step("test", DTYPE_TESTS[s.dtype].format(k)))
+            if isinstance(s, upat.Var) and s.dtype and not (same and s.dtype == self.operands):
+                late.append(Step("test", upat.DTYPE_TESTS[s.dtype].format(k)))
         for k, s in zip(kids, p.src, strict=True):
-            if isinstance(s, TextNode):
-                self._sources(s, k, tests, late, same=same and s.op in ONE_DTYPE)
+            if isinstance(s, upat.TextNode):
+                self._sources(s, k, tests, late, same=same and s.op in upat.ONE_DTYPE)
 
-    def _arg(self, p: TextNode, path: str, tests: list[Step]) -> None:
+    def _arg(self, p: upat.TextNode, path: str, tests: list[Step]) -> None:
         if p.arg is None:
             return
         parts = [f"{path}.arg"] if len(p.arg) == 1 else [f"{path}.arg[{i}]" for i in range(len(p.arg))]
         if p.op is Op.CALL:
             parts = [f"{path}.arg[0].name", f"{path}.arg[0].arguments"]
         for part, e in zip(parts, p.arg, strict=True):
-            op = op_named(e)
+            op = upat.op_named(e)
             if op is not None:
                 tests.append(Step("test", f"{part} is _{op.name}"))
             elif isinstance(e, ast.Name):
@@ -184,7 +162,7 @@ class _Writer:
 
     # -- results
     def _result(self) -> list[str]:
-        e = expression_of(self.rule.result, self.where)
+        e = upat.expression_of(self.rule.result, self.where)
         if self.table.kind in _DERIVATIVES:
             if isinstance(e, ast.Tuple) and len(e.elts) == 1 and isinstance(e.elts[0], ast.Starred):
                 return self._maybe(self._python(e.elts[0].value), self._named("r"))
@@ -202,7 +180,7 @@ class _Writer:
             if isinstance(inner, ast.BinOp | ast.UnaryOp | ast.Compare):  # never None
                 return [f"return {self._named(f'const({self.dtype}, {made})')}"]
             return self._maybe(made, self._named(f"const({self.dtype}, r)"))
-        if isinstance(e, ast.Call) and call_parts(e)[0] is None:
+        if isinstance(e, ast.Call) and upat.call_parts(e)[0] is None:
             test = "r is not None and r is not u" if self.table.kind == "rewrite" else "r is not None"
             return self._maybe(self._build(e, self.dtype), self._named("r"), test)
         return [f"return {self._named(self._build(e, self.dtype))}"]
@@ -230,7 +208,7 @@ class _Writer:
         if isinstance(e, ast.Compare):
             return "dtypes.bool_"
         if isinstance(e, ast.Call):
-            op, _ = call_parts(e)
+            op, _ = upat.call_parts(e)
             if op in (Op.CAST, Op.BITCAST):
                 return self._python(e.args[1])
             if op in COMPARE:
@@ -248,7 +226,7 @@ class _Writer:
         """The text of a bare number, `2` or `{v(c) + 1}`; None for a node."""
         if isinstance(e, ast.Set):
             return self._python(e.elts[0])
-        return ast.unparse(e) if is_literal(e) else None
+        return ast.unparse(e) if upat.is_literal(e) else None
 
     def _build(self, e: ast.expr, dtype: str) -> str:
         """Source text that makes the node `e`; bare numbers take `dtype`."""
@@ -258,13 +236,15 @@ class _Writer:
             if e.id not in self.names:
                 raise CompilerError(f"{self.where}: `{e.id}` is not bound by the pattern")
             return self.names[e.id]
-        if isinstance(e, ast.BinOp) and type(e.op) in BINARY_OPS:
-            return self._alu(BINARY_OPS[type(e.op)], [e.left, e.right], dtype)
-        if isinstance(e, ast.UnaryOp) and type(e.op) in UNARY_OPS:
-            return self._alu(UNARY_OPS[type(e.op)], [e.operand], dtype)
-        if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in COMPARE_OPS:
+        if isinstance(e, ast.BinOp) and type(e.op) in upat.BINARY_OPS:
+            return self._alu(upat.BINARY_OPS[type(e.op)], [e.left, e.right], dtype)
+        if isinstance(e, ast.UnaryOp) and type(e.op) in upat.UNARY_OPS:
+            return self._alu(upat.UNARY_OPS[type(e.op)], [e.operand], dtype)
+        if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in upat.COMPARE_OPS:
             pair = [e.left, e.comparators[0]]
-            return self._alu(COMPARE_OPS[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair, dtype)
+            return self._alu(
+                upat.COMPARE_OPS[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair, dtype
+            )
         if isinstance(e, ast.Call):
             return self._call(e, dtype)
         return self._python(e)
@@ -281,16 +261,16 @@ class _Writer:
         if sign := _SIGNS.get(op.name):
             number = self._number(args[1]) if self._number(args[0]) is None else None  # it takes the left node's dtype
             return f"({parts[0]} {sign} ({number or parts[1]}))"
-        return f"alu(_{op.name}, {_tuple(parts)})"
+        return f"_{op.name}({', '.join(parts)})"
 
     def _call(self, e: ast.Call, dtype: str) -> str:
-        op, arg = call_parts(e)
+        op, arg = upat.call_parts(e)
         if op is None:
             name = ast.unparse(e.func)
             if name not in self.helpers and not isinstance(e.func, ast.Attribute):
                 raise CompilerError(f"{self.where}: `{name}` is no op and comes from no `use` line")
             func = name if name in self.helpers else self._python(e.func)
-            args = [ast.unparse(a) if is_literal(a) else self._build(a, dtype) for a in e.args]
+            args = [ast.unparse(a) if upat.is_literal(a) else self._build(a, dtype) for a in e.args]
             args += [f"{k.arg}={self._python(k.value)}" for k in e.keywords]
             return f"{func}({', '.join(args)})"
         if op in (Op.CAST, Op.BITCAST):
@@ -307,7 +287,7 @@ class _Writer:
         return f"UOp(_{op.name}, {inner}, {_tuple(src)}, {text})"
 
     def _arg_text(self, e: ast.expr) -> str:
-        op = None if isinstance(e, ast.Name) and e.id in self.names else op_named(e)
+        op = None if isinstance(e, ast.Name) and e.id in self.names else upat.op_named(e)
         return f"_{op.name}" if op else self._python(e)
 
 
@@ -363,15 +343,20 @@ _PARAMETERS = {  # of a table's functions; others take a node and the pass's con
 
 
 def _function(
-    table: Table, op: Op, rules: list[tuple[Rule, TextNode]], helpers: frozenset[str], name: str, named: bool
+    table: upat.Table,
+    op: Op,
+    rules: list[tuple[upat.Rule, upat.TextNode]],
+    helpers: frozenset[str],
+    name: str,
+    named: bool,
 ) -> list[str]:
     compiled: list[tuple[str, list[Step]]] = []
     for rule, pattern in rules:
         where = f"{name}:{rule.line}"
         seen: set[str] = set()
-        for order in in_all_orders(pattern):
-            assert isinstance(order, TextNode)
-            shape = shape_of(order, {})
+        for order in upat.in_all_orders(pattern):
+            assert isinstance(order, upat.TextNode)
+            shape = upat.shape_of(order, {})
             if shape in seen and not rule.guard:
                 continue
             seen.add(shape)
@@ -409,14 +394,14 @@ def generate(text: str, name: str, named: bool = False) -> str:
 
     With `named` the functions of every kind return (result, rule text), as those of rewrite tables always do.
     """
-    file = parse(text, name)
+    file = upat.parse(text, name)
     helpers = frozenset(n for _, names in file.uses for n in names)
     body: list[str] = []
     for table in file.tables:
-        by_op: dict[Op, list[tuple[Rule, TextNode]]] = {}
+        by_op: dict[Op, list[tuple[upat.Rule, upat.TextNode]]] = {}
         for rule in table.rules:
-            pattern = pattern_of(expression_of(rule.pattern, f"{name}:{rule.line}"), f"{name}:{rule.line}")
-            if not isinstance(pattern, TextNode):
+            pattern = upat.pattern_of(upat.expression_of(rule.pattern, f"{name}:{rule.line}"), f"{name}:{rule.line}")
+            if not isinstance(pattern, upat.TextNode):
                 raise CompilerError(f"{name}:{rule.line}: a pattern must start with an op: {rule.pattern}")
             by_op.setdefault(pattern.op, []).append((rule, pattern))
         for op, rules in by_op.items():

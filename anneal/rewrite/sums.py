@@ -378,7 +378,7 @@ def equated(x: UOp, y: UOp) -> UOp | None:
 def unequal(x: UOp, y: UOp) -> UOp | None:
     """`x != y`, as the opposite of `equated`."""
     same = equated(x, y)
-    return None if same is None else alu(Op.NOT, (same,))
+    return None if same is None else Op.NOT(same)
 
 
 # -- predicates -----------------------------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ def _fence(p: UOp) -> tuple[UOp, Any, Any] | None:
 def _same(u: UOp, parts: list[UOp]) -> UOp:
     out = parts[0]
     for p in parts[1:]:
-        out = alu(u.op, (out, p))
+        out = u.op(out, p)
     return out
 
 
@@ -432,7 +432,7 @@ def conjunction(u: UOp) -> UOp:
         if hi is not None:
             now[1] = min(now[1], hi)
     given = set(parts)
-    if any(lo > hi for lo, hi in fences.values()) or any(alu(Op.NOT, (p,)) in given for p in other):
+    if any(lo > hi for lo, hi in fences.values()) or any(Op.NOT(p) in given for p in other):
         return const(_BOOL, False)
     out: list[UOp] = []
     for x, (lo, hi) in fences.items():
@@ -453,7 +453,7 @@ def disjunction(u: UOp) -> UOp:
     """An OR of bools: each part once, True if one is the opposite of another."""
     parts = _flat(u)
     given = set(parts)
-    if any(alu(Op.NOT, (p,)) in given for p in parts):
+    if any(Op.NOT(p) in given for p in parts):
         return const(_BOOL, True)
     return _same(u, parts)
 

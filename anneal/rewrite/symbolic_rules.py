@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anneal.uop import Op, alu, dtypes
+from anneal.uop import Op, dtypes
 from anneal.rewrite.extents import leftover, quotient
 from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equated, ordered, remainder, unequal
 
@@ -134,12 +134,12 @@ def _symbolic_where(u: Any, ctx: Any) -> Any:
         s1_0, s1_1, s1_2 = s1.src
         if s1_2 is s2:
             # where(p, where(q, a, b), b) -> where(p & q, a, b)
-            return (alu(_WHERE, (s0 & s1_0, s1_1, s2)), 'where(p, where(q, a, b), b) -> where(p & q, a, b)')
+            return (_WHERE(s0 & s1_0, s1_1, s2), 'where(p, where(q, a, b), b) -> where(p & q, a, b)')
     if s2.op is _WHERE:
         s2_0, s2_1, s2_2 = s2.src
         if s2_1 is s1:
             # where(p, a, where(q, a, b)) -> where(p | q, a, b)
-            return (alu(_WHERE, (s0 | s2_0, s1, s2_2)), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)')
+            return (_WHERE(s0 | s2_0, s1, s2_2), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)')
 
 
 SYMBOLIC: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _symbolic_add, Op.SUB: _symbolic_sub, Op.MUL: _symbolic_mul, Op.NEG: _symbolic_neg, Op.IDIV: _symbolic_idiv, Op.MOD: _symbolic_mod, Op.LT: _symbolic_lt, Op.EQ: _symbolic_eq, Op.NE: _symbolic_ne, Op.AND: _symbolic_and, Op.OR: _symbolic_or, Op.WHERE: _symbolic_where}

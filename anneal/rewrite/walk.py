@@ -6,12 +6,47 @@ The walk calls it once for each node, also where several nodes share a source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import overload
+import threading
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Generic, TypeVar, overload
 
-from anneal.rewrite.watch import Watch
 from anneal.uop import GraphFunction, UOp, arena, toposort
+
+# -- a list of events in a thread, while it has a listener ------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+class Watch(threading.local, Generic[T]):
+    """A channel for one kind of event: `found` is the list to append to, or None without a listener in this thread.
+
+    >>> walks = Watch[str]()
+    >>> with walks.listening() as heard:
+    ...     if walks.found is not None:
+    ...         walks.found.append("a walk")
+    >>> heard, walks.found
+    (['a walk'], None)
+    """
+
+    found: list[T] | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[list[T]]:
+        """A list that gets every event of this thread within the block; an outer block's gets them at its end."""
+        outer = self.found
+        mine = self.found = []
+        try:
+            yield mine
+        finally:
+            self.found = outer
+            if outer is not None:
+                outer.extend(mine)
+
+
+# -- the one walk that makes a graph anew -----------------------------------------------------------------------------
+
 
 Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> what takes the node's place
 

@@ -122,7 +122,7 @@ def read_elements(sink: UOp) -> UOp | None:
         dead = dead_side(s.src[2])
         if dead is not None:
             zero = one.const_like(0)
-            one = alu(Op.WHERE, (s.src[2].src[0], *((zero, one) if dead == 1 else (one, zero))))
+            one = Op.WHERE(s.src[2].src[0], *((zero, one) if dead == 1 else (one, zero)))
         stores.append(s.replace(src=(*s.src[:2], one, *s.src[3:])))
     return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg)
 

@@ -7,23 +7,10 @@ from collections.abc import Sequence
 from typing import Literal
 from typing import overload
 from anneal.nn._f_attention import multi_head_attention_forward as multi_head_attention_forward
-from anneal.nn._f_fractional import fractional_max_pool2d_with_indices as fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices as fractional_max_pool3d_with_indices
 from anneal.nn._f_others import embedding_bag as embedding_bag, multilabel_margin_loss as multilabel_margin_loss, triplet_margin_with_distance_loss as triplet_margin_with_distance_loss, ctc_loss as ctc_loss, pdist as pdist, conv_tbc as conv_tbc, linear_cross_entropy as linear_cross_entropy, upsample as upsample, upsample_nearest as upsample_nearest, upsample_bilinear as upsample_bilinear
 from anneal.nn._f_pointwise import rrelu as rrelu, rrelu_ as rrelu_, softmin as softmin, dropout as dropout, dropout1d as dropout1d, dropout2d as dropout2d, dropout3d as dropout3d, alpha_dropout as alpha_dropout, feature_alpha_dropout as feature_alpha_dropout
-from anneal.nn._f_pools import max_pool1d_with_indices as max_pool1d_with_indices, max_pool2d_with_indices as max_pool2d_with_indices, max_pool3d_with_indices as max_pool3d_with_indices, adaptive_max_pool1d_with_indices as adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices as adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices as adaptive_max_pool3d_with_indices, max_unpool1d as max_unpool1d, max_unpool2d as max_unpool2d, max_unpool3d as max_unpool3d, lp_pool1d as lp_pool1d, lp_pool2d as lp_pool2d, lp_pool3d as lp_pool3d
-from anneal.ops import sigmoid as sigmoid, logsigmoid as logsigmoid, gelu as gelu, softplus as softplus, softsign as softsign, softshrink as softshrink, hardshrink as hardshrink, tanhshrink as tanhshrink, prelu as prelu, tanh as tanh, scaled_dot_product_attention as scaled_dot_product_attention, conv1d as conv1d, conv2d as conv2d, conv3d as conv3d, conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d, conv_transpose3d as conv_transpose3d, interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, fold as fold, affine_grid as affine_grid, grid_sample as grid_sample, channel_shuffle as channel_shuffle, channel_shuffle as _channel_shuffle, one_hot as one_hot, linear as linear, embedding as embedding, glu as glu, bilinear as bilinear, gumbel_softmax as gumbel_softmax, cross_entropy as cross_entropy, nll_loss as nll_loss, mse_loss as mse_loss, l1_loss as l1_loss, huber_loss as huber_loss, smooth_l1_loss as smooth_l1_loss, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, kl_div as kl_div, soft_margin_loss as soft_margin_loss, hinge_embedding_loss as hinge_embedding_loss, margin_ranking_loss as margin_ranking_loss, cosine_embedding_loss as cosine_embedding_loss, triplet_margin_loss as triplet_margin_loss, multi_margin_loss as multi_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, poisson_nll_loss as poisson_nll_loss, gaussian_nll_loss as gaussian_nll_loss, pad as pad, layer_norm as layer_norm, rms_norm as rms_norm, group_norm as group_norm, batch_norm as batch_norm, normalize as normalize, instance_norm as instance_norm, local_response_norm as local_response_norm, im2col as _im2col, avg_pool1d as avg_pool1d, avg_pool2d as avg_pool2d, avg_pool3d as avg_pool3d, adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_avg_pool2d as adaptive_avg_pool2d, adaptive_avg_pool3d as adaptive_avg_pool3d, softmax as softmax, log_softmax as log_softmax, cosine_similarity as cosine_similarity, cdist as cdist, pairwise_distance as pairwise_distance
-@overload
-def fractional_max_pool2d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: Literal[False]=False, _random_samples: Tensor | None=None) -> Tensor:
-    r"""The largest value of windows of the last two axes that begin at random places (Graham, 2014)."""
-@overload
-def fractional_max_pool2d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, *, return_indices: Literal[True], _random_samples: Tensor | None=None) -> ValuesIndices:
-    r"""The largest value of windows of the last two axes that begin at random places (Graham, 2014)."""
-@overload
-def fractional_max_pool3d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: Literal[False]=False, _random_samples: Tensor | None=None) -> Tensor:
-    r"""The largest value of windows of the last three axes that begin at random places (Graham, 2014)."""
-@overload
-def fractional_max_pool3d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, *, return_indices: Literal[True], _random_samples: Tensor | None=None) -> ValuesIndices:
-    r"""The largest value of windows of the last three axes that begin at random places (Graham, 2014)."""
+from anneal.nn._f_pools import max_pool1d_with_indices as max_pool1d_with_indices, max_pool2d_with_indices as max_pool2d_with_indices, max_pool3d_with_indices as max_pool3d_with_indices, adaptive_max_pool1d_with_indices as adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices as adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices as adaptive_max_pool3d_with_indices, max_unpool1d as max_unpool1d, max_unpool2d as max_unpool2d, max_unpool3d as max_unpool3d, lp_pool1d as lp_pool1d, lp_pool2d as lp_pool2d, lp_pool3d as lp_pool3d, fractional_max_pool2d_with_indices as fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices as fractional_max_pool3d_with_indices
+from anneal.ops import sigmoid as sigmoid, logsigmoid as logsigmoid, gelu as gelu, softplus as softplus, softsign as softsign, softshrink as softshrink, hardshrink as hardshrink, tanhshrink as tanhshrink, prelu as prelu, tanh as tanh, scaled_dot_product_attention as scaled_dot_product_attention, linear as linear, embedding as embedding, glu as glu, bilinear as bilinear, gumbel_softmax as gumbel_softmax, conv1d as conv1d, conv2d as conv2d, conv3d as conv3d, conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d, conv_transpose3d as conv_transpose3d, interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, fold as fold, affine_grid as affine_grid, grid_sample as grid_sample, channel_shuffle as channel_shuffle, channel_shuffle as _channel_shuffle, one_hot as one_hot, cross_entropy as cross_entropy, nll_loss as nll_loss, mse_loss as mse_loss, l1_loss as l1_loss, huber_loss as huber_loss, smooth_l1_loss as smooth_l1_loss, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, kl_div as kl_div, soft_margin_loss as soft_margin_loss, hinge_embedding_loss as hinge_embedding_loss, margin_ranking_loss as margin_ranking_loss, cosine_embedding_loss as cosine_embedding_loss, triplet_margin_loss as triplet_margin_loss, multi_margin_loss as multi_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, poisson_nll_loss as poisson_nll_loss, gaussian_nll_loss as gaussian_nll_loss, pad as pad, layer_norm as layer_norm, rms_norm as rms_norm, group_norm as group_norm, batch_norm as batch_norm, normalize as normalize, instance_norm as instance_norm, local_response_norm as local_response_norm, im2col as _im2col, avg_pool1d as avg_pool1d, avg_pool2d as avg_pool2d, avg_pool3d as avg_pool3d, adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_avg_pool2d as adaptive_avg_pool2d, adaptive_avg_pool3d as adaptive_avg_pool3d, softmax as softmax, log_softmax as log_softmax, cosine_similarity as cosine_similarity, cdist as cdist, pairwise_distance as pairwise_distance
 @overload
 def max_pool1d(x: Tensor, kernel_size: Sizes, stride: Sizes | None=None, padding: Sizes=0, dilation: Sizes=1, ceil_mode: bool=False, return_indices: Literal[False]=False) -> Tensor:
     r"""The largest value of each window of the last axis; with `return_indices` also its position."""
@@ -38,34 +25,52 @@ def max_pool2d(x: Tensor, kernel_size: Sizes, stride: Sizes | None=None, padding
     r"""The largest value of each window of the last two axes; with `return_indices` also its position."""
 @overload
 def max_pool3d(x: Tensor, kernel_size: Sizes, stride: Sizes | None=None, padding: Sizes=0, dilation: Sizes=1, ceil_mode: bool=False, return_indices: Literal[False]=False) -> Tensor:
-    r"""The largest value of each window of the last three axes; with `return_indices` also its position."""
+    r"""The largest value of each window of the last three axes; with `return_indices` also its
+    position."""
 @overload
 def max_pool3d(x: Tensor, kernel_size: Sizes, stride: Sizes | None=None, padding: Sizes=0, dilation: Sizes=1, ceil_mode: bool=False, *, return_indices: Literal[True]) -> ValuesIndices:
-    r"""The largest value of each window of the last three axes; with `return_indices` also its position."""
+    r"""The largest value of each window of the last three axes; with `return_indices` also its
+    position."""
 @overload
 def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: Literal[False]=False) -> Tensor:
-    r"""The largest value of as many windows as `output_size` says, over the last axis; `return_indices` as for
-    `max_pool1d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last axis;
+    `return_indices` as for `max_pool1d`."""
 @overload
 def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices:
-    r"""The largest value of as many windows as `output_size` says, over the last axis; `return_indices` as for
-    `max_pool1d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last axis;
+    `return_indices` as for `max_pool1d`."""
 @overload
 def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: Literal[False]=False) -> Tensor:
-    r"""The largest value of as many windows as `output_size` says, over the last two axes; `return_indices` as for
-    `max_pool2d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last two axes;
+    `return_indices` as for `max_pool2d`."""
 @overload
 def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices:
-    r"""The largest value of as many windows as `output_size` says, over the last two axes; `return_indices` as for
-    `max_pool2d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last two axes;
+    `return_indices` as for `max_pool2d`."""
 @overload
 def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: Literal[False]=False) -> Tensor:
-    r"""The largest value of as many windows as `output_size` says, over the last three axes; `return_indices` as for
-    `max_pool3d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last three axes;
+    `return_indices` as for `max_pool3d`."""
 @overload
 def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices:
-    r"""The largest value of as many windows as `output_size` says, over the last three axes; `return_indices` as for
-    `max_pool3d`."""
+    r"""The largest value of as many windows as `output_size` says, over the last three axes;
+    `return_indices` as for `max_pool3d`."""
+@overload
+def fractional_max_pool2d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: Literal[False]=False, _random_samples: Tensor | None=None) -> Tensor:
+    r"""The largest value of windows of the last two axes that begin at random places
+    (Graham, 2014)."""
+@overload
+def fractional_max_pool2d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, *, return_indices: Literal[True], _random_samples: Tensor | None=None) -> ValuesIndices:
+    r"""The largest value of windows of the last two axes that begin at random places
+    (Graham, 2014)."""
+@overload
+def fractional_max_pool3d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: Literal[False]=False, _random_samples: Tensor | None=None) -> Tensor:
+    r"""The largest value of windows of the last three axes that begin at random places
+    (Graham, 2014)."""
+@overload
+def fractional_max_pool3d(x: Tensor, kernel_size: Sizes, output_size: Sizes | None=None, output_ratio: float | Sequence[float] | None=None, *, return_indices: Literal[True], _random_samples: Tensor | None=None) -> ValuesIndices:
+    r"""The largest value of windows of the last three axes that begin at random places
+    (Graham, 2014)."""
 def relu(x: Tensor, inplace: bool=False) -> Tensor:
     r"""max(x, 0); its slope at 0 is 0."""
 def relu_(x: Tensor) -> Tensor:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anneal.names import Tensor
 from anneal.runtime import here, storage_of
 from anneal.uop import Op, UOp
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 # Our functions -> torch's, where that is not their own name.
 _NAMES = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from anneal.errors import DTypeError, GradientError, JitError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import axis_of, grad_enabled, made, whole, zeros
 from anneal.runtime import forbid_in_capture, forbid_in_jit, outdate_captures, storage_of, tensor_class
 from anneal.uop import Op, UOp
@@ -18,7 +19,6 @@ from anneal.uop.sizes import most, product
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from anneal.names import Tensor
     from anneal.ops import Array
 
 

@@ -9,17 +9,15 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.errors import DataError
 from anneal.files import opened
+from anneal.names import Tensor
 from anneal.ops import made, wrap_array
 from anneal.runtime import default_device, resolve_device
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 Array = np.ndarray[Any, Any]
 MAX_BYTES = 1 << 62

@@ -4,14 +4,12 @@ older names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from anneal.errors import DeviceError, DTypeError, GradientError
+from anneal.names import Tensor
 from anneal.ops import DTypeLike, as_dtype, checked, grad_enabled
 from anneal.uop import DType, Op, UOp, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 # torch's names of tensors of a dtype, as `x.type()` gives them and `x.type("torch.LongTensor")` takes them
 OLDER: dict[str, DType] = {

@@ -6,16 +6,14 @@ A large graph that was not computed is described; printing is not the place to t
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
 from anneal.backend import HOST
 from anneal.errors import SettingError
+from anneal.names import Tensor
 from anneal.uop import UOp
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _LARGE_GRAPH = 2000  # nodes: a layer or two
 

@@ -22,10 +22,11 @@ from anneal.training._examples import (
 
 if TYPE_CHECKING:
     from anneal.progress import told
-    from anneal.training._checkpoint import Checkpoint
+    from anneal.training._checkpoint import Checkpoint, Training, decayed, main
     from anneal.training._data import (
         CIFAR10,
         Images,
+        TokenFiles,
         cifar10,
         downloads,
         grid,
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
         png,
         shades,
         shapes,
+        write_tokens,
     )
-    from anneal.training._run import Training, decayed, main
-    from anneal.training._tokens import TokenFiles, write_tokens
 else:
     __getattr__ = opened_later(__name__)
 

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
 from anneal.transforms.accumulate import backward, ended, regraded, take_results
-from anneal.transforms.batch import vmap
-from anneal.transforms.batching import BATCHING
+from anneal.transforms.batching import BATCHING, vmap
 from anneal.transforms.calls import derivative_of
-from anneal.transforms.custom import custom_jvp, custom_vjp
+from anneal.transforms.custom import Function, FunctionCtx, custom_jvp, custom_vjp, once_differentiable
 from anneal.transforms.derivatives import attached, wants_gradient
 from anneal.transforms.forward import jvp
-from anneal.transforms.function import Function, FunctionCtx, once_differentiable
 from anneal.transforms.hooks import (
     RemovableHandle,
     hooked,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal import runtime
 from anneal.errors import GradientError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import checked, grad_enabled, is_tensor
 from anneal.ops.nodes import reshape
 from anneal.runtime import (
@@ -39,7 +40,6 @@ from anneal.transforms.trace import leaf_nodes, leaves
 from anneal.uop import Op, UOp, arena, const
 
 if TYPE_CHECKING:
-    from anneal.names import Tensor
     from anneal.transforms.captured import PendingCall
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from anneal.ops.nodes import Pairs, expand, flip, pad, permute, reciprocal, reduce_axis, reshape, shrink, spread
-from anneal.uop import Op, UOp, alu, by_rule, const, dtypes, promote
+from anneal.uop import Op, UOp, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, most, product
 
 _PLACES = 16  # of a small window
@@ -118,15 +118,15 @@ def power_base(g: UOp, x: UOp, n: UOp) -> UOp:
     if n.is_const:
         if n.arg == 0:
             return g.const_like(0)
-        return g * (x if n.arg == 2 else alu(Op.POW, (x, n - 1.0))) * n
-    slope = n * alu(Op.POW, (x, n - 1.0))
+        return g * (x if n.arg == 2 else Op.POW(x, n - 1.0)) * n
+    slope = n * Op.POW(x, n - 1.0)
     return g * n.eq(0.0).where(n.const_like(0), slope)
 
 
 def power_exponent(g: UOp, x: UOp, n: UOp, y: UOp) -> UOp:
     """`g * y * log(x)`; where x is zero, and y too or one, zero."""
     flat = x.eq(0.0) & (n >= 0.0)
-    return g * y * alu(Op.LOG, (flat.where(x.const_like(1), x),))
+    return g * y * Op.LOG(flat.where(x.const_like(1), x))
 
 
 def widest(g: UOp, x: UOp, y: UOp) -> UOp:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
-from anneal.errors import GradientError, TransformError
-from anneal.ops import is_tensor, no_grad
+from anneal.errors import GradientError, MissingMethodError, TransformError
+from anneal.names import Tensor
+from anneal.ops import is_tensor, no_grad, zeros
 from anneal.runtime import emptied, filled, is_hole
 from anneal.transforms.derivatives import PullTensors, PushTensors, attached, wants_gradient
 from anneal.transforms.tree import flatten, like, rebuild
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -185,3 +183,228 @@ def _of_tensors(name: str, given: tuple[Any, ...], made: Sequence[Any]) -> list[
         )
         out += [p for p, x in zip(parts, leaves, strict=True) if is_hole(x)]
     return out
+
+
+# -- `autograd.Function` ----------------------------------------------------------------------------------------------
+# Torch's class for an op with a derivative of its own.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FunctionCtx:
+    """The context that `forward` fills for `backward`: saved tensors, and any attribute that it sets;
+    `needs_input_grad` has a bool for each argument.
+    """
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self._saved: tuple[Any, ...] = ()
+        self._saved_forward: tuple[Any, ...] = ()
+        self._plain: set[int] = set()
+        self._dirty: set[int] = set()
+        self._zeros = True
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors, or None, for `ctx.saved_tensors` in `backward`."""
+        for t in tensors:
+            if t is not None and not is_tensor(t):
+                raise GradientError(f"save_for_backward: takes tensors and None, not {type(t).__name__}: set ctx.x = x")
+        self._saved = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Keep `tensors`, or None, for `ctx.saved_tensors` in `jvp`."""
+        self._saved_forward = tensors
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The tensors that `save_for_backward`, or for `jvp` `save_for_forward`, kept."""
+        return self._saved or self._saved_forward
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Declare that no gradient flows through `tensors`, results of `forward`."""
+        self._plain |= {id(t) for t in tensors}
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Declare that `forward` changed `tensors`, arguments of its, in place; it returns them."""
+        self._dirty |= {id(t) for t in tensors}
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Set whether a result that nothing depends on has a cotangent of zeros, which is the default, or (for a false
+        `value`) None.
+        """
+        self._zeros = bool(value)
+
+
+class Function:
+    """Base of ops with a derivative of their own: `forward(ctx, *args)`, `backward(ctx, *grads)`, called by `apply`.
+
+    As in torch: both are static methods; `ctx` keeps what `save_for_backward` is given, and attributes; `backward`
+    gives a gradient for each argument, None for none. With `setup_context(ctx, inputs, output)` `forward` takes no ctx.
+    A `jvp(ctx, *tangents)` is forward mode's; without one that is the transpose of `backward`. Each gradient that is
+    taken calls `backward`, also in a loop that anneal recognises; a jit function calls both while it is captured, and
+    replays what they made. What `backward` is made of has derivatives itself, and `vmap` maps both.
+
+    >>> from anneal.tensor import Tensor
+    >>> class Straight(Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x.round()
+    ...     @staticmethod
+    ...     def backward(ctx, g):
+    ...         return g
+    >>> x = Tensor([0.2, 1.7], requires_grad=True)
+    >>> (Straight.apply(x) * 3).sum().backward()
+    >>> x.grad
+    Tensor([3., 3.], dtype=float32)
+    """
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """The value: `forward(ctx, *args)`, or with a `setup_context` `forward(*args)`."""
+        raise MissingMethodError("a Function defines forward(ctx, *args), a static method: define it in the class")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Keep in `ctx` the values of `inputs` and of `output` that `backward` needs."""
+        raise MissingMethodError("this Function defines no setup_context, a static method: define it in the class")
+
+    @staticmethod
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        """The gradients of the arguments, one for each, given those of the results: `backward(ctx, *grads)`."""
+        raise MissingMethodError("this Function defines no backward, a static method: define it in the class")
+
+    @staticmethod
+    def jvp(*args: Any, **kwargs: Any) -> Any:
+        """The tangents of the results, given those of the arguments: `jvp(ctx, *tangents)`."""
+        raise MissingMethodError("this Function defines no jvp, a static method: define it in the class")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """The results for these arguments; gradients flow to the tensors among them.
+
+        Raises GradientError where `backward` gives what does not fit, or there is neither it nor `jvp`.
+        """
+        if kwargs:
+            raise GradientError(f"{cls.__name__}.apply: takes positional arguments alone, not {', '.join(kwargs)}")
+        ctx = FunctionCtx(tuple([wants_gradient(a) for a in args]))
+        places = [n for n, a in enumerate(args) if is_tensor(a)]
+        wants = any(ctx.needs_input_grad)
+        nodes = [args[n].uop for n in places] if wants else []  # before `forward` may change one in place
+        with no_grad():
+            if cls.setup_context is Function.setup_context:
+                out = cls.forward(ctx, *args)
+            else:
+                out = cls.forward(*args)
+                cls.setup_context(ctx, args, out)
+        return _results(cls, ctx, args, places, nodes, out) if wants else out
+
+
+def _results(
+    cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], places: list[int], nodes: list[Any], out: Any
+) -> Any:
+    """The results with their derivative."""
+    several = list(out) if isinstance(out, (tuple, list)) else [out]
+    at = [n for n, y in enumerate(several) if is_tensor(y) and y.dtype.is_float and id(y) not in ctx._plain]
+    if not at:
+        return out
+    if cls.backward is Function.backward and cls.jvp is Function.jvp:
+        raise GradientError(f"{cls.__name__}: a gradient is wanted, and the class defines neither backward nor jvp")
+    call = _Call(cls, ctx, len(args), places, several, at)
+    made = attached(
+        cls.__name__,
+        [args[n] for n in places],
+        nodes,
+        [several[n] for n in at],
+        call.take_saved(),
+        None if cls.backward is Function.backward else call.pull,
+        None if cls.jvp is Function.jvp else call.push,
+    )
+    results = list(several)
+    for n, y in zip(at, made, strict=True):
+        if id(several[n]) in ctx._dirty:  # the argument itself is the result
+            several[n]._become(y.uop)
+            several[n]._wants, several[n]._leaf, several[n]._spent = True, False, False
+        else:
+            results[n] = y
+    return type(out)(results) if isinstance(out, (tuple, list)) else results[0]
+
+
+class _Call:
+    """A call of a Function, as its derivative needs it: no tensor is held here."""
+
+    def __init__(
+        self, cls: type[Function], ctx: FunctionCtx, count: int, places: list[int], several: list[Any], at: list[int]
+    ) -> None:
+        self.cls, self.ctx, self.count, self.places, self.at = cls, ctx, count, places, at
+        self.others = [
+            (y.shape, y.dtype, y.device) if is_tensor(y) and n not in at else None for n, y in enumerate(several)
+        ]
+        self.kept: dict[str, Any] = {}
+
+    def take_saved(self) -> list[Tensor]:
+        """The tensors saved in `ctx`, which gets them back for each derivative."""
+        found = {name: value for name, value in vars(self.ctx).items() if any(map(is_tensor, flatten(value)))}
+        self.kept = {name: emptied(value) for name, value in found.items()}
+        vars(self.ctx).update(self.kept)
+        return [x for x in flatten(found) if is_tensor(x)]
+
+    def with_ctx(self, saved: Sequence[Tensor], f: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
+        """The results of `f(ctx, *given)` as a list, with the saved tensors in `ctx`."""
+        state = vars(self.ctx)
+        state.update(filled(self.kept, iter(saved)))
+        try:
+            made = f(self.ctx, *given)
+        finally:
+            state.update(self.kept)
+        return list(made) if isinstance(made, (tuple, list)) else [made]
+
+    def pull(self, _: Any, outputs: Sequence[Tensor], saved: Sequence[Tensor], given: Sequence[Any]) -> list[Any]:
+        """The gradients of the tensors among the arguments."""
+        zeros = self.ctx._zeros
+        found = [zeros_of(*y) if zeros and y is not None else None for y in self.others]
+        for n, y, g in zip(self.at, outputs, given, strict=True):
+            found[n] = y.zeros_like() if g is None and zeros else g
+        grads = self.with_ctx(saved, self.cls.backward, found)
+        if len(grads) < self.count or any(g is not None for g in grads[self.count :]):
+            raise GradientError(
+                f"{self.cls.__name__}.backward gives {len(grads)} gradients for {self.count} arguments of forward: one "
+                "for each, None where there is none"
+            )
+        return [grads[n] for n in self.places]
+
+    def push(self, _: Any, __: Any, saved: Sequence[Tensor], given: Sequence[Any]) -> list[Any]:
+        """The tangents of the results."""
+        tangents: list[Any] = [None] * self.count
+        for n, t in zip(self.places, given, strict=True):
+            tangents[n] = t
+        made = self.with_ctx(saved, self.cls.jvp, tangents)
+        return [made[n] for n in self.at]
+
+
+def zeros_of(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
+    return zeros(*shape, dtype=dtype, device=device)
+
+
+def once_differentiable(backward: F) -> F:
+    """A `backward` of which no derivative is taken: its results are values, and asking for theirs is an error."""
+
+    @functools.wraps(backward)
+    def once(ctx: Any, *grads: Any) -> Any:
+        inputs = [g for g in grads if is_tensor(g)]
+        nodes = [g.uop for g in inputs]
+        with no_grad():
+            made = backward(ctx, *grads)
+        several = list(made) if isinstance(made, (tuple, list)) else [made]
+        at = [n for n, c in enumerate(several) if is_tensor(c)]
+        if inputs and at:
+
+            def refused(*_: Any) -> Any:
+                raise GradientError("a function marked with @once_differentiable was to be differentiated twice")
+
+            found = attached("once_differentiable", inputs, nodes, [several[n] for n in at], [], refused)
+            for n, c in zip(at, found, strict=True):
+                several[n] = c
+        return tuple(several)
+
+    return once  # type: ignore[return-value]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import GradientError, ShapeError
+from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, said
 from anneal.ops.nodes import reduce_axis, reshape, spread
 from anneal.runtime import here, note_call
@@ -18,9 +19,6 @@ from anneal.transforms.calls import Derivative, Nodes, Some, differentiated
 from anneal.transforms.pullback import paths, pull_back
 from anneal.transforms.trace import stand_in
 from anneal.uop import Op, UOp, arena
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 Tensors = Sequence["Tensor"]
 # (inputs, results, saved, cotangents of results, None for zero) -> a cotangent of each input, None for zero

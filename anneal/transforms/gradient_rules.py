@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from anneal.uop import Op, alu, const, dtypes
+from anneal.uop import Op, const, dtypes
 from anneal.ops.nodes import share
 from anneal.transforms.adjoints import around, expanded, first, flipped, gathered, max_left, max_right, nothing, padded, part
 from anneal.transforms.adjoints import permuted, power_base
@@ -79,19 +79,19 @@ def _gradient_where(y: Any, g: Any) -> Any:
     s0, s1, s2 = y.src
     if s2.op is _CONST:
         # where(p, x, c) -> _, where(p, g, 0), _
-        return (None, alu(_WHERE, (s0, g, const(g.dtype, 0))), None)
+        return (None, _WHERE(s0, g, const(g.dtype, 0)), None)
     if s1.op is _CONST:
         # where(p, c, x) -> _, _, where(p, 0, g)
-        return (None, None, alu(_WHERE, (s0, const(g.dtype, 0), g)))
+        return (None, None, _WHERE(s0, const(g.dtype, 0), g))
     # where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)
-    return (None, alu(_WHERE, (s0, g, const(g.dtype, 0))), alu(_WHERE, (s0, const(g.dtype, 0), g)))
+    return (None, _WHERE(s0, g, const(g.dtype, 0)), _WHERE(s0, const(g.dtype, 0), g))
 
 
 def _gradient_max(y: Any, g: Any) -> Any:
     s0, s1 = y.src
     if s1.op is _CONST:
         # max(x, c) -> where(y == c, 0, g), _
-        return (alu(_WHERE, (alu(_EQ, (y, s1)), const(g.dtype, 0), g)), None)
+        return (_WHERE(_EQ(y, s1), const(g.dtype, 0), g), None)
     # max(a, b) -> max_left(g, a, b), max_right(g, a, b)
     return (max_left(g, s0, s1), max_right(g, s0, s1))
 
@@ -100,7 +100,7 @@ def _gradient_min(y: Any, g: Any) -> Any:
     s0, s1 = y.src
     if s1.op is _CONST:
         # min(x, c) -> where(y == c, 0, g), _
-        return (alu(_WHERE, (alu(_EQ, (y, s1)), const(g.dtype, 0), g)), None)
+        return (_WHERE(_EQ(y, s1), const(g.dtype, 0), g), None)
     # min(a, b) -> max_left(g, b, a), max_right(g, b, a)
     return (max_left(g, s1, s0), max_right(g, s1, s0))
 
@@ -136,13 +136,13 @@ def _gradient_log2(y: Any, g: Any) -> Any:
 def _gradient_sin(y: Any, g: Any) -> Any:
     s0, = y.src
     # sin(x) -> g * cos(x)
-    return (g * alu(_COS, (s0,)),)
+    return (g * _COS(s0),)
 
 
 def _gradient_cos(y: Any, g: Any) -> Any:
     s0, = y.src
     # cos(x) -> -(g * sin(x))
-    return (-(g * alu(_SIN, (s0,))),)
+    return (-(g * _SIN(s0)),)
 
 
 def _gradient_tan(y: Any, g: Any) -> Any:
@@ -158,7 +158,7 @@ def _gradient_tanh(y: Any, g: Any) -> Any:
 def _gradient_erf(y: Any, g: Any) -> Any:
     s0, = y.src
     # erf(x) -> g * exp(-(x * x)) * {2 / math.sqrt(math.pi)}
-    return (g * alu(_EXP, (-(s0 * s0),)) * (2 / math.sqrt(math.pi)),)
+    return (g * _EXP(-(s0 * s0)) * (2 / math.sqrt(math.pi)),)
 
 
 def _gradient_sqrt(y: Any, g: Any) -> Any:
@@ -196,7 +196,7 @@ def _gradient_call(y: Any, g: Any) -> Any:
     if y.arg[0].name == 'chosen' and len(y.src) == 2:
         s0, s1 = y.src
         # call["chosen", _](v, x) -> g, where(False, g, 0)
-        return (g, alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))))
+        return (g, _WHERE(const(dtypes.bool_, False), g, const(g.dtype, 0)))
     if y.arg[0].name == 'beside' and len(y.src) == 2:
         s0, s1 = y.src
         # call["beside", _](v, x) -> g, nothing(x)

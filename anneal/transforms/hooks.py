@@ -9,17 +9,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal.errors import GradientError
+from anneal.names import Tensor
 from anneal.ops import checked, is_tensor, no_grad, said
 from anneal.runtime import UNSEEN, KnownCalls, here, outdate_captures, sources_of, storage_of
 from anneal.transforms.calls import derivative_of
 from anneal.transforms.derivatives import attached
 from anneal.uop import Op, UOp, arena, unique
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 _Hook = Callable[["Tensor"], Any]
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, overload
+from typing import Any, Concatenate, Literal, overload
 
 from anneal.errors import GradientError
-from anneal.transforms.batch import vmap
+from anneal.names import Tensor
+from anneal.transforms.batching import vmap
 from anneal.transforms.forward import jvp
 from anneal.transforms.reverse import A, Aux, Numbers, P, TypedFunction, numbers_of, vjp
 from anneal.transforms.trace import as_tensor, results_of
 from anneal.transforms.tree import flatten, paths_of, rebuild
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 
 def _units(like: list[Tensor]) -> list[Tensor]:

@@ -8,20 +8,18 @@ passed to it, and gets gradients.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from anneal.errors import DTypeError, ShapeError, TransformError
+from anneal.names import Tensor
 from anneal.ops import cat, grad_enabled, is_tensor, made, stack, zeros
 from anneal.runtime import UNSEEN, chosen, here, looped, repeated_while
 from anneal.transforms.loop_rules import CHOICE, LOOP, WHILE, rows_for_reverse
 from anneal.transforms.trace import Trace, as_tensor
 from anneal.transforms.tree import flatten, like, paths_of, rebuild
 from anneal.uop import Op, UOp, dtypes
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 Tensors = Sequence["Tensor"]
 # (what stands for a turn's number, for what is carried, for slices) -> what is carried on, and rows

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, TypeVarTuple, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, TypeVarTuple, overload
 
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
+from anneal.names import Tensor
 from anneal.ops import is_tensor
 from anneal.ops.nodes import spread
 from anneal.transforms.pullback import Path, backward_phase, paths, pull_back
 from anneal.transforms.trace import Trace, as_tensor, results_of
 from anneal.transforms.tree import like, paths_of, rebuild
 from anneal.uop import UOp, const
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 # For type checkers alone. A function with annotations keeps its parameters and its result. What a lambda takes stays
 # open, and no checker complains: an argument to differentiate is therefore bound by Any, not by Tensor.

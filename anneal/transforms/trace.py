@@ -10,20 +10,18 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal.errors import DTypeError, GradientError, TransformError
+from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, made
 from anneal.ops.nodes import reshape
 from anneal.runtime import here, sources_of
 from anneal.transforms.pullback import Path
 from anneal.transforms.tree import flatten, paths_of, rebuild
 from anneal.uop import DType, Op, UOp, arena, toposort, unique
-
-if TYPE_CHECKING:
-    from anneal.names import Tensor
 
 
 def leaves() -> list[Tensor]:

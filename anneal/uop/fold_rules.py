@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anneal.uop.dtype import DType, dtypes
-from anneal.uop.node import alu, const
+from anneal.uop.node import const
 from anneal.uop.ops import Op
 from math import gcd
 from anneal.uop.arith import calc, exact, greatest, inverse, least, sign
@@ -314,7 +314,7 @@ def _fold_max(dtype: DType, src: Any) -> Any:
                 return const(dtype, r)
         if o1 is not _CONST and (s0.arg != 0 or not dtype.is_float):
             # max(c, x) -> max(x, c) if v(c) != 0 or not dtype.is_float
-            return alu(_MAX, (s1, s0))
+            return _MAX(s1, s0)
     if s1 is s0:
         # max(x, x) -> x
         return s0
@@ -329,7 +329,7 @@ def _fold_max(dtype: DType, src: Any) -> Any:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
             # max(max(x, c1), c2) -> max(x, max(c1, c2))
-            return alu(_MAX, (s0_0, alu(_MAX, (s0_1, s1))))
+            return _MAX(s0_0, _MAX(s0_1, s1))
 
 
 def _fold_min(dtype: DType, src: Any) -> Any:
@@ -344,7 +344,7 @@ def _fold_min(dtype: DType, src: Any) -> Any:
                 return const(dtype, r)
         if o1 is not _CONST and (s0.arg != 0 or not dtype.is_float):
             # min(c, x) -> min(x, c) if v(c) != 0 or not dtype.is_float
-            return alu(_MIN, (s1, s0))
+            return _MIN(s1, s0)
     if s1 is s0:
         # min(x, x) -> x
         return s0
@@ -359,7 +359,7 @@ def _fold_min(dtype: DType, src: Any) -> Any:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
             # min(min(x, c1), c2) -> min(x, min(c1, c2))
-            return alu(_MIN, (s0_0, alu(_MIN, (s0_1, s1))))
+            return _MIN(s0_0, _MIN(s0_1, s1))
 
 
 def _fold_lt(dtype: DType, src: Any) -> Any:
@@ -451,7 +451,7 @@ def _fold_eq(dtype: DType, src: Any) -> Any:
             return const(dtype, s0.arg == s1.arg)
         if o1 is not _CONST:
             # c == x -> x == c
-            return alu(_EQ, (s1, s0))
+            return _EQ(s1, s0)
     if s0.dtype.is_int and s1 is s0 and not s0.shape:
         # x:int == x -> True
         return const(dtype, True)
@@ -461,19 +461,19 @@ def _fold_eq(dtype: DType, src: Any) -> Any:
             return s0
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool == False -> ~x
-            return alu(_NOT, (s0,))
+            return _NOT(s0)
     if s0.dtype.is_int:
         if o1 is _CONST:
             if o0 is _ADD:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST:
                     # (x:int + c1) == c2 -> x == {v(c2) - v(c1)}
-                    return alu(_EQ, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
+                    return _EQ(s0_0, const(s0_0.dtype, s1.arg - s0_1.arg))
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s0_1.arg != 0 and s1.arg % s0_1.arg == 0 and exact(s0):
                     # (x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)
-                    return alu(_EQ, (s0_0, s1 // s0_1))
+                    return _EQ(s0_0, s1 // s0_1)
 
 
 def _fold_ne(dtype: DType, src: Any) -> Any:
@@ -486,14 +486,14 @@ def _fold_ne(dtype: DType, src: Any) -> Any:
             return const(dtype, s0.arg != s1.arg)
         if o1 is not _CONST:
             # c != x -> x != c
-            return alu(_NE, (s1, s0))
+            return _NE(s1, s0)
     if s0.dtype.is_int and s1 is s0 and not s0.shape:
         # x:int != x -> False
         return const(dtype, False)
     if o1 is _CONST:
         if s1.arg is True and s0.dtype is dtypes.bool_:
             # x:bool != True -> ~x
-            return alu(_NOT, (s0,))
+            return _NOT(s0)
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool != False -> x
             return s0
@@ -501,7 +501,7 @@ def _fold_ne(dtype: DType, src: Any) -> Any:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
             # (x:int + c1) != c2 -> x != {v(c2) - v(c1)}
-            return alu(_NE, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
+            return _NE(s0_0, const(s0_0.dtype, s1.arg - s0_1.arg))
 
 
 def _fold_and(dtype: DType, src: Any) -> Any:
@@ -608,7 +608,7 @@ def _fold_xor(dtype: DType, src: Any) -> Any:
             return s0
         if s1.arg is True and s0.dtype is dtypes.bool_:
             # x:bool ^ True -> ~x
-            return alu(_NOT, (s0,))
+            return _NOT(s0)
     if dtype.is_int:
         if s1 is s0 and not s0.shape:
             # x:int ^ x -> 0
@@ -692,11 +692,11 @@ def _fold_not(dtype: DType, src: Any) -> Any:
     if o0 is _EQ:
         s0_0, s0_1 = s0.src
         # ~(x == y) -> x != y
-        return alu(_NE, (s0_0, s0_1))
+        return _NE(s0_0, s0_1)
     if o0 is _NE:
         s0_0, s0_1 = s0.src
         # ~(x != y) -> x == y
-        return alu(_EQ, (s0_0, s0_1))
+        return _EQ(s0_0, s0_1)
 
 
 def _fold_abs(dtype: DType, src: Any) -> Any:
@@ -799,24 +799,24 @@ def _fold_where(dtype: DType, src: Any) -> Any:
     if o0 is _NOT:
         s0_0, = s0.src
         # where(~p, a, b) -> where(p, b, a)
-        return alu(_WHERE, (s0_0, s2, s1))
+        return _WHERE(s0_0, s2, s1)
     if o2 is _CONST:
         if s2.arg is False and o1 is _CONST and s1.arg is True:
             # where(p, True, False) -> p
             return s0
         if s2.arg is True and o1 is _CONST and s1.arg is False:
             # where(p, False, True) -> ~p
-            return alu(_NOT, (s0,))
+            return _NOT(s0)
     if o1 is _WHERE:
         s1_0, s1_1, s1_2 = s1.src
         if s1_0 is s0 and (not s1_2.shape or s1_2.shape == s0.shape or s1_2.shape == s1_1.shape or s1_2.shape == s2.shape):
             # where(p, where(p, a, b), d) -> where(p, a, d)
-            return alu(_WHERE, (s0, s1_1, s2))
+            return _WHERE(s0, s1_1, s2)
     if o2 is _WHERE:
         s2_0, s2_1, s2_2 = s2.src
         if s2_0 is s0 and (not s2_1.shape or s2_1.shape == s0.shape or s2_1.shape == s1.shape or s2_1.shape == s2_2.shape):
             # where(p, a, where(p, b, d)) -> where(p, a, d)
-            return alu(_WHERE, (s0, s1, s2_2))
+            return _WHERE(s0, s1, s2_2)
 
 
 FOLD: dict[Op, Callable[[DType, Any], Any]] = {Op.ADD: _fold_add, Op.SUB: _fold_sub, Op.MUL: _fold_mul, Op.DIV: _fold_div, Op.IDIV: _fold_idiv, Op.MOD: _fold_mod, Op.MAX: _fold_max, Op.MIN: _fold_min, Op.LT: _fold_lt, Op.EQ: _fold_eq, Op.NE: _fold_ne, Op.AND: _fold_and, Op.OR: _fold_or, Op.XOR: _fold_xor, Op.SHL: _fold_shl, Op.SHR: _fold_shr, Op.NEG: _fold_neg, Op.NOT: _fold_not, Op.ABS: _fold_abs, Op.SIGN: _fold_sign, Op.SQRT: _fold_sqrt, Op.RECIP: _fold_recip, Op.FLOOR: _fold_floor, Op.CEIL: _fold_ceil, Op.TRUNC: _fold_trunc, Op.ROUND: _fold_round, Op.POW: _fold_pow, Op.WHERE: _fold_where}

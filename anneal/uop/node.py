@@ -565,6 +565,9 @@ def alu(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
     return u
 
 
+Op.make = alu
+
+
 def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -> list[UOp]:
     """The nodes below `roots`, sources first, in an order that depends on structure alone.
 

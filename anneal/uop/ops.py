@@ -8,13 +8,14 @@ stands there, in tables by op; `covering` holds them to this list.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from anneal.errors import CompilerError
 from anneal.uop import bounds as interval, meaning
 from anneal.uop.later import LATER, SYMBOLIC
 
 T = TypeVar("T")
+N = TypeVar("N")  # a node: `UOp`, which stands above this file
 _ANY = "tensor kernel legal linear"
 
 
@@ -84,6 +85,12 @@ class Op:
     numpy: str | Callable[..., Any] | None
     ulps: float
     change: str | Callable[..., Any] | None
+    make: ClassVar[Callable[..., Any]]  # `alu`, which node.py puts here
+
+    def __call__(self, *src: N) -> N:
+        """The elementwise node of the op over `src`, folded: `Op.MAX(a, b)`."""
+        made: N = Op.make(self, src)
+        return made
 
     # -- leaves, any stage
     CONST = _op(_ANY, 0, bounds=lambda _, __, arg: (arg, arg), numpy=lambda np, u, _, dtype: np.array(u.arg, dtype))

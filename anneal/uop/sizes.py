@@ -16,7 +16,7 @@ from typing import Any, cast
 from anneal.errors import ShapeError
 from anneal.uop.dtype import dtypes
 from anneal.uop.later import SYMBOLIC
-from anneal.uop.node import UOp, alu, const, toposort
+from anneal.uop.node import UOp, const, toposort
 from anneal.uop.ops import Op
 from anneal.uop.recent import Recent
 
@@ -118,7 +118,7 @@ def _division(n: UOp, a: UOp, b: UOp) -> Poly:
     exact = poly_quotient(_known(n.src[0]), _known(n.src[1]))
     if exact is not None and not exact[1]:
         return exact[0] if n.op is Op.IDIV else {}
-    u = alu(n.op, (a, b))
+    u = n.op(a, b)
     if u.op is n.op or u.op not in (Op.CONST, Op.ADD, Op.MUL, Op.NEG, Op.SUB):
         return {(u,): 1}
     # folding took something out of the quotient: what is left is smaller

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from anneal import cache, settings
-from anneal.cache import store, version
+from anneal.cache import store
 
 VALUE = {"a": [1, 2.5, None, True], "b": "ω"}
 
@@ -79,41 +79,41 @@ def test_another_version_of_the_code_is_another_key(place: Path, monkeypatch: py
 
 
 def test_the_version_follows_every_source_file(tmp_path: Path) -> None:
-    for room in version._ROOMS:
+    for room in store._ROOMS:
         (tmp_path / room / "deep").mkdir(parents=True)
         (tmp_path / room / "a.py").write_text(room)
         (tmp_path / room / "deep" / "b.py").write_text("b")
     now = time.time() + 10
-    seen = {version._hash(tmp_path, now)}
-    for room in version._ROOMS:
+    seen = {store._source_hash(tmp_path, now)}
+    for room in store._ROOMS:
         for name in ("a.py", "deep/b.py"):
             (tmp_path / room / name).write_text(f"other {name}")
-            seen.add(version._hash(tmp_path, now))
+            seen.add(store._source_hash(tmp_path, now))
     (tmp_path / "uop" / "c.py").write_text("")
-    seen.add(version._hash(tmp_path, now))
+    seen.add(store._source_hash(tmp_path, now))
     (tmp_path / "uop" / "c.py").rename(tmp_path / "uop" / "d.py")
-    seen.add(version._hash(tmp_path, now))
-    assert len(seen) == 1 + 2 * len(version._ROOMS) + 2
+    seen.add(store._source_hash(tmp_path, now))
+    assert len(seen) == 1 + 2 * len(store._ROOMS) + 2
     assert None not in seen
     (tmp_path / "uop" / "notes.txt").write_text("not code")
-    assert version._hash(tmp_path, now) in seen
+    assert store._source_hash(tmp_path, now) in seen
 
 
 def test_there_is_no_version_where_the_files_may_not_be_what_runs(tmp_path: Path) -> None:
-    for room in version._ROOMS:
+    for room in store._ROOMS:
         (tmp_path / room).mkdir()
         (tmp_path / room / "a.py").write_text(room)
-    assert version._hash(tmp_path, time.time() + 10) is not None
-    assert version._hash(tmp_path, time.time() - 10) is None  # written after the process started
+    assert store._source_hash(tmp_path, time.time() + 10) is not None
+    assert store._source_hash(tmp_path, time.time() - 10) is None  # written after the process started
     (tmp_path / "uop" / "a.py").unlink()
-    assert version._hash(tmp_path, time.time() + 10) is None  # byte code only
-    assert version._hash(tmp_path / "none", time.time() + 10) is None
+    assert store._source_hash(tmp_path, time.time() + 10) is None  # byte code only
+    assert store._source_hash(tmp_path / "none", time.time() + 10) is None
 
 
 def test_nothing_is_kept_once_a_source_file_changed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, path = saved(place)
     path.unlink()
-    monkeypatch.setattr(version, "_IMPORTED", 0.0)
+    monkeypatch.setattr(store, "_IMPORTED", 0.0)
     assert not cache.save("things", key, VALUE, "")
     assert not path.exists()
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from anneal.cli._chart import chart, share, ticks
+from anneal.cli._dashboard import chart, share, ticks
 
 
 def drawn(values: list[float], width: int, height: int, **kwargs: object) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anneal.codegen.affine import form
-from anneal.codegen.copies import write_out
+from anneal.codegen.pipeline import write_out
 from anneal.uop import Op, UOp, toposort
 from tests.codegen import kernels as K
 

@@ -18,7 +18,7 @@ from anneal.backend import get_device
 from anneal.backend.registry import OPEN
 from anneal.errors import AnnealError, DataError, DTypeError, JitError, SettingError, TransformError, UserError
 from anneal.pages import PROFILES, export, fit, of_onnx, page_device, profile
-from anneal.pages.profiles import planned_for
+from anneal.pages.program import planned_for
 from anneal.tensor import Tensor, Variable, host_call, io, jit
 from anneal.transforms import scan
 from tests.cli.helpers import run

@@ -12,25 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anneal import settings
+from anneal.cli import _flags as flags
 from anneal.cli._choices import check_writable, on_device, refuse_option, write_file
 from anneal.cli._complete import runnable
-from anneal.cli._flags import (
-    AdapterFlag,
-    Arguments,
-    Batch,
-    DeviceFlag,
-    Inputs,
-    Json,
-    Quiet,
-    Sizes,
-    alone,
-    command,
-    file,
-    number,
-    openable,
-    seed,
-    switch,
-)
 from anneal.cli._output import data, json_report, message
 from anneal.cli._scripts import check_script, run_script
 from anneal.cli.commands.onnx import feeds_of
@@ -42,7 +26,7 @@ if TYPE_CHECKING:
     from anneal.inspect import Checking, Report
 
 
-app = alone()
+app = flags.alone()
 
 
 @dataclass(frozen=True)
@@ -56,28 +40,30 @@ class _Task:
             metavar="MODEL|FILE.onnx|SCRIPT.py",
             help="Example model, ONNX file, or your program.",
             autocompletion=runnable,
-            callback=openable,
+            callback=flags.openable,
         ),
     ] = None
-    arguments: Arguments = None
-    step: Annotated[bool, switch("--step", "Check a whole training step instead of the forward pass.")] = False
-    batch: Batch = None
-    gradients: Annotated[bool, switch("--gradients", "Compare gradients with finite differences in float64, too.")] = (
-        False
-    )
-    input: Inputs = None
-    size: Sizes = None
-    seed: Annotated[int, seed("weights and inputs")] = 1
-    times: Annotated[int, number("How many runs of each plan are checked.")] = 2
-    elements: Annotated[int, number("Elements compared per store of a kernel; beyond N, a random sample.", 64)] = (
-        1 << 21
-    )
-    repro: Annotated[Path | None, file("Write the first kernel that differs to FILE.")] = None
-    replay: Annotated[Path | None, file("Run the kernel that --repro wrote to FILE.", callback=openable)] = None
-    device: DeviceFlag = None
-    adapter: AdapterFlag = None
-    quiet: Quiet = False
-    as_json: Json = False
+    arguments: flags.Arguments = None
+    step: Annotated[bool, flags.switch("--step", "Check a whole training step instead of the forward pass.")] = False
+    batch: flags.Batch = None
+    gradients: Annotated[
+        bool, flags.switch("--gradients", "Compare gradients with finite differences in float64, too.")
+    ] = False
+    input: flags.Inputs = None
+    size: flags.Sizes = None
+    seed: Annotated[int, flags.seed("weights and inputs")] = 1
+    times: Annotated[int, flags.number("How many runs of each plan are checked.")] = 2
+    elements: Annotated[
+        int, flags.number("Elements compared per store of a kernel; beyond N, a random sample.", 64)
+    ] = 1 << 21
+    repro: Annotated[Path | None, flags.file("Write the first kernel that differs to FILE.")] = None
+    replay: Annotated[
+        Path | None, flags.file("Run the kernel that --repro wrote to FILE.", callback=flags.openable)
+    ] = None
+    device: flags.DeviceFlag = None
+    adapter: flags.AdapterFlag = None
+    quiet: flags.Quiet = False
+    as_json: flags.Json = False
 
     @property
     def name(self) -> str:
@@ -85,7 +71,7 @@ class _Task:
         return self.target or ""
 
 
-@command(app, _Task, context_settings={"ignore_unknown_options": True})
+@flags.command(app, _Task, context_settings={"ignore_unknown_options": True})
 def check(task: _Task) -> None:
     """Compare kernels with their graphs, and values with the graph as it was written, in float64. Exit code 1: one
     differs, a result is nan or overflows, or nothing could be compared.

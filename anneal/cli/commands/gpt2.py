@@ -14,21 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anneal import progress, settings
+from anneal.cli import _flags as flags
 from anneal.cli._choices import check_recording, on_device
-from anneal.cli._flags import (
-    AdapterFlag,
-    DeviceFlag,
-    Json,
-    Prompt,
-    Quiet,
-    Record,
-    Temperature,
-    command,
-    group,
-    number,
-    seed,
-    switch,
-)
 from anneal.cli._lines import sized
 from anneal.cli._output import (
     STOPPED,
@@ -49,7 +36,7 @@ if TYPE_CHECKING:
     from anneal.inspect import PlanRecording
 
 
-app = group("gpt2", "Generate text with GPT-2 small, or another checkpoint.")
+app = flags.group("gpt2", "Generate text with GPT-2 small, or another checkpoint.")
 
 WEIGHTS, VOCABULARY = "model.safetensors", ("vocab.json", "merges.txt")
 WATCHED = 8  # tokens that --stream tells the chances of
@@ -67,25 +54,25 @@ def _group() -> None:
 class _Options:
     """The flags of `anneal gpt2 sample`."""
 
-    prompt: Prompt
-    max_tokens: Annotated[int, number("Maximum number of new tokens.")] = 100
-    greedy: Annotated[bool, switch("--greedy", "Take the most probable token at each step.")] = False
-    temperature: Temperature = 1.0
-    top_k: Annotated[int, number("Sample from the N most probable tokens; 0: from all.", 0)] = 40
-    seed: Annotated[int, seed("the sampling")] = 0
-    device: DeviceFlag = None
-    adapter: AdapterFlag = None
+    prompt: flags.Prompt
+    max_tokens: Annotated[int, flags.number("Maximum number of new tokens.")] = 100
+    greedy: Annotated[bool, flags.switch("--greedy", "Take the most probable token at each step.")] = False
+    temperature: flags.Temperature = 1.0
+    top_k: Annotated[int, flags.number("Sample from the N most probable tokens; 0: from all.", 0)] = 40
+    seed: Annotated[int, flags.seed("the sampling")] = 0
+    device: flags.DeviceFlag = None
+    adapter: flags.AdapterFlag = None
     model_dir: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR", help="Directory of another checkpoint in Hugging Face's layout (model.safetensors)."
         ),
     ] = None
-    plain: Annotated[bool, switch("--plain", "Print no escape codes, even on a terminal.")] = False
-    stream: Annotated[bool, switch("--stream", "Print a line of JSON per token, with its probability.")] = False
-    record: Record = None
-    quiet: Quiet = False
-    as_json: Json = False
+    plain: Annotated[bool, flags.switch("--plain", "Print no escape codes, even on a terminal.")] = False
+    stream: Annotated[bool, flags.switch("--stream", "Print a line of JSON per token, with its probability.")] = False
+    record: flags.Record = None
+    quiet: flags.Quiet = False
+    as_json: flags.Json = False
 
 
 @dataclass(slots=True)
@@ -114,7 +101,7 @@ class _Run:
         return (self.end - self.ready) / count if count > 0 else None
 
 
-@command(app, _Options)
+@flags.command(app, _Options)
 def sample(options: _Options) -> int:
     """Continue a text. Downloads GPT-2 small the first time, 548 MB. Ctrl-C stops and keeps the text so far."""
     from concurrent.futures import ThreadPoolExecutor

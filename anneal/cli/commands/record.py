@@ -12,20 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anneal.cli import _flags as flags
 from anneal.cli._choices import check_writable, on_device, refuse_option, write_file
-from anneal.cli._flags import (
-    AdapterFlag,
-    Arguments,
-    DeviceFlag,
-    Json,
-    Quiet,
-    Script,
-    Trace,
-    alone,
-    command,
-    number,
-    switch,
-)
 from anneal.cli._output import data, json_line, message
 from anneal.cli._scripts import check_script, run_script, trace_of
 from anneal.errors import UserError
@@ -34,7 +22,7 @@ if TYPE_CHECKING:
     from anneal.inspect import PlanRecording, RecordedPlan
 
 
-app = alone()
+app = flags.alone()
 
 _REASONS = 4  # plans of which it is said why their times do not agree
 SAVE_S = 1.0  # a recording that is watched meanwhile is at most so old when a plan is new
@@ -45,24 +33,24 @@ class _Task:
     """The flags of the command."""
 
     context: typer.Context
-    script: Script
-    arguments: Arguments = None
+    script: flags.Script
+    arguments: flags.Arguments = None
     output: Annotated[
         Path | None,
         typer.Option(
             "-o", "--output", metavar="FILE.zip", help="Save the recording to this file; the studio opens it."
         ),
     ] = None
-    trace: Trace = None
-    plans: Annotated[int, number("Number of plans to keep; further ones are counted.", most=4096)] = 64
-    no_times: Annotated[bool, switch("--no-times", "Do not time kernels.")] = False
-    device: DeviceFlag = None
-    adapter: AdapterFlag = None
-    quiet: Quiet = False
-    as_json: Json = False
+    trace: flags.Trace = None
+    plans: Annotated[int, flags.number("Number of plans to keep; further ones are counted.", most=4096)] = 64
+    no_times: Annotated[bool, flags.switch("--no-times", "Do not time kernels.")] = False
+    device: flags.DeviceFlag = None
+    adapter: flags.AdapterFlag = None
+    quiet: flags.Quiet = False
+    as_json: flags.Json = False
 
 
-@command(app, _Task, context_settings={"ignore_unknown_options": True})
+@flags.command(app, _Task, context_settings={"ignore_unknown_options": True})
 def record(task: _Task) -> None:
     """Run a script and list every plan that it runs: kernels, nodes, times, source line; with -o all that the studio
     shows of them.

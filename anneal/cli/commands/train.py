@@ -16,26 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from anneal import settings
+from anneal.cli import _flags as flags
 from anneal.cli._choices import check_writable, may_download, on_device, write_file
-from anneal.cli._flags import (
-    AdapterFlag,
-    Batch,
-    DeviceFlag,
-    Download,
-    Json,
-    Model,
-    ModelCommand,
-    Plain,
-    Quiet,
-    Scratch,
-    alone,
-    command,
-    file,
-    number,
-    openable,
-    seed,
-    switch,
-)
 from anneal.cli._output import STOPPED, console, going_on, interrupts, is_quiet, message
 from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start, picture_kept
 from anneal.cli.commands.gpt2 import training_places
@@ -50,7 +32,7 @@ if TYPE_CHECKING:
     from anneal.runtime import Launch, Meter
 
 
-app = alone()
+app = flags.alone()
 T = TypeVar("T")
 
 _AHEAD = 64  # steps that are launched before their losses are read
@@ -62,43 +44,47 @@ _LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
 class _Options:
     """The flags of `anneal train`; None means the example's own default."""
 
-    model: Model
-    steps: Annotated[int | None, number("Optimiser steps; default: the example's.")] = None
-    batch: Batch = None
-    seed: Annotated[int, seed("weights, batches and sampling")] = 1
+    model: flags.Model
+    steps: Annotated[int | None, flags.number("Optimiser steps; default: the example's.")] = None
+    batch: flags.Batch = None
+    seed: Annotated[int, flags.seed("weights, batches and sampling")] = 1
     lr: Annotated[float | None, typer.Option(metavar="X", help="Peak learning rate; default: the example's.")] = None
     precision: Annotated[
         str, typer.Option(metavar="DTYPE", help="Of products, as by autocast: float32, float16 or bfloat16.")
     ] = "float32"
-    log_every: Annotated[int, number("Steps between log lines.")] = 100
-    device: DeviceFlag = None
-    adapter: AdapterFlag = None
-    plain: Plain = False
-    save: Annotated[Path | None, file("Write the trained weights as safetensors.")] = None
-    start: Annotated[Path | None, file("Start from the weights that --save wrote.", callback=openable)] = None
-    picture: Annotated[Path | None, file("Write the model's picture to this file.", "FILE.png")] = None
-    model_dir: Annotated[Path | None, file("gpt2: start from the checkpoint in DIR.", "DIR")] = None
-    tokens: Annotated[Path | None, file("gpt2: train on a file of tokens, or on those in a folder.", "PATH")] = None
-    scratch: Scratch = False
-    checkpoint: Annotated[Path | None, file("Save checkpoints in DIR; resume from the one there.", "DIR")] = None
-    checkpoint_every: Annotated[int, number("Steps between checkpoints.")] = 200
-    bundle: Annotated[bool, switch("--bundle", "Save config, losses, graph and kernels in a new folder in runs/.")] = (
-        False
+    log_every: Annotated[int, flags.number("Steps between log lines.")] = 100
+    device: flags.DeviceFlag = None
+    adapter: flags.AdapterFlag = None
+    plain: flags.Plain = False
+    save: Annotated[Path | None, flags.file("Write the trained weights as safetensors.")] = None
+    start: Annotated[Path | None, flags.file("Start from the weights that --save wrote.", callback=flags.openable)] = (
+        None
     )
+    picture: Annotated[Path | None, flags.file("Write the model's picture to this file.", "FILE.png")] = None
+    model_dir: Annotated[Path | None, flags.file("gpt2: start from the checkpoint in DIR.", "DIR")] = None
+    tokens: Annotated[Path | None, flags.file("gpt2: train on a file of tokens, or on those in a folder.", "PATH")] = (
+        None
+    )
+    scratch: flags.Scratch = False
+    checkpoint: Annotated[Path | None, flags.file("Save checkpoints in DIR; resume from the one there.", "DIR")] = None
+    checkpoint_every: Annotated[int, flags.number("Steps between checkpoints.")] = 200
+    bundle: Annotated[
+        bool, flags.switch("--bundle", "Save config, losses, graph and kernels in a new folder in runs/.")
+    ] = False
     vitals: Annotated[
         bool,
-        switch(
+        flags.switch(
             "--vitals", "With --json or --bundle: learning rate, gradient norm, memory by step; the slowest kernels."
         ),
     ] = False
-    samples: Annotated[int, number("Number of samples to show during training.", 0, 1000)] = 0
-    download: Download = False
+    samples: Annotated[int, flags.number("Number of samples to show during training.", 0, 1000)] = 0
+    download: flags.Download = False
     wire: Annotated[
         str | None,
         typer.Option(metavar="DTYPE", help="With several processes: gradients travel as float16 or bfloat16."),
     ] = None
-    quiet: Quiet = False
-    as_json: Json = False
+    quiet: flags.Quiet = False
+    as_json: flags.Json = False
 
 
 def _beside(call: Callable[[], T]) -> Future[T]:
@@ -118,7 +104,7 @@ def _beside(call: Callable[[], T]) -> Future[T]:
     return found
 
 
-@command(app, _Options, cls=ModelCommand)
+@flags.command(app, _Options, cls=flags.ModelCommand)
 def train(options: _Options) -> int:
     """Train an example model, then show a sample. Ctrl-C stops early, with the sample."""
     from anneal.cli._bundle import Bundle, Several

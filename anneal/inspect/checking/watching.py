@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import wraps
 from threading import get_ident
 from typing import Any
 
+import numpy as np
+
 from anneal.backend import get_device
-from anneal.errors import UserError
+from anneal.errors import AnnealError, GradientError, UserError
 from anneal.inspect.checking.blame import Built
-from anneal.inspect.checking.gradients import check_gradients
+from anneal.inspect.checking.bounds import Array
 from anneal.inspect.checking.launches import check_launch
 from anneal.inspect.checking.programs import CheckLimits, Finding
-from anneal.inspect.checking.records import Report
-from anneal.rewrite import Event, tracing
+from anneal.inspect.checking.records import GradientCheck, Report
+from anneal.inspect.checking.tensor_values import TensorValues, TooLarge
+from anneal.inspect.names import Line
+from anneal.progress import told
+from anneal.rewrite import Event, substitute, tracing
 from anneal.runtime import Handle, Launch, here, realize, watched
-from anneal.tensor import Tensor
-from anneal.uop import UOp
+from anneal.tensor import Tensor, vjp
+from anneal.uop import Op, UOp, toposort
 
 
 class Checking:
@@ -176,3 +182,243 @@ def _leaves(tree: Any) -> Iterator[Any]:
             yield from _leaves(x)
     else:
         yield tree
+
+
+# -- gradients beside central differences, both of the graph as it was written, in float64 ----------------------------
+# Each leaf is moved along one random direction of signs, so that every element counts. Where that differs, the
+# derivative of every node on the way is held against differences of the node alone, and the first rule that is wrong is
+# named. What the device makes of the gradient's graph is the business of the check of its kernels.
+
+
+_MOST = 1 << 28  # elements in all arrays of one evaluation
+_STEP = 1e-5
+_NODE = 1 << 18  # elements of a node whose own derivative is checked
+
+
+def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed: int = 0) -> None:
+    """Add to `report` the gradients of `loss`, of one element and not computed yet, by every leaf that requires one.
+
+    `names` are those of leaves, by the id of the tensor. Raises UserError where nothing requires a gradient.
+
+    Args:
+        seed: the number that random draws begin with.
+    """
+    order = toposort((loss.uop,))
+    live = [t for t in here.context.tensors.live_leaves() if isinstance(t, Tensor)]
+    known = set(order)
+    lazy = {t.uop: t for t in live if _storage(t) is None and t.uop in known}
+    for u in order:  # a leaf that a function made for itself, and let go of
+        if u.op is Op.CONTIGUOUS and u.tag is not None and u not in lazy:
+            lazy[u] = t = Tensor._from_uop(u, loss.device)
+            t._wants = True
+            here.context.tensors.leaves[id(t)] = t
+            live.append(t)
+    if lazy:  # what leaves hold has to be in memory to be moved
+        realize(list(lazy.values()))
+        loss = loss._new(substitute(loss.uop, {u: t.uop for u, t in lazy.items()}))
+        order = toposort((loss.uop,))
+    below = {u.arg for u in order if u.op is Op.BUFFER}
+    leaves = [t for t in live if _storage(t) in below]
+    if not leaves:
+        raise UserError("check: no tensor below the result requires a gradient, so there is none to check")
+    before = [t._grad for t in leaves]
+    try:
+        for t in leaves:
+            t._grad = None
+        loss.backward(retain_graph=True)
+        grads = [t._grad for t in leaves]
+    finally:
+        for t, g in zip(leaves, before, strict=True):
+            t._grad = g
+    held = _contents((loss.uop, *[g.uop for g in grads if g is not None]))
+    rng = np.random.default_rng(seed)
+    wrong = False
+    try:
+        found = _Plain(held)
+        pairs = zip(leaves, grads, strict=True)
+        for n, (t, g) in enumerate(told(pairs, "checking gradients", len(leaves))):
+            if g is None:
+                continue
+            name = names.get(id(t), f"leaf {n}, {t.dtype.name}{list(t.shape)}")
+            one = _one(loss.uop, t, found.value(g.uop), held, rng, name)
+            report.gradients.append(one)
+            wrong |= not one.ok
+        if wrong:
+            _name_rules(loss, held, report, rng)
+    except TooLarge as e:
+        report.say(f"gradients were not checked further: an evaluation in float64 takes {e}")
+
+
+class _Plain:
+    """Values in float64 without bounds, over leaves with these contents."""
+
+    def __init__(self, held: Mapping[Any, Array]) -> None:
+        self._values = TensorValues(held, _MOST, plain=True)
+
+    def value(self, u: UOp) -> Array:
+        return np.asarray(self._values.value(u).value, np.float64)
+
+
+def _storage(t: Any) -> Any:
+    u = t.uop
+    while u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u.arg if u.op is Op.BUFFER else None
+
+
+def _contents(roots: Iterable[UOp]) -> dict[Any, Array]:
+    """The contents of the leaves below, floats as float64."""
+    held: dict[Any, Array] = {}
+    for u in toposort(tuple(roots)):
+        if u.op is Op.BUFFER and u.arg not in held:
+            s = u.arg
+            content = s.host if s.host is not None else get_device(s.device).download(s.ensure(), s.size, s.dtype)
+            held[s] = content.reshape(-1).astype(np.float64) if u.dtype.is_float else content.reshape(-1)
+    return held
+
+
+@dataclass(frozen=True, slots=True)
+class _Slope:
+    """A derivative by differences, and how far it may be off."""
+
+    value: float
+    error: float
+
+
+def _differences(f: Any, scale: float) -> _Slope:
+    """The derivative at 0 of `f`, a function of one number, by central differences with two steps.
+
+    The bound has the difference between both steps, that between both sides (a kink, where no rule is wrong), and the
+    rounding of `f`.
+    """
+    h = _STEP * scale
+    at = {k: f(k * h) for k in (-2, -1, 0, 1, 2)}
+    near, far = (at[1] - at[-1]) / (2 * h), (at[2] - at[-2]) / (4 * h)
+    right, left = (at[1] - at[0]) / h, (at[0] - at[-1]) / h
+    value = (4 * near - far) / 3
+    rounding = 64 * 2.0**-52 * max(map(abs, at.values())) / h
+    bend = abs(right - left)
+    # of a smooth function both sides differ by the step times its second derivative, by far less than its slope
+    kink = bend if bend > 1e-3 * max(abs(right), abs(left)) else 0.0
+    return _Slope(value, 2 * abs(near - far) + rounding + kink)
+
+
+def _one(
+    root: UOp, t: Tensor, gradient: Array, held: Mapping[Any, Array], rng: np.random.Generator, name: str
+) -> GradientCheck:
+    storage = _storage(t)
+    content = held[storage]
+    signs = rng.choice([-1.0, 1.0], content.size)
+
+    def moved(by: float) -> float:
+        return float(_Plain({**held, storage: content + by * signs}).value(root).reshape(-1)[0])
+
+    scale = max(float(np.sqrt(np.mean(content**2))), 1e-3) / max(1.0, content.size**0.5) ** 0.5
+    slope = _differences(moved, scale)
+    got = float((gradient.reshape(-1) * signs).sum())
+    size = float(np.abs(gradient).sum()) / max(1.0, content.size**0.5)
+    bound = slope.error + 1e-6 * max(abs(got), abs(slope.value), size)
+    return GradientCheck(
+        name=name,
+        shape=tuple(t.shape),
+        at=(),
+        got=got,
+        expected=slope.value,
+        bound=bound,
+        ok=abs(got - slope.value) <= bound,
+        blame="",
+        lines=(),
+    )
+
+
+# -- one node at a time -----------------------------------------------------------------------------------------------
+
+
+def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np.random.Generator) -> None:
+    """Put before the gradients the first rule of a derivative that is wrong by itself."""
+    values = _Plain(held)
+    seen: set[tuple[Any, ...]] = set()
+    for u in told(toposort((loss.uop,)), "looking for the wrong derivative"):
+        sources = _sources(u)
+        if not sources or not u.dtype.is_float or u.op is Op.DETACH or u.op is Op.BUFFER or u.op is Op.HOST_CALL:
+            continue
+        kind = (u.op, repr(u.arg), u.dtype, tuple([(s.op is Op.CONST and s.arg, s.dtype) for s in u.src]), len(sources))
+        if kind in seen or u.size > _NODE or any(s.size > _NODE for s in sources):
+            continue
+        seen.add(kind)
+        try:
+            found = _node(u, sources, values, held, rng)
+        except (AnnealError, GradientError, TooLarge):
+            continue
+        if not found.ok:
+            first = next(n for n, g in enumerate(report.gradients) if not g.ok)
+            report.gradients.insert(first, found)
+            return
+
+
+def _sources(u: UOp) -> list[UOp]:
+    """The floats that the derivative of `u` is by; a custom derivative's own are those that its others are made of."""
+    if u.op is not Op.CALL or u.arg[0].results:
+        found = u.src
+    elif u.arg[0].name in ("beside", "chosen"):  # they say of an input that nothing depends on it
+        found = u.src[:1]
+    else:
+        inputs = dict.fromkeys(u.src[u.arg[0].arguments[0] if u.arg[0].name == "function" else 1 :])
+        found = tuple([s for s in inputs if not any(t is not s and t in inputs for t in toposort((s,)))])
+    return [s for s in dict.fromkeys(found) if s.dtype.is_float and s.op is not Op.CONST]
+
+
+def _node(
+    u: UOp, sources: Sequence[UOp], values: _Plain, held: Mapping[Any, Array], rng: np.random.Generator
+) -> GradientCheck:
+    """The derivative of `u` by its sources, along one direction, where they have the values that they have here."""
+    device = "cpu"
+    outer, here.watchers = here.watchers, []
+    try:
+        stand_ins = [Tensor.zeros(*s.shape, dtype=s.dtype, device=device).contiguous() for s in sources]
+        realize(stand_ins)
+        shown: list[UOp] = []
+
+        def again(*xs: Tensor) -> Tensor:
+            over = substitute(u, {s: x.uop for s, x in zip(sources, xs, strict=True)})
+            return Tensor._from_uop(over, device)
+
+        with tracing() as events:
+            result, pull = vjp(again, *stand_ins)
+            cotangent = Tensor.zeros(*u.shape, dtype=u.dtype, device=device).contiguous()
+            realize([cotangent])
+            pulled = pull(cotangent)
+        shown.append(result.uop)
+    finally:
+        here.watchers = outer
+    content = {**held, **_contents([u, *[t.uop for t in (*stand_ins, cotangent)]])}
+    point = [values.value(s) for s in sources]
+    for t, x in zip(stand_ins, point, strict=True):
+        content[_storage(t)] = x.reshape(-1)
+    weights = rng.normal(size=u.size)
+    content[_storage(cotangent)] = weights
+    ways = [rng.normal(size=x.size) for x in point]
+
+    def moved(by: float) -> float:
+        there = dict(content)
+        for t, x, d in zip(stand_ins, point, ways, strict=True):
+            there[_storage(t)] = x.reshape(-1) + by * d
+        return float((_Plain(there).value(result.uop).reshape(-1) * weights).sum())
+
+    slope = _differences(moved, 1.0)
+    parts = [float((_Plain(content).value(g.uop).reshape(-1) * d).sum()) for g, d in zip(pulled, ways, strict=True)]
+    got = sum(parts)
+    rule = next((e for e in events if e.table == "gradient"), None)
+    _, code, line, _, _ = u.provenance
+    bound = slope.error + 1e-6 * max(abs(got), abs(slope.value), *map(abs, parts))
+    return GradientCheck(
+        name=f"{u.op.name} {u.dtype.name}[{', '.join(map(str, u.shape))}] by its sources",
+        shape=u.shape,
+        at=(),
+        got=got,
+        expected=slope.value,
+        bound=bound,
+        ok=bool(abs(got - slope.value) <= bound),
+        blame=f"rule: {rule.rule}   [{rule.place}]" if rule is not None else "",
+        lines=() if code is None else (Line(code.co_filename, line, code.co_qualname),),
+    )

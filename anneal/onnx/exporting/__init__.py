@@ -5,7 +5,6 @@
 `bits` have a form for every op, and `folding` computes what is constant.
 """
 
-from anneal.onnx.exporting.folding import Constants, carried
 from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, carrier, code_of
-from anneal.onnx.exporting.lowering import GraphLowering, Leaf, Missing
+from anneal.onnx.exporting.lowering import Constants, GraphLowering, Leaf, Missing, carried
 from anneal.onnx.exporting.tracing import Input, TracedGraph, named_tensors, told, traced

@@ -44,7 +44,7 @@ def _one(op: str, inputs: tuple[UOp, ...], dtype: DType, shape: Any, **attribute
 
     def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
         names = [w.whole(v, s.shape).name for v, s in zip(given, inputs, strict=True)]
-        return GraphValue(w.node(op, names, **attributes), dtype, shape)
+        return GraphValue(w.node(op, *names, **attributes), dtype, shape)
 
     return ExportRecipe(inputs, emit)
 
@@ -52,7 +52,7 @@ def _one(op: str, inputs: tuple[UOp, ...], dtype: DType, shape: Any, **attribute
 def _alone(op: str, x: UOp, **attributes: Any) -> ExportRecipe:
     """A recipe of an elementwise function of one value."""
     return ExportRecipe(
-        (x,), lambda w, given: GraphValue(w.node(op, [given[0].name], **attributes), x.dtype, given[0].shape)
+        (x,), lambda w, given: GraphValue(w.node(op, given[0].name, **attributes), x.dtype, given[0].shape)
     )
 
 
@@ -88,7 +88,7 @@ def _place(op: str) -> Named:
             return None
 
         def emit(w: GraphWriter, values: list[GraphValue]) -> GraphValue:
-            found = w.node(op, [w.whole(values[0], x.shape).name], axis=axis, keepdims=1)
+            found = w.node(op, w.whole(values[0], x.shape).name, axis=axis, keepdims=1)
             return GraphValue(w.cast(found, dtypes.int32), u.dtype, u.shape)
 
         return ExportRecipe((x,), emit)
@@ -125,9 +125,9 @@ def _standardized(u: UOp, given: Nodes, axes: tuple[int, ...], opset: int) -> Ex
         names = [w.whole(values[0], x.shape).name]
         if count > _ONES:
             names += [w.constant(np.ones(shape[1], own)), w.constant(np.zeros(shape[1], own))]
-            return GraphValue(w.node("InstanceNormalization", names, epsilon=eps), u.dtype, shape)
+            return GraphValue(w.InstanceNormalization(*names, epsilon=eps), u.dtype, shape)
         names.append(w.constant(np.ones(tail, own)))
-        return GraphValue(w.node("LayerNormalization", names, axis=axes[0], epsilon=eps), u.dtype, shape)
+        return GraphValue(w.LayerNormalization(*names, axis=axes[0], epsilon=eps), u.dtype, shape)
 
     if count > _ONES and not (len(shape) == 3 and len(axes) == 1 and isinstance(shape[1], int)):
         return None
@@ -186,10 +186,10 @@ def _pool(op: str) -> Named:
             if op != "MaxPool":
                 more["count_include_pad"] = 1
             name = w.node(
-                op.split(maxsplit=1)[0], [w.whole(values[0], source.shape).name], kernel_shape=list(kernel), **more
+                op.split(maxsplit=1)[0], w.whole(values[0], source.shape).name, kernel_shape=list(kernel), **more
             )
             if op == "AveragePool sum":
-                name = w.node("Mul", [name, w.scalar(u.dtype, product(kernel))])
+                name = w.Mul(name, w.scalar(u.dtype, product(kernel)))
             return GraphValue(name if out == u.shape else w.reshape(name, u.shape), u.dtype, u.shape)
 
         return ExportRecipe((source,), emit)

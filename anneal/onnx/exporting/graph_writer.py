@@ -7,6 +7,7 @@ dtype holds: after arithmetic it is rounded or wrapped by a cast to the dtype an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -83,8 +84,11 @@ class GraphWriter:
         return found
 
     # -- nodes ----------------------------------------------------------------------------------------------------
-    def node(self, op: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> str:
-        """Add a node; the name of its first output. The others end in _1, _2 (an op that has several)."""
+    def node(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+        """Add a node; the name of its first output. The others end in _1, _2 (an op that has several).
+
+        `w.Add(a, b)` is `w.node("Add", a, b)`, and so for every operator of ONNX.
+        """
         from onnx import helper
 
         name = self.unique(f"{self.path}/{op}")
@@ -92,6 +96,11 @@ class GraphWriter:
         names = [first, *[self.unique(f"{first}_{n}") for n in range(1, outputs)]]
         self.nodes.append(helper.make_node(op, list(inputs), names, name=name, **attributes))
         return first
+
+    def __getattr__(self, op: str) -> Callable[..., str]:
+        if not op[0].isupper():
+            raise AttributeError(op)
+        return functools.partial(self.node, op)
 
     def rename(self, old: str, new: str) -> None:
         """Give a value another name, wherever it is read."""
@@ -131,7 +140,7 @@ class GraphWriter:
     def cast(self, name: str, dtype: DType) -> str:
         """The value as elements of exactly `dtype`."""
         more = {"saturate": 0} if dtype.is_float and dtype.bits == 8 else {}
-        return self.node("Cast", [name], to=code_of(dtype), **more)
+        return self.node("Cast", name, to=code_of(dtype), **more)
 
     def settled(self, name: str, dtype: DType) -> str:
         """The result of arithmetic in the carrier, rounded or wrapped to what `dtype` holds."""
@@ -158,13 +167,13 @@ class GraphWriter:
         if x.op is Op.VARIABLE or x.op is Op.BIND:
             name, axis = self.sources[x.arg[0]]
             if axis is None:
-                found = self.node("Reshape", [name, self.ints([1])])
+                found = self.node("Reshape", name, self.ints([1]))
             else:
-                found = self.node("Shape", [name], start=axis, end=axis + 1)
+                found = self.node("Shape", name, start=axis, end=axis + 1)
         elif x.op is Op.NEG:
-            found = self.node("Neg", [self._sizes[x.src[0]]])
+            found = self.node("Neg", self._sizes[x.src[0]])
         else:
-            found = self.node(_SIZE_OPS[x.op], [self._sizes[s] for s in x.src])
+            found = self.node(_SIZE_OPS[x.op], *[self._sizes[s] for s in x.src])
         self.path = path
         return found
 
@@ -175,7 +184,7 @@ class GraphWriter:
         if shape not in self._sizes:
             parts = [self.size(n) for n in shape]
             path, self.path = self.path, "/sizes"
-            self._sizes[shape] = self.node("Concat", parts, axis=0) if len(parts) > 1 else parts[0]
+            self._sizes[shape] = self.node("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
             self.path = path
         return self._sizes[shape]
 
@@ -183,9 +192,9 @@ class GraphWriter:
         """The elements of a value in another shape."""
         symbolic = [i for i, n in enumerate(shape) if n.__class__ is not int]
         if len(symbolic) == 1 and 0 not in shape:
-            return self.node("Reshape", [name, self.ints([-1 if n.__class__ is not int else n for n in shape])])
+            return self.node("Reshape", name, self.ints([-1 if n.__class__ is not int else n for n in shape]))
         more = {"allowzero": 1} if 0 in shape or symbolic else {}
-        return self.node("Reshape", [name, self.shape(shape)], **more)
+        return self.node("Reshape", name, self.shape(shape), **more)
 
     def ranked(self, v: GraphValue, rank: int) -> GraphValue:
         """The value with axes of size 1 before its own."""
@@ -193,7 +202,7 @@ class GraphWriter:
         if not missing:
             return v
         shape = (1,) * missing + v.shape
-        return GraphValue(self.node("Unsqueeze", [v.name, self.ints(range(missing))]), v.dtype, shape)
+        return GraphValue(self.node("Unsqueeze", v.name, self.ints(range(missing))), v.dtype, shape)
 
     def whole(self, v: GraphValue, shape: Shape) -> GraphValue:
         """The value with `shape` itself."""
@@ -201,7 +210,7 @@ class GraphWriter:
             return v
         if all(n == 1 for n in shape):
             return self.ranked(v, len(shape))
-        return GraphValue(self.node("Expand", [v.name, self.shape(shape)]), v.dtype, shape)
+        return GraphValue(self.node("Expand", v.name, self.shape(shape)), v.dtype, shape)
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:

@@ -7,22 +7,25 @@ node's own op, which every op has that can be exported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Container, Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from anneal import progress
-from anneal.onnx.exporting.bits import has_bits, same_bits
 from anneal.onnx.exporting.composites import composite
-from anneal.onnx.exporting.folding import Constants
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, carrier
-from anneal.onnx.exporting.pointwise import FORMS, elementwise, without_form
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier, code_of
+from anneal.onnx.exporting.pointwise import FORMS, cast, elementwise, without_form
 from anneal.onnx.exporting.reductions import argsorted, contraction, gathered, plain_index, reduced, scattered, updated
 from anneal.onnx.exporting.views import expanded, flipped, iota, padded, permuted, reshaped, shrunk, sized
-from anneal.ops.nodes import reshape
+from anneal.onnx.types import array_dtype
+from anneal.ops.nodes import reshape, shrink
 from anneal.rewrite import value_of
 from anneal.tensor import Tensor
-from anneal.uop import ALU, DType, Op, UOp, arena
+from anneal.uop import ALU, DType, Op, UOp, arena, dtypes, toposort
+from anneal.uop.sizes import symbolic_arg
 
 _FORMS: dict[Op, Callable[[GraphWriter, UOp, list[GraphValue]], GraphValue]] = {
     Op.RESHAPE: reshaped,
@@ -148,7 +151,7 @@ class GraphLowering:
 
         def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
             names = [w.whole(v, s.shape).name for v, s in zip(given, (slices, plain), strict=True)]
-            return GraphValue(w.node("Gather", names, axis=0), u.dtype, u.shape)
+            return GraphValue(w.Gather(*names, axis=0), u.dtype, u.shape)
 
         return ExportRecipe((slices, plain), emit)
 
@@ -198,3 +201,180 @@ def _again(u: UOp, first: UOp, w: GraphWriter, given: list[GraphValue]) -> Graph
     shape: Shape = u.shape
     name = w.whole(given[0], first.shape).name
     return GraphValue(name if first.shape == shape else w.reshape(name, shape), u.dtype, shape)
+
+
+# -- values that follow from constants alone are computed once, when the file is made ---------------------------------
+# Masks, positions, tables.
+
+
+MOST = 1 << 20  # bytes of a value that takes the place of the nodes that compute it
+_VARIES = frozenset((Op.PARAM, Op.BIND, Op.VARIABLE, Op.HOST_CALL))
+_VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS, Op.DETACH))
+
+
+class Constant(NamedTuple):
+    """A value that is known: an array, or a number, of a dtype."""
+
+    array: Any
+    dtype: DType
+
+    def written(self, w: GraphWriter) -> GraphValue:
+        """The constant as an initialiser, in its carrier dtype."""
+        if not self.array.shape:
+            return GraphValue(w.scalar(self.dtype, self.array.item()), self.dtype, ())
+        return GraphValue(w.constant(carried(self.array, self.dtype)), self.dtype, self.array.shape)
+
+
+def carried(array: Any, dtype: DType) -> Any:
+    """An array of `dtype` as one of its carrier."""
+    return array if carrier(dtype) is dtype else array.astype(array_dtype(code_of(carrier(dtype))))
+
+
+class Constants:
+    """The constant nodes of a graph, and their values.
+
+    Args:
+        device: where their memory is.
+        named: nodes that are inputs or weights: they have names, and what depends on them is no constant.
+        drawn: nodes made while the function was traced, whose random numbers are drawn anew in each run.
+    """
+
+    def __init__(self, device: str, named: Iterable[UOp], drawn: Container[UOp]) -> None:
+        self._device = device
+        self._named: set[UOp] = set(named)
+        self._drawn = drawn
+        self._known: dict[UOp, bool] = {}
+        self._shapes: dict[UOp, Any] = {}
+
+    def name(self, nodes: Iterable[UOp]) -> None:
+        """These nodes have names, too."""
+        self._named.update(nodes)
+
+    def of(self, u: UOp) -> Constant | None:
+        """The value of a node, of the axes along which it does not repeat, if it is a constant worth writing."""
+        if u.op is Op.CONST:
+            return Constant(np.array(u.arg, array_dtype(code_of(u.dtype))), u.dtype)
+        if 0 in u.shape and not symbolic_arg(u.shape):  # it has no values that could change
+            return Constant(np.zeros(u.shape, array_dtype(code_of(u.dtype))), u.dtype)
+        if u.op is Op.EXPAND or not self.is_constant(u):
+            return None
+        shape = self._unrepeated(u)
+        if not self._is_data(u) and math.prod(shape) * u.dtype.itemsize > MOST and not self._is_random(u):
+            return None
+        if shape != u.shape:
+            u = shrink(u, tuple([(0, m) for m in shape]))
+        return Constant(Tensor._from_uop(u, self._device).detach().numpy(), u.dtype)
+
+    def is_constant(self, u: UOp) -> bool:
+        """True if nothing below a node changes from run to run."""
+        known = self._known
+        if u not in known:
+            for x in toposort((u,), until=known.__contains__):
+                varies = x in self._named or x.op in _VARIES or (x.op is Op.THREEFRY and x in self._drawn)
+                known[x] = (
+                    not varies
+                    and all(map(known.__getitem__, x.src))
+                    and not symbolic_arg(x.shape)
+                    and not symbolic_arg(x.arg)
+                )
+        return known[u]
+
+    def _unrepeated(self, u: UOp) -> Any:
+        """The shape of a constant with 1 where it repeats."""
+        shapes = self._shapes
+        for x in toposort((u,), until=shapes.__contains__):
+            full = x.shape
+            if x.op is Op.EXPAND:
+                found = shapes[x.src[0]]
+            elif x.op in ALU and full:
+                found = broadcast([shapes[s] for s in x.src])
+                found = (1,) * (len(full) - len(found)) + found
+            else:
+                found = full
+            shapes[x] = found
+        return shapes[u]
+
+    def _is_data(self, u: UOp) -> bool:
+        while u.op in _VIEWS:
+            u = u.src[0]
+        return u.op is Op.BUFFER
+
+    def _is_random(self, u: UOp) -> bool:
+        return any(x.op is Op.THREEFRY for x in toposort((u,)))
+
+
+# -- numbers of 32 bits read as another kind, by arithmetic -----------------------------------------------------------
+# ONNX has no operator for that before opset 26.
+#
+# A float is (-1)**sign * significand * 2**(exponent - 150), with the exponent in 8 bits and 23 of the significand's 24,
+# whose first is 1 unless the exponent is 0 (IEEE 754, section 3.4). All of it is exact in float64.
+
+
+_F32, _F64, _I64 = dtypes.float32, dtypes.float64, dtypes.int64
+_ONE = float(1 << 23)  # the significand's first bit
+_SIGN = 1 << 31
+
+
+def has_bits(u: UOp) -> bool:
+    """True if a BITCAST is between dtypes that arithmetic can convert."""
+    old, new = u.src[0].dtype, u.dtype
+    return (old.is_int or old is _F32) and (new.is_int or new is _F32)
+
+
+def same_bits(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """BITCAST."""
+    v = given[0]
+    old, new = v.dtype, u.dtype
+    if old.is_int and new.is_int:
+        return GraphValue(cast(w, v.name, old, new), new, v.shape)
+    if old is new:
+        return v
+    if new is _F32:
+        return GraphValue(_float_of(w, cast(w, v.name, old, _I64)), new, v.shape)
+    return GraphValue(cast(w, _bits_of(w, v.name), _I64, new), new, v.shape)
+
+
+def _power(w: GraphWriter, exponent: str) -> str:
+    return w.Pow(w.scalar(_F64, 2.0), exponent)
+
+
+def _bits_of(w: GraphWriter, x: str) -> str:
+    """The bits of a float32 as int64, the sign not counted as negative."""
+    zero, infinity = w.scalar(_F64, 0.0), w.scalar(_F64, math.inf)
+    d = w.cast(x, _F64)
+    size = w.Abs(d)
+    usual = w.And(w.Less(zero, size), w.Less(size, infinity))
+    held = w.Where(usual, size, w.scalar(_F64, 1.0))
+    # the logarithm may be off by one where it is all but whole
+    guess = w.Floor(w.Div(w.Log(held), w.scalar(_F64, math.log(2.0))))
+    power = _power(w, guess)
+    above = w.cast(w.Less(held, power), _F64)
+    below = w.cast(w.Not(w.Less(held, w.Mul(power, w.scalar(_F64, 2.0)))), _F64)
+    exponent = w.Add(w.Sub(guess, above), below)
+    exponent = w.Max(exponent, w.scalar(_F64, -126.0))
+    digits = w.Mul(held, _power(w, w.Sub(w.scalar(_F64, 23.0), exponent)))
+    biased = w.Mul(w.Add(exponent, w.scalar(_F64, 126.0)), w.scalar(_F64, _ONE))
+    bits = w.cast(w.Add(biased, digits), _I64)
+    other = w.Where(w.IsNaN(d), w.scalar(_I64, 0x7FC00000), w.scalar(_I64, 0x7F800000))
+    other = w.Where(w.Equal(size, zero), w.scalar(_I64, 0), other)
+    bits = w.Where(usual, bits, other)
+    # -0.0 is not less than 0, but its reciprocal is
+    negative = w.Or(w.Less(d, zero), w.Less(w.Reciprocal(d), zero))
+    return w.Where(negative, w.Add(bits, w.scalar(_I64, _SIGN)), bits)
+
+
+def _float_of(w: GraphWriter, x: str) -> str:
+    """The float32 of bits that int64 holds, by their lowest 32."""
+    bits = w.Mod(x, w.scalar(_I64, 1 << 32))
+    sign = w.Less(w.scalar(_I64, _SIGN - 1), bits)
+    bits = w.Mod(bits, w.scalar(_I64, _SIGN))
+    exponent = w.cast(w.Div(bits, w.scalar(_I64, 1 << 23)), _F64)
+    digits = w.cast(w.Mod(bits, w.scalar(_I64, 1 << 23)), _F64)
+    first = w.Where(w.Equal(exponent, w.scalar(_F64, 0.0)), w.scalar(_F64, 0.0), w.scalar(_F64, _ONE))
+    lifted = w.Max(exponent, w.scalar(_F64, 1.0))
+    value = w.Mul(w.Add(digits, first), _power(w, w.Sub(lifted, w.scalar(_F64, 150.0))))
+    nothing = w.Equal(digits, w.scalar(_F64, 0.0))
+    other = w.Where(nothing, w.scalar(_F64, math.inf), w.scalar(_F64, math.nan))
+    value = w.Where(w.Equal(exponent, w.scalar(_F64, 255.0)), other, value)
+    value = w.Where(sign, w.Neg(value), value)
+    return w.cast(value, _F32)

@@ -63,26 +63,26 @@ def elementwise(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
 
 def _where(w: GraphWriter, names: list[str], dtype: DType) -> str:
     if dtype is not _BOOL:
-        return w.node("Where", names)
+        return w.Where(*names)
     chosen, a, b = names
-    return w.node("Or", [w.node("And", [chosen, a]), w.node("And", [w.node("Not", [chosen]), b])])
+    return w.Or(w.And(chosen, a), w.And(w.Not(chosen), b))
 
 
 def _of_bools(w: GraphWriter, op: Op, names: list[str]) -> str:
     if op is Op.NOT:
-        return w.node("Not", names)
+        return w.Not(*names)
     if op is Op.LT:
-        return w.node("And", [w.node("Not", names[:1]), names[1]])
-    return w.node(_OF_BOOLS[op], names) if op in _OF_BOOLS else names[0]
+        return w.And(w.Not(*names[:1]), names[1])
+    return w.node(_OF_BOOLS[op], *names) if op in _OF_BOOLS else names[0]
 
 
 def _compare(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
     if op is Op.LT:
         if dtype is dtypes.uint64:  # with the sign turned round the order of bits is that of signed integers
-            names = [w.node("Add", [n, w.scalar(dtypes.int64, -(1 << 63))]) for n in names]
-        return w.node("Less", names)
-    equal = w.node("Equal", names)
-    return equal if op is Op.EQ else w.node("Not", [equal])
+            names = [w.Add(n, w.scalar(dtypes.int64, -(1 << 63))) for n in names]
+        return w.Less(*names)
+    equal = w.Equal(*names)
+    return equal if op is Op.EQ else w.Not(equal)
 
 
 # -- floats -----------------------------------------------------------------------------------------------------------
@@ -91,54 +91,54 @@ def _compare(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
 def _of_floats(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
     rule = _FLOATS.get(op)
     if rule is None:
-        name = w.node(_PLAIN[op], names)
+        name = w.node(_PLAIN[op], *names)
     else:
         name = rule(w, names, carrier(dtype))
     return w.settled(name, dtype)
 
 
 def _trunc(w: GraphWriter, names: list[str], _: DType) -> str:
-    return w.node("Mul", [w.node("Sign", names), w.node("Floor", [w.node("Abs", names)])])
+    return w.Mul(w.Sign(*names), w.Floor(w.Abs(*names)))
 
 
 def _exp2(w: GraphWriter, names: list[str], dtype: DType) -> str:
-    return w.node("Pow", [w.scalar(dtype, 2.0), *names])
+    return w.Pow(w.scalar(dtype, 2.0), *names)
 
 
 def _log2(w: GraphWriter, names: list[str], dtype: DType) -> str:
-    return w.node("Div", [w.node("Log", names), w.scalar(dtype, math.log(2.0))])
+    return w.Div(w.Log(*names), w.scalar(dtype, math.log(2.0)))
 
 
 def _rsqrt(w: GraphWriter, names: list[str], _: DType) -> str:
-    return w.node("Reciprocal", [w.node("Sqrt", names)])
+    return w.Reciprocal(w.Sqrt(*names))
 
 
 def _tan(w: GraphWriter, names: list[str], _: DType) -> str:
-    return w.node("Div", [w.node("Sin", names), w.node("Cos", names)])
+    return w.Div(w.Sin(*names), w.Cos(*names))
 
 
 def _erf(w: GraphWriter, names: list[str], dtype: DType) -> str:
     if dtype is dtypes.float32:
-        return w.node("Erf", names)
+        return w.Erf(*names)
     # no runtime that we know has it in float64
-    return w.cast(w.node("Erf", [w.cast(names[0], dtypes.float32)]), dtype)
+    return w.cast(w.Erf(w.cast(names[0], dtypes.float32)), dtype)
 
 
 def _mod(w: GraphWriter, names: list[str], dtype: DType) -> str:
     """The remainder with the divisor's sign, from the one with the dividend's."""
     a, b = names
     zero = w.scalar(dtype, 0)
-    rest = w.node("Mod", [a, b], fmod=1)
-    unlike = w.node("Xor", [w.node("Less", [rest, zero]), w.node("Less", [b, zero])])
-    wrong = w.node("And", [unlike, w.node("Not", [w.node("Equal", [rest, zero])])])
-    return w.node("Where", [wrong, w.node("Add", [rest, b]), rest])
+    rest = w.Mod(a, b, fmod=1)
+    unlike = w.Xor(w.Less(rest, zero), w.Less(b, zero))
+    wrong = w.And(unlike, w.Not(w.Equal(rest, zero)))
+    return w.Where(wrong, w.Add(rest, b), rest)
 
 
 def _idiv(w: GraphWriter, names: list[str], dtype: DType) -> str:
     """The floor of the quotient: what is left after the remainder divides evenly but for rounding."""
     a, b = names
-    even = w.node("Round", [w.node("Div", [w.node("Sub", [a, _mod(w, names, dtype)]), b])])
-    return w.node("Where", [w.node("Equal", [b, w.scalar(dtype, 0)]), w.node("Div", names), even])
+    even = w.Round(w.Div(w.Sub(a, _mod(w, names, dtype)), b))
+    return w.Where(w.Equal(b, w.scalar(dtype, 0)), w.Div(*names), even)
 
 
 _FLOATS: dict[Op, Callable[[GraphWriter, list[str], DType], str]] = {
@@ -165,11 +165,11 @@ FORMS = covering(
 def _of_integers(w: GraphWriter, u: UOp, names: list[str]) -> str:
     op, dtype = u.op, u.dtype
     if op in _BITS:
-        return w.node(_BITS[op], names)
+        return w.node(_BITS[op], *names)
     if op is Op.NOT:
-        return w.node("Sub", [w.scalar(dtype, dtype.max if dtype.kind == "uint" else -1), *names])
+        return w.Sub(w.scalar(dtype, dtype.max if dtype.kind == "uint" else -1), *names)
     elif op is Op.SHL:
-        name = w.node("Mul", [names[0], _power(w, names[1], dtype)])
+        name = w.Mul(names[0], _power(w, names[1], dtype))
     elif op is Op.SHR:
         return _shifted_right(w, names, dtype)
     elif op is Op.IDIV or op is Op.MOD:
@@ -177,7 +177,7 @@ def _of_integers(w: GraphWriter, u: UOp, names: list[str]) -> str:
     elif dtype is dtypes.uint64 and op in (Op.MAX, Op.MIN, Op.SIGN, Op.ABS):
         return _of_long_words(w, op, names)
     else:
-        name = w.node(_PLAIN[op], names) if op in _PLAIN else names[0]
+        name = w.node(_PLAIN[op], *names) if op in _PLAIN else names[0]
     within = u.vmin is not None and u.vmax is not None and (u.vmin > dtype.min or u.vmax < dtype.max)
     return w.settled(name, dtype) if op in _OVERFLOWS and not within else name
 
@@ -187,9 +187,9 @@ def _of_long_words(w: GraphWriter, op: Op, names: list[str]) -> str:
         return names[0]
     zero, one = w.scalar(dtypes.int64, 0), w.scalar(dtypes.int64, 1)
     if op is Op.SIGN:
-        return w.node("Where", [w.node("Equal", [names[0], zero]), zero, one])
+        return w.Where(w.Equal(names[0], zero), zero, one)
     less = _compare(w, Op.LT, names, dtypes.uint64)
-    return w.node("Where", [less, *(names[::-1] if op is Op.MAX else names)])
+    return w.Where(less, *(names[::-1] if op is Op.MAX else names))
 
 
 def _power(w: GraphWriter, places: str, dtype: DType) -> str:
@@ -197,23 +197,23 @@ def _power(w: GraphWriter, places: str, dtype: DType) -> str:
     own = carrier(dtype)
     table = [1 << i for i in range(own.bits - 1)] + [int(own.min)]
     row = w.constant(np.array(table, own.name))
-    return w.node("Gather", [row, w.cast(places, dtypes.int64)], axis=0)
+    return w.Gather(row, w.cast(places, dtypes.int64), axis=0)
 
 
 def _shifted_right(w: GraphWriter, names: list[str], dtype: DType) -> str:
     x, places = names
     if dtype is dtypes.uint64:
-        shifted = w.node("BitShift", [w.cast(n, dtype) for n in names], direction="RIGHT")
+        shifted = w.BitShift(*[w.cast(n, dtype) for n in names], direction="RIGHT")
         return w.cast(shifted, dtypes.int64)
     own = carrier(dtype)
     # the floor of the quotient: of ~x where x is negative, for ~(~x // 2**n) is x // 2**n
     ones, zero = w.scalar(own, -1), w.scalar(own, 0)
     power = _power(w, places, dtype)
-    negative = w.node("Less", [x, zero])
-    upright = w.node("Where", [negative, w.node("Sub", [ones, x]), x])
+    negative = w.Less(x, zero)
+    upright = w.Where(negative, w.Sub(ones, x), x)
     # by the last power, which has the sign, everything is 0
-    shifted = w.node("Where", [w.node("Less", [power, zero]), zero, w.node("Div", [upright, power])])
-    return w.node("Where", [negative, w.node("Sub", [ones, shifted]), shifted])
+    shifted = w.Where(w.Less(power, zero), zero, w.Div(upright, power))
+    return w.Where(negative, w.Sub(ones, shifted), shifted)
 
 
 def _divided(w: GraphWriter, u: UOp, names: list[str]) -> str:
@@ -224,20 +224,20 @@ def _divided(w: GraphWriter, u: UOp, names: list[str]) -> str:
     zero, one = w.scalar(own, 0), w.scalar(own, 1)
     least = right.vmin
     sure = least is not None and least > 0 or (right.is_const and right.arg != 0)
-    none = None if sure else w.node("Equal", [b, zero])
+    none = None if sure else w.Equal(b, zero)
     if none is not None:
-        b = w.node("Where", [none, one, b])
+        b = w.Where(none, one, b)
     if u.op is Op.MOD:
-        out = w.node("Mod", [a, b])
+        out = w.Mod(a, b)
     elif left.vmin is not None and left.vmin >= 0 and least is not None and least >= 0:
-        out = w.node("Div", [a, b])
+        out = w.Div(a, b)
     else:
-        whole = w.node("Div", [a, b])
-        rest = w.node("Sub", [a, w.node("Mul", [whole, b])])
-        unlike = w.node("Xor", [w.node("Less", [rest, zero]), w.node("Less", [b, zero])])
-        lower = w.node("And", [unlike, w.node("Not", [w.node("Equal", [rest, zero])])])
-        out = w.node("Sub", [whole, w.cast(lower, own)])
-    return out if none is None else w.node("Where", [none, zero, out])
+        whole = w.Div(a, b)
+        rest = w.Sub(a, w.Mul(whole, b))
+        unlike = w.Xor(w.Less(rest, zero), w.Less(b, zero))
+        lower = w.And(unlike, w.Not(w.Equal(rest, zero)))
+        out = w.Sub(whole, w.cast(lower, own))
+    return out if none is None else w.Where(none, zero, out)
 
 
 # -- casts ------------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def cast(w: GraphWriter, name: str, old: DType, new: DType) -> str:
     """A carried value of dtype `old` as a carried one of `new`."""
     a, b = carrier(old), carrier(new)
     if new is _BOOL:
-        return w.node("Not", [w.node("Equal", [name, w.scalar(a, 0)])])
+        return w.Not(w.Equal(name, w.scalar(a, 0)))
     if old.is_float and new.is_int:
         return _to_integer(w, name, a, new)
     if old is dtypes.uint64 and new.is_float:
@@ -268,16 +268,16 @@ def _to_integer(w: GraphWriter, name: str, old: DType, new: DType) -> str:
     """A float towards zero, at the ends of the range where it is beyond, and 0 for nan."""
     own = carrier(new)
     if new is dtypes.uint64:
-        inside = w.node("Max", [name, w.scalar(old, 0)])
+        inside = w.Max(name, w.scalar(old, 0))
         return w.cast(w.cast(inside, new), own)
     wide: Any = np.float64 if old.bits == 64 else np.float32
     low, high = wide(new.min), wide(new.max)
     if int(high) > new.max:
         high = np.nextafter(high, wide(0))
-    inside = w.node("Min", [w.node("Max", [name, w.scalar(old, low)]), w.scalar(old, high)])
-    inside = w.node("Where", [w.node("IsNaN", [name]), w.scalar(old, 0), inside])
+    inside = w.Min(w.Max(name, w.scalar(old, low)), w.scalar(old, high))
+    inside = w.Where(w.IsNaN(name), w.scalar(old, 0), inside)
     out = w.cast(inside, own)
     if int(high) == new.max:
         return out
-    beyond = w.node("Less", [w.scalar(old, high), name])
-    return w.node("Where", [beyond, w.scalar(own, new.max), out])
+    beyond = w.Less(w.scalar(old, high), name)
+    return w.Where(beyond, w.scalar(own, new.max), out)

@@ -20,8 +20,8 @@ _REDUCTIONS = {Op.ADD: "ReduceSum", Op.MUL: "ReduceProd", Op.MAX: "ReduceMax", O
 def reduced_by(w: GraphWriter, op: str, name: str, axes: Sequence[int], *, keepdims: bool = True) -> str:
     """A reduction along axes, which stay with size 1 or go; their place in the node depends on the opset."""
     if op == "ReduceSum" or w.opset >= 18:
-        return w.node(op, [name, w.ints(axes)], keepdims=int(keepdims))
-    return w.node(op, [name], axes=list(axes), keepdims=int(keepdims))
+        return w.node(op, name, w.ints(axes), keepdims=int(keepdims))
+    return w.node(op, name, axes=list(axes), keepdims=int(keepdims))
 
 
 def reduced(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
@@ -57,11 +57,11 @@ def _is_small(u: UOp) -> bool:
 def _whole_sum(w: GraphWriter, v: GraphValue, axes: list[int], shape: Shape) -> str:
     """A sum of integers as a product with ones: those are exact."""
     kept = [a for a in range(len(shape)) if a not in axes]
-    name = w.node("Transpose", [v.name], perm=[*kept, *axes]) if kept and axes[0] < kept[-1] else v.name
+    name = w.Transpose(v.name, perm=[*kept, *axes]) if kept and axes[0] < kept[-1] else v.name
     count = product([v.shape[a] for a in axes])
     rows = w.reshape(name, (*[v.shape[a] for a in kept], 1, count))
-    one = w.node("Expand", [w.scalar(v.dtype, 1), w.shape((count, 1))])
-    return w.reshape(w.node("MatMul", [rows, one]), shape)
+    one = w.Expand(w.scalar(v.dtype, 1), w.shape((count, 1)))
+    return w.reshape(w.MatMul(rows, one), shape)
 
 
 def _whole_product(w: GraphWriter, v: GraphValue, axes: list[int]) -> str:
@@ -75,14 +75,14 @@ def _whole_product(w: GraphWriter, v: GraphValue, axes: list[int]) -> str:
         while n > 1:
             half = n // 2
             parts = [_part(w, name, a, b, e) for b, e in ((0, half), (half, 2 * half), (2 * half, n)) if e > b]
-            name = w.node("Mul", parts[:2])
-            name = w.node("Concat", [name, parts[2]], axis=a) if len(parts) > 2 else name
+            name = w.Mul(*parts[:2])
+            name = w.Concat(name, parts[2], axis=a) if len(parts) > 2 else name
             n -= half
     return name
 
 
 def _part(w: GraphWriter, name: str, axis: int, begin: int, end: int) -> str:
-    return w.node("Slice", [name, w.ints([begin]), w.ints([end]), w.ints([axis])])
+    return w.Slice(name, w.ints([begin]), w.ints([end]), w.ints([axis]))
 
 
 def _reduced(w: GraphWriter, op: Op, name: str, dtype: DType, axes: list[int]) -> str:
@@ -92,7 +92,7 @@ def _reduced(w: GraphWriter, op: Op, name: str, dtype: DType, axes: list[int]) -
         return cast(w, found, _INT32, _BOOL)
     if dtype is dtypes.uint64 and op in (Op.MAX, Op.MIN):
         turn = w.scalar(_INT64, -(1 << 63))
-        return w.node("Add", [reduced_by(w, _REDUCTIONS[op], w.node("Add", [name, turn]), axes), turn])
+        return w.Add(reduced_by(w, _REDUCTIONS[op], w.Add(name, turn), axes), turn)
     found = reduced_by(w, _REDUCTIONS[op], name, axes)
     return w.settled(found, dtype) if dtype.is_narrow and op in (Op.ADD, Op.MUL) else found
 
@@ -133,11 +133,11 @@ def gathered(w: GraphWriter, u: UOp, given: list[GraphValue], sure: bool) -> Gra
     if not sure:
         own = carrier(index.dtype)
         zero = w.scalar(own, 0)
-        last = w.cast(w.node("Sub", [w.size(n), w.ints([1])]), own)
-        low = w.node("Less", [index.name, zero])
-        high = w.node("Less", [last, index.name])
-        inside = w.node("Not", [w.node("Or", [low, high])])
-        held = w.node("Max", [w.node("Min", [index.name, last]), zero])
+        last = w.cast(w.Sub(w.size(n), w.ints([1])), own)
+        low = w.Less(index.name, zero)
+        high = w.Less(last, index.name)
+        inside = w.Not(w.Or(low, high))
+        held = w.Max(w.Min(index.name, last), zero)
         index = GraphValue(held, index.dtype, index.shape)
     same = all(m == 1 for a, m in enumerate(index.shape) if a != axis)
     kept = all(a == axis or m == k for a, (m, k) in enumerate(zip(u.shape, source.shape, strict=True)))
@@ -145,17 +145,17 @@ def gathered(w: GraphWriter, u: UOp, given: list[GraphValue], sure: bool) -> Gra
         row = w.reshape(index.name, (u.shape[axis],)) if rank > 1 else index.name
         row = w.whole(GraphValue(row, index.dtype, (index.shape[axis],)), (u.shape[axis],)).name
         x = _repeating(w, x, source.shape, axis)
-        name = w.node("Gather", [x.name, row], axis=axis)
+        name = w.Gather(x.name, row, axis=axis)
         shape = tuple([u.shape[axis] if a == axis else m for a, m in enumerate(x.shape)])
     else:
         x = w.whole(x, source.shape)
-        name = w.node("GatherElements", [x.name, w.whole(index, u.shape).name], axis=axis)
+        name = w.GatherElements(x.name, w.whole(index, u.shape).name, axis=axis)
         shape = u.shape
     if inside is not None:
         if u.dtype is _BOOL:
-            name = w.node("And", [inside, name])
+            name = w.And(inside, name)
         else:
-            name = w.node("Where", [inside, name, w.scalar(u.dtype, 0)])
+            name = w.Where(inside, name, w.scalar(u.dtype, 0))
         shape = broadcast([shape, index.shape])
     return GraphValue(name, u.dtype, shape)
 
@@ -172,20 +172,20 @@ def scattered(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     rows, columns = u.shape
     own = carrier(index.dtype)
     last = w.cast(w.size(rows), own)
-    low, high = w.node("Less", [index.name, w.scalar(own, 0)]), w.node("Less", [last, index.name])
-    place = w.node("Where", [w.node("Or", [low, high]), last, index.name])
-    place = w.node("Expand", [w.node("Unsqueeze", [place, w.ints([1])]), w.shape(value.shape)])
+    low, high = w.Less(index.name, w.scalar(own, 0)), w.Less(last, index.name)
+    place = w.Where(w.Or(low, high), last, index.name)
+    place = w.Expand(w.Unsqueeze(place, w.ints([1])), w.shape(value.shape))
     more = w.shape((rows + 1, columns))
-    start = w.node("Expand", [w.scalar(u.dtype, 0), more])
-    total = w.node("ScatterElements", [start, place, value.name], axis=0, reduction="add")
-    name = w.node("Slice", [total, w.ints([0]), w.size(rows), w.ints([0])])
+    start = w.Expand(w.scalar(u.dtype, 0), more)
+    total = w.ScatterElements(start, place, value.name, axis=0, reduction="add")
+    name = w.Slice(total, w.ints([0]), w.size(rows), w.ints([0]))
     return GraphValue(w.settled(name, u.dtype), u.dtype, u.shape)
 
 
 def argsorted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     """ARGSORT of a row: of equal keys the first comes first, as TopK has it."""
     keys = w.whole(given[0], u.src[0].shape)
-    name = w.node("TopK", [keys.name, w.size(u.shape[0])], outputs=2, axis=0, largest=0, sorted=1)
+    name = w.TopK(keys.name, w.size(u.shape[0]), outputs=2, axis=0, largest=0, sorted=1)
     return GraphValue(w.cast(f"{name}_1", _INT32), _INT32, u.shape)
 
 
@@ -196,18 +196,18 @@ def updated(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     rank = len(u.shape)
     grids = []
     for axis, (begin, n, whole) in enumerate(zip(u.arg, part.shape, x.shape, strict=True)):
-        row = w.node("Range", [w.scalar(_INT64, 0), w.node("Squeeze", [w.size(n)]), w.scalar(_INT64, 1)])
+        row = w.Range(w.scalar(_INT64, 0), w.Squeeze(w.size(n)), w.scalar(_INT64, 1))
         if begin is None:
             at = w.cast(w.reshape(next(starts).name, (1,)), _INT64)
-            most = w.node("Sub", [w.size(whole), w.size(n)])
-            row = w.node("Add", [row, w.node("Min", [w.node("Max", [at, w.ints([0])]), most])])
+            most = w.Sub(w.size(whole), w.size(n))
+            row = w.Add(row, w.Min(w.Max(at, w.ints([0])), most))
         elif begin.__class__ is not int or begin:
-            row = w.node("Add", [row, w.size(begin)])
+            row = w.Add(row, w.size(begin))
         shape = tuple([n if a == axis else 1 for a in range(rank)])
-        grid = w.node("Expand", [w.reshape(row, shape), w.shape(part.shape)])
-        grids.append(w.node("Unsqueeze", [grid, w.ints([-1])]))
-    places = w.node("Concat", grids, axis=-1) if rank > 1 else grids[0]
-    return GraphValue(w.node("ScatterND", [x.name, places, part.name]), u.dtype, u.shape)
+        grid = w.Expand(w.reshape(row, shape), w.shape(part.shape))
+        grids.append(w.Unsqueeze(grid, w.ints([-1])))
+    places = w.Concat(*grids, axis=-1) if rank > 1 else grids[0]
+    return GraphValue(w.ScatterND(x.name, places, part.name), u.dtype, u.shape)
 
 
 # -- sums of products as MatMul ---------------------------------------------------------------------------------------
@@ -293,11 +293,11 @@ def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
 
     def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
         names = [w.whole(v, s.shape).name for v, s in zip(given, (left, right), strict=True)]
-        name = w.settled(w.node("MatMul", names), u.dtype)
+        name = w.settled(w.MatMul(*names), u.dtype)
         shape = result
         if back is not None:
             shape = back[0]
-            name = w.node("Transpose", [name if result == shape else w.reshape(name, shape)], perm=back[1])
+            name = w.Transpose(name if result == shape else w.reshape(name, shape), perm=back[1])
             shape = tuple([shape[i] for i in back[1]])
         if shape != target:
             name = w.reshape(name, target)

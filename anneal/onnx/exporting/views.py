@@ -59,7 +59,7 @@ def permuted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     long = [a for a in u.arg if v.shape[a] != 1]
     if long == sorted(long):
         return GraphValue(w.reshape(v.name, shape), v.dtype, shape)
-    return GraphValue(w.node("Transpose", [v.name], perm=list(u.arg)), v.dtype, shape)
+    return GraphValue(w.Transpose(v.name, perm=list(u.arg)), v.dtype, shape)
 
 
 def expanded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
@@ -72,7 +72,7 @@ def padded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     v = w.whole(given[0], u.src[0].shape)
     pairs = u.arg
     parts = [b for b, _ in pairs] + [e for _, e in pairs]
-    name = w.node("Pad", [v.name, w.shape(tuple(parts)), w.scalar(v.dtype, 0)])
+    name = w.Pad(v.name, w.shape(tuple(parts)), w.scalar(v.dtype, 0))
     return GraphValue(name, v.dtype, u.shape)
 
 
@@ -93,7 +93,7 @@ def shrunk(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
         return v
     v = w.ranked(v, rank)
     begins, ends = tuple([u.arg[a][0] for a in cut]), tuple([u.arg[a][1] for a in cut])
-    name = w.node("Slice", [v.name, w.shape(begins), w.shape(ends), w.ints(cut)])
+    name = w.Slice(v.name, w.shape(begins), w.shape(ends), w.ints(cut))
     return GraphValue(name, v.dtype, tuple([u.shape[a] if a in cut else n for a, n in enumerate(own)]))
 
 
@@ -105,17 +105,17 @@ def flipped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
         return v
     many = len(axes)
     ends = [w.ints([-1] * many), w.ints([-_LAST] * many), w.ints(axes), w.ints([-1] * many)]
-    return GraphValue(w.node("Slice", [v.name, *ends]), v.dtype, v.shape)
+    return GraphValue(w.Slice(v.name, *ends), v.dtype, v.shape)
 
 
 def iota(w: GraphWriter, u: UOp, _: list[GraphValue]) -> GraphValue:
     """IOTA of a symbolic size."""
     (n,) = u.shape
-    last = w.cast(w.node("Squeeze", [w.size(n)]), dtypes.int32)
-    name = w.node("Range", [w.scalar(dtypes.int32, 0), last, w.scalar(dtypes.int32, 1)])
+    last = w.cast(w.Squeeze(w.size(n)), dtypes.int32)
+    name = w.Range(w.scalar(dtypes.int32, 0), last, w.scalar(dtypes.int32, 1))
     return GraphValue(name, dtypes.int32, u.shape)
 
 
 def sized(w: GraphWriter, u: UOp, _: list[GraphValue]) -> GraphValue:
     """A symbolic size as a number."""
-    return GraphValue(w.cast(w.node("Squeeze", [w.size(u)]), carrier(u.dtype)), u.dtype, ())
+    return GraphValue(w.cast(w.Squeeze(w.size(u)), carrier(u.dtype)), u.dtype, ())

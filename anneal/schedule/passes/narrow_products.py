@@ -20,7 +20,7 @@ from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, is_score
 from anneal.schedule.places import carried
 from anneal.schedule.records import Schedule
-from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Op, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _TILE = 64  # rows and columns of the smallest tile of matrices
@@ -259,7 +259,7 @@ def _power(x: UOp, axis: int) -> UOp:
     most = UOp(Op.REDUCE_AXIS, _I32, (finite,), (Op.MAX, (axis,)))
     exponent = most >> _MANTISSA
     power = const(_I32, _TOP + _BIAS) - exponent
-    return UOp(Op.CONTIGUOUS, _I32, (alu(Op.MIN, (power, const(_I32, _LARGEST))),))
+    return UOp(Op.CONTIGUOUS, _I32, (Op.MIN(power, const(_I32, _LARGEST)),))
 
 
 def _to_the(power: UOp) -> UOp:

@@ -19,7 +19,7 @@ from anneal.schedule.masks import nested, where
 from anneal.schedule.members import members_of
 from anneal.schedule.records import CONCATENATION, Kernel, Schedule, name_of
 from anneal.shape import linear_index, reshaped_index, source_index, unflatten
-from anneal.uop import ALU, MOVEMENT, Op, Recent, UOp, alu, arena, const, dtypes, reduce_identity, toposort
+from anneal.uop import ALU, MOVEMENT, Op, Recent, UOp, arena, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
 Index = tuple[UOp, ...]
@@ -148,8 +148,8 @@ def _place(update: UOp, index: Index, lower: _Lower) -> Index:
         begin = b
         if b is None:  # what is looked up stays inside, whatever it says
             last = whole - n
-            begin = alu(Op.MAX, (lower.value(next(starts), ()), _int(0)))
-            begin = alu(Op.MIN, (begin, last if isinstance(last, UOp) else _int(last)))
+            begin = Op.MAX(lower.value(next(starts), ()), _int(0))
+            begin = Op.MIN(begin, last if isinstance(last, UOp) else _int(last))
         place.append(i + begin if begin.__class__ is not int or begin else i)
     return tuple(place)
 

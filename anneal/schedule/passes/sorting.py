@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import CostModel
-from anneal.uop import Op, UOp, alu, dtypes
+from anneal.uop import Op, UOp, dtypes
 
 PERMUTATION = "permutation"  # the arg of an ARGSORT whose keys are the numbers from 0, in some order
 
@@ -43,8 +43,8 @@ def _sorted(keys: UOp) -> UOp:
     # unsigned, in the same order; what fills the last block is behind all else
     words = UOp(Op.BITCAST, _U32, (_shaped(keys, n) ^ _I32.min,))
     if blocks * _BLOCK > n:
-        words = UOp(Op.PAD, _U32, (alu(Op.NOT, (words,)),), ((0, blocks * _BLOCK - n),))
-        words = alu(Op.NOT, (words,))
+        words = UOp(Op.PAD, _U32, (Op.NOT(words),), ((0, blocks * _BLOCK - n),))
+        words = Op.NOT(words)
     words = _kept(words)
     order: UOp | None = None
     for shift in range(0, 32, _BITS):

@@ -271,7 +271,7 @@ def test_what_is_written_in_place_arrives_in_order(public: bool, device: WebGpuD
                 array[...] = turn
             del array
             give()
-            for (buffer, n, kind), found in zip(pieces, other.download_all(pieces), strict=True):
+            for (_, n, kind), found in zip(pieces, other.download_all(pieces), strict=True):
                 np.testing.assert_array_equal(found, np.full(n, turn, numpy_dtype(kind)))
     if not public:  # the memory of the first is there for the others
         assert {size: len(given) for size, given in other.queue._given.items()} == {256: 1}

@@ -7,21 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anneal.codegen.dialects.wgsl.expressions import (
-    COMPONENTS,
-    PACKED,
-    bits_of,
-    by_constant,
-    cast,
-    component,
-    element_type,
-    literal,
-    packing,
-    put_part,
-    stored_type,
-    type_of,
-    unseen,
-)
+from anneal.codegen.dialects.wgsl import expressions
 from anneal.codegen.dialects.writer import Dialect, Shared, Writer, bare
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
@@ -65,7 +51,7 @@ class WgslWriter(Writer):
     def hidden(self, o: Operand, bits: str = "zero_bits") -> str:
         """The operand, with a constant that invites shortcuts so written that no compiler sees it."""
         if isinstance(o, UOp) and o.op is Op.CONST:
-            return literal(o.dtype, o.arg, bits)
+            return expressions.literal(o.dtype, o.arg, bits)
         return self.operand(o)
 
     # -- statements
@@ -81,7 +67,7 @@ class WgslWriter(Writer):
         self.text[s.number] = name = self.name("acc")
         left, right = factors(u.src[0])
         rows, columns = left.src[1].src[1], right.src[1].src[2]
-        kind = f"subgroup_matrix_result<{type_of(u.dtype)}, {extent(columns)}, {extent(rows)}>"
+        kind = f"subgroup_matrix_result<{expressions.type_of(u.dtype)}, {extent(columns)}, {extent(rows)}>"
         self.line(s.depth, f"var {name} = {kind}();")  # said aloud: in a loop drivers keep what it held before
 
     def update(self, s: Stmt, u: UOp) -> None:
@@ -99,7 +85,7 @@ class WgslWriter(Writer):
             self.rest[s.number] = rest
         elif u.op is Op.LANE:
             text = self.operand(s.src[0])
-            self.text[s.number] = text if self.lanes_of(s.src[0]) == 1 else f"{text}.{COMPONENTS[u.arg]}"
+            self.text[s.number] = text if self.lanes_of(s.src[0]) == 1 else f"{text}.{expressions.COMPONENTS[u.arg]}"
         else:
             super().let(s, u)
 
@@ -114,7 +100,7 @@ class WgslWriter(Writer):
         there: whether neighbours in memory stand in one column, and the elements between two rows, or two columns."""
         _, rows, columns, _ = index.src
         dtype, steps = index.arg
-        kind = f"{_ROLES[rows.arg[1], columns.arg[1]]}<{type_of(dtype)}, {extent(columns)}, {extent(rows)}>"
+        kind = f"{_ROLES[rows.arg[1], columns.arg[1]]}<{expressions.type_of(dtype)}, {extent(columns)}, {extent(rows)}>"
         first = f"&{self.operand(s.src[0])}, u32({bare(self.operand(s.src[1]))})"
         lies = f"false, {steps[0]}u" if steps[1] == 1 else f"true, {steps[1]}u"
         return f"subgroup_matrix_{kind}", first, lies
@@ -132,7 +118,7 @@ class WgslWriter(Writer):
                 predicate = self.called("c", s.depth, predicate)
             n = max(self.lanes_of(s.src[1]), self.lanes_of(s.src[2]))
             index = bare(self.splat(s.src[1], index, dtypes.int32, n))
-            index = f"select({type_of(dtypes.int32, n)}(), {index}, {predicate})"
+            index = f"select({expressions.type_of(dtypes.int32, n)}(), {index}, {predicate})"
         value = self.element(s, u, index, lanes)
         if u.dtype.kind == "bool":
             value = f"({value} != {'0u' if lanes == 1 else f'vec{lanes}<u32>()'})"
@@ -140,14 +126,14 @@ class WgslWriter(Writer):
             return value
         if u.dtype.kind == "bool":
             return f"({self.splat(s.src[2], predicate, dtypes.bool_, lanes)} & {value})"
-        zero = literal(u.dtype, 0) if lanes == 1 else f"{type_of(u.dtype, lanes)}()"
+        zero = expressions.literal(u.dtype, 0) if lanes == 1 else f"{expressions.type_of(u.dtype, lanes)}()"
         return f"select({zero}, {value}, {predicate})"
 
     def element(self, s: Stmt, u: UOp, index: str, lanes: int) -> str:
         """The value of memory at `index`: an element, a whole vector, or elements gathered lane by lane."""
         array = self.operand(s.src[0])
         wide = self.program.wide.get(memory_of(u.src[0]), 1)
-        packed = PACKED.get(memory_of(u.src[0]).dtype)
+        packed = expressions.PACKED.get(memory_of(u.src[0]).dtype)
         if is_whole(u.src[1]):
             whole = f"{array}[{bare(index)}]"
             return packed.read(whole, wide) if packed is not None else whole
@@ -155,27 +141,27 @@ class WgslWriter(Writer):
             return self.part(s, u, index, wide)
         if not index.isidentifier():
             index = self.called("n", s.depth, index)
-        kind = stored_type(u.dtype)
+        kind = expressions.stored_type(u.dtype)
         if u.arg is not None:
             # The other lanes of these vectors are asked for, too: they are read once.
             read = self.gathered.get(s.src[:2])
             if read is None:
                 read = self.gathered[s.src[:2]] = [self.name("x") for _ in range(lanes)]
-                for name, c in zip(read, COMPONENTS):
+                for name, c in zip(read, expressions.COMPONENTS):
                     whole = f"{array}[{index}.{c}]"
                     self.line(s.depth, f"let {name} = {packed.read(whole, wide) if packed is not None else whole};")
-            return f"vec{lanes}<{kind}>({', '.join(f'{name}.{COMPONENTS[u.arg]}' for name in read)})"
-        parts = [self.part(s, u, f"{index}.{c}", wide) for c in COMPONENTS[:lanes]]
+            return f"vec{lanes}<{kind}>({', '.join(f'{name}.{expressions.COMPONENTS[u.arg]}' for name in read)})"
+        parts = [self.part(s, u, f"{index}.{c}", wide) for c in expressions.COMPONENTS[:lanes]]
         return f"vec{lanes}<{kind}>({', '.join(parts)})"
 
     def part(self, s: Stmt, u: UOp, index: str, wide: int) -> str:
         """An element of memory, as text."""
         array, memory = self.operand(s.src[0]), memory_of(u.src[0])
-        packed = PACKED.get(memory.dtype)
+        packed = expressions.PACKED.get(memory.dtype)
         if packed is None:
-            return component(array, bare(index), wide)
+            return expressions.component(array, bare(index), wide)
         word, shift = packed.place(self.named(s.depth, bare(index)))
-        at = component(array, word, packed.words(wide))
+        at = expressions.component(array, word, packed.words(wide))
         return packed.element(f"atomicLoad(&{at})" if memory in self.program.sub_word else at, shift)
 
     def named(self, depth: int, text: str) -> str:
@@ -197,9 +183,9 @@ class WgslWriter(Writer):
         if place.dtype.kind == "bool":
             text = f"{'u32' if self.lanes_of(value) == 1 else f'vec{self.lanes_of(value)}<u32>'}({text})"
         elif place.dtype is dtypes.float16 and u.src[2].dtype is dtypes.float32:
-            text = f"{type_of(dtypes.float16, self.lanes_of(value))}({text})"  # memory rounds
+            text = f"{expressions.type_of(dtypes.float16, self.lanes_of(value))}({text})"  # memory rounds
         array, wide = self.operand(place), self.program.wide.get(place, 1)
-        packed = PACKED.get(place.dtype) if place.op is Op.PARAM else None
+        packed = expressions.PACKED.get(place.dtype) if place.op is Op.PARAM else None
         where = bare(self.operand(index))
         if is_whole(u.src[1]):
             given = self.splat(value, text, place.dtype, wide)
@@ -209,12 +195,12 @@ class WgslWriter(Writer):
             return
         lane = self.rest.get(index) if isinstance(index, int) else None
         if lanes == 1 and packed is None:
-            self.guarded(s.depth, f"{component(array, where, wide, lane)} = {text};", predicate)
+            self.guarded(s.depth, f"{expressions.component(array, where, wide, lane)} = {text};", predicate)
             return
         if lanes == 1:
             assert packed is not None
             where = self.named(s.depth, where)
-            self.guarded(s.depth, put_part(packed, array, where, text), predicate)
+            self.guarded(s.depth, expressions.put_part(packed, array, where, text), predicate)
             return
         named = []
         for o, t, prefix in ((index, where, "n"), (value, text, "v"), (predicate, "", "c")):
@@ -225,12 +211,12 @@ class WgslWriter(Writer):
             elif o is not None:
                 t = t or bare(self.operand(o))
             named.append((t, o is not None and self.lanes_of(o) > 1))
-        for c in COMPONENTS[:lanes]:
+        for c in expressions.COMPONENTS[:lanes]:
             at, given, test = [f"{t}.{c}" if vector else t for t, vector in named]
             if packed is not None:
-                put = put_part(packed, array, at, given)
+                put = expressions.put_part(packed, array, at, given)
             else:
-                put = f"{component(array, at, wide, lane)} = {given};"
+                put = f"{expressions.component(array, at, wide, lane)} = {given};"
             self.line(s.depth, put if predicate is None else f"if ({test}) {{ {put} }}")
 
     def share(self, stmts: Sequence[Stmt]) -> None:
@@ -316,33 +302,33 @@ class WgslWriter(Writer):
             first = s.src[0]
             assert isinstance(first, UOp)
             name = self.name("v")
-            self.line(s.depth, f"var {name}: {type_of(first.dtype)} = {args[0]};")
+            self.line(s.depth, f"var {name}: {expressions.type_of(first.dtype)} = {args[0]};")
             args[0] = name
         op, a = u.op, u.src[0]
         lanes = self.program.width(u)
         if lanes > 1 and op not in _MIXED:
             args = [self.splat(o, t, x.dtype, lanes) for o, t, x in zip(s.src, args, u.src, strict=True)]
         if op is Op.CAST:
-            return cast(a.dtype, u.dtype, args[0], lanes)
+            return expressions.cast(a.dtype, u.dtype, args[0], lanes)
         if op is Op.BITCAST and u.dtype.bits < 32:
-            bits = bits_of(a.dtype, bare(args[0]), lanes)
-            return packing(u.dtype).unpack(bits, lanes)
+            bits = expressions.bits_of(a.dtype, bare(args[0]), lanes)
+            return expressions.packing(u.dtype).unpack(bits, lanes)
         if op is Op.BITCAST:
-            return f"bitcast<{type_of(u.dtype, lanes)}>({bare(args[0])})"
+            return f"bitcast<{expressions.type_of(u.dtype, lanes)}>({bare(args[0])})"
         kind = a.dtype.kind
         if op in (Op.MAX, Op.MIN) and kind == "float" and a.op is Op.CONST:
             # Of a comparison with a constant first NVIDIA's compiler (580.159) makes a maximum, which drops nan.
             args.reverse()
         if op in _OF_ITSELF and kind == "float" and args[0] == args[1]:
-            args[1] = unseen(a.dtype, args[1], lanes)
-        special = by_constant(u, args, kind, lanes)
+            args[1] = expressions.unseen(a.dtype, args[1], lanes)
+        special = expressions.by_constant(u, args, kind, lanes)
         if special is not None:
             return special
         return self.applied(u, args)
 
     def stored(self, memory: UOp) -> str:
-        packed = PACKED.get(memory.dtype) if memory.op is Op.PARAM else None
+        packed = expressions.PACKED.get(memory.dtype) if memory.op is Op.PARAM else None
         wide = self.program.wide.get(memory, 1)
         if packed is None:
-            return stored_type(memory.dtype, wide)
-        return element_type(packed.words(wide), memory in self.program.sub_word)
+            return expressions.stored_type(memory.dtype, wide)
+        return expressions.element_type(packed.words(wide), memory in self.program.sub_word)
