@@ -15,8 +15,8 @@ from anneal.backend.cpu.streams import WorkItem
 from anneal.backend.cpu.workers import blas_product
 from anneal.backend.device import Program
 from anneal.schedule import name_of
-from anneal.uop import UOp, decode_graph, encode_graph
-from anneal.uop.sizes import evaluator
+from anneal.uop import UOp, decode_value, encode_value
+from anneal.uop.sizes import Size, evaluator, most, size_text
 
 # Work of less than so many nanoseconds is not worth another thread; a chunk of a launch has at least as much.
 _CHUNK_NS = 10_000
@@ -25,20 +25,20 @@ _MOST_CHUNKS = 64
 
 @dataclass(slots=True)
 class CPart:
-    """One launch of a program: a function in C, the slots of its memory, and its workgroups, at most.
+    """One launch of a program: a function in C, the slots of its memory, and its workgroups.
 
-    `symbol` names the function, "" for a product, which `description` describes. `needed` are the workgroups where that
-    depends on variables, `names` those variables; `worth` is the estimated nanoseconds on one core. `head` and `body`
-    are the text of a new one; `function` is its address in `library`, 0 until that is loaded.
+    `symbol` names the function, "" for a product, which `description` describes. `names` are the variables that a
+    function asks for; `worth` is the estimated nanoseconds on one core. `head` and `body` are the text of a new one;
+    `function` is its address in `library`, of this `key`, 0 until that is loaded.
     """
 
     symbol: str
     slots: Sequence[int]
-    workgroups: int
+    workgroups: Size
     worth: int
     names: Sequence[str] = ()
-    needed: UOp | None = None
-    description: Sequence[int] = ()
+    description: Sequence[Size] = ()
+    key: str = ""
     head: str = ""
     body: str = ""
     function: int = 0
@@ -46,16 +46,18 @@ class CPart:
 
     def load(self, library: Library) -> None:
         """Have its function from `library`; its text is no longer needed."""
-        self.library, self.function, self.head, self.body = library, library.address(self.symbol), "", ""
+        self.library, self.function, self.key = library, library.address(self.symbol), library.key.hex()
+        self.head = self.body = ""
 
     @property
     def text(self) -> str:
         """The function under its own name, to stand in a unit with others."""
-        return f"\nvoid {self.symbol}({self.body}" if self.body else f"\n// a product by BLAS: {self.description}\n"
+        words = ", ".join(map(size_text, self.description))
+        return f"\nvoid {self.symbol}({self.body}" if self.body else f"\n// a product by BLAS: [{words}]\n"
 
     def row(self, memory: int, values: Mapping[str, int]) -> tuple[int, int, int, int]:
         """The row in a table of launches."""
-        count = self.workgroups if self.needed is None else evaluator((self.needed,))(values)[0]
+        count = evaluator((self.workgroups,))(values)[0]
         return self.function, memory, count, max(1, min(count, self.worth // _CHUNK_NS, _MOST_CHUNKS))
 
 
@@ -71,23 +73,17 @@ class CPlan:
 def encode_plan(plan: CPlan) -> list[Any]:
     """A plan whose parts are loaded as lists of strings and numbers."""
     parts = [
-        [p.symbol, "" if p.library is None else p.library.key.hex(), list(p.slots), p.workgroups, p.worth,
-         list(p.names), None if p.needed is None else encode_graph(p.needed), list(p.description)]
+        (p.symbol, tuple(p.slots), p.workgroups, p.worth, tuple(p.names), tuple(p.description), p.key)
         for p in plan.parts
-    ]  # fmt: skip
-    return [parts, [[slot, *size] for slot, size in plan.scratch.items()]]
-
-
-def decode_plan(data: list[Any]) -> tuple[CPlan, dict[str, str]]:
-    """The plan that `encode_plan` wrote down, and the library of each symbol."""
-    parts, scratch = data
-    made = [
-        CPart(symbol, slots, workgroups, worth, names, None if needed is None else decode_graph(needed), description)
-        for symbol, _, slots, workgroups, worth, names, needed, description in parts
     ]
-    return CPlan(made, {slot: (size, itemsize) for slot, size, itemsize in scratch}), {
-        p[0]: p[1] for p in parts if p[0]
-    }
+    return [encode_value(tuple(parts)), [[slot, *size] for slot, size in plan.scratch.items()]]
+
+
+def decode_plan(data: list[Any]) -> CPlan:
+    """The plan that `encode_plan` wrote down, whose parts know the keys of their libraries."""
+    parts, scratch = data
+    made = [CPart(*p) for p in decode_value(parts)]
+    return CPlan(made, {slot: (size, itemsize) for slot, size, itemsize in scratch})
 
 
 class CProgram(Program):
@@ -120,8 +116,8 @@ class CLaunch:
         self.values: list[Array] = []  # of the variables of each part, or its description
         for p in program.plan.parts:
             if p.description:
-                blas, wide = blas_product(p.description[0])
-                last = np.array([blas, wide, *p.description], np.int64)
+                last = np.zeros(2 + len(p.description), np.int64)
+                last[:2] = blas_product(most(p.description[0]))
             else:
                 last = np.zeros(len(p.names) + 1, np.int32)
             self.values.append(last)
@@ -131,8 +127,10 @@ class CLaunch:
         """Its rows in a table of launches, for these values of variables."""
         out = []
         for p, memory, mine in zip(self.program.plan.parts, self.memory, self.values, strict=True):
-            if p.names:
-                mine[: len(p.names)] = [values[n] for n in p.names]
+            if p.description:
+                mine[2:] = evaluator(tuple(p.description))(values)
+            elif p.names:
+                mine[:-1] = [values[n] for n in p.names]
             out.append(p.row(memory.ctypes.data, values))
         return out
 

@@ -16,7 +16,7 @@ from anneal import cache
 from anneal.backend.cpu import compiler
 from anneal.backend.cpu.compiled import CLaunch, CPart, CPlan, CProgram, LaunchTable, decode_plan, encode_plan
 from anneal.backend.cpu.compiler import Compiler, Library, NotCompiled
-from anneal.backend.cpu.products import BlasProduct, split
+from anneal.backend.cpu.products import BlasProduct, Taken, split
 from anneal.backend.cpu.workers import blas_product
 from anneal.codegen import C_TARGET, Target, generate, kernel_info
 from anneal.errors import AnnealError
@@ -78,8 +78,8 @@ class CKernels:
         for sink in sinks:
             key = cache.disk_key("native", sink.key, identity)
             plan = cache.load("native", key, decode_plan, private=True)
-            if plan is not None and self._recalled(*plan):
-                plans[sink] = plan[0]
+            if plan is not None and self._recalled(plan):
+                plans[sink] = plan
             elif (made := self._planned(sink)) is not None:
                 plans[sink] = made
                 fresh.append(sink)
@@ -107,11 +107,11 @@ class CKernels:
         plan = self._planned(sink)
         return "" if plan is None else "".join([p.text for p in plan.parts]).lstrip("\n")
 
-    def _recalled(self, plan: CPlan, keys: Mapping[str, str]) -> bool:
+    def _recalled(self, plan: CPlan) -> bool:
         """True if all functions of a plan could be found, in libraries that an earlier process made."""
         for p in plan.parts:
             if p.symbol:
-                library = self._libraries.get(p.symbol) or compiler.known(bytes.fromhex(keys[p.symbol]))
+                library = self._libraries.get(p.symbol) or compiler.known(bytes.fromhex(p.key))
                 if library is None:
                     return False
                 self._libraries[p.symbol] = library
@@ -167,22 +167,21 @@ def planned(sink: UOp, target: Target, threads: int) -> CPlan:
     out = CPlan()
     slots = 1 + max([u.arg[0] for u in toposort((sink,)) if u.op is Op.PARAM])
     for member in members_of(sink):
-        found = split(member, slots) if blas_product(4)[0] else None
-        if found is not None:
-            slots += len(found.scratch)
-            out.scratch.update(found.scratch)
-        out.parts += [_part(p, target, threads) for p in (found.parts if found is not None else [member])]
+        found = split(member, slots) if blas_product(4)[0] else Taken(slots, [member])
+        slots += len(found.scratch)
+        out.scratch.update(found.scratch)
+        out.parts += [_part(p, target, threads) for p in found.parts]
     return out
 
 
 def _part(sink: UOp | BlasProduct, target: Target, threads: int) -> CPart:
     if isinstance(sink, BlasProduct):
-        worth = sink.flops // _FLOPS_IN_BLAS
-        said = sink.description(threads)
-        return CPart("", sink.slots, sink.batches * sink.blocks(threads), worth, description=said)
+        count, worth = sink.batches * sink.blocks(threads), sink.flops // _FLOPS_IN_BLAS
+        return CPart("", sink.slots, count, worth, description=sink.description(threads))
     kernel, slots = standalone(sink)
     made, info = generate(kernel, target), kernel_info(kernel)
     head, _, body = made.source.partition(_START)
     symbol = "kernel_" + hashlib.blake2b(made.source.encode(), digest_size=12).hexdigest()
     worth = max(info.flops // _FLOPS, (info.bytes_read + info.bytes_written) // _BYTES)
-    return CPart(symbol, slots, made.launch.workgroups, worth, made.variables, made.launch.needed, head=head, body=body)
+    count = made.launch.workgroups if made.launch.needed is None else made.launch.needed
+    return CPart(symbol, slots, count, worth, made.variables, head=head, body=body)

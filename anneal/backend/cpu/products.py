@@ -9,12 +9,13 @@ out[i, j] = relu(sum over k of (x[i, k] * scale[i]) * w[k, j])
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from anneal.codegen import affine_form, coalesce_loops
 from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop.sizes import Size, is_symbolic, least, most, product
 
 # A product with a shorter side, or of fewer multiplications, is not BLAS's; nor is one in many small ones.
 _SHORTEST, _FEWEST, _EACH = 8, 1 << 15, 1 << 12
@@ -65,33 +66,39 @@ class BlasProduct:
         return 2 * math.prod(map(_extent, (self.m, self.n, self.k, *self.batch, *self.outer)))
 
     @property
-    def batches(self) -> int:
-        return math.prod(map(_extent, self.batch))
+    def batches(self) -> Size:
+        return _size(sum(self.batch, ()))
 
     def blocks(self, threads: int) -> int:
         """Into how many blocks of rows or columns each product is cut. BLAS arranges the other factor anew for each, so
         few are better, but every thread should have one, if they are not too small."""
         m, n, k = map(_extent, (self.m, self.n, self.k))
-        each = -(-threads // self.batches)
-        most = min(max(m, n) // _ROWS, m * n * k // _BLOCK)
-        return max(1, min(2 * each if max(m, n) >= 2 * each * _MANY_ROWS else each, most))
+        each = -(-threads // most(self.batches))
+        limit = min(max(m, n) // _ROWS, m * n * k // _BLOCK)
+        return max(1, min(2 * each if max(m, n) >= 2 * each * _MANY_ROWS else each, limit))
 
-    def description(self, threads: int) -> list[int]:
-        """The words that `multiply` in pool.c reads, after those for the function of BLAS."""
+    def description(self, threads: int) -> list[Size]:
+        """The words that `multiply` in pool.c reads, after those for the function of BLAS. Memory is laid out for the
+        largest sizes, so only extents may depend on variables."""
         a, b, c, m, n, k = self.a, self.b, self.c, self.m, self.n, self.k
         by_rows_a, lda = _lines(a.step(m), a.step(k), m, k)
         by_rows_b, ldb = _lines(b.step(k), b.step(n), k, n)
-        out = [self.itemsize, _extent(m), _extent(n), _extent(k), self.blocks(threads)]
+        out: list[Size] = [self.itemsize, _size(m), _size(n), _size(k), self.blocks(threads)]
         out += [int(not by_rows_a), int(not by_rows_b), lda, ldb, c.step(m), a.offset, b.offset, c.offset]
         for axes in (self.batch, self.outer):
             out.append(len(axes))
             for x in axes:
-                out += [_extent(x), a.step(x), b.step(x), c.step(x)]
+                out += [_size(x), a.step(x), b.step(x), c.step(x)]
         return out
 
 
-def _extent(axis: Axis) -> int:
-    return math.prod([r.src[0].arg for r in axis])
+def _extent(ranges: Iterable[UOp]) -> int:
+    """The largest extent of an axis of these ranges."""
+    return math.prod([most(r.src[0]) for r in ranges])
+
+
+def _size(ranges: Iterable[UOp]) -> Size:
+    return product(r.src[0] for r in ranges)  # type: ignore[no-any-return]
 
 
 def _lines(rows: int, columns: int, m: Axis, n: Axis) -> tuple[bool, int]:
@@ -99,16 +106,15 @@ def _lines(rows: int, columns: int, m: Axis, n: Axis) -> tuple[bool, int]:
     return (True, max(rows, _extent(n))) if columns == 1 else (False, max(columns, _extent(m)))
 
 
-def split(sink: UOp, slots: int) -> Taken | None:
-    """The parts of a kernel that binds `slots` buffers; None if it has no product for BLAS."""
-    sink = coalesce_loops(sink)
-    made = Taken(slots)
+def split(kernel: UOp, slots: int) -> Taken:
+    """The parts of a kernel that binds `slots` buffers: itself if it has no product for BLAS."""
+    sink, made = coalesce_loops(kernel), Taken(slots)
     for u in toposort((sink,)):
         if u.op is Op.REDUCE and (found := made.product(u)) is not None:
             made.table[u] = found
     if not made.table:
-        return None
-    if not made.direct(sink):
+        made.parts = [kernel]
+    elif not made.direct(sink):
         made.parts.append(rebuild(sink, over, made.table))
     return made
 
@@ -130,7 +136,9 @@ class Taken:
             u.arg is not Op.ADD
             or u.src[0].op is not Op.MUL
             or u.dtype not in (dtypes.float32, dtypes.float64)
-            or any(r.op is not Op.RANGE or r.src[0].op is not Op.CONST for r in (*u.src[1:], *ranges))
+            or any(
+                r.op is not Op.RANGE or not is_symbolic(r.src[0]) or least(r.src[0]) < 1 for r in (*u.src[1:], *ranges)
+            )
         ):
             return None
         ranges.sort(key=lambda r: r.arg[0])
@@ -139,11 +147,11 @@ class Taken:
         along = [r for r in ranges if r in u.src[1:]]
         batch = [r for r in in_a if r in in_b and r not in along]
         rows, columns = [r for r in in_a if r not in in_b], [r for r in in_b if r not in in_a]
-        sides = [_extent(tuple(s)) for s in (rows, columns, along)]
+        sides = [_extent(s) for s in (rows, columns, along)]
         if (
             any(r not in in_a or r not in in_b for r in along)
             or min(sides) < _SHORTEST
-            or math.prod(sides) * _extent(tuple(batch)) < _FEWEST
+            or math.prod(sides) * _extent(batch) < _FEWEST
         ):
             return None
         factors: list[Operand] = []
@@ -171,13 +179,13 @@ class Taken:
         self.parts += [*before, BlasProduct(left, right, c, m, n, k, each, outer, u.dtype.itemsize)]
         for f in factors:
             if f.slot >= slots:
-                self.scratch[f.slot] = _extent(tuple(f.steps)), u.dtype.itemsize
-        self.scratch[c.slot] = _extent(tuple(shape)), u.dtype.itemsize
+                self.scratch[f.slot] = _extent(f.steps), u.dtype.itemsize
+        self.scratch[c.slot] = _extent(shape), u.dtype.itemsize
         return UOp(Op.LOAD, u.dtype, (_param(c, u), _index(c.steps)))
 
     def _memory(self, u: UOp, shape: Sequence[UOp]) -> Operand:
         """Scratch for a value of these ranges, the last one innermost."""
-        steps = {r: _extent(tuple(shape[n + 1 :])) for n, r in enumerate(shape)}
+        steps = {r: _extent(shape[n + 1 :]) for n, r in enumerate(shape)}
         self.slots += 1
         return Operand(self.slots - 1, 0, steps)
 
@@ -204,9 +212,7 @@ class Taken:
         if set(terms) - set(p.c.steps) or any(u.op is Op.PARAM and u.arg[0] == slot for u in toposort(store.src[2:])):
             return False
         c = Operand(slot, offset, terms)
-        if any(axis not in _joined(axis, (c,)) for axis in (*p.batch, p.m, p.n)):
-            return False
-        if not _readable(c, p.m, p.n):
+        if not _readable(c, p.m, p.n) or any(x not in _joined(x, (c,)) for x in (*p.batch, p.m, p.n)):
             return False
         del self.scratch[p.c.slot]
         turned = c.step(p.n) != 1
@@ -215,7 +221,7 @@ class Taken:
 
 
 def _param(x: Operand, u: UOp) -> UOp:
-    return UOp(Op.PARAM, u.dtype, (), (x.slot, (_extent(tuple(x.steps)),)))
+    return UOp(Op.PARAM, u.dtype, (), (x.slot, (_extent(x.steps),)))
 
 
 def _index(steps: dict[UOp, int]) -> UOp:
@@ -234,7 +240,7 @@ def _in_memory(x: UOp) -> Operand | None:
 
 def _windows(x: UOp) -> bool:
     """True if a factor reads windows of its memory, which overlap: writing them out would take many times as much."""
-    ranges = {r: r.src[0].arg for r in toposort((x,)) if r.op is Op.RANGE}
+    ranges = {r: most(r.src[0]) for r in toposort((x,)) if r.op is Op.RANGE}
     loads = [u for u in toposort((x,)) if u.op is Op.LOAD]
     return any(
         u.src[0].arg[1][0] * 2 <= math.prod([e for r, e in ranges.items() if u.ranges >> r.arg[0] & 1]) for u in loads
@@ -248,11 +254,11 @@ def _readable(x: Operand, lines: Axis, along: Axis) -> bool:
 
 
 def _joined(group: Sequence[UOp], operands: Sequence[Operand]) -> list[Axis]:
-    """Ranges as axes: those that are as one in all operands are one."""
+    """Ranges as axes: those that are as one in all operands are one, whatever their extents are."""
     axes: list[Axis] = [(r,) for r in group]
     for x in list(axes):
         for y in list(axes):
-            if x is not y and x in axes and y in axes:
+            if x is not y and x in axes and y in axes and isinstance(_size(y), int):
                 if all(o.step(x) == o.step(y) * _extent(y) for o in operands):
                     axes[axes.index(x)] = (*x, *y)
                     axes.remove(y)

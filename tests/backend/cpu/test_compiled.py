@@ -19,7 +19,7 @@ import pytest
 import anneal as an
 from anneal import settings
 from anneal.backend import get_device
-from anneal.backend.cpu import CpuDevice, compiler
+from anneal.backend.cpu import CpuDevice, compiler, products
 from anneal.backend.cpu.in_c import CKernels
 from anneal.uop import UOp
 from tests.backend.cpu import kernels as K
@@ -94,6 +94,32 @@ def test_any_number_of_threads_gives_the_same_bits(in_c: CpuDevice) -> None:
         x = an.tensor(numbers(300, 200))
         found.append((x.exp().sum(1) + (x * x).sum(1)).numpy())
     assert all((f == found[0]).all() for f in found)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["new", "recalled"])
+def test_products_of_symbolic_sizes_are_blas_s(in_c: CpuDevice, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+    """The rows, the columns and the terms of a sum are so many as a variable says."""
+    monkeypatch.setattr(products, "_FEW", 0)
+    monkeypatch.setattr(products, "_FEW_DOTS", 0)
+    x, w = numbers(3, 128, 64), numbers(64, 96) / 8
+    rows = an.Variable("rows", 1, 8)
+
+    @an.jit
+    def f(x: an.Tensor, w: an.Tensor, rows: UOp) -> tuple[an.Tensor, an.Tensor]:
+        y = (x[:, : rows * 16] @ w).tanh()
+        return y.sum(1), ((y @ y.transpose(1, 2)).exp() @ y).sum(1)
+
+    for _ in range(2 if again else 1):
+        in_c._kernels = None
+        for n in (1, 8, 3, 5):
+            y = np.tanh(x[:, : 16 * n].astype(np.float64) @ w)
+            found = f(an.tensor(x), an.tensor(w), rows.bind(n))
+            wanted = y.sum(1), (np.exp(y @ y.swapaxes(1, 2)) @ y).sum(1)
+            for a, b in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(a.numpy(), b, rtol=1e-3, atol=np.abs(b).max() * 1e-5)
+        f = an.jit(f.__wrapped__)
+    parts = [p for made in in_c.kernels._programs.values() if made for p in made.plan.parts]
+    assert sum("rows" in p.text for p in parts if p.description) >= 3
 
 
 # -- when it is compiled: ANNEAL_CPU=auto
