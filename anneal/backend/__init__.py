@@ -29,8 +29,8 @@ else:
     __getattr__ = opened_later(__name__)
 
 __all__ = [
-    "HOST", "MEANINGS", "AnyDevice", "Array", "Batch", "Crew", "Device", "Holder", "Limits", "MemoryReport", "MemoryUse",
-    "OpaqueBuffer", "Place", "Program", "Reader", "Storage", "Timed", "device_names", "dtype_of", "empty_cache",
-    "get_device", "is_foreign", "memory_report", "numpy_dtype", "of_numpy", "open_devices", "planned_cost_model",
-    "register", "register_device", "register_host",
+    "HOST", "MEANINGS", "AnyDevice", "Array", "Batch", "Crew", "Device", "Holder", "Limits", "MemoryReport",
+    "MemoryUse", "OpaqueBuffer", "Place", "Program", "Reader", "Storage", "Timed", "device_names", "dtype_of",
+    "empty_cache", "get_device", "is_foreign", "memory_report", "numpy_dtype", "of_numpy", "open_devices",
+    "planned_cost_model", "register", "register_device", "register_host",
 ]  # fmt: skip

@@ -19,9 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NewType, Protocol, TypeVar
 
-import numpy as np
-
-from anneal.backend.arrays import Array, numpy_dtype
+from anneal.backend.arrays import Array
 from anneal.errors import DeviceError, OutOfMemoryError
 from anneal.progress import told
 from anneal.uop import DType, UOp, arena
@@ -541,19 +539,10 @@ class Device(ABC, Generic[Buffer]):
         arrays = self.download_all(pieces)
         return lambda use: use(arrays)
 
-    def written(self, pieces: Sequence[tuple[Buffer, int, DType]]) -> tuple[list[Array], Callable[[], None]]:
-        """Arrays to be written, and what then gives them to buffers; nobody looks at them after that.
-
-        Args:
-            pieces: a buffer, its size and its dtype for each.
-        """
-        arrays = [np.empty(size, numpy_dtype(dtype)) for _, size, dtype in pieces]
-
-        def give() -> None:
-            for (buffer, _, _), array in zip(pieces, arrays, strict=True):
-                self.upload(buffer, array)
-
-        return arrays, give
+    def written(self, pieces: Sequence[tuple[Buffer, int, DType]]) -> tuple[list[Array], Callable[[], None]] | None:
+        """Arrays to be written, and what then gives them to buffers; nobody looks at them after that. None where there
+        is no such memory; `pieces` are a buffer, its size and its dtype each."""
+        return None
 
     def host_view(self, buffer: Buffer, size: int, dtype: DType) -> Array | None:
         """The contents of a buffer that the host sees as they are, without a copy or a wait; None of any other.

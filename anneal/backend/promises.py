@@ -94,7 +94,7 @@ class Crew:
         self._others = [Finisher(name) for _ in range(threads - 1)]
 
     def each(self, step: Callable[[T], Any], items: Sequence[T]) -> None:
-        """Call `step` for each item; the first error that one raises, once all have ended."""
+        """Call `step` for each of `items`; an error that one raises is raised once all have ended."""
         if len(items) < 2 or not self._others:
             _each(step, items)
             return

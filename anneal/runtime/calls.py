@@ -339,12 +339,12 @@ def call_host(
     kept = [shape for shape, _ in function.results]
     if isinstance(function, Exchange) and function.ending is not None and not any(map(symbolic_arg, kept)):
         results = [(b, math.prod(s), t) for b, (s, t) in zip(outputs, function.results, strict=True)]
-        into, give = device.written(results)
-        with released(device.lock, BUILDING):
-            function.over(arrays, [a.reshape(shape) for a, shape in zip(into, kept, strict=True)])
-        del into
-        give()
-        return {}
+        if (written := device.written(results)) is not None:
+            into, give = written
+            with released(device.lock, BUILDING):
+                function.over(arrays, [a.reshape(shape) for a, shape in zip(into, kept, strict=True)])
+            give()
+            return {}
     before, here.in_host_call = here.in_host_call, True
     draws = [d for r in here.recordings if (d := r.draws) is not None]
     for d in draws:

@@ -88,7 +88,7 @@ def rounded(nbytes: int) -> int:
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
-    """Where in staging memory each of several buffers begins, and where the last one ends."""
+    """The places of several buffers in staging memory, each one's begin, and the end of the last."""
     return [0, *itertools.accumulate([-(-n // 8) * 8 for n in sizes])]
 
 
@@ -212,7 +212,7 @@ class Queue:
     def end_giving(self, giving: Giving, buffers: Sequence[Any]) -> None:
         """Copy what was written into the buffers, before whatever is submitted next."""
         for view, buffer in zip(giving.views, buffers):
-            self.write(buffer, view)
+            self.write(buffer, np.pad(view, (0, -view.size % 4)))  # whole words
 
     def _read_long(self, buffer: Any, nbytes: int) -> Bytes:
         """`read` of one buffer piece by piece: the next is copied off the device while threads copy one out."""
