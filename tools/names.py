@@ -9,6 +9,7 @@ where, and `anneal/names.pyi`, where type checkers find every function, and the 
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,8 +160,9 @@ def further() -> Iterator[tuple[str, Function]]:
             yield room, Function(name, module, defined[-1], {"method": True}, defined[:-1])
 
 
-def declared(folder: Path = OPS) -> list[Function]:
-    """All functions that a folder declares, by file; a name stands once."""
+@functools.cache
+def declared(folder: Path = OPS) -> Sequence[Function]:
+    """All functions that a folder declares, by file; a name stands once. A process reads a folder once."""
     found = [f for path in sorted(folder.glob("*.py")) for f in functions(path.read_text(encoding="utf-8"), path.stem)]
     seen: dict[str, str] = {}
     for f in found:
@@ -271,8 +273,9 @@ def front(found: Sequence[Function]) -> dict[str, str]:
     out: dict[str, str] = {}
     for room, said in ast.literal_eval(table).items():
         for word in said.split():
-            every = public(room) if word == "*" and room != "anneal.ops" else [n for f in found for n in f.names]
-            out |= dict.fromkeys(every if word == "*" else [word], room)
+            ops = word == "*" and room == "anneal.ops"
+            every = [n for f in found for n in f.names] if ops else public(room) if word == "*" else [word]
+            out |= dict.fromkeys(every, room)
     return out
 
 
@@ -479,13 +482,13 @@ def targets() -> dict[Path, str]:
 
 def main(argv: Sequence[str]) -> int:
     """Write stale files, or with `--check` name them; the exit code is 1 if `--check` found one."""
-    stale = [p for p, text in targets().items() if not p.exists() or p.read_text(encoding="utf-8") != text]
-    for path in stale:
+    stale = {p: text for p, text in targets().items() if not p.exists() or p.read_text(encoding="utf-8") != text}
+    for path, text in stale.items():
         if "--check" in argv:
             print(f"{path}: stale; run python -m tools.names", file=sys.stderr)
         else:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(targets()[path], encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
             print(path)
     return 1 if stale and "--check" in argv else 0
 

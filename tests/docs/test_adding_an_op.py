@@ -96,7 +96,7 @@ def the_diff(guide: str = GUIDE) -> str:
 def changed_tree(folder: Path, diff: str) -> Path:
     """A copy of the package and the tests with a diff applied, its rules and names generated."""
     for name in ("anneal", "tests", "benchmarks", "tools"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # what Python compiled, too: it is of files of the same age
     shutil.copy(ROOT / "pyproject.toml", folder)
     changed = apply(diff, folder)
     assert len(changed) == diff.count("\n+++ b/")

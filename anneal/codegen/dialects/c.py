@@ -17,7 +17,7 @@ from anneal.codegen.dialects.c_head import HEAD
 from anneal.codegen.dialects.writer import ARITHMETIC, Dialect, Text, Writer, bare, variable_name
 from anneal.codegen.heuristics import choose_for_processor
 from anneal.codegen.linear import Operand, Stmt
-from anneal.codegen.ranges import run_of
+from anneal.codegen.ranges import extent, run_of
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, dtypes
@@ -138,12 +138,12 @@ class _Writer(Writer):
 
     def let(self, s: Stmt, u: UOp) -> None:
         if u.op is Op.LANE:
-            lanes, name, kind = self.lanes_of(s.src[0]), _FOLDED[u.arg], _type_of(u.dtype)
+            lanes, name, kind = extent(u.src[1]), _FOLDED[u.arg], _type_of(u.dtype)
             self.make(f"FOLD2({name}, {kind})")
             for half in (2, 4, 8)[: lanes.bit_length() - 2]:
                 self.make(f"ADDED({kind}, {half})" if u.arg is Op.ADD else f"MAP2({name}, {kind}, {half})")
                 self.make(f"FOLD({name}, {kind}, {2 * half}, {half})")
-            self.text[s.number] = f"fold_{name}_{kind}x{lanes}({self.operand(s.src[0])})"
+            self.text[s.number] = f"fold_{name}_{kind}x{lanes}({bare(self.wide(s.src[0], u, lanes))})"
         else:
             if u.op is Op.AND and self.program.width(u) > 1:
                 self.both[s.number] = s.src

@@ -4,9 +4,10 @@ Functions are written without branches, so that a loop over lanes becomes vector
 bounds of those of float32; float64 takes the C library's.
 """
 
-_TYPES = """#include <math.h>
-#include <stdint.h>
-
+# No header is included: to read <math.h> takes as long as to compile a small kernel.
+_TYPES = """#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
+#define INT64_MIN (-__INT64_MAX__ - 1)
 #define INLINE static inline __attribute__((always_inline))
 #define bits(t, kind, x) (((union { kind from; t to; }){ .from = x }).to)
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
@@ -24,16 +25,16 @@ _TYPES = """#include <math.h>
 #define NUMBER(t, kind) typedef kind t; VECTOR(t, 2) VECTOR(t, 4) VECTOR(t, 8) VECTOR(t, 16)
 NUMBER(f32, float)
 NUMBER(f64, double)
-NUMBER(i8, int8_t)
-NUMBER(u8, uint8_t)
-NUMBER(i16, int16_t)
-NUMBER(u16, uint16_t)
-NUMBER(i32, int32_t)
-NUMBER(u32, uint32_t)
-NUMBER(i64, int64_t)
-NUMBER(u64, uint64_t)
-NUMBER(f16, uint16_t)
-NUMBER(bf16, uint16_t)
+NUMBER(i8, __INT8_TYPE__)
+NUMBER(u8, __UINT8_TYPE__)
+NUMBER(i16, __INT16_TYPE__)
+NUMBER(u16, __UINT16_TYPE__)
+NUMBER(i32, __INT32_TYPE__)
+NUMBER(u32, __UINT32_TYPE__)
+NUMBER(i64, __INT64_TYPE__)
+NUMBER(u64, __UINT64_TYPE__)
+NUMBER(f16, __UINT16_TYPE__)
+NUMBER(bf16, __UINT16_TYPE__)
 """
 
 _NUMBERS = """
@@ -55,44 +56,44 @@ _NUMBERS = """
   static inline t div_##t(t a, t b) { \\
     return b == 0 ? 0 : b == (t)-1 && low != 0 ? -a : a / b - (a % b != 0 && (a < 0) != (b < 0)); \\
   } \\
-  INLINE t shl_##t(t a, t b) { return (uint64_t)b < 8 * sizeof(t) ? a << b : 0; } \\
-  INLINE t shr_##t(t a, t b) { return (uint64_t)b < 8 * sizeof(t) ? a >> b : a < 0 ? -1 : 0; }
+  INLINE t shl_##t(t a, t b) { return (u64)b < 8 * sizeof(t) ? a << b : 0; } \\
+  INLINE t shr_##t(t a, t b) { return (u64)b < 8 * sizeof(t) ? a >> b : a < 0 ? -1 : 0; }
 #define LIBRARY(name, t, f) INLINE t name##_##t(t x) { return f(x); }
 #define REAL(t, f) ANY(t) \\
   LIBRARY(abs, t, __builtin_fabs##f) LIBRARY(sqrt, t, __builtin_sqrt##f) LIBRARY(rint, t, __builtin_rint##f) \\
   LIBRARY(floor, t, __builtin_floor##f) LIBRARY(ceil, t, __builtin_ceil##f) LIBRARY(trunc, t, __builtin_trunc##f) \\
-  LIBRARY(tan, t, tan##f) \\
+  LIBRARY(tan, t, __builtin_tan##f) \\
   INLINE t recip_##t(t x) { return 1 / x; } \\
   INLINE t rsqrt_##t(t x) { return 1 / __builtin_sqrt##f(x); } \\
   INLINE t fma_##t(t a, t b, t c) { return SUM(f, a, b, c); } \\
-  static inline t pow_##t(t a, t b) { return pow##f(a, b); } \\
+  static inline t pow_##t(t a, t b) { return __builtin_pow##f(a, b); } \\
   static inline t mod_##t(t a, t b) { \\
-    t r = fmod##f(a, b); \\
-    return r == 0 ? copysign##f(0, b) : (r < 0) != (b < 0) ? r + b : r; \\
+    t r = __builtin_fmod##f(a, b); \\
+    return r == 0 ? __builtin_copysign##f(0, b) : (r < 0) != (b < 0) ? r + b : r; \\
   } \\
   static inline t div_##t(t a, t b) { \\
     if (a != a || b == 0) return a / b; \\
-    t r = fmod##f(a, b), q = rint##f((a - r) / b) - (r != 0 && (r < 0) != (b < 0)); \\
-    return q == 0 ? copysign##f(0, a) * copysign##f(1, b) : q; \\
+    t r = __builtin_fmod##f(a, b), q = __builtin_rint##f((a - r) / b) - (r != 0 && (r < 0) != (b < 0)); \\
+    return q == 0 ? __builtin_copysign##f(0, a) * __builtin_copysign##f(1, b) : q; \\
   }
 REAL(f32, f)
 REAL(f64, )
-LIBRARY(exp, f64, exp)
-LIBRARY(exp2, f64, exp2)
-LIBRARY(log, f64, log)
-LIBRARY(log2, f64, log2)
-LIBRARY(sin, f64, sin)
-LIBRARY(cos, f64, cos)
-LIBRARY(tanh, f64, tanh)
-LIBRARY(erf, f64, erf)
+LIBRARY(exp, f64, __builtin_exp)
+LIBRARY(exp2, f64, __builtin_exp2)
+LIBRARY(log, f64, __builtin_log)
+LIBRARY(log2, f64, __builtin_log2)
+LIBRARY(sin, f64, __builtin_sin)
+LIBRARY(cos, f64, __builtin_cos)
+LIBRARY(tanh, f64, __builtin_tanh)
+LIBRARY(erf, f64, __builtin_erf)
 WHOLE(i8, -128, 127)
 WHOLE(u8, 0, 255)
 WHOLE(i16, -32768, 32767)
 WHOLE(u16, 0, 65535)
-WHOLE(i32, INT32_MIN, INT32_MAX)
-WHOLE(u32, 0, UINT32_MAX)
-WHOLE(i64, INT64_MIN, INT64_MAX)
-WHOLE(u64, 0, UINT64_MAX)
+WHOLE(i32, (-__INT32_MAX__ - 1), __INT32_MAX__)
+WHOLE(u32, 0, __UINT32_MAX__)
+WHOLE(i64, INT64_MIN, __INT64_MAX__)
+WHOLE(u64, 0, __UINT64_MAX__)
 
 INLINE f32 to_f32_bf16(bf16 x) { return bits(f32, u32, (u32)x << 16); }
 INLINE bf16 to_bf16_f32(f32 x) {
@@ -184,8 +185,8 @@ INLINE f32 wave(f32 x, i32 turn) {
 }
 INLINE f32 sin_near(f32 x) { return x == 0 ? x : wave(x, 0); }
 INLINE f32 cos_near(f32 x) { return wave(x, 1); }
-static inline f32 sin_f32(f32 x) { return __builtin_fabsf(x) < FAR ? sin_near(x) : sinf(x); }
-static inline f32 cos_f32(f32 x) { return __builtin_fabsf(x) < FAR ? cos_near(x) : cosf(x); }
+static inline f32 sin_f32(f32 x) { return __builtin_fabsf(x) < FAR ? sin_near(x) : __builtin_sinf(x); }
+static inline f32 cos_f32(f32 x) { return __builtin_fabsf(x) < FAR ? cos_near(x) : __builtin_cosf(x); }
 
 static inline u32 threefry_u32(u32 counter, u32 key0, u32 key1) {
   const u32 key2 = key0 ^ key1 ^ 0x1bd11bdau;

@@ -21,7 +21,7 @@ from anneal import settings
 from anneal.backend import get_device
 from anneal.backend.cpu import CpuDevice, compiler, products
 from anneal.backend.cpu.in_c import CKernels
-from anneal.uop import UOp
+from anneal.uop import Op, UOp, const
 from tests.backend.cpu import kernels as K
 
 FOUND = compiler.find()
@@ -78,6 +78,16 @@ def launched(device: CpuDevice) -> int:
 def test_kernels_run_in_c(in_c: CpuDevice) -> None:
     runs()
     assert launched(in_c)
+    assert not in_c.kernels.failed
+
+
+@pytest.mark.parametrize("op", [Op.ADD, Op.MAX, Op.MIN], ids=lambda op: op.name)
+def test_a_reduce_over_a_range_that_its_value_lacks(in_c: CpuDevice, op: Op) -> None:
+    inner = K.over(1, 3)
+    value = K.reduce(op, K.load(K.param(1, 3, K.I32), inner), K.over(0, 4), inner)
+    zero = const(K.I32, 0)
+    K.check(K.kernel(K.store(K.param(0, 1, K.I32), zero, value)), np.zeros(1, np.int32), np.array([3, -5, 4], np.int32))
+    assert launched(in_c) == 1
     assert not in_c.kernels.failed
 
 
