@@ -12,6 +12,7 @@ subgroup matrices compute (MATRIX). The peer is PyTorch in float32, TF32 and bfl
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 from collections import defaultdict
 from typing import Any
@@ -222,6 +223,11 @@ class Torch:
 
 
 def step(name: str, size: h.Config, who: str, precision: str, args: argparse.Namespace) -> str:
+    from anneal.backend import get_device
+
+    gc.collect()
+    if who == "anneal":
+        get_device(args.device).reset_peak()
     start = time.perf_counter()
     made = (Torch if who == "torch" else Ours)(size, args.device, precision)
     made()
