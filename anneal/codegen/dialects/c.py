@@ -270,7 +270,9 @@ class _Writer(Writer):
             return test if lanes == 1 or old.bits == 32 else f"__builtin_convertvector({bare(test)}, i32x{lanes})"
         if (old.is_float and new.is_int) or old in _BITS or new in _BITS:
             name = f"to_{_type_of(new)}"
-            if lanes > 1:
+            if lanes >= 8 and dtypes.float16 in (old, new):
+                self.make(f"HALVES_{_type_of(new)}_{lanes}")
+            elif lanes > 1:
                 self.make(f"MAP1({name}, {_type_of(old)}, {_type_of(new)}, {lanes})")
             return f"{name}_{_type_of(old, lanes)}({bare(value)})"
         if lanes == 1:

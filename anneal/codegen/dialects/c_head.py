@@ -275,6 +275,24 @@ typedef long long words __attribute__((vector_size(16)));
 #define WIDER_u8x16(x) ((i32x16)__builtin_ia32_pmovzxbd512_mask((bytes)x, (i32x16){0}, -1))
 #endif
 #endif
+/* Halves, eight by one instruction. */
+#ifdef __F16C__
+#define WIDE_HALVES(x) (f32x8)__builtin_ia32_vcvtph2ps256((i16x8)(x))
+#define NARROW_HALVES(x) (f16x8)__builtin_ia32_vcvtps2ph256(x, 0)
+#define HALVES(f, a, r, change) INLINE r##x8 f##_##a##x8(a##x8 x) { return change(x); }
+#define TWICE(f, a, r, change) INLINE r##x16 f##_##a##x16(a##x16 x) { \\
+  union { a##x16 all; a##x8 half[2]; } p = {x}; union { r##x16 all; r##x8 half[2]; } out; \\
+  out.half[0] = change(p.half[0]); out.half[1] = change(p.half[1]); return out.all; }
+#define HALVES_f32_8 HALVES(to_f32, f16, f32, WIDE_HALVES)
+#define HALVES_f16_8 HALVES(to_f16, f32, f16, NARROW_HALVES)
+#define HALVES_f32_16 TWICE(to_f32, f16, f32, WIDE_HALVES)
+#define HALVES_f16_16 TWICE(to_f16, f32, f16, NARROW_HALVES)
+#else
+#define HALVES_f32_8 MAP1(to_f32, f16, f32, 8)
+#define HALVES_f16_8 MAP1(to_f16, f32, f16, 8)
+#define HALVES_f32_16 MAP1(to_f32, f16, f32, 16)
+#define HALVES_f16_16 MAP1(to_f16, f32, f16, 16)
+#endif
 /* Masked accesses that are one instruction. gcc makes it of the loop, too; clang does not. */
 #if defined(__AVX512DQ__)
 #define TOLD(t, n, it) if (sizeof(t) == 4 && n == 16) { \\

@@ -471,3 +471,18 @@ def test_a_launch_costs_a_microsecond_of_python(in_c: CpuDevice) -> None:
     batch.run()
     assert batch._streams is not None
     assert len(batch._streams.steps[0]) == 1
+
+
+def test_halves_have_the_bits_of_numpys(in_c: CpuDevice) -> None:
+    """By instructions where the processor has them: every half, and floats of all exponents."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    wide = halves.astype(np.float32)
+    found = an.tensor(halves).float().numpy()
+    assert ((found.view(np.uint32) == wide.view(np.uint32)) | (np.isnan(found) & np.isnan(wide))).all()
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 1 << 18, np.uint64).astype(np.uint32)
+    with np.errstate(all="ignore"):
+        floats = np.concatenate([wide, np.nextafter(wide, np.float32(np.inf)), bits.view(np.float32)])
+        narrow = floats.astype(np.float16)
+    made = (an.tensor(floats) * 1).half().numpy()
+    same = (made.view(np.uint16) == narrow.view(np.uint16)) | (np.isnan(made) & np.isnan(narrow))
+    assert same.all(), (floats[~same][:5], made[~same][:5], narrow[~same][:5])
