@@ -111,7 +111,18 @@ def check_values() -> None:
     assert everything.max().item() == numbers(300, 1000).max()
 
 
-@pytest.mark.parametrize(("m", "n", "k", "pieces"), [(1024, 1024, 1024, 1), (512, 512, 1024, 8), (1024, 1024, 8192, 8)])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "pieces"),
+    [
+        (1024, 1024, 1024, 1),
+        (512, 512, 1024, 8),
+        (1024, 1024, 8192, 8),
+        (768, 3072, 8192, 4),
+        (2048, 3072, 8192, 2),
+        (2048, 4096, 8192, 1),
+        (768, 3072, 2048, 1),
+    ],
+)
 def test_a_product_is_cut_where_the_pieces_pay_for_their_sum(m: int, n: int, k: int, pieces: int) -> None:
     plan, _, _ = plan_for(graph([matmul(buffer(m, k), buffer(k, n))]), COST_MODEL)
     assert plan.calls[0].kernel.sink.src[0].src[0].arg[1] == (pieces * m * n,)

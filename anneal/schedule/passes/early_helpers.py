@@ -82,10 +82,16 @@ def _starts(index: UOp, order: UOp, rows: int, n: int) -> UOp:
     return below
 
 
+def unmoved(u: UOp) -> UOp:
+    """What `u` only moves and casts."""
+    while u.op is Op.CAST or u.op in MOVEMENT:
+        u = u.src[0]
+    return u
+
+
 def is_product(body: UOp) -> bool:
     """True if the values to sum are products of repeated ones, as in a matrix product or a convolution."""
-    while body.op is Op.CAST or body.op in MOVEMENT:
-        body = body.src[0]
+    body = unmoved(body)
     return body.op is Op.MUL and all(_is_repeated(s) for s in body.src)
 
 

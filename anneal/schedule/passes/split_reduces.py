@@ -14,7 +14,7 @@ import math
 
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel
-from anneal.schedule.passes.early_helpers import is_product
+from anneal.schedule.passes.early_helpers import is_product, unmoved
 from anneal.schedule.places import carried
 from anneal.schedule.records import Schedule
 from anneal.uop import SYMBOLIC, DType, Op, UOp
@@ -78,7 +78,13 @@ def _pieces(u: UOp, cost_model: CostModel) -> int:
         kind, least, groups = "run", _LEAST_RUN, u.size
     else:
         kind, least, groups = "columns", _LEAST_ROWS, -(-u.size // _COLUMNS)
-    if depth < _WORTH[kind] or groups * 2 > cost_model.parallel:
+    if depth < _WORTH[kind]:
+        return 1
+    if kind == "product" and depth >= _ALONE_DEPTH and not _is_narrow(body):
+        # one round of workgroups, or little more than one, leaves a quarter of the device idle
+        if 2 * groups > cost_model.parallel:
+            return _many_pieces(groups, depth, cost_model) if 2 * groups <= _ROUNDS * cost_model.parallel else 1
+    elif 2 * groups > cost_model.parallel:
         return 1
     if kind == "product":
         return _product_pieces(groups, depth, cost_model)
@@ -95,8 +101,16 @@ def _product_pieces(tiles: int, depth: int, cost_model: CostModel) -> int:
     if 4 * tiles >= cost_model.parallel and depth < _ALONE_DEPTH:
         return 1
     few = min(-(-cost_model.parallel // tiles), depth // _LEAST_DEPTH)
-    many = min(-(-_ROUNDS * cost_model.parallel // tiles), depth // _LONG_DEPTH)
-    return max(few, many)
+    return max(few, _many_pieces(tiles, depth, cost_model))
+
+
+def _many_pieces(tiles: int, depth: int, cost_model: CostModel) -> int:
+    return min(-(-_ROUNDS * cost_model.parallel // tiles), depth // _LONG_DEPTH)
+
+
+def _is_narrow(body: UOp) -> bool:
+    """True for a product of factors of 16 bits, whose sums have other pieces (`narrow_products.py`)."""
+    return any(unmoved(u).dtype.itemsize <= 2 for u in unmoved(body).src)
 
 
 def _in_two_stages(u: UOp, pieces: int) -> UOp:
