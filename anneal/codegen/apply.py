@@ -341,7 +341,9 @@ class _Rewrite:
         r = s.axis.range
         value, inside = s.index(head, (clamp or not s.runs_in_parallel) and not self.unaligned)
         if not s.runs_in_parallel:
-            self.serial[r] = ([head] if head.op is Op.RANGE else []) + s.pieces
+            # A sum that is all written out stays a loop, of one iteration, where its text adds products in one step.
+            one = [_range(r.arg[0], 1, "reduce")] if self.unaligned and s.pieces else []
+            self.serial[r] = ([head] if head.op is Op.RANGE else one) + s.pieces
             if not inside.is_const:
                 self.overrun[r] = inside
         elif not inside.is_const:

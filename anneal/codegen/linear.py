@@ -21,6 +21,7 @@ from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
+_ONE = const(dtypes.int32, 1)
 _NAMED = frozenset((Op.CONST, Op.VARIABLE, Op.PARAM, Op.SHARED))
 
 _IN_REGISTERS = 160  # numbers of a thread: results of a staged reduce, and the loads of their epilogue at a time
@@ -302,7 +303,7 @@ class _Lineariser:
         """Accumulators, the loops over the members' common ranges, and one update each."""
         outer = self.stack[-1]
         accs = [self.add(outer, "acc", u, identity(u.arg, u.dtype)) for u in members]
-        with self.looping([r for r in members[0].src[1:] if r.arg[1] in SERIAL]):
+        with self.looping([r for r in members[0].src[1:] if r.arg[1] in SERIAL and r.src[0] is not _ONE]):
             iterations = [_iterations(u) for u in members]
             for at in range(max(map(len, iterations))):
                 # Iteration by iteration: the operands of one are loaded just before it.

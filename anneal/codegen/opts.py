@@ -72,6 +72,11 @@ class Axis:
     size: Size = 0
 
     @property
+    def count(self) -> int:
+        """The extent as a number of iterations; 1 where data decide it."""
+        return self.extent or 1
+
+    @property
     def largest(self) -> int:
         """The most values that the range can take; 0 where data decide."""
         return most(self.size)
@@ -196,7 +201,7 @@ def work(axes: Sequence[Axis], opts: Opts) -> tuple[int, int]:
     """About how often the innermost body runs, in one thread and in all, as if every reduce were inside the others."""
     fused = {o.axis for o in opts if o.kind == "FUSE_REDUCE"}
     joined = {axes[n].extent for n in fused}
-    serial = math.prod(a.extent or 1 for n, a in enumerate(axes) if n in fused or not (a.is_loop or a.extent in joined))
-    outputs = math.prod(a.extent or 1 for n, a in enumerate(axes) if a.is_loop and n not in fused)
+    serial = math.prod(a.count for n, a in enumerate(axes) if n in fused or not (a.is_loop or a.extent in joined))
+    outputs = math.prod(a.count for n, a in enumerate(axes) if a.is_loop and n not in fused)
     shared = max((o.amount for o in opts if o.kind == "GROUP"), default=1)
     return serial * _product(opts, "UPCAST") // shared, serial * outputs

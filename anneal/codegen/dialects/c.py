@@ -167,7 +167,7 @@ class _Writer(Writer):
         memory, index, (guard, mask) = self.operand(s.src[0]), bare(self.operand(s.src[1])), self.conditions(s.src[2:])
         lanes, kind = self.program.width(u), _type_of(u.dtype)
         if lanes == 1:
-            text = f"{memory}[{index}]"
+            text = f"*({memory} + {index})"  # pointers do not wrap: what is added last is part of the instruction
             return f"({guard} ? {text} : 0)" if guard else text
         step = run_of(u.src[1])
         if step == 1 and not mask:
@@ -195,7 +195,7 @@ class _Writer(Writer):
         held = u.src[0].dtype
         value = self.cast(self.wide(s.src[2], u.src[2], lanes), u.src[2].dtype, held, lanes)
         if lanes == 1:
-            self.asked(s.depth, f"{memory}[{index}] = {bare(value)};", guard)
+            self.asked(s.depth, f"*({memory} + {index}) = {bare(value)};", guard)
             return
         kind = _type_of(held)
         if held.kind == "bool":

@@ -242,23 +242,23 @@ class _Product:
 
     @property
     def depth(self) -> int:
-        return math.prod(a.extent or 1 for a in self.inner)
+        return math.prod(a.count for a in self.inner)
 
     @property
     def steps(self) -> int:
         """The number of steps of the reduce to unroll: if possible, such that a tile ends where the last range does."""
-        last = self.inner[-1].extent or 1
+        last = self.inner[-1].count
         if not isinstance(self.inner[-1].size, int) and content(self.inner[-1].size) >= 8:
             last = content(self.inner[-1].size)
         return _steps(last if last >= 8 and last % _steps(last) == 0 else self.depth)
 
     def groups(self, tile: _Tile) -> int:
         """Workgroups."""
-        return self.batch * -(-(self.m.extent or 1) // tile.m) * -(-(self.n.extent or 1) // tile.n)
+        return self.batch * -(-self.m.count // tile.m) * -(-self.n.count // tile.n)
 
     def fraction(self, tile: _Tile) -> float:
         """The part of the work that is left below the diagonals of masks: the smaller the tile, the nearer to half."""
-        m, n = min(1, tile.m / (self.m.extent or 1)), min(1, tile.n / (self.n.extent or 1))
+        m, n = min(1, tile.m / self.m.count), min(1, tile.n / self.n.count)
         return math.prod((1 + {"mn": max(m, n), "mk": m, "nk": n}[pair]) / 2 for pair in self.across)
 
     def groups_of_unit(self, tile: _Tile) -> int:
@@ -308,7 +308,7 @@ def registers(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     if product is not None and deep == 1 and (wide := facts.lanes([product.n.range])) > 1:
         opts = [Opt("VECTORIZE", facts.number(product.n.range), wide)]
     for axis, most in tile:
-        amount = math.gcd(axis.extent or 1, most)
+        amount = math.gcd(axis.count, most)
         opts += [Opt("UPCAST", facts.number(axis.range), amount)] if amount > 1 else []
     return (*opts, Opt("FLAT", 0, min(64, target.max_threads))) if opts else None
 
@@ -326,13 +326,13 @@ def _product(facts: Facts) -> _Product | None:
     if math.prod(a.extent or 0 for a in inner) < 8:
         return None
     used = [u.ranges for u in facts.loads if u.ranges & bits]
-    loops = [a for a in facts.axes if a.is_loop and (a.extent or 0) >= 8]
+    loops = [a for a in facts.axes if a.is_loop and a.count >= 8]
     # The n that varies fastest in memory comes first; of the ms the longest.
     for n in reversed(loops):
         ms = [m for m in reversed(loops) if m is not n and _crossed(m.range, n.range, used)]
         if ms:
             m = max(ms, key=lambda a: a.extent or 0)
-            batch = facts.outputs // ((m.extent or 1) * (n.extent or 1))
+            batch = facts.outputs // (m.count * n.count)
             columns = sum(u >> n.range.arg[0] & 1 for u in used)
             rows = len(used) - columns
             down = any(u.ranges & bits and form(u.src[1])[0].get(m.range) == 1 for u in facts.loads)

@@ -38,7 +38,7 @@ def transposed(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
         return None
     wide = facts.lanes([j.range], facts.stores)
     opts = [Opt("VECTORIZE", loops[-1], wide)] if wide > 1 else []
-    columns, down = 8 if wide > 1 else 32, facts.axes[i].extent or 1
+    columns, down = 8 if wide > 1 else 32, facts.axes[i].count
     tall = next((n for n in (8, 4, 2, 1) if down % (4 * n) == 0), 8)  # else the last block would read past the end
     return (*opts, Opt("UPCAST", i, 4), Opt("LOCAL", loops[-1], columns), Opt("LOCAL", i, tall))
 
@@ -59,7 +59,7 @@ def flat(facts: Facts, target: Target) -> tuple[Opt, ...]:
             wide = facts.lanes(last, facts.packed)
         if wide > 1:
             opts.append(Opt("VECTORIZE", loops[-1], wide))
-        outer = [i for i in loops[:-1] if (facts.axes[i].extent or 1) % (_WORDS // wide) == 0]
+        outer = [i for i in loops[:-1] if facts.axes[i].count % (_WORDS // wide) == 0]
         if wide < _WORDS and outer and not facts.reduces and facts.nodes * _WORDS <= _NODES:
             opts.append(Opt("UPCAST", outer[-1], _WORDS // wide))
             outputs //= _WORDS // wide
@@ -110,7 +110,7 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
         return ()
     facts = Facts(
         axes,
-        math.prod(a.extent or 1 for a in axes if a.is_loop),
+        math.prod(a.count for a in axes if a.is_loop),
         [u for u in order if u.op is Op.REDUCE],
         [u for u in order if u.op is Op.LOAD],
         sink.src,

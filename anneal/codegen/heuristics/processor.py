@@ -25,31 +25,35 @@ _NODES = 1500  # that compute or load, when registers and unrolled iterations ar
 _ELEMENTS, _OPERATIONS = 4096, 1 << 15  # of a workgroup that reduces nothing, at most; it is one thread's
 _WHOLE_ROW = 8  # vectors of a row that stays in registers
 _SHORT, _WINDOW = 4, 9  # iterations of loops that are written out
-_CHAINS = 4  # sums that a processor works on at once
+_CHAINS = 8  # sums that a processor works on at once: two a cycle, each of which takes four
 _SCATTERED = 2.0  # loads that a store costs
 _STREAMED, _CACHE = 2.1, 1 << 15  # ... and one that finds nothing in the first cache, of so many bytes
-# ... and a number that all lanes take: AVX-512 multiplies by it from memory, others load it.
-_BROADCAST = {16: 0.4, 8: 1.0, 4: 1.0}
+# ... and a number that all lanes take, and an access of which some lanes are no part: AVX-512 multiplies by numbers of
+# memory and has masks, others load the ones and compute the others.
+_BROADCAST, _MASKED = {16: 0.4, 8: 1.0, 4: 1.0}, {16: 1.5, 8: 2.0, 4: 2.0}
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A load or a store: the ranges that move it, those that its condition depends on, too, its step along those that
-    move it evenly, whether it is made on a condition, whether each workgroup has its own elements of memory that is too
-    large for the first cache, and what one number for all lanes costs."""
+    """A load or a store: the ranges that move it, its step along those that move it evenly, the ranges that its
+    conditions depend on, whether each workgroup has its own elements of memory that is too large for the first cache,
+    and what one number for all lanes costs, and a mask."""
 
     moved: int
-    ranges: int
     steps: dict[UOp, int]
-    asked: bool
+    asked: int
     is_streamed: bool
     broadcast: float
+    mask: float
 
     def cost(self, v: Axis, lanes: int) -> float:
         """Of an access to the lanes along `v`, in those of one vector."""
+        differs = self.asked >> v.range.arg[0] & 1
         if not self.moved >> v.range.arg[0] & 1:
-            return lanes if self.ranges >> v.range.arg[0] & 1 else self.broadcast + self.asked
-        return {1: _STREAMED if self.is_streamed else 1, 2: 3}.get(self.steps.get(v.range, 0), lanes) + self.asked / 2
+            return lanes if differs else self.broadcast + (self.asked > 0)
+        each = {1: _STREAMED if self.is_streamed else 1, 2: 3}.get(self.steps.get(v.range, 0), lanes)
+        masked = differs or (not v.is_loop and v.count % lanes)
+        return each * (self.mask if masked else 1.25 if self.asked else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class _Kernel:
 
     def lanes_along(self, a: Axis) -> int:
         """Lanes of vectors along `a`: some are idle where it ends within one."""
-        return min(self.lanes, 2 * power_of_two((a.extent or 1) - 1))
+        return min(self.lanes, 2 * power_of_two(a.count - 1))
 
 
 def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
@@ -112,9 +116,11 @@ def _access(u: UOp, axes: Sequence[Axis], target: Target) -> _Access:
             del steps[r]
     last = max([a.range.arg[0] for a in axes if a.is_loop and a.extent != 1], default=0)
     size = u.src[0].arg[1][0] * u.dtype.itemsize if u.src[0].arg[1] else 0
-    moved, asked = u.src[1].ranges, len(u.src) > (2 if u.op is Op.LOAD else 3)
+    moved, asked = u.src[1].ranges, 0
+    for condition in u.src[2 if u.op is Op.LOAD else 3 :]:
+        asked |= condition.ranges
     streamed = u.op is Op.LOAD and size > _CACHE and bool(moved >> last & 1)
-    return _Access(moved, u.ranges, steps, asked, streamed, _BROADCAST[target.lanes])
+    return _Access(moved, steps, asked, streamed, _BROADCAST[target.lanes], _MASKED[target.lanes])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -123,7 +129,7 @@ def _access(u: UOp, axes: Sequence[Axis], target: Target) -> _Access:
 
 def _rows(k: _Kernel) -> tuple[Opt, ...]:
     for number, axis in reversed(list(k.loops())):
-        if not k.reduces or (axis.extent or 0) < 2:
+        if not k.reduces or axis.count < 2:
             continue
         joined = fusible_reduces(k.reduces, axis.range)
         if not joined or not all(joined.issuperset(u.src[1:]) for u in k.reduces):
@@ -137,14 +143,14 @@ def _rows(k: _Kernel) -> tuple[Opt, ...]:
 
         at, v = number, axis
         for i, a in others:
-            if cost({a.range}) > cost(along) and (a.extent or 1) > 1:
+            if cost({a.range}) > cost(along) and a.count > 1:
                 at, v = i, a
         lanes = k.lanes_along(v)
         opts = [Opt("FUSE_REDUCE", number, 1)] + ([Opt("VECTORIZE", at, lanes)] if lanes > 1 else [])
-        left = -(-(axis.extent or 1) // (lanes if at == number else 1))
+        left = -(-axis.count // (lanes if at == number else 1))
         if left > 1 and left <= _WHOLE_ROW and left * k.work <= _NODES and axis.size == axis.extent:
             opts.append(Opt("UNROLL", number, left))
-        return (*opts, *_looped(k, [(i, a) for i, a in others if i != at], _ELEMENTS // (axis.extent or 1)))
+        return (*opts, *_looped(k, [(i, a) for i, a in others if i != at], _ELEMENTS // axis.count))
     return ()
 
 
@@ -153,7 +159,7 @@ def _rows(k: _Kernel) -> tuple[Opt, ...]:
 
 def _reduced(k: _Kernel) -> tuple[Opt, ...]:
     """Everything else: the cheapest range for vectors, and the cheapest blocks of results in registers."""
-    candidates = [(i, a) for i, a in enumerate(k.axes) if (a.extent or 1) > 1 and not _moves_extents(k, a)]
+    candidates = [(i, a) for i, a in enumerate(k.axes) if a.count > 1 and not _moves_extents(k, a)]
     if not candidates:
         return ()
     plans = [_blocks(k, i, a) for i, a in candidates]
@@ -169,7 +175,7 @@ def _reduced(k: _Kernel) -> tuple[Opt, ...]:
                 opts.append(Opt("UNROLL", i, n))
         return tuple(opts)
     taken = lanes * blocks.get(at, 1)
-    rest = [(at, Axis(v.range, -(-(v.extent or 1) // taken), v.size))] if v.is_loop else []
+    rest = [(at, Axis(v.range, -(-v.count // taken), v.size))] if v.is_loop else []
     others = [(i, a) for i, a in k.loops() if i != at]
     return (*opts, *_looped(k, [*others, *rest], min(_ELEMENTS, _OPERATIONS // (1 + k.work)) // taken))
 
@@ -199,21 +205,21 @@ def _moves_extents(k: _Kernel, a: Axis) -> bool:
 def _blocks(k: _Kernel, at: int, v: Axis) -> tuple[float, int, int, dict[int, int]]:
     """The cost of an element with vectors along `v`, their lanes, and the blocks of results that make it lowest."""
     lanes = k.lanes_along(v)
-    extent = v.extent or 1
+    extent = v.count
     used = extent / (-(-extent // lanes) * lanes)
-    length = math.prod([a.extent or 1 for a in k.axes if not a.is_loop])
+    length = math.prod([a.count for a in k.axes if not a.is_loop])
     stores = sum([_SCATTERED * s.cost(v, lanes) for s in k.stores]) / length
     fold = 0.0 if v.is_loop else 2.0 * lanes.bit_length() * lanes / length
     costs = [(a, a.cost(v, lanes)) for a in k.loads]
     best: tuple[float, dict[int, int]] = (sum([c for _, c in costs]) + k.work, {})
     if k.reduces:
-        axes = [(i, a) for i, a in k.loops() if (a.extent or 1) > 1 and (i != at or extent >= 2 * lanes)]
-        sizes = {i: _amounts((a.extent or 1) // (lanes if i == at else 1), k.in_place) for i, a in axes}
-        pairs: list[dict[int, int]] = [{}]
-        pairs += [{i: n} for i, _ in axes for n in sizes[i]]
-        pairs += [
-            {i: n, j: m} for (i, _), (j, _) in itertools.combinations(axes, 2) for n in sizes[i] for m in sizes[j]
-        ]
+        sizes = {
+            i: [1, *_amounts(a.count // (lanes if i == at else 1), k.in_place)]
+            for i, a in k.loops()
+            if a.count > 1 and (i != at or extent >= 2 * lanes)
+        }
+        both = itertools.combinations((*sizes, -1), 2)  # the last: one alone
+        pairs = [{}, *[{i: n, j: m} for i, j in both for n in sizes[i] for m in sizes.get(j, [1])]]
         best = min([(_cost(k, costs, p, at, lanes), p) for p in pairs], key=lambda c: c[0])
     return (best[0] + stores + fold) / (lanes * used), at, lanes, best[1]
 
@@ -225,18 +231,19 @@ def _amounts(extent: int, whole: bool) -> list[int]:
 def _cost(k: _Kernel, costs: Sequence[tuple[_Access, float]], blocks: dict[int, int], at: int, lanes: int) -> float:
     """Of one result's vector in an iteration, with blocks of so many results in registers."""
     results = math.prod(blocks.values())
-    total = 1.0 + max(0.0, 1 - results / _CHAINS) * 2
-    held = results * len(k.reduces)
+    total = 1.0 + 1 / results + max(0.0, 1 - results / _CHAINS) * 2
+    held = results * len(k.reduces) + 1  # numbers for all lanes follow each other in one register
     waste = 1.0
     for i, n in blocks.items():
-        extent = (k.axes[i].extent or 1) / (lanes if i == at else 1)
+        extent = -(-k.axes[i].count // (lanes if i == at else 1))
         waste *= math.ceil(extent / n) * n / extent
     for a, c in costs:
         mine = math.prod([n for i, n in blocks.items() if a.moved >> k.axes[i].range.arg[0] & 1])
         total += c * mine / results
-        held += mine if a.moved >> k.axes[at].range.arg[0] & 1 else 1
-    # A window's loads all wait for their products: results have less room beside them.
-    room = k.registers if not _window(k, at) or not _is_product(k, at) else 4 + k.registers // 4
+        held += mine if a.moved >> k.axes[at].range.arg[0] & 1 else 0
+    # A window's loads all wait for their products: results have less room beside them. Else one register is the
+    # compiler's.
+    room = 8 + k.registers // 8 if _window(k, at) and _is_product(k, at) else k.registers - 1
     if held > room:
         total += 2 * (held - room)
     if k.work * results > _NODES:

@@ -72,7 +72,7 @@ def _vector_by_columns(
     columns = _COLUMNS
     while columns > _FEWEST_COLUMNS * 2 and facts.outputs < columns * _ENOUGH_PRODUCTS:
         columns //= 2
-    columns = min(columns, power_of_two(facts.axes[number].extent or 1))
+    columns = min(columns, power_of_two(facts.axes[number].count))
     wide = min(facts.lanes([facts.axes[number].range]), 2 if columns > 8 else 4, columns)
     local = columns // wide
     room = target.workgroup_bytes // (4 * columns * len(facts.reduces))
@@ -104,11 +104,7 @@ def _along_rows(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, m
     if not loops:
         return tuple(opts)
     opts += several_rows(loops[-1], threads, facts.outputs)
-    if (
-        len(facts.reduces) > 1
-        and facts.outputs // 2 * threads >= ENOUGH_THREADS
-        and (loops[-1][1].extent or 1) % 2 == 0
-    ):
+    if len(facts.reduces) > 1 and facts.outputs // 2 * threads >= ENOUGH_THREADS and loops[-1][1].count % 2 == 0:
         if any(not u.ranges for u in facts.reduces):
             opts.append(Opt("UPCAST", loops[-1][0], 2))  # what all rows need is computed once for two of them
     return tuple(opts)
@@ -127,7 +123,7 @@ def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int
             wide //= 2
         if wide > 1:
             opts.append(Opt("VECTORIZE", loops[-1], wide))
-        while local < _COLUMNS and local * wide < (columns.extent or 1):
+        while local < _COLUMNS and local * wide < columns.count:
             local *= 2
         # Of few columns fewer to a workgroup: more workgroups, and less for each thread to do.
         tall = power_of_two(extent // 4)
@@ -155,7 +151,7 @@ def _over_the_same(facts: Facts, tuples: dict[tuple[UOp, ...], int]) -> tuple[Op
     if len(tuples) != 1 or not loops or any(u.ranges & ends and u.ranges & outer for u in facts.loads):
         return None
     ranges, number = next(iter(tuples)), loops[-1][0]
-    if len(ranges) > 1 or (loops[-1][1].extent or 1) < _MANY or tuples[ranges] < _MANY:
+    if len(ranges) > 1 or loops[-1][1].count < _MANY or tuples[ranges] < _MANY:
         return None
     shared = _shared(facts, ranges, 32, facts.lanes(ranges), 2)
     return (*shared, Opt("UPCAST", number, _RESULTS), Opt("LOCAL", number, _RESULTS))
@@ -195,7 +191,7 @@ def fused_reduces(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     """Reduces over an axis of the output: a thread keeps its part of a row in registers from the first load on."""
     for number in reversed(range(len(facts.axes))):
         axis = facts.axes[number]
-        if not axis.is_loop or not facts.reduces or (axis.extent or 0) < 2:
+        if not axis.is_loop or not facts.reduces or axis.count < 2:
             continue
         joined = fusible_reduces(facts.reduces, axis.range)
         if joined and all(joined.issuperset(u.src[1:]) for u in facts.reduces):
@@ -205,20 +201,20 @@ def fused_reduces(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
 
 def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[Opt, ...]:
     axis = facts.axes[number]
-    extent = axis.extent or 1
+    extent = axis.count
     over = {axis.range, *joined}
     wide = facts.lanes(over)
     # Of the loads only those of whole rows fill registers; a load for the reduce is the load for the store.
     loads = {(u.src[0], tuple(sorted(t.arg[0] for t in form(u.src[1])[0] if t.op.name == "RANGE" and t not in over)))
              for u in facts.loads if any(u.ranges >> r.arg[0] & 1 for r in over)}  # fmt: skip
     across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.ranges >> r.arg[0] & 1]
-    others = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop and i != number and (a.extent or 0) > 1]
+    others = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop and i != number and a.count > 1]
     rows, units = facts.outputs // extent, max(extent, axis.largest) // wide
     opts = [Opt("FUSE_REDUCE", number, 1)] + ([Opt("VECTORIZE", number, wide)] if wide > 1 else [])
     beside = 1
     if across and 1 not in across and others:
         # Neighbours in memory are other rows: neighbouring threads take those.
-        beside = min(32, power_of_two(others[-1][1].extent or 1))
+        beside = min(32, power_of_two(others[-1][1].count))
         opts.append(Opt("LOCAL", others[-1][0], beside))
     threads = threads_of_row(extent, rows, len(loads), min(target.max_threads, 1024) // beside, wide)
     threads = _without_waste(units, min(threads, power_of_two(units)))
@@ -226,7 +222,7 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
         opts.append(Opt("GROUP", number, threads))
     opts += unrolled(facts, number, -(-units // threads))
     if beside == 1 and others:
-        opts += several_rows(max(others, key=lambda o: o[1].extent or 1), threads, rows)
+        opts += several_rows(max(others, key=lambda o: o[1].count), threads, rows)
     return tuple(opts)
 
 
@@ -267,8 +263,6 @@ def unrolled(facts: Facts, number: int, left: int, most: int = _WRITTEN) -> list
 def several_rows(other: tuple[int, Axis], threads: int, rows: int) -> list[Opt]:
     number, axis = other
     together = 1
-    while threads * together < (_ROW_THREADS if rows // together > ENOUGH_GROUPS else 32) and together < (
-        axis.extent or 1
-    ):
+    while threads * together < (_ROW_THREADS if rows // together > ENOUGH_GROUPS else 32) and together < (axis.count):
         together *= 2
     return [Opt("LOCAL", number, together)] if together > 1 else []
