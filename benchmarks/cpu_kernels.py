@@ -63,7 +63,7 @@ def matmul_gelu() -> Case:
     m, n, k = 768, 512, 128
     i, j, r = loop(0, m), loop(1, n), loop(2, k, "reduce")
     h = total(load(1, m * k, i * k + r) * load(2, k * n, r * n + j), r) + load(3, n, j)
-    gelu = h * 0.5 * ((h * math.sqrt(0.5)).alu(Op.ERF) + 1.0)
+    gelu = h * 0.5 * (Op.ERF(h * math.sqrt(0.5)) + 1.0)
     a, b, c = random(m, k), random(k, n), random(n)
     out, t = random(m, n), random(m, n)
 
@@ -92,7 +92,7 @@ def layer_norm() -> Case:
 
     mean = total(x(r), r) * (1 / n)
     centred = x(q) - mean
-    scale = (total(centred * centred, q) * (1 / n) + 1e-5).alu(Op.RSQRT)
+    scale = Op.RSQRT(total(centred * centred, q) * (1 / n) + 1e-5)
     value = (x(j) - mean) * scale * load(2, n, j) + load(3, n, j)
     a, g, b, out = random(m, n), random(n), random(n), random(m, n)
 
@@ -111,7 +111,7 @@ def softmax() -> Case:
     top = total(load(1, m * n, i * n + r), r, op=Op.MAX)
 
     def e(at: UOp) -> UOp:
-        return (load(1, m * n, i * n + at) - top).alu(Op.EXP)
+        return Op.EXP(load(1, m * n, i * n + at) - top)
 
     a, out = random(m, n), random(m, n)
 
@@ -120,7 +120,7 @@ def softmax() -> Case:
         np.exp(out, out)
         np.divide(out, out.sum(1, keepdims=True), out)
 
-    return Case("softmax 48x64x64", sink((0, m * n, i * n + j, e(j).alu(Op.DIV, total(e(q), q)))), [out, a], by_hand)
+    return Case("softmax 48x64x64", sink((0, m * n, i * n + j, Op.DIV(e(j), total(e(q), q)))), [out, a], by_hand)
 
 
 def column_sums() -> Case:
@@ -153,7 +153,7 @@ def adamw() -> Case:
     i = loop(0, n)
     p, m, v, g = (load(s, n, i) for s in range(4))
     m2, v2 = m * 0.9 + g * 0.1, v * 0.99 + g * g * 0.01
-    new = p * 0.9999 - m2.alu(Op.DIV, v2.alu(Op.SQRT) + 1e-8) * 1e-3
+    new = p * 0.9999 - Op.DIV(m2, Op.SQRT(v2) + 1e-8) * 1e-3
     kernel = sink((0, n, i, new), (1, n, i, m2), (2, n, i, v2))
     buffers = [random(n), random(n), np.abs(random(n)), random(n)]
     P, M, V, G = (b.copy() for b in buffers)

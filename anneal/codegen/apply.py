@@ -98,7 +98,7 @@ class _Split:
                 first = first * extent(p) + p
         first = first * self.block
         if content(self.extent) % self.block or not self.even:
-            first = first.alu(Op.MIN, const(_I32, most(self.extent) - self.block))
+            first = Op.MIN(first, const(_I32, most(self.extent) - self.block))
         return first + within
 
     def index(self, head: UOp, clamp: bool) -> tuple[UOp, UOp]:
@@ -133,8 +133,8 @@ class _Split:
 def _held(value: UOp, end: Size) -> UOp:
     """`value` held below `end`; at 0 where there is nothing below it."""
     last = end - 1
-    held = value.alu(Op.MIN, last if isinstance(last, UOp) else const(_I32, last))
-    return held if least(end) else held.alu(Op.MAX, const(_I32, 0))
+    held = Op.MIN(value, last if isinstance(last, UOp) else const(_I32, last))
+    return held if least(end) else Op.MAX(held, const(_I32, 0))
 
 
 def apply_opts(sink: UOp, opts: Sequence[Opt], unaligned: bool = False) -> UOp:

@@ -28,7 +28,7 @@ def by_exp2(x: UOp) -> UOp | None:
     >>> from anneal.uop import const
     >>> x = UOp(Op.PARAM, dtypes.float32, (), (0, ()))
     >>> e = math.log2(math.e)
-    >>> by_exp2(x * (x * x * 0.3 + 0.7)) is (x * (x * x * (0.3 * e) + 0.7 * e)).alu(Op.EXP2)
+    >>> by_exp2(x * (x * x * 0.3 + 0.7)) is Op.EXP2(x * (x * x * (0.3 * e) + 0.7 * e))
     True
     >>> by_exp2(x), by_exp2(x * 2.0)
     (None, None)
@@ -49,5 +49,5 @@ def by_exp2(x: UOp) -> UOp | None:
         if v.op is Op.MUL:
             out = v.src[0] * out
         else:
-            out = out.alu(v.op, v.src[1].const_like(v.src[1].arg * math.log2(math.e)))
-    return out.alu(Op.EXP2)
+            out = v.op(out, v.src[1].const_like(v.src[1].arg * math.log2(math.e)))
+    return Op.EXP2(out)

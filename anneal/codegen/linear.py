@@ -371,7 +371,7 @@ class _Lineariser:
         if loop is None:
             return Substitution({}, 0), Substitution({}, 0)
         bit = 1 << loop.arg[0]
-        following = (loop + 1).alu(Op.MIN, loop.src[0] - 1)
+        following = Op.MIN(loop + 1, loop.src[0] - 1)
         return (
             Substitution({loop: const(dtypes.int32, 0)}, bit, self.serial),
             Substitution({loop: following}, bit, self.serial),

@@ -141,13 +141,13 @@ def _needed(zeros: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
             continue
         if value is (step < 0):
             last = rest // -step + 1 if value else rest // step * -1
-            end = end.alu(Op.MIN, last)
+            end = Op.MIN(end, last)
         else:
             first = rest // step * -1 if value else rest // -step + 1
-            start = start.alu(Op.MAX, first)
+            start = Op.MAX(start, first)
     if not start.is_const:
-        start = start.alu(Op.MIN, const(_I32, count - 1))
-    return start, end if end.is_const else end.alu(Op.MAX, start)
+        start = Op.MIN(start, const(_I32, count - 1))
+    return start, end if end.is_const else Op.MAX(end, start)
 
 
 def _shifted(sink: UOp, fresh: dict[UOp, UOp], moved: dict[UOp, UOp]) -> UOp:
@@ -195,7 +195,7 @@ def _without_stores(sink: UOp) -> UOp:
         # Asked of the workgroup; without tiles also of each vector.
         free = () if staged else _each_vector(s)
         masked = [_always(choices(value.src[0], dead == 1), f) for f in ((), free)]
-        predicates = [u.alu(Op.NOT) for u in dict.fromkeys(masked) if u is not None]
+        predicates = [Op.NOT(u) for u in dict.fromkeys(masked) if u is not None]
         stores.append(with_sources(s, (*s.src[:2], given, *conjunction([*predicates, *s.src[3:]]))))
     return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)
 
@@ -231,9 +231,7 @@ def _without_loads(sink: UOp) -> UOp:
             others = [x for c, v in wishes[u] for x in choices(c, not v) if all(s.op is not Op.CONST for s in x[0].src)]
             dead = _always(others, _each_vector(u))
             if dead is not None and not dead.is_const:
-                table[u] = UOp(
-                    Op.LOAD, u.dtype, (*u.src[:2], *conjunction([dead.alu(Op.NOT), *u.src[2:]])), u.arg, u.tag
-                )
+                table[u] = UOp(Op.LOAD, u.dtype, (*u.src[:2], *conjunction([Op.NOT(dead), *u.src[2:]])), u.arg, u.tag)
     return substituted(sink, table) if table else sink
 
 

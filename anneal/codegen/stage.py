@@ -193,7 +193,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
         predicate: UOp | None = None
         if first + threads > total:
             predicate = at < total
-            at = at.alu(Op.MIN, const(_I32, total - 1))
+            at = Op.MIN(at, const(_I32, total - 1))
         table: dict[UOp, UOp] = {}
         step = 1
         for i, r in enumerate(walk):

@@ -61,8 +61,8 @@ def rebuild(root: UOp, visit: Visit, known: dict[UOp, UOp] | None = None, order:
 
     >>> from anneal.uop import Op, UOp, dtypes
     >>> x = UOp(Op.PARAM, dtypes.float32, (), (0, ()))
-    >>> cosines = lambda u, src: src[0].alu(Op.COS) if u.op is Op.SIN else over(u, src)
-    >>> rebuild(x.alu(Op.SIN) * x.alu(Op.SIN).alu(Op.EXP), cosines) is x.alu(Op.COS) * x.alu(Op.COS).alu(Op.EXP)
+    >>> cosines = lambda u, src: Op.COS(src[0]) if u.op is Op.SIN else over(u, src)
+    >>> rebuild(Op.SIN(x) * Op.EXP(Op.SIN(x)), cosines) is Op.COS(x) * Op.EXP(Op.COS(x))
     True
     """
     new = {} if known is None else known
@@ -100,8 +100,8 @@ def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
     >>> from anneal.uop import Op, UOp, dtypes
     >>> x = UOp(Op.PARAM, dtypes.float32, (), (0, ()))
     >>> with rebuilt() as walks:
-    ...     y = substitute(x.alu(Op.SIN), {x: x.alu(Op.COS)})
-    >>> walks[0][x.alu(Op.SIN)] is y
+    ...     y = substitute(Op.SIN(x), {x: Op.COS(x)})
+    >>> walks[0][Op.SIN(x)] is y
     True
     """
     return _WALKS.listening()
@@ -118,7 +118,7 @@ def applied(function: GraphFunction, sources: Sequence[UOp]) -> list[UOp]:
 
     >>> from anneal.uop import Op, dtypes
     >>> x, y = (UOp(Op.PARAM, dtypes.float32, (), (n, ())) for n in (0, 1))
-    >>> applied(GraphFunction("sine", (), (x,), (x.alu(Op.SIN),)), [y]) == [y.alu(Op.SIN)]
+    >>> applied(GraphFunction("sine", (), (x,), (Op.SIN(x),)), [y]) == [Op.SIN(y)]
     True
     """
     if not function.results:
@@ -138,9 +138,9 @@ def unchanged(order: Sequence[UOp], changing: Container[UOp]) -> tuple[dict[UOp,
 
     >>> from anneal.uop import Op, UOp, dtypes
     >>> x = UOp(Op.PARAM, dtypes.float32, (), (0, ()))
-    >>> y = x.alu(Op.SIN)
-    >>> known, above = unchanged([x, y, y.alu(Op.EXP)], {y})
-    >>> known == {x: x}, above == [y, y.alu(Op.EXP)]
+    >>> y = Op.SIN(x)
+    >>> known, above = unchanged([x, y, Op.EXP(y)], {y})
+    >>> known == {x: x}, above == [y, Op.EXP(y)]
     (True, True)
     """
     known: dict[UOp, UOp] = {}

@@ -74,10 +74,6 @@ class UOp(_Slots):
         return _current.add(key, op, dtype, src, arg, tag)
 
     # -- building -------------------------------------------------------------------------------------------------
-    def alu(self, op: Op, *others: UOp) -> UOp:
-        """Apply an elementwise op; folds what it can at once (see `anneal/uop/fold.upat`)."""
-        return alu(op, (self, *others))
-
     def const_like(self, value: Number) -> UOp:
         return const(self.dtype, value)
 

@@ -43,7 +43,7 @@ def elementwise(rows: int, columns: int) -> UOp:
     """exp(x) + bias, row by row."""
     i, j = loop(rows, 0), loop(columns, 1)
     at = i * columns + j
-    value = load(param(1, rows * columns), at).alu(Op.EXP) + load(param(2, columns), j)
+    value = Op.EXP(load(param(1, rows * columns), at)) + load(param(2, columns), j)
     return sink(store(param(0, rows * columns), at, value))
 
 
@@ -53,7 +53,7 @@ def matmul(m: int, n: int, k: int, batch: int = 1) -> UOp:
     i, j, r = loop(m, 1), loop(n, 2), over(k, 3)
     a = load(param(1, batch * m * k), z * (m * k) + i * k + r)
     b = load(param(2, batch * k * n), z * (k * n) + r * n + j)
-    return sink(store(param(0, batch * m * n), z * (m * n) + i * n + j, reduce(Op.ADD, a * b, r).alu(Op.TANH)))
+    return sink(store(param(0, batch * m * n), z * (m * n) + i * n + j, Op.TANH(reduce(Op.ADD, a * b, r))))
 
 
 def half_product(m: int, n: int, k: int, end: str, a_across: bool = False, b_across: bool = False) -> UOp:
@@ -63,7 +63,7 @@ def half_product(m: int, n: int, k: int, end: str, a_across: bool = False, b_acr
     b = load(param(2, k * n, F16), j * k + r if b_across else r * n + j)
     value = reduce(Op.ADD, a.cast(F32) * b.cast(F32), r)
     if end == "bias":
-        value = (value + load(param(3, n, F16), j).cast(F32)).alu(Op.MAX, const(F32, 0.0))
+        value = Op.MAX(value + load(param(3, n, F16), j).cast(F32), const(F32, 0.0))
     out = param(0, m * n, F32 if end in ("float32", "transposed") else F16)
     return sink(store(out, j * m + i if end == "transposed" else i * n + j, value))
 
@@ -99,8 +99,8 @@ def logsumexp(rows: int, columns: int) -> UOp:
     i, k, r = loop(rows, 0), over(columns, 1), over(columns, 2)
     x = param(1, rows * columns)
     top = reduce(Op.MAX, load(x, i * columns + k), k)
-    total = reduce(Op.ADD, (load(x, i * columns + r) - top).alu(Op.EXP), r)
-    return sink(store(param(0, rows), i, top + total.alu(Op.LOG)))
+    total = reduce(Op.ADD, Op.EXP(load(x, i * columns + r) - top), r)
+    return sink(store(param(0, rows), i, top + Op.LOG(total)))
 
 
 def adam(n: int) -> UOp:
@@ -110,7 +110,7 @@ def adam(n: int) -> UOp:
     g = load(param(3, n), i)
     m1 = load(m, i) * 0.9 + g * 0.1
     v1 = load(v, i) * 0.99 + g * g * 0.01
-    p1 = load(p, i) - m1 * 0.001 / (v1.alu(Op.SQRT) + 1e-8)
+    p1 = load(p, i) - m1 * 0.001 / (Op.SQRT(v1) + 1e-8)
     return sink(store(p, i, p1), store(m, i, m1), store(v, i, v1))
 
 
@@ -155,8 +155,8 @@ def softmax(rows: int, columns: int, statistics: bool = False) -> UOp:
     i, j, k = loop(rows, 0), loop(columns, 1), over(columns, 2)
     x = param(1, rows * columns)
     top = reduce(Op.MAX, load(x, i * columns + k), k)
-    total = reduce(Op.ADD, (load(x, i * columns + k) - top).alu(Op.EXP), k)
-    out = store(param(0, rows * columns), i * columns + j, (load(x, i * columns + j) - top).alu(Op.EXP) / total)
+    total = reduce(Op.ADD, Op.EXP(load(x, i * columns + k) - top), k)
+    out = store(param(0, rows * columns), i * columns + j, Op.EXP(load(x, i * columns + j) - top) / total)
     if not statistics:
         return sink(out)
     return sink(out, store(param(2, rows), i, top), store(param(3, rows), i, total))

@@ -22,8 +22,8 @@ def test_a_kernel_without_such_ranges_stays_as_it_is() -> None:
 
 def test_a_node_is_copied_for_the_ranges_that_it_depends_on_alone() -> None:
     a, b = K.loop(2, 1, "upcast"), K.loop(4, 2, "upcast")
-    fixed, rows, columns = K.load(X, LID).alu(Op.SIN), K.load(X, LID * 8 + a).alu(Op.COS), K.load(Y, LID * 4 + b)
-    out = write_out(K.sink(K.store(K.param(0, 64), LID * 8 + a * 4 + b, fixed * rows + columns.alu(Op.EXP))))
+    fixed, rows, columns = Op.SIN(K.load(X, LID)), Op.COS(K.load(X, LID * 8 + a)), K.load(Y, LID * 4 + b)
+    out = write_out(K.sink(K.store(K.param(0, 64), LID * 8 + a * 4 + b, fixed * rows + Op.EXP(columns))))
     assert (count(out, Op.SIN), count(out, Op.COS), count(out, Op.EXP)) == (1, 2, 4)
     assert len(out.src) == 8
     assert count(out, Op.RANGE) == 0
@@ -48,7 +48,7 @@ def test_a_reduce_over_an_unrolled_range_combines_the_copies_in_order() -> None:
     k = K.loop(3, 1, "unroll")
     out = write_out(K.sink(K.store(K.param(0, 8), LID, K.reduce(Op.MAX, K.load(X, LID * 3 + k), k))))
     a, b, c = (K.load(X, LID * 3 + n if n else LID * 3) for n in range(3))
-    assert out.src[0].src[2] is a.alu(Op.MAX, b).alu(Op.MAX, c)
+    assert out.src[0].src[2] is Op.MAX(Op.MAX(a, b), c)
 
 
 def test_a_reduce_that_stays_a_loop_says_how_many_iterations_its_body_has() -> None:

@@ -125,8 +125,8 @@ def test_each_op_of_a_dtype_is_the_oracles(dtype: DType, tmp_path: Path) -> None
     known = (
         y.ne(0.0).where(y, y.const_like(1.0)) if dtype.is_float else y
     )  # of x // 0.0 the oracle says nan, devices infinity
-    values = [x.alu(op, known if op in (Op.IDIV, Op.MOD) else y) for op in _OF_TWO.get(dtype, ())]
-    values += [x.alu(op) for op in _OF_ONE.get(dtype, ())]
+    values = [op(x, known if op in (Op.IDIV, Op.MOD) else y) for op in _OF_TWO.get(dtype, ())]
+    values += [op(x) for op in _OF_ONE.get(dtype, ())]
     values += [x < y, x.eq(y), x.ne(y), (x < y).where(x, y)]
     values += [x.cast(d) for d in (K.F32, K.I32, K.U32, dtypes.int64, dtypes.uint8, K.BOOL) if d is not dtype]
     out = [K.param(2 + k, n, v.dtype) for k, v in enumerate(values)]
@@ -141,7 +141,7 @@ def _conv(n: int, channels: int, width: int) -> UOp:
     i, o, x = K.loop(n, 0), K.loop(5, 1), K.loop(width, 2)
     c, k = K.over(channels, 3), K.over(3, 4)
     at = x + k - 1
-    inside = (at.alu(Op.LT, const(K.I32, 0)).ne(True)) & (at < width)
+    inside = (Op.LT(at, const(K.I32, 0)).ne(True)) & (at < width)
     pixel = UOp(Op.LOAD, K.F32, (K.param(1, n * channels * width), (i * channels + c) * width + at, inside))
     total = UOp(
         Op.REDUCE, K.F32, (pixel * K.load(K.param(2, 5 * channels * 3), (o * channels + c) * 3 + k), c, k), Op.ADD
@@ -211,7 +211,7 @@ def test_bits_constants_and_random_numbers_are_the_oracles(tmp_path: Path) -> No
         UOp(Op.BITCAST, K.F32, (n,)),
         UOp(Op.THREEFRY, K.U32, (n, n + 1, n + 2)),
         x + const(K.F32, math.inf),
-        x.alu(Op.MAX, const(K.F32, -1.5)),
+        Op.MAX(x, const(K.F32, -1.5)),
         n.cast(K.I32) + const(K.I32, -(2**31)),
         n.cast(dtypes.int64) + const(dtypes.int64, -(2**63)),
     ]

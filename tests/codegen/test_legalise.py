@@ -35,7 +35,7 @@ def raw(op: Op, dtype: DType, *src: UOp) -> UOp:
     (Op.MAX, lambda: P | Q),
     (Op.MIN, lambda: P & Q),
     (Op.NE, lambda: P ^ Q),
-    (Op.LT, lambda: P.alu(Op.NOT) & Q),
+    (Op.LT, lambda: Op.NOT(P) & Q),
 ])  # fmt: skip
 def test_arithmetic_on_bools_is_logic(op: Op, want: object) -> None:
     assert callable(want)
@@ -57,9 +57,9 @@ def test_other_reductions_stay() -> None:
 
 def test_nan_is_told_by_its_bits() -> None:
     bits = UOp(Op.BITCAST, K.U32, (X,)) & 0x7FFFFFFF
-    is_nan = const(K.U32, 0x7F800000).alu(Op.LT, bits)
+    is_nan = Op.LT(const(K.U32, 0x7F800000), bits)
     assert legal(raw(Op.NE, K.BOOL, X, X)) is is_nan
-    assert legal(raw(Op.EQ, K.BOOL, X, X)) is is_nan.alu(Op.NOT)
+    assert legal(raw(Op.EQ, K.BOOL, X, X)) is Op.NOT(is_nan)
     other = raw(Op.NE, K.BOOL, X, K.load(K.param(2, 8), I))
     assert legal(other) is other
 
@@ -85,9 +85,9 @@ def test_a_power_of_two_divides_by_a_product(divisor: float, exact: bool) -> Non
 
 
 def test_exp_of_a_rounded_product_is_exp2() -> None:
-    assert legal((X * 0.3).alu(Op.EXP)) is (X * (0.3 * math.log2(math.e))).alu(Op.EXP2)
-    assert legal((X * 2.0).alu(Op.EXP)).op is Op.EXP  # exact, so that exp has to be
-    assert legal(X.alu(Op.EXP)).op is Op.EXP
+    assert legal(Op.EXP(X * 0.3)) is Op.EXP2(X * (0.3 * math.log2(math.e)))
+    assert legal(Op.EXP(X * 2.0)).op is Op.EXP  # exact, so that exp has to be
+    assert legal(Op.EXP(X)).op is Op.EXP
 
 
 # -- narrow dtypes ----------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_every_operand_is_made_before_it_is_used_in_a_block_that_is_open() -> No
 
 def test_a_value_is_made_in_the_outermost_loop_that_knows_its_ranges() -> None:
     j, k = K.over(4, 1), K.over(5, 2)
-    fixed, outer, inner = K.load(Y, LID).alu(Op.EXP), K.load(X, j * 8 + LID).alu(Op.SIN), K.load(Y, j * 5 + k)
+    fixed, outer, inner = Op.EXP(K.load(Y, LID)), Op.SIN(K.load(X, j * 8 + LID)), K.load(Y, j * 5 + k)
     found = depths(program(K.store(OUT, LID, K.reduce(Op.MAX, fixed * outer * inner, j, k))))
     assert found[fixed] == {0}
     assert found[outer] == {1}
@@ -78,7 +78,7 @@ def test_a_value_is_made_in_the_outermost_loop_that_knows_its_ranges() -> None:
 
 def test_a_shared_value_is_made_once() -> None:
     x = K.load(X, LID)
-    p = program(K.store(OUT, LID, x.alu(Op.EXP) + x), K.store(Y, LID, x.alu(Op.EXP)))
+    p = program(K.store(OUT, LID, Op.EXP(x) + x), K.store(Y, LID, Op.EXP(x)))
     assert lines(p).count("let LOAD") == lines(p).count("let EXP") == 1
 
 
@@ -104,11 +104,11 @@ def test_a_reduce_that_needs_another_has_a_loop_of_its_own() -> None:
     k = K.over(4, 1)
     x = K.load(X, LID * 4 + k)
     top = K.reduce(Op.MAX, x, k)
-    p = program(K.store(OUT, LID, K.reduce(Op.ADD, (x - top).alu(Op.EXP), k)))
+    p = program(K.store(OUT, LID, K.reduce(Op.ADD, Op.EXP(x - top), k)))
     assert lines(p).count("for RANGE") == 2
     assert lines(p).count("  let LOAD") == 2, "each loop loads for itself"
     # also where the first one is stored beside it
-    beside = program(K.store(OUT, LID, K.reduce(Op.ADD, (x - top).alu(Op.EXP), k) * top), K.store(Y, LID, top))
+    beside = program(K.store(OUT, LID, K.reduce(Op.ADD, Op.EXP(x - top), k) * top), K.store(Y, LID, top))
     assert lines(beside).count("for RANGE") == 2
     assert [s.node.arg for s in beside.stmts if s.kind == "update" and s.node is not None] == [Op.MAX, Op.ADD]
 
@@ -250,7 +250,7 @@ def test_shared_reduces_that_do_not_need_each_other_meet_at_the_same_barriers() 
     p = program(K.store(OUT, WG, top + total), launch=LaunchConfig(4, 8, 8))
     at = [n for n, s in enumerate(p.stmts) if s.kind == "share"]
     assert at[1] == at[0] + 1
-    needing = K.reduce(Op.ADD, (x - top).alu(Op.EXP), group)
+    needing = K.reduce(Op.ADD, Op.EXP(x - top), group)
     p = program(K.store(OUT, WG, top + needing), launch=LaunchConfig(4, 8, 8))
     at = [n for n, s in enumerate(p.stmts) if s.kind == "share"]
     assert at[1] > at[0] + 1

@@ -105,7 +105,7 @@ def test_batches_and_a_factor_that_is_computed() -> None:
     rng = np.random.default_rng(4)
     a, b = rng.standard_normal((3, 32, 48)).astype(np.float32), rng.standard_normal((3, 48, 32)).astype(np.float16)
     z, i, j, r = K.loop(3, 0), K.loop(32, 1), K.loop(32, 2), K.over(48, 3)
-    left = K.load(K.param(1, a.size), z * (32 * 48) + i * 48 + r).alu(Op.EXP).cast(K.F16)
+    left = Op.EXP(K.load(K.param(1, a.size), z * (32 * 48) + i * 48 + r)).cast(K.F16)
     right = K.load(K.param(2, b.size, K.F16), z * (32 * 48) + r * 32 + j)
     total = K.reduce(Op.ADD, right.cast(K.F32) * left.cast(K.F32), r)
     graph = K.sink(K.store(K.param(0, 3 * 32 * 32), z * 1024 + i * 32 + j, total))

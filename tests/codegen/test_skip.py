@@ -159,7 +159,7 @@ def test_a_comparison_with_a_constant_costs_more_than_the_load() -> None:
 
 
 def test_a_store_of_dead_lanes_alone_is_not_made_and_others_need_no_mask() -> None:
-    value = K.load(X, Q * 32 + COLUMN).alu(Op.EXP)
+    value = Op.EXP(K.load(X, Q * 32 + COLUMN))
     for tag, condition, kept in (
         (DEAD[0], Q < COLUMN, lambda q, c: not q < c),
         (DEAD[1], COLUMN < Q + 1, lambda q, c: c < q + 1),

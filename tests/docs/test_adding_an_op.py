@@ -57,7 +57,7 @@ if sys.argv[1] == "cpu":
     run_kernel(call.kernel.sink, [out, values.ravel()])
     np.testing.assert_allclose(out, expected.ravel(), rtol=1e-6)
     try:
-        check(Tensor([1]).uop.alu(Op.GAUSS), "tensor")
+        check(Op.GAUSS(Tensor([1]).uop), "tensor")
     except Exception as error:
         print(str(error).splitlines()[0])
 """

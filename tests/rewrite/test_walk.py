@@ -19,35 +19,35 @@ def chain(depth: int) -> UOp:
 
 
 def test_sources_come_first_and_each_node_once() -> None:
-    shared = X.alu(Op.SIN)
+    shared = Op.SIN(X)
     seen: list[UOp] = []
-    assert rebuild(shared * shared.alu(Op.EXP), lambda u, src: seen.append(u) or u) is shared * shared.alu(Op.EXP)
-    assert seen == [X, shared, shared.alu(Op.EXP), shared * shared.alu(Op.EXP)]
+    assert rebuild(shared * Op.EXP(shared), lambda u, src: seen.append(u) or u) is shared * Op.EXP(shared)
+    assert seen == [X, shared, Op.EXP(shared), shared * Op.EXP(shared)]
 
 
 def test_visit_sees_the_rebuilt_sources() -> None:
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         return Y if u is X else over(u, src)
 
-    assert rebuild(X.alu(Op.SIN).alu(Op.EXP), visit) is Y.alu(Op.SIN).alu(Op.EXP)
+    assert rebuild(Op.EXP(Op.SIN(X)), visit) is Op.EXP(Op.SIN(Y))
 
 
 def test_the_walk_stops_at_what_is_known_and_adds_its_results() -> None:
-    inner = X.alu(Op.SIN)
+    inner = Op.SIN(X)
     known = {inner: Y}
-    root = inner.alu(Op.EXP)
+    root = Op.EXP(inner)
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         assert u is root
         return over(u, src)
 
-    assert rebuild(root, visit, known) is Y.alu(Op.EXP)
-    assert known == {inner: Y, root: Y.alu(Op.EXP)}
-    assert rebuild(root, lambda u, src: pytest.fail("visited again"), known) is Y.alu(Op.EXP)
+    assert rebuild(root, visit, known) is Op.EXP(Y)
+    assert known == {inner: Y, root: Op.EXP(Y)}
+    assert rebuild(root, lambda u, src: pytest.fail("visited again"), known) is Op.EXP(Y)
 
 
 def test_an_order_at_hand_is_not_made_again() -> None:
-    root = X.alu(Op.SIN)
+    root = Op.SIN(X)
     known: dict[UOp, UOp] = {}
     assert rebuild(root, over, known, order=[X, root]) is root
     assert known == {X: X, root: root}

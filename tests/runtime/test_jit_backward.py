@@ -662,18 +662,18 @@ def test_residuals_are_as_few_bytes_as_will_do() -> None:
     x, g, r = _hole(0, 4, 6), _hole(1, 4, 6), _hole(2, 4, 6)
     total = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (Op.ADD, (1,)))
     wide = UOp(Op.EXPAND, x.dtype, (total,), (4, 6))
-    slope = (x * wide).alu(Op.EXP)
+    slope = Op.EXP(x * wide)
     # of memory and a sum all else is computed again: the sum is kept, and no view of it
     assert residuals([g * slope, g * wide], [g]) == [total]
     # two functions of one dear value are computed of it; one function of it is kept itself, if it is no larger
     dear = UOp(Op.CONTIGUOUS, x.dtype, (x,))
-    h = dear.alu(Op.EXP)
-    assert residuals([r * h, r * h.alu(Op.SIN)], [r]) == [h]
-    assert residuals([r * h.alu(Op.SIN)], [r]) == [h.alu(Op.SIN)]
+    h = Op.EXP(dear)
+    assert residuals([r * h, r * Op.SIN(h)], [r]) == [h]
+    assert residuals([r * Op.SIN(h)], [r]) == [Op.SIN(h)]
     # a bool for each element is less than a float
-    mask = h.alu(Op.LT, x)
+    mask = Op.LT(h, x)
     assert residuals([r * mask.cast(r.dtype)], [r]) == [mask]
-    assert residuals([r * x.alu(Op.EXP)], [r]) == []
+    assert residuals([r * Op.EXP(x)], [r]) == []
     # what is a function of no memory is not kept, however dear
     ramp = UOp(Op.CONTIGUOUS, dtypes.int32, (UOp(Op.IOTA, dtypes.int32, (), (6,)),)).cast(x.dtype)
     wide = UOp(Op.EXPAND, x.dtype, (UOp(Op.RESHAPE, x.dtype, (ramp,), (1, 6)),), (4, 6))

@@ -47,7 +47,7 @@ def matmul(a: UOp, b: UOp) -> UOp:
 
 def softmax(x: UOp) -> UOp:
     m = reduce(x, Op.MAX, 1)
-    e = (x - expand(m, *x.shape)).alu(Op.EXP)
+    e = Op.EXP(x - expand(m, *x.shape))
     return e / expand(reduce(e, Op.ADD, 1), *x.shape)
 
 
@@ -56,7 +56,7 @@ def layer_norm(x: UOp, weight: UOp, bias: UOp) -> tuple[UOp, UOp, UOp]:
     n, f = x.shape[1], x.shape
     mean = reduce(x, Op.ADD, 1) * (1 / n)
     centred = x - expand(mean, *f)
-    scale = (reduce(centred * centred, Op.ADD, 1) * (1 / n) + 1e-5).alu(Op.RSQRT)
+    scale = Op.RSQRT(reduce(centred * centred, Op.ADD, 1) * (1 / n) + 1e-5)
     y = centred * expand(scale, *f) * expand(reshape(weight, 1, n), *f) + expand(reshape(bias, 1, n), *f)
     return y, mean, scale
 

@@ -41,25 +41,25 @@ def test_scores_are_not_stored_and_statistics_are() -> None:
 
 
 def changed_by_a_sine() -> list[UOp]:
-    return [matmul(scores().alu(Op.SIN), buffer(M, E))]
+    return [matmul(Op.SIN(scores()), buffer(M, E))]
 
 
 def read_by_an_output() -> list[UOp]:
     s = scores()
-    return [matmul(s.alu(Op.SIN), buffer(M, E)), s]
+    return [matmul(Op.SIN(s), buffer(M, E)), s]
 
 
 def read_in_another_order() -> list[UOp]:
-    s = scores().alu(Op.SIN)
+    s = Op.SIN(scores())
     return [matmul(s, buffer(M, E)), permute(s, 1, 0) * 2.0]
 
 
 def without_a_second_product() -> list[UOp]:
-    return [reduce(scores().alu(Op.SIN), Op.ADD, 1)]
+    return [reduce(Op.SIN(scores()), Op.ADD, 1)]
 
 
 def multiplied_with_itself() -> list[UOp]:
-    s = scores().alu(Op.SIN)
+    s = Op.SIN(scores())
     return [matmul(s, permute(s, 1, 0))]
 
 
@@ -92,13 +92,13 @@ def test_readers(program: Callable[[], list[UOp]], chains: bool) -> None:
     ],
 )
 def test_where_it_pays(costs: CostModel, dtype: object, chains: bool) -> None:
-    assert bool(scheduled([matmul(scores(dtype).alu(Op.SIN), buffer(M, E))], costs).chained) is chains
+    assert bool(scheduled([matmul(Op.SIN(scores(dtype)), buffer(M, E))], costs).chained) is chains
 
 
 def test_sums_over_one_axis_of_the_same_scores_are_one_kernel() -> None:
-    s = scores().alu(Op.SIN)
+    s = Op.SIN(scores())
     over_columns = [matmul(s, buffer(M, E)), matmul(s * 2.0, buffer(M, E))]
-    over_rows = matmul(permute(scores().alu(Op.SIN), 1, 0), buffer(N, E))
+    over_rows = matmul(permute(Op.SIN(scores()), 1, 0), buffer(N, E))
     s_ = scheduled(over_columns)
     assert s_.plan is not None
     assert [c.outputs for c in s_.plan.calls] == [2]
@@ -107,5 +107,5 @@ def test_sums_over_one_axis_of_the_same_scores_are_one_kernel() -> None:
 
 def test_a_kernel_of_a_chain_is_alone_and_says_so() -> None:
     with refusals() as found:
-        scheduled([attention().alu(Op.EXP)])
+        scheduled([Op.EXP(attention())])
     assert any("computes scores for itself" in r.reason for r in found)

@@ -50,7 +50,7 @@ def number(x: float) -> UOp:
 
 def dear(u: UOp, ops: int = 6) -> UOp:
     for _ in range(ops):
-        u = u.alu(Op.EXP)
+        u = Op.EXP(u)
     return u
 
 
@@ -70,7 +70,7 @@ def test_elementwise_work_is_fused_into_the_reduction_that_reads_it() -> None:
 
 
 def test_a_reduction_is_not_fused_into_another_reduction() -> None:
-    x = row(buffer(8, 64)).alu(Op.EXP)
+    x = Op.EXP(row(buffer(8, 64)))
     assert materialised([row(x, 0)]) == {("EXP", Reason.REDUCED)}
 
 
@@ -80,7 +80,7 @@ def test_elementwise_work_is_the_epilogue_of_the_reduction_that_it_reads() -> No
 
 def test_the_result_of_a_reduction_stays_in_a_register_only_if_its_ways_meet() -> None:
     r = row(buffer(8, 64))
-    a, b = r.alu(Op.EXP), r.alu(Op.SIN)
+    a, b = Op.EXP(r), Op.SIN(r)
     assert materialised([a * b]) == set()
     assert materialised([a, b]) == {("REDUCE_AXIS", Reason.FORKED)}
     assert materialised([a * b], epilogue_steps=1) == {("REDUCE_AXIS", Reason.FORKED)}
@@ -91,7 +91,7 @@ def test_of_two_reductions_that_meet_one_goes_on() -> None:
     s = scheduled([long + short], "materialisation")
     [kept] = [u for u, reason in s.materialised.items() if reason is Reason.SECOND_REDUCTION]
     assert kept.src[0].shape == (8, 64), "the longer one goes on"
-    late = row(expand(row(buffer(8, 64)).alu(Op.EXP), 8, 64) * buffer(8, 64))
+    late = row(expand(Op.EXP(row(buffer(8, 64))), 8, 64) * buffer(8, 64))
     s = scheduled([late + long], "materialisation", concurrent=True)
     [kept] = [u for u, reason in s.materialised.items() if reason is Reason.SECOND_REDUCTION]
     assert kept.src[0].shape == (8, 128), "where kernels run side by side, the one that is known last"
@@ -100,13 +100,13 @@ def test_of_two_reductions_that_meet_one_goes_on() -> None:
 def test_a_value_that_is_repeated_is_computed_again_only_if_that_is_next_to_free() -> None:
     x, v = buffer(64, 8), buffer(1, 8)
     assert materialised([x * expand(v * 2.0, 64, 8)]) == set()
-    assert materialised([x * expand(v.alu(Op.EXP), 64, 8)]) == {("EXP", Reason.REPEATED)}
-    assert materialised([x * expand(v.alu(Op.EXP), 64, 8)], expand_cost=6) == set()
+    assert materialised([x * expand(Op.EXP(v), 64, 8)]) == {("EXP", Reason.REPEATED)}
+    assert materialised([x * expand(Op.EXP(v), 64, 8)], expand_cost=6) == set()
 
 
 def test_a_value_of_indices_alone_may_cost_more_where_masks_are_told() -> None:
     i = reshape(UOp(Op.IOTA, I32, (), (8,)), 1, 8)
-    even = (i % 2).alu(Op.LT, i)  # 4: a remainder and a comparison
+    even = Op.LT(i % 2, i)  # 4: a remainder and a comparison
     mask = UOp(Op.EXPAND, dtypes.bool_, (even,), (64, 8))
     x = mask.where(buffer(64, 8), 0.0)
     assert materialised([x]) == {("LT", Reason.REPEATED)}
@@ -117,7 +117,7 @@ def test_a_scalar_is_not_computed_for_every_element() -> None:
     total = scalar(reduce(buffer(8, 64), Op.ADD, 0, 1))
     assert materialised([buffer(8, 64) * total]) == {("REDUCE_AXIS", Reason.SCALAR)}
     one = scalar(buffer(1))
-    assert materialised([buffer(8, 64) * one.alu(Op.EXP)]) == {("EXP", Reason.SCALAR)}
+    assert materialised([buffer(8, 64) * Op.EXP(one)]) == {("EXP", Reason.SCALAR)}
     assert materialised([buffer(8, 64) * (one + 1.0)]) == set()
 
 
@@ -174,7 +174,7 @@ def test_elements_of_rows_are_kept_for_a_reduction_across_rows() -> None:
 def test_a_product_with_a_vector_repeats_the_row_that_a_norm_makes() -> None:
     """Each element of the matrix is read once; the row is computed in every workgroup rather than in a launch."""
     x, w = buffer(1, 64), buffer(32, 64)
-    normed = x * expand(row(x * x).alu(Op.RSQRT), 1, 64)
+    normed = x * expand(Op.RSQRT(row(x * x)), 1, 64)
     y = row(w * expand(normed, 32, 64))
     assert materialised([y], row_fusion=64, repeated_rows=32 * 64) == set()
     assert materialised([y], row_fusion=64, repeated_rows=32 * 64 - 1) == {("MUL", Reason.REPEATED)}
@@ -255,14 +255,14 @@ def test_a_value_that_several_kernels_want_is_recomputed_up_to_a_price() -> None
 
 def test_a_value_that_one_kernel_reads_at_several_places_is_recomputed_up_to_a_price() -> None:
     def neighbours(u: UOp) -> list[UOp]:
-        return [u.alu(Op.NEG) + UOp(Op.FLIP, F32, (u * 2.0,), (0,))]  # both read it in place, and meet elsewhere
+        return [Op.NEG(u) + UOp(Op.FLIP, F32, (u * 2.0,), (0,))]  # both read it in place, and meet elsewhere
 
     assert materialised(neighbours(dear(buffer(64), 5))) == set()
     assert materialised(neighbours(dear(buffer(64), 6))) == {("EXP", Reason.SEVERAL_PLACES)}
     x = dear(buffer(64), 6)
-    assert materialised([x + x.alu(Op.NEG)]) == set()  # one place
+    assert materialised([x + Op.NEG(x)]) == set()  # one place
     across = UOp(Op.RESHAPE, F32, (dear(buffer(8, 9), 6),), (6, 12))
-    assert materialised([UOp(Op.RESHAPE, F32, (across.alu(Op.EXP),), (8, 9)) + across.src[0]]) == {
+    assert materialised([UOp(Op.RESHAPE, F32, (Op.EXP(across),), (8, 9)) + across.src[0]]) == {
         ("EXP", Reason.SEVERAL_PLACES)
     }
 
@@ -331,22 +331,22 @@ SIZES = "the producer computes 64 values and the reader 2048: a kernel computes 
 
 def epilogue() -> list[UOp]:
     h = matmul(buffer(*X), buffer(*Y))
-    return [h, h.alu(Op.EXP)]
+    return [h, Op.EXP(h)]
 
 
 def rows_of_one_array() -> list[UOp]:
     x = buffer(64, 32)
-    y = x.alu(Op.EXP)
+    y = Op.EXP(x)
     return [y, row(y)]
 
 
 def other_rows() -> list[UOp]:
-    y = buffer(64, 32).alu(Op.EXP)
+    y = Op.EXP(buffer(64, 32))
     return [y, row(y, 0)]
 
 
 def transposed() -> list[UOp]:
-    y = buffer(64, 64).alu(Op.EXP)
+    y = Op.EXP(buffer(64, 64))
     return [y, permute(y, 1, 0) + 1.0]
 
 
@@ -366,17 +366,17 @@ def two_products() -> list[UOp]:
 
 def rows_of_two_lengths() -> list[UOp]:
     y = row(buffer(64, 32, 64), 2)
-    return [y, row(reshape(y, 64, 32).alu(Op.EXP))]
+    return [y, row(Op.EXP(reshape(y, 64, 32)))]
 
 
 def repeated_numbers() -> list[UOp]:
-    y = buffer(64, 1).alu(Op.EXP)
+    y = Op.EXP(buffer(64, 1))
     return [y, expand(y, 64, 32) * buffer(64, 32)]
 
 
 def reader_between() -> list[UOp]:
     """The last kernel reads the first one's result, and another's that is made of it."""
-    y = buffer(64, 64).alu(Op.EXP)
+    y = Op.EXP(buffer(64, 64))
     between = matmul(y, buffer(64, 64))
     return [y, between, y + permute(between, 1, 0)]
 
@@ -417,8 +417,8 @@ def test_a_product_stores_the_function_that_all_readers_make_of_it() -> None:
         h = matmul(buffer(*X), buffer(*Y)) + 1.0
         f = h
         for _ in range(price):
-            f = f.alu(Op.SIN)
-        return [h.alu(Op.EXP), f * matmul(buffer(*X), buffer(*Y))]
+            f = Op.SIN(f)
+        return [Op.EXP(h), f * matmul(buffer(*X), buffer(*Y))]
 
     kept = scheduled(outputs(), "kernel-groups").materialised
     assert Reason.FUNCTION in kept.values()
@@ -525,8 +525,8 @@ def test_a_mask_is_told_where_indices_alone_decide() -> None:
         reader = scheduled(outputs, "kernel-split", **prices).cuts[-1].graph
         return reader.src[0].src[0].op is Op.WHERE
 
-    by_index = masked(lambda i, j: i.alu(Op.LT, j))
-    by_value = masked(lambda i, j: buffer(8, 8, dtype=I32).alu(Op.LT, j))
+    by_index = masked(lambda i, j: Op.LT(i, j))
+    by_value = masked(lambda i, j: Op.LT(buffer(8, 8, dtype=I32), j))
     assert told(by_index, masks=True)
     assert not told(by_index)
     assert not told(by_value, masks=True)

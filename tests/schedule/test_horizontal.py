@@ -89,7 +89,7 @@ def test_small_kernels_of_one_level_share_a_launch() -> None:
 def test_updates_behind_one_number_share_a_launch() -> None:
     grads = [buffer(n, 8) for n in (4, 6, 16)]
     scale = buffer(1)
-    norm = (scale * 3.0).alu(Op.SQRT)
+    norm = Op.SQRT(scale * 3.0)
     new = [buffer(*g.shape) - g * expand(reshape(norm, 1, 1), *g.shape) for g in grads]
     assert len(plan(*new).calls) <= 2
 

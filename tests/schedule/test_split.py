@@ -61,7 +61,7 @@ def norm(sizes: list[tuple[int, ...]]) -> UOp:
         part = reshape(reduce(x * x, Op.ADD, *range(len(shape))))
         total = part if total is None else total + part
     assert total is not None
-    return total.alu(Op.SQRT)
+    return Op.SQRT(total)
 
 
 def test_the_norm_of_many_arrays_takes_no_kernel_for_each() -> None:

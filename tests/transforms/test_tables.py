@@ -51,7 +51,7 @@ def test_every_call_by_name_has_a_tangent_and_a_form_for_many_examples() -> None
 @pytest.mark.parametrize("opened", [False, True])
 def test_a_call_that_no_rule_knows_has_the_derivatives_of_its_value(opened: bool) -> None:
     p = UOp(Op.PARAM, dtypes.float32, (), (0, (2, 3)))
-    body = GraphFunction("curve", (), (p,), (p.alu(Op.SIN) * p,))
+    body = GraphFunction("curve", (), (p,), (Op.SIN(p) * p,))
 
     def curve(x: Tensor) -> Tensor:
         if opened:

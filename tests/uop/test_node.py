@@ -294,7 +294,7 @@ def test_what_is_later_than_a_node_is_so_too_where_nodes_may_go() -> None:
     with Arena():
         before = X + 7
         buffer = Tensor([1.0, 2.0]).realize().uop
-        made = [buffer.alu(Op.SIN), X * 5]
+        made = [Op.SIN(buffer), X * 5]
         for node, later in ((before, {buffer, *made}), (buffer, set(made)), (made[0], {made[1]})):
             assert node.weak is (node is not before)
             found = arena().since(node)

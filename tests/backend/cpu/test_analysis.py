@@ -34,8 +34,8 @@ def softmax_row(top: int, total: int) -> UOp:
     """exp(x - max) / sum(exp(x - max)) over rows of N, with these reduce ranges."""
     k, l = over(top, N), over(total, N)
     best = reduce(Op.MAX, load(X, I * N + k), k)
-    part = reduce(Op.ADD, (load(X, I * N + l) - best).alu(Op.EXP), l)
-    return kernel(store(OUT, I * N + J, (load(X, I * N + J) - best).alu(Op.EXP) / part))
+    part = reduce(Op.ADD, Op.EXP(load(X, I * N + l) - best), l)
+    return kernel(store(OUT, I * N + J, Op.EXP(load(X, I * N + J) - best) / part))
 
 
 def test_a_reduce_takes_the_range_of_a_loop_of_its_extent_so_that_equal_work_is_one_node() -> None:
@@ -145,7 +145,7 @@ def test_what_a_predicate_keeps_from_leaving_its_memory_is_looked_up_clipped() -
 
 def test_a_node_has_the_dims_that_it_depends_on_and_a_reduce_ends_its_own() -> None:
     k = over(2, 5)
-    total = reduce(Op.ADD, load(param(1, M * 5), I * 5 + k).alu(Op.EXP), k)
+    total = reduce(Op.ADD, Op.EXP(load(param(1, M * 5), I * 5 + k)), k)
     a = analysed(store(OUT, I * N + J, total * load(param(2, N), J)))
     named = {a.dims.digits[r][0][0]: name for r, name in ((0, "i"), (1, "j"), (2, "k"))}
 

@@ -153,7 +153,7 @@ def test_a_single_call_without_temporaries_is_not_cut(monkeypatch: pytest.Monkey
 def test_what_no_block_changes_runs_once_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "BLOCK", 100)
     i, j = loop(0, 50), loop(1, 20)
-    row = load(param(2, 20), j).alu(Op.EXP)
+    row = Op.EXP(load(param(2, 20), j))
     sink = kernel(store(param(0, 1000), i * 20 + j, load(param(1, 1000), i * 20 + j) * row + 1.0))
     found = calls(bound(sink, 1000, 1000, 20))
     assert found.count("exp") == 1

@@ -220,7 +220,7 @@ def test_an_interrupt_leaves_lanes_that_work() -> None:
 
 def test_lanes_compute_what_one_thread_does(monkeypatch: pytest.MonkeyPatch) -> None:
     i, j, k = loop(0, 40), loop(1, 30), over(2, 20)
-    value = reduce(Op.ADD, load(param(1, 800), i * 20 + k) * load(param(2, 600), k * 30 + j), k).alu(Op.TANH)
+    value = Op.TANH(reduce(Op.ADD, load(param(1, 800), i * 20 + k) * load(param(2, 600), k * 30 + j), k))
     sink = kernel(store(param(0, 1200), i * 30 + j, value))
     rng = np.random.default_rng(0)
     # sums of these are exact in every order, so that how BLAS sums a piece of the matrix does not show

@@ -57,7 +57,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_chain_runs_in_blocks_with_a_remainder(n: int, small_blocks: None) -> None:
     i = loop(0, n)
     x = load(param(1, n), i)
-    check(kernel(store(param(0, n), i, (x * 2.0 + 1.0).alu(Op.TANH) * x)), data(n), data(n))
+    check(kernel(store(param(0, n), i, Op.TANH(x * 2.0 + 1.0) * x)), data(n), data(n))
 
 
 def test_rows_and_columns_broadcast() -> None:
@@ -83,7 +83,7 @@ def test_several_stores_and_a_buffer_updated_in_place(small_blocks: None) -> Non
     p, m, v, g = (load(param(s, n), i) for s in range(4))
     m2 = m * 0.9 + g * 0.1
     v2 = v * 0.99 + g * g * 0.01
-    new = p - m2.alu(Op.DIV, v2.alu(Op.SQRT) + 1e-8) * 0.1
+    new = p - Op.DIV(m2, Op.SQRT(v2) + 1e-8) * 0.1
     sink = kernel(store(param(0, n), i, new), store(param(1, n), i, m2), store(param(2, n), i, v2))
     check(sink, data(n), data(n), np.abs(data(n)), data(n))
 
@@ -145,7 +145,7 @@ TOLERANCE = {F16: 2e-3, F32: 1e-6, F64: 1e-14}
 def test_float_unary(op: Op, dtype: DType) -> None:
     x = np.array([*SPECIAL, *RNG.standard_normal(20)]).astype(numpy_dtype(dtype))
     i = loop(0, x.size)
-    sink = kernel(store(param(0, x.size, dtype), i, load(param(1, x.size, dtype), i).alu(op)))
+    sink = kernel(store(param(0, x.size, dtype), i, op(load(param(1, x.size, dtype), i))))
     check(sink, np.zeros_like(x), x, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] / 4)
 
 
@@ -157,7 +157,7 @@ def test_float_binary(op: Op, dtype: DType) -> None:
         pairs = pairs[np.isfinite(pairs).all(1)]
     a, b = (pairs[:, i].astype(numpy_dtype(dtype)) for i in (0, 1))
     i, n = loop(0, len(pairs)), len(pairs)
-    value = load(param(1, n, dtype), i).alu(op, load(param(2, n, dtype), i))
+    value = op(load(param(1, n, dtype), i), load(param(2, n, dtype), i))
     check(kernel(store(param(0, n, value.dtype), i, value)), np.zeros(n, numpy_dtype(value.dtype)), a, b, rtol=2e-3)
 
 
@@ -177,7 +177,7 @@ def test_integer_binary_wraps_and_floors(op: Op, dtype: DType) -> None:
     v = extremes(dtype)
     a, b = np.repeat(v, v.size), np.tile(v, v.size)
     i, n = loop(0, a.size), a.size
-    value = load(param(1, n, dtype), i).alu(op, load(param(2, n, dtype), i))
+    value = op(load(param(1, n, dtype), i), load(param(2, n, dtype), i))
     check(kernel(store(param(0, n, value.dtype), i, value)), np.zeros(n, numpy_dtype(value.dtype)), a, b)
 
 
@@ -188,7 +188,7 @@ def test_shifts_by_the_width_and_more(op: Op, dtype: DType) -> None:
     by = np.array([0, 1, dtype.bits - 1, dtype.bits, dtype.bits + 3], v.dtype)
     a, b = np.repeat(v, by.size), np.tile(by, v.size)
     i, n = loop(0, a.size), a.size
-    value = load(param(1, n, dtype), i).alu(op, load(param(2, n, dtype), i))
+    value = op(load(param(1, n, dtype), i), load(param(2, n, dtype), i))
     check(kernel(store(param(0, n, dtype), i, value)), np.zeros_like(a), a, b)
 
 
@@ -197,7 +197,7 @@ def test_shifts_by_the_width_and_more(op: Op, dtype: DType) -> None:
 def test_integer_unary(op: Op, dtype: DType) -> None:
     v = extremes(dtype)
     i = loop(0, v.size)
-    check(kernel(store(param(0, v.size, dtype), i, load(param(1, v.size, dtype), i).alu(op))), np.zeros_like(v), v)
+    check(kernel(store(param(0, v.size, dtype), i, op(load(param(1, v.size, dtype), i)))), np.zeros_like(v), v)
 
 
 @pytest.mark.parametrize("target", [*INTS, BOOL, F16, F32, F64], ids=str)
@@ -223,7 +223,7 @@ def test_bitcasts_keep_bits() -> None:
     i = loop(0, 9)
     bits = UOp(Op.BITCAST, I32, (load(param(1, 9), i),))
     check(kernel(store(param(0, 9, I32), i, bits)), np.zeros(9, np.int32), x)
-    back = UOp(Op.BITCAST, F32, (bits.alu(Op.AND, const(I32, 0x7FFFFFFF)),))
+    back = UOp(Op.BITCAST, F32, (Op.AND(bits, const(I32, 0x7FFFFFFF)),))
     check(kernel(store(param(0, 9), i, back)), data(9), x)
 
 
@@ -275,13 +275,13 @@ def test_threefry_follows_the_oracle() -> None:
 def test_erf_in_the_tails() -> None:
     x = np.array([4.0, 4.5, 5.0, 6.0, 10.0, 1e3, 1e20, 3e38, -5.0, -1e19, np.inf, -np.inf, np.nan], np.float32)
     i = loop(0, x.size)
-    check(kernel(store(param(0, x.size), i, load(param(1, x.size), i).alu(Op.ERF))), np.zeros_like(x), x, rtol=5e-7)
+    check(kernel(store(param(0, x.size), i, Op.ERF(load(param(1, x.size), i)))), np.zeros_like(x), x, rtol=5e-7)
 
 
 def test_warnings_stay_inside() -> None:
     i = loop(0, 2)
     x = load(param(1, 2), i)
-    run(kernel(store(param(0, 2), i, x.alu(Op.LOG) + x.alu(Op.RECIP))), data(2), np.array([0.0, -1.0], np.float32))
+    run(kernel(store(param(0, 2), i, Op.LOG(x) + Op.RECIP(x))), data(2), np.array([0.0, -1.0], np.float32))
 
 
 # -- reduces -------------------------------------------------------------------------------------------------------
@@ -354,8 +354,8 @@ def softmax(rows: int, n: int) -> UOp:
 
     k, k2 = over(2, n), over(3, n)
     top = reduce(Op.MAX, x(k), k)
-    total = reduce(Op.ADD, (x(k2) - top).alu(Op.EXP), k2)
-    return kernel(store(param(0, size), i * n + j, (x(j) - top).alu(Op.EXP).alu(Op.DIV, total)))
+    total = reduce(Op.ADD, Op.EXP(x(k2) - top), k2)
+    return kernel(store(param(0, size), i * n + j, Op.DIV(Op.EXP(x(j) - top), total)))
 
 
 def test_softmax_in_one_kernel() -> None:
@@ -385,7 +385,7 @@ def test_matmul_in_all_transposes(ta: bool, tb: bool, tc: bool, epilogue: bool) 
     b = load(param(2, k * n), j * k + r if tb else r * n + j)
     value = reduce(Op.ADD, a * b, r)
     if epilogue:
-        value = (value + load(param(3, n), j)).alu(Op.TANH) * value
+        value = Op.TANH(value + load(param(3, n), j)) * value
     check(
         kernel(store(param(0, m * n), j * m + i if tc else i * n + j, value)),
         data(m * n),
@@ -453,9 +453,9 @@ def test_a_weight_gradient_reduces_batch_and_time() -> None:
 
 def test_operands_are_expressions_and_factors_are_pulled_out(small_blocks: None) -> None:
     i, j, k = loop(0, 4), loop(1, 5), over(2, 6)
-    a = load(param(1, 24), i * 6 + k).alu(Op.EXP)
+    a = Op.EXP(load(param(1, 24), i * 6 + k))
     b = load(param(2, 30), k * 5 + j) - load(param(3, 6), k)
-    body = ((a * b) * load(param(4, 4), i)).alu(Op.NEG).alu(Op.DIV, load(param(5, 5), j))
+    body = Op.DIV(Op.NEG((a * b) * load(param(4, 4), i)), load(param(5, 5), j))
     check(
         kernel(store(param(0, 20), i * 5 + j, reduce(Op.ADD, body, k))),
         data(20),
@@ -502,7 +502,7 @@ def test_a_matrix_times_a_vector_is_a_product(
     vector = load(param(2, batch * k), b * k + r) * 0.5
     value = reduce(Op.ADD, matrix * vector, r)
     if epilogue:
-        value = (value + load(param(3, m), i)).alu(Op.TANH)
+        value = Op.TANH(value + load(param(3, m), i))
     sink = kernel(store(param(0, batch * m), b * m + i, value))
     assert " @ " in executor.CpuProgram(sink, "matvec", 2).source
     check(sink, data(batch * m), data(batch * m * k), data(batch * k), data(m))
@@ -713,7 +713,7 @@ def test_a_chain_of_twenty_thousand_operations() -> None:
     x = load(param(1, n), i)
     y = load(param(2, n), i)
     for k in range(10_000):
-        x = (x + y).alu(Op.MIN, const(F32, float(k % 7)))
+        x = Op.MIN(x + y, const(F32, float(k % 7)))
     program = get_device("cpu").compile(kernel(store(param(0, n), i, x)))
     assert program.__dict__["scratch"] <= 4096
     out = np.zeros(n, np.float32)
@@ -750,7 +750,7 @@ def test_a_product_lies_in_one_of_several_outputs_until_its_epilogue_is_done(fir
     m, n, k = 6, 8, 4
     i, j, raw = product_of(m, n, k)
     h = raw + load(param(3, n), j)
-    values = [h, h.alu(Op.TANH) * raw, raw - h * 2.0]
+    values = [h, Op.TANH(h) * raw, raw - h * 2.0]
     values = values[first:] + values[:first]
     stores = [store(param(s, m * n), i * n + j, v) for s, v in enumerate(values)]
     check(kernel(*stores), *[data(m * n) for _ in range(3)], data(n), data(m * k), data(k * n))
@@ -778,7 +778,7 @@ def test_heads_are_written_side_by_side(small_blocks: None) -> None:
 @pytest.mark.parametrize("scale", [1, 5])
 def test_a_part_is_put_where_a_number_says(scale: int, small_blocks: None) -> None:
     i, j = loop(0, 3), loop(1, 4)
-    at = load(param(2, 1, I32), const(I32, 0)).alu(Op.MAX, const(I32, 0)).alu(Op.MIN, const(I32, 2))
+    at = Op.MIN(Op.MAX(load(param(2, 1, I32), const(I32, 0)), const(I32, 0)), const(I32, 2))
     place = i * 20 + at * scale + j + 1
     sink = kernel(store(param(0, 80), place, load(param(1, 12), j * 3 + i) * 2.0))
     assert "put(" in executor.CpuProgram(sink, "put", 2).source

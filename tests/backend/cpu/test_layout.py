@@ -41,7 +41,7 @@ def matmul(m: int, n: int, k: int, batch: int = 1, more: bool = False) -> UOp:
     z, i, j, r = loop(0, batch), loop(1, m), loop(2, n), over(3, k)
     value = load(param(1, batch * m * k), (z * m + i) * k + r) * load(param(2, batch * k * n), (z * k + r) * n + j)
     total = reduce(Op.ADD, value, r)
-    out = total.alu(Op.EXP) + load(param(3, n), j) if more else total
+    out = Op.EXP(total) + load(param(3, n), j) if more else total
     return kernel(store(param(0, batch * m * n), (z * m + i) * n + j, out))
 
 
@@ -92,7 +92,7 @@ def test_what_blocks_share_and_others_see_is_one_workers(monkeypatch: pytest.Mon
     monkeypatch.setattr(layout, "_WORKER_NS", 0)
     monkeypatch.setattr(layout, "BLOCK", 40)
     i, j = loop(0, 10), loop(1, 20)
-    at, row = i * 20 + j, load(param(2, 20), j).alu(Op.EXP)
+    at, row = i * 20 + j, Op.EXP(load(param(2, 20), j))
     table_too = store(param(0, 200), at, (load(param(1, 200), at) + 1.0) * row)
     assert only(kernel(table_too), 2).workers == 2, "each computes the row for itself"
     both = only(kernel(table_too, store(param(3, 20), j, row)), 2)
@@ -161,7 +161,7 @@ def temporaries(made: LoopLayout) -> list[int]:
 
 def chain(n: int, *more: UOp) -> UOp:
     i = loop(0, n)
-    return kernel(store(param(0, n), i, ((load(param(1, n), i) + 1.0).alu(Op.EXP) + 2.0) * 3.0), *more)
+    return kernel(store(param(0, n), i, (Op.EXP(load(param(1, n), i) + 1.0) + 2.0) * 3.0), *more)
 
 
 def test_a_temporary_is_overwritten_where_it_lies() -> None:
@@ -173,7 +173,7 @@ def test_a_temporary_is_overwritten_where_it_lies() -> None:
 def test_a_temporary_that_is_still_needed_is_not_overwritten() -> None:
     i = loop(0, ROW)
     x = load(param(1, ROW), i) + 1.0
-    made = only(kernel(store(param(0, ROW), i, x.alu(Op.EXP) * x)))
+    made = only(kernel(store(param(0, ROW), i, Op.EXP(x) * x)))
     assert temporaries(made) == [0, ALIGN]
     assert made.end == 2 * ALIGN
 
@@ -182,7 +182,7 @@ def test_memory_of_the_same_size_is_taken_again() -> None:
     i, j = loop(0, 4), loop(1, ROW)
     at = i * ROW + j
     x, y = (load(param(n, 4 * ROW), at) for n in (1, 2))
-    rows = [load(param(n, 4), i).alu(Op.EXP) for n in (3, 4)]
+    rows = [Op.EXP(load(param(n, 4), i)) for n in (3, 4)]
     first = store(param(0, 4 * ROW), at, (x + rows[0]) * rows[0])
     second = store(param(5, 4 * ROW), at, (y + rows[1]) * rows[1])
     made = only(kernel(first, second))
@@ -192,7 +192,7 @@ def test_memory_of_the_same_size_is_taken_again() -> None:
 def test_temporaries_are_aligned() -> None:
     i = loop(0, 3)
     x = load(param(1, 3), i) + 1.0
-    made = only(kernel(store(param(0, 3), i, x.alu(Op.EXP) * x)))
+    made = only(kernel(store(param(0, 3), i, Op.EXP(x) * x)))
     assert all(at % ALIGN == 0 for at in temporaries(made))
     assert made.end == 2 * ALIGN
 
@@ -201,9 +201,9 @@ def test_what_runs_once_keeps_its_memory_through_all_blocks(monkeypatch: pytest.
     monkeypatch.setattr(layout, "BLOCK", ROW)
     i, j = loop(0, 10), loop(1, ROW)
     at = i * ROW + j
-    row = load(param(2, ROW), j).alu(Op.EXP)
+    row = Op.EXP(load(param(2, ROW), j))
     x = load(param(1, 10 * ROW), at) * row + 1.0
-    made = only(kernel(store(param(0, 10 * ROW), at, x.alu(Op.SIN) * x)))
+    made = only(kernel(store(param(0, 10 * ROW), at, Op.SIN(x) * x)))
     assert len(made.blocks) == 10
     assert [i.name for i, once in zip(made.loop.instrs, made.once, strict=True) if once] == ["exp"]
     at_exp = next(i.out.root.register for i in made.loop.instrs if i.name == "exp")
@@ -219,7 +219,7 @@ def test_scratch_is_as_much_as_the_largest_loop_needs_and_shared_memory_as_the_l
     program = CpuProgram(chain(ROW), "test")
     assert (program.scratch, program.shared) == (ALIGN, 0)
     k = over(1, 5)
-    computed = load(param(1, 30), loop(0, 6) * 5 + k).alu(Op.EXP) * load(param(2, 40), k * 8 + loop(2, 8))
+    computed = Op.EXP(load(param(1, 30), loop(0, 6) * 5 + k)) * load(param(2, 40), k * 8 + loop(2, 8))
     program = CpuProgram(kernel(store(param(0, 48), loop(0, 6) * 8 + loop(2, 8), reduce(Op.ADD, computed, k))), "test")
     assert program.shared == 2 * ALIGN, "the operand that is computed for BLAS: 30 elements"
 

@@ -136,14 +136,14 @@ class Maker:
             r = self.pick(ranges)
             return (r < int(self.rng.integers(0, 4))).where(const(self.dtype, -2), b)
         if self.dtype is F32 and way < 0.7:
-            return a.alu(Op.TANH) + b
+            return Op.TANH(a) + b
         if self.dtype is F32 and way < 0.73:
             return a.cast(F16).cast(F32)
         if self.dtype is I32 and way < 0.7:
-            return a.alu(self.pick((Op.IDIV, Op.MOD)), b)
+            return (self.pick((Op.IDIV, Op.MOD)))(a, b)
         if way < 0.75:
             return (a < b).cast(self.dtype)
-        return a.alu(self.pick((Op.ADD, Op.SUB, Op.MUL, Op.MAX, Op.MIN)), b)
+        return (self.pick((Op.ADD, Op.SUB, Op.MUL, Op.MAX, Op.MIN)))(a, b)
 
 
 LIMITS = {"blocks": (32_768, 65_536), "small blocks": (4, 6), "no blocks": (1, 1)}

@@ -58,7 +58,7 @@ def column_sums() -> UOp:
 def product() -> UOp:
     i, j, k = loop(0, N), loop(1, N), over(2, N)
     a, b = load(param(1, N * N), i * N + k), load(param(2, N * N), k * N + j)
-    return kernel(store(param(0, N * N), i * N + j, (reduce(Op.ADD, a * b, k) * (1 / N)).alu(Op.TANH)))
+    return kernel(store(param(0, N * N), i * N + j, Op.TANH(reduce(Op.ADD, a * b, k) * (1 / N))))
 
 
 def in_place() -> UOp:
@@ -188,7 +188,7 @@ def test_of_a_wide_matrix_each_worker_reads_a_part(rows: int, columns: int, widt
     d, k = device(2), 256
     i, j, r = loop(0, rows), loop(1, columns), over(2, k)
     a, b = load(param(1, rows * k), i * k + r), load(param(2, columns * k), j * k + r)
-    found = d.compile(kernel(store(param(0, rows * columns), i * columns + j, reduce(Op.ADD, a * b, r).alu(Op.SQRT))))
+    found = d.compile(kernel(store(param(0, rows * columns), i * columns + j, Op.SQRT(reduce(Op.ADD, a * b, r)))))
     rng = np.random.default_rng(0)
     x, w = rng.random((rows, k), np.float32), rng.random((columns, k), np.float32)
     y = np.zeros(rows * columns, np.float32)

@@ -78,7 +78,7 @@ class Case:
 
 
 def _within(index: UOp, size: int) -> UOp:
-    return index.alu(Op.LT, const(I32, 0)).alu(Op.NOT) & (index < size)
+    return Op.NOT(Op.LT(index, const(I32, 0))) & (index < size)
 
 
 def planned(case: Case) -> CpuPlan:

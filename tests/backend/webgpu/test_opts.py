@@ -27,7 +27,7 @@ def product(m: int, n: int, k: int, a_across: bool = False, b_across: bool = Fal
     i, j, r = K.loop(m, 0), K.loop(n, 1), K.over(k, 2)
     a = K.load(K.param(1, m * k), r * m + i if a_across else i * k + r)
     b = K.load(K.param(2, k * n), j * k + r if b_across else r * n + j)
-    value = K.reduce(Op.ADD, a.alu(Op.EXP) * (b * K.load(K.param(3, n), j)), r)
+    value = K.reduce(Op.ADD, Op.EXP(a) * (b * K.load(K.param(3, n), j)), r)
     return K.sink(K.store(K.param(0, m * n), i * n + j, value + K.load(K.param(4, n), j)))
 
 
@@ -64,10 +64,10 @@ def test_vectors_of_every_operation(device: WebGpuDevice) -> None:
     n = 64
     i = K.loop(n, 0)
     x, y = K.load(K.param(1, n), i), K.load(K.param(2, n), 63 - i)
-    whole = i.alu(Op.MOD, i * 0 + 5)
-    value = x.alu(Op.TANH) + y.alu(Op.ERF) + x.alu(Op.MAX, y) * (x < y).where(x, y * 2.0)
-    value = value + whole.cast(K.F32) + (x.alu(Op.ABS) + 1.0).alu(Op.POW, y) + x / y
-    value = value + ((i & 3).eq(2) | (x < 0.0)).where(x.cast(K.I32).cast(K.F32), y.alu(Op.SIGN))
+    whole = Op.MOD(i, i * 0 + 5)
+    value = Op.TANH(x) + Op.ERF(y) + Op.MAX(x, y) * (x < y).where(x, y * 2.0)
+    value = value + whole.cast(K.F32) + Op.POW(Op.ABS(x) + 1.0, y) + x / y
+    value = value + ((i & 3).eq(2) | (x < 0.0)).where(x.cast(K.I32).cast(K.F32), Op.SIGN(y))
     graph = K.sink(K.store(K.param(0, n), i, value))
     a, b = normal(n), normal(n) + 3
     want = run(device, graph, {1: a, 2: b}, [])[0]

@@ -26,7 +26,7 @@ def product(m: int, n: int, k: int, batch: int, across: str) -> UOp:
     a = K.load(K.param(1, batch * m * k), z * (m * k) + (r * m + i if across[0] == "t" else i * k + r))
     b = K.load(K.param(2, batch * k * n), z * (k * n) + (j * k + r if across[1] == "t" else r * n + j))
     at = z * (m * n) + i * n + j
-    total = K.reduce(Op.ADD, (a * a.alu(Op.TANH)) * b, r)
+    total = K.reduce(Op.ADD, (a * Op.TANH(a)) * b, r)
     return K.sink(
         K.store(K.param(0, batch * m * n), at, total + K.load(K.param(3, n), j) + K.load(K.param(4, batch * m * n), at))
     )
@@ -105,7 +105,7 @@ def test_convolution_is_a_product_over_all_its_reduce_ranges(
     z, o, y, x = K.loop(batch, 0), K.loop(outputs, 1), K.loop(side, 2), K.loop(side, 3)
     c, p, q = K.over(inputs, 4), K.over(3, 5), K.over(3, 6)
     row, column = y + p - 1, x + q - 1
-    inside = (row < side) & (column < side) & (row < 0).alu(Op.NOT) & (column < 0).alu(Op.NOT)
+    inside = (row < side) & (column < side) & Op.NOT(row < 0) & Op.NOT(column < 0)
     image = K.load(K.param(1, batch * inputs * side * side), ((z * inputs + c) * side + row) * side + column, inside)
     weight = K.load(K.param(2, outputs * inputs * 9), ((o * inputs + c) * 3 + p) * 3 + q)
     at = ((z * outputs + o) * side + y) * side + x
@@ -124,7 +124,7 @@ def test_what_is_like_a_product_is_tiled_too(device: WebGpuDevice, op: Op) -> No
     m, n, k = 40, 33, 22
     i, j, r = K.loop(m, 0), K.loop(n, 1), K.over(k, 2)
     apart = K.load(K.param(1, m * k), i * k + r) - K.load(K.param(2, n * k), j * k + r)
-    graph = K.sink(K.store(K.param(0, m * n), i * n + j, K.reduce(op, apart.alu(Op.ABS), r)))
+    graph = K.sink(K.store(K.param(0, m * n), i * n + j, K.reduce(op, Op.ABS(apart), r)))
     opts = choose(prepare(graph, device.target), device.target)
     assert any(o.kind == "TILE" for o in opts)
     a, b = normal(m, k), normal(n, k)
