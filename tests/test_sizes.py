@@ -53,6 +53,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "sums across rows that norms made": {"schedule": 2},
     "the exit code of an inspector that ended": {"web": 1},
     "batch sizes that take turns": {"nn": 1},
+    "weight gradients that fill a GPU": {"schedule": 2},
     "stages of a first launch": {"runtime": 6, "schedule": 5},
     "a model as a web page": {
         "pages": 96,
