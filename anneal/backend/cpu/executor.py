@@ -420,7 +420,7 @@ class CpuDevice(Device[Array]):
         from anneal.backend.cpu.in_c import CKernels  # with the code generator, which NumPy does not need
 
         if self._kernels is None:
-            self._kernels = CKernels(self.workers.count)
+            self._kernels = CKernels(self.workers.in_c)
         return self._kernels
 
     @property

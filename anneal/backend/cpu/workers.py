@@ -24,8 +24,8 @@ from anneal.backend.cpu.ops import Step
 _CHUNK = 2048
 # whether a block of np.errstate keeps chunks as they were set in it
 _APART = np.__version__.startswith("1.")
-# More threads than this only queue for the interpreter lock.
-_MOST = 4
+# More threads than this only queue for the interpreter lock; threads in C do not take it.
+_MOST, _MOST_IN_C = 4, 16
 
 
 class _Thread:
@@ -65,10 +65,12 @@ def run_all(steps: list[Step]) -> None:
 
 
 class Workers:
-    """`count` workers, the caller's thread among them; threads start on first use."""
+    """`count` workers, the caller's thread among them; threads start on first use. `in_c` is the number of threads of
+    kernels in C."""
 
     def __init__(self, count: int | None = None) -> None:
-        self.count = max(1, min(_MOST, _cores() if count is None else count))
+        count = _cores() if count is None else count
+        self.count, self.in_c = max(1, min(_MOST, count)), max(1, min(_MOST_IN_C, count))
         self._threads: list[_Thread] = []
         if hasattr(os, "register_at_fork"):
             # threads do not survive a fork
