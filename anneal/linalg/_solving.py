@@ -10,8 +10,7 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.linalg._host import Array, called, float_op, matrices, one_batch, squares
-from anneal.linalg._norms import singular_tolerance
-from anneal.linalg._spectra import eigvalsh, svd, svdvals
+from anneal.linalg._spectra import eigvalsh, singular_tolerance, svd, svdvals
 from anneal.tensor import Tensor, dtypes
 
 SINGULAR = "is singular: it has no inverse"
