@@ -162,8 +162,7 @@ def standalone(member: UOp) -> tuple[UOp, list[int]]:
     """
     order = toposort((member,))
     written = list(dict.fromkeys(s.src[0].arg[0] for s in member.src))
-    read = [u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written]
-    slots = [*written, *dict.fromkeys(read)]
+    slots = [*written, *dict.fromkeys([u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written])]
     number = {slot: n for n, slot in enumerate(slots)}
     ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] != "loop", r.arg[0]))
     ids = {r: n for n, r in enumerate(ranges)}
