@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.linalg._host import Array, called, float_op, matrices, on_device, squares
+from anneal.linalg._host import Array, Tensors, called, float_op, matrices, on_device, squares
 from anneal.ops import axis_of
 from anneal.tensor import Tensor, dtypes
 
@@ -64,7 +64,7 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     m, n = matrices("linalg.svd", A)
     k, lead = min(m, n), A.shape[:-2]
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         u, s, vh = outputs[0][..., :k], outputs[1], outputs[2][..., :k, :]
         gu, gs, gvh = given[0][..., :k], given[1], given[2][..., :k, :]
         row, column = s.unsqueeze(-2), s.unsqueeze(-1)
@@ -94,7 +94,7 @@ def svdvals(A: Tensor) -> Tensor:
     """
     m, n = matrices("linalg.svdvals", A)
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         u, _, vh = svd(inputs[0], False)
         return [(u * given[0].unsqueeze(-2)) @ vh]
 
@@ -126,7 +126,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     squares("linalg.eigh", A)
     uplo = _triangle("linalg.eigh", UPLO)
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         values, v = outputs
         gap = values.unsqueeze(-2) - values.unsqueeze(-1)
         turns = _skew(v.mT @ given[1]) * 0.5
@@ -151,7 +151,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     squares("linalg.eigvalsh", A)
     uplo = _triangle("linalg.eigvalsh", UPLO)
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         v = eigh(inputs[0], uplo).eigenvectors
         return [(v * given[0].unsqueeze(-2)) @ v.mT]
 
@@ -304,7 +304,7 @@ def _inverse_or_inf(A: Tensor) -> Tensor:
                 return [np.full_like(a, np.inf)]
             return [np.stack([compute(one)[0] for one in a])]
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         y = outputs[0].mT
         return [-(y @ given[0] @ y)]
 
