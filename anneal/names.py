@@ -223,6 +223,8 @@ multilabel_soft_margin_loss nll_loss poisson_nll_loss smooth_l1_loss soft_margin
         "movement": """
 broadcast_tensors broadcast_to expand expand_as flatten flip movedim narrow pad permute ravel repeat
 repeat_interleave reshape reshape_as roll shrink squeeze t tile transpose unflatten unsqueeze view""",
+        "operators": """
+update_slice""",
         "placing": """
 as_strided as_strided_scatter bucketize diagonal_scatter index_copy index_fill index_put index_reduce masked_scatter
 put scatter_reduce take_along_axis unravel_index""",
@@ -239,8 +241,6 @@ abs angle ceil conj floor frac isfinite isinf isnan isneginf isposinf nan_to_num
 cummax cummin cumprod cumsum diff logcumsumexp""",
         "sorting": """
 argsort bincount median nanmedian quantile searchsorted sort topk""",
-        "subscripts": """
-update_slice""",
         "anneal.ops": """
 abs_=abs absolute=abs absolute_=absolute acos_=acos acosh_=acosh addbmm_=addbmm addcdiv_=addcdiv addcmul_=addcmul
 addmm_=addmm addmv_=addmv addr_=addr adjoint=matrix_transpose alias_copy=positive arccos=acos arccos_=arccos
@@ -317,8 +317,6 @@ Reason""",
 donate overwrites_rows""",
         "masks": """
 dead_side read_elements""",
-        "members": """
-members_of standalone""",
         "memory": """
 nbytes""",
         "parts": """
@@ -330,7 +328,7 @@ Origin""",
         "plan": """
 clear_cache graph live_nodes origins parametrise plan_for refused""",
         "records": """
-Call Cut Kernel Plan Schedule name_of""",
+Call Cut Kernel Plan Schedule members_of name_of standalone""",
     },
     "anneal.special": {
         "anneal.ops": """

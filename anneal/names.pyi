@@ -40,6 +40,7 @@ from anneal.ops.logic import eq as eq, ne as ne, lt as lt, gt as gt, le as le, g
 from anneal.ops.losses import cross_entropy as cross_entropy, nll_loss as nll_loss, mse_loss as mse_loss, l1_loss as l1_loss, huber_loss as huber_loss, smooth_l1_loss as smooth_l1_loss, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, kl_div as kl_div, soft_margin_loss as soft_margin_loss, hinge_embedding_loss as hinge_embedding_loss, margin_ranking_loss as margin_ranking_loss, cosine_embedding_loss as cosine_embedding_loss, triplet_margin_loss as triplet_margin_loss, multi_margin_loss as multi_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, poisson_nll_loss as poisson_nll_loss, gaussian_nll_loss as gaussian_nll_loss
 from anneal.ops.movement import reshape as reshape, view as view, reshape_as as reshape_as, flatten as flatten, ravel as ravel, unflatten as unflatten, squeeze as squeeze, unsqueeze as unsqueeze, permute as permute, transpose as transpose, t as t, movedim as movedim, flip as flip, roll as roll, expand as expand, expand_as as expand_as, broadcast_to as broadcast_to, repeat as repeat, tile as tile, repeat_interleave as repeat_interleave, pad as pad, shrink as shrink, narrow as narrow, broadcast_tensors as broadcast_tensors
 from anneal.ops.normalisation import layer_norm as layer_norm, rms_norm as rms_norm, group_norm as group_norm, batch_norm as batch_norm, normalize as normalize, instance_norm as instance_norm, local_response_norm as local_response_norm
+from anneal.ops.operators import update_slice as update_slice
 from anneal.ops.placing import take_along_axis as take_along_axis, scatter_reduce as scatter_reduce, index_put as index_put, index_copy as index_copy, index_fill as index_fill, masked_scatter as masked_scatter, bucketize as bucketize, as_strided as as_strided, as_strided_scatter as as_strided_scatter, diagonal_scatter as diagonal_scatter, put as put, index_reduce as index_reduce, unravel_index as unravel_index
 from anneal.ops.polynomials import chebyshev_polynomial_t as chebyshev_polynomial_t, chebyshev_polynomial_u as chebyshev_polynomial_u, chebyshev_polynomial_v as chebyshev_polynomial_v, chebyshev_polynomial_w as chebyshev_polynomial_w, hermite_polynomial_h as hermite_polynomial_h, hermite_polynomial_he as hermite_polynomial_he, laguerre_polynomial_l as laguerre_polynomial_l, legendre_polynomial_p as legendre_polynomial_p, shifted_chebyshev_polynomial_t as shifted_chebyshev_polynomial_t, shifted_chebyshev_polynomial_u as shifted_chebyshev_polynomial_u, shifted_chebyshev_polynomial_v as shifted_chebyshev_polynomial_v, shifted_chebyshev_polynomial_w as shifted_chebyshev_polynomial_w, zeta as zeta, polygamma as polygamma, mvlgamma as mvlgamma
 from anneal.ops.pooling import im2col as im2col, max_pool1d as max_pool1d, max_pool2d as max_pool2d, max_pool3d as max_pool3d, avg_pool1d as avg_pool1d, avg_pool2d as avg_pool2d, avg_pool3d as avg_pool3d, adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_avg_pool2d as adaptive_avg_pool2d, adaptive_avg_pool3d as adaptive_avg_pool3d, adaptive_max_pool1d as adaptive_max_pool1d, adaptive_max_pool2d as adaptive_max_pool2d, adaptive_max_pool3d as adaptive_max_pool3d, lp_pool1d as lp_pool1d, lp_pool2d as lp_pool2d
@@ -49,7 +50,6 @@ from anneal.ops.rounding import neg as neg, abs as abs, sign as sign, floor as f
 from anneal.ops.running import cumsum as cumsum, cumprod as cumprod, logcumsumexp as logcumsumexp, cummax as cummax, cummin as cummin, diff as diff
 from anneal.ops.sorting import argsort as argsort, sort as sort, topk as topk, median as median, nanmedian as nanmedian, quantile as quantile, bincount as bincount, searchsorted as searchsorted
 from anneal.ops.statistics import cosine_similarity as cosine_similarity, cdist as cdist, pairwise_distance as pairwise_distance, cov as cov, corrcoef as corrcoef, histc as histc, histogram as histogram, gradient as gradient, kthvalue as kthvalue, msort as msort, mode as mode, nanquantile as nanquantile, dist as dist, renorm as renorm, trapezoid as trapezoid, cumulative_trapezoid as cumulative_trapezoid, pdist as pdist, vander as vander, matrix_power as matrix_power
-from anneal.ops.subscripts import update_slice as update_slice
 from anneal.ops import made as made, nodes as nodes, operators as operators
 from anneal.ops.data import called_on_host as called_on_host, HELD as HELD, DTypeLike as DTypeLike, array_of as array_of, as_dtype as as_dtype, check_device_dtype as check_device_dtype, wrap_array as wrap_array
 from anneal.ops.glossary import explain_class as explain_class
@@ -1447,6 +1447,9 @@ class Methods(Handle):
         (channels,)."""
     def batch_norm(self, running_mean: Tensor | None=None, running_var: Tensor | None=None, weight: Tensor | None=None, bias: Tensor | None=None, training: bool=False, momentum: float | Tensor=0.1, eps: float=1e-05) -> Tensor:
         r"""Mean 0 and variance 1 per channel (axis 1), then times weight plus bias, each of shape (channels,)."""
+    def update_slice(self, value: Any, starts: Sequence[Any]) -> Tensor:
+        r"""The tensor with `value` in the place that begins at `starts`, one for each axis: ints, sizes, or single
+        integers."""
     def take_along_axis(self, index: Any, axis: int | None=None) -> Tensor:
         r"""`take_along_dim`, by NumPy's name."""
     def scatter_reduce(self, dim: int, index: Any, src: Any, reduce: str, include_self: bool=True) -> Tensor:
@@ -1724,9 +1727,6 @@ class Methods(Handle):
         r"""The matrix of the powers of a vector's elements, a row for each; the highest first unless `increasing`."""
     def matrix_power(self, n: int) -> Tensor:
         r"""The product of `n` copies of square matrices, the last two axes; by squaring."""
-    def update_slice(self, value: Any, starts: Sequence[Any]) -> Tensor:
-        r"""The tensor with `value` in the place that begins at `starts`, one for each axis: ints, sizes, or single
-        integers."""
     def data_ptr(self) -> int:
         r"""A number that tells with which element the tensor x begins, no address: equal for tensors that share their values
         and begin with the same one, 0 for a tensor without elements. It holds while a tensor that shares the values lives."""

@@ -15,7 +15,6 @@ no `fft` extension here: `anneal.fft` takes pairs.
 import numpy as np
 
 from anneal.array_api import linalg as linalg
-from anneal.array_api._creation import *
 from anneal.array_api._dtypes import *
 from anneal.array_api._dtypes import __array_namespace_info__ as __array_namespace_info__
 from anneal.array_api._elementwise import *

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 from anneal.doors import opened_later
 from anneal.inspect.derivations import FiredRule, Firing, firings
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
-from anneal.inspect.graphs import Node, StepGraph, nodes, random_input, step_graph, traced_model
+from anneal.inspect.graphs import (
+    Node,
+    Part,
+    PassInfo,
+    PassState,
+    StepGraph,
+    after_pass,
+    nodes,
+    passes,
+    random_input,
+    step_graph,
+    traced_model,
+)
 from anneal.inspect.kernel_list import (
     KernelBuffer,
     KernelCall,
@@ -22,7 +34,6 @@ from anneal.inspect.kernel_list import (
 from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
 from anneal.inspect.looking import LaunchFacts, Life, Looked, MemoryPlan, chrome_trace, launch_facts, memory_plan, plain
 from anneal.inspect.names import Line, label_of, placed
-from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
 from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording
 from anneal.inspect.rules import (
     KINDS,

@@ -12,21 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from anneal import schedule
 from anneal.codegen import Target, bodies_of
 from anneal.inspect.names import Line
 from anneal.progress import told
 from anneal.rewrite import Event, forget, rebuilt, tracing
-from anneal.schedule import (
-    BUILDING,
-    CostModel,
-    Origin,
-    graph,
-    indexed,
-    kernel_graph,
-    origins,
-    parametrise,
-    run_passes as scheduled,
-)
 from anneal.shape import source_index
 from anneal.uop import MOVEMENT, Op, Provenance, UOp, arena, toposort
 
@@ -78,7 +68,7 @@ class Derivations:
         `where` names what runs there outside of any pass.
         """
         forget()
-        with rebuilt() as walks, indexed() as lowered, tracing() as events:
+        with rebuilt() as walks, schedule.indexed() as lowered, tracing() as events:
             yield events
         for walk in walks:
             for u, v in walk.items():
@@ -235,7 +225,11 @@ class _Tally:
 
 
 def firings(
-    build: Callable[[], Iterable[UOp]], cost_model: CostModel, target: Target | None = None, *, forward: bool = False
+    build: Callable[[], Iterable[UOp]],
+    cost_model: schedule.CostModel,
+    target: Target | None = None,
+    *,
+    forward: bool = False,
 ) -> tuple[Firing, ...]:
     """The rules that fire while `build` makes a graph (it gives the outputs), and while that becomes WGSL; the most
     frequent first.
@@ -249,16 +243,16 @@ def firings(
     """
     tallies: dict[tuple[str, str, str], _Tally] = {}
     with tracing() as events:
-        sink = graph(build())
+        sink = schedule.graph(build())
     for e in events:
         if not forward or (e.before.provenance[0] == "forward" and isinstance(e.after, UOp)):
             _count(tallies, e, e.pass_name, [e.before.provenance])
-    known = origins(sink)
-    with BUILDING, arena().untracked():
+    known = schedule.origins(sink)
+    with schedule.BUILDING, arena().untracked():
         numbers: dict[UOp, tuple[int, ...]] = {}
         derived = Derivations(numbers)
         with derived.listening() as events:
-            s = scheduled(parametrise(sink)[0], cost_model, until="kernel-split")
+            s = schedule.run_passes(schedule.parametrise(sink)[0], cost_model, until="kernel-split")
         numbers.update((u, (at,)) for u, at in s.places.items())
         _count_all(tallies, events, "", derived, range(len(known)), {}, (), known)
         pieces: dict[UOp, list[int]] = {}
@@ -271,7 +265,7 @@ def firings(
             ends = {u: derived.of(u, within).nodes for u in toposort((piece,))}
             of_kernel = Derivations(ends)
             with of_kernel.listening("range-propagation") as events:
-                bodies = bodies_of(kernel_graph(piece), target)
+                bodies = bodies_of(schedule.kernel_graph(piece), target)
             nodes = [s.node for b in bodies for s in b.program.stmts if s.node is not None]
             made = {u: o.nodes for u, o in of_kernel.below(nodes, within, stored[piece]).items()}
             _count_all(tallies, events, "range-propagation", of_kernel, within, made, stored[piece], known)
@@ -290,7 +284,7 @@ def _count_all(
     within: frozenset[int] | range,
     made: Mapping[UOp, frozenset[int]],
     otherwise: Sequence[int],
-    known: Sequence[Origin],
+    known: Sequence[schedule.Origin],
 ) -> None:
     """Count events of passes.
 

@@ -8,23 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from anneal import schedule
 from anneal.codegen import Body, Lowering, Target, WrittenText, bodies_of, generate, in_text, run_passes, writing
 from anneal.errors import UserError
 from anneal.inspect.derivations import Derivations, FiredRule, Origins
 from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
 from anneal.rewrite import Pass
-from anneal.schedule import (
-    BUILDING,
-    Call,
-    CostModel,
-    Origin,
-    Schedule,
-    kernel_graph,
-    origins,
-    parametrise,
-    plan_for,
-    run_passes as scheduled,
-)
 from anneal.uop import UOp, arena, toposort
 
 _FIRST = "range-propagation"  # makes a kernel's graph
@@ -67,7 +56,7 @@ class KernelText:
         return [t for t in self.lines if any(x.line == line and x.file.endswith(file) for x in t.lines)]
 
 
-def kernel_text(sink: UOp, cost_model: CostModel, number: int, target: Target | None = None) -> KernelText:
+def kernel_text(sink: UOp, cost_model: schedule.CostModel, number: int, target: Target | None = None) -> KernelText:
     """The WGSL of launch `number` of the plan of `sink` (`SINK(outputs...)`), each line with where it comes from.
 
     Raises UserError for a launch that the plan does not have.
@@ -82,21 +71,21 @@ def kernel_text(sink: UOp, cost_model: CostModel, number: int, target: Target | 
 class KernelTexts:
     """The texts of several launches of one plan: the scheduler's passes, which all have in common, run once."""
 
-    def __init__(self, sink: UOp, cost_model: CostModel, target: Target | None = None) -> None:
+    def __init__(self, sink: UOp, cost_model: schedule.CostModel, target: Target | None = None) -> None:
         self._sink, self._cost_model, self._target = sink, cost_model, target or Target()
-        self._origins = origins(sink)
-        self._scheduled: tuple[Schedule, Derivations] | None = None
+        self._origins = schedule.origins(sink)
+        self._scheduled: tuple[schedule.Schedule, Derivations] | None = None
 
     def text(self, number: int) -> KernelText:
         """The text of launch `number`. Raises UserError for a launch that the plan does not have."""
         known, target = self._origins, self._target
-        with BUILDING, arena().untracked():
+        with schedule.BUILDING, arena().untracked():
             call = launch(self._sink, self._cost_model, number)
             s, before = self._scheduled or self._schedule()
             self._scheduled = s, before
             derived = before.copy()
             with derived.listening(_FIRST), writing() as written:
-                kernel = kernel_graph(_piece(s, call))
+                kernel = schedule.kernel_graph(_piece(s, call))
                 bodies = bodies_of(kernel, target)
             text = generate(kernel, target).source.rstrip("\n").split("\n")
             if target.dialect == "c":  # without the functions that all kernels have
@@ -109,31 +98,31 @@ class KernelTexts:
         lines = [_line(n, t, said.get(n, ()), found, passes, known) for n, t in enumerate(text)]
         return KernelText(number, call.kernel.name, label_of(placed(call.places, known)), tuple(lines))
 
-    def _schedule(self) -> tuple[Schedule, Derivations]:
+    def _schedule(self) -> tuple[schedule.Schedule, Derivations]:
         numbers: dict[UOp, tuple[int, ...]] = {}
         derived = Derivations(numbers)
         with derived.listening():
-            s = scheduled(parametrise(self._sink)[0], self._cost_model, until="kernel-split")
+            s = schedule.run_passes(schedule.parametrise(self._sink)[0], self._cost_model, until="kernel-split")
         numbers.update((u, (at,)) for u, at in s.places.items())
         return s, derived
 
 
-def launch(sink: UOp, cost_model: CostModel, number: int) -> Call:
+def launch(sink: UOp, cost_model: schedule.CostModel, number: int) -> schedule.Call:
     """Launch `number` of the plan of `sink`. Raises UserError for one that it does not have.
 
     Args:
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
     """
-    calls = plan_for(sink, cost_model, {})[0].calls
+    calls = schedule.plan_for(sink, cost_model, {})[0].calls
     if not 0 <= number < len(calls):
         raise UserError(f"there is no kernel {number}: the plan has {len(calls)}, from 0 to {len(calls) - 1}")
     return calls[number]
 
 
-def _piece(s: Schedule, call: Call) -> UOp:
+def _piece(s: schedule.Schedule, call: schedule.Call) -> UOp:
     """The piece of the tensor graph that a call's kernel was made of."""
     pieces = [c.graph for c in s.cuts if c.places == call.places]
-    return next((p for p in pieces[:-1] if kernel_graph(p) is call.kernel.sink), pieces[-1])
+    return next((p for p in pieces[:-1] if schedule.kernel_graph(p) is call.kernel.sink), pieces[-1])
 
 
 def _said(
@@ -182,7 +171,7 @@ def _line(
     said: Sequence[UOp],
     found: Mapping[UOp, Origins],
     passes: Mapping[UOp, str],
-    known: Sequence[Origin],
+    known: Sequence[schedule.Origin],
 ) -> TextLine:
     mine = [found[u] for u in said if u in found]
     nodes = sorted(frozenset().union(*[o.nodes for o in mine]))

@@ -10,9 +10,9 @@ from anneal import codegen, schedule
 from anneal.codegen import Target
 from anneal.errors import UserError
 from anneal.inspect.derivations import FiredRule, made_by
+from anneal.inspect.graphs import PassInfo, passes
 from anneal.inspect.lines import launch
 from anneal.inspect.names import Line
-from anneal.inspect.pipelines import PassInfo, passes
 from anneal.rewrite import Event
 from anneal.schedule import BUILDING, CostModel, Plan, Schedule, live_nodes, parametrise
 from anneal.uop import Op, UOp, arena, toposort

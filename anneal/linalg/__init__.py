@@ -9,7 +9,6 @@ Floats narrower than float32 are computed in float32; integers are an error that
 """
 
 from anneal.errors import LinAlgError
-from anneal.linalg._norms import cond, matrix_norm, matrix_rank, norm, vector_norm
 from anneal.linalg._products import (
     cross,
     diagonal,
@@ -33,7 +32,19 @@ from anneal.linalg._solving import (
     tensorinv,
     tensorsolve,
 )
-from anneal.linalg._spectra import SVD, Eigh, eigh, eigvalsh, svd, svdvals
+from anneal.linalg._spectra import (
+    SVD,
+    Eigh,
+    cond,
+    eigh,
+    eigvalsh,
+    matrix_norm,
+    matrix_rank,
+    norm,
+    svd,
+    svdvals,
+    vector_norm,
+)
 from anneal.linalg._triangles import (
     LU,
     QR,

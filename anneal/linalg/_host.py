@@ -14,7 +14,8 @@ from anneal.ops import broadcast_shapes, checked
 from anneal.tensor import Tensor, dtypes, host_call
 
 Array = npt.NDArray[Any]
-Gradient = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Any]
+Tensors = Sequence[Tensor]
+Gradient = Callable[[Tensors, Tensors, Tensors], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 TOLERANCES = ("atol", "rtol", "tol")  # of any dtype
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.linalg._host import Array, called, float_op, on_device, squares
+from anneal.linalg._host import Array, Tensors, called, float_op, on_device, squares
 from anneal.linalg._solving import inv
 from anneal.ops import cross as _cross, need_tensor
 from anneal.tensor import Tensor
@@ -157,7 +157,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     """
     n = squares("linalg.matrix_exp", A)
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         a = inputs[0].mT
         top = Tensor.cat([a, given[0]], dim=-1)
         below = Tensor.cat([a * 0.0, a], dim=-1)

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.linalg._host import Array, called, float_op, matrices, one_batch, squares
-from anneal.linalg._norms import singular_tolerance
-from anneal.linalg._spectra import eigvalsh, svd, svdvals
+from anneal.linalg._host import Array, Tensors, called, float_op, matrices, one_batch, squares
+from anneal.linalg._spectra import eigvalsh, singular_tolerance, svd, svdvals
 from anneal.tensor import Tensor, dtypes
 
 SINGULAR = "is singular: it has no inverse"
@@ -53,7 +52,7 @@ def inv(A: Tensor) -> Tensor:
     """
     squares("linalg.inv", A)
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         y = outputs[0].mT
         return [-(y @ given[0] @ y)]
 
@@ -107,7 +106,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 def _solved(A: Tensor, B: Tensor) -> Tensor:
     """X with A X = B, of equal leading axes."""
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         b = _solved(inputs[0].mT, given[0])
         return [-(b @ outputs[0].mT), b]
 
@@ -190,7 +189,7 @@ def det(A: Tensor) -> Tensor:
     """
     squares("linalg.det", A)
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         return [given[0].unsqueeze(-1).unsqueeze(-1) * _cofactors(inputs[0])]
 
     return called("det", "has no determinant", lambda a: [np.linalg.det(a)], [A.shape[:-2]], [A], gradient)[0]
@@ -207,7 +206,7 @@ def _cofactors(A: Tensor) -> Tensor:
         sign = np.linalg.det(u) * np.linalg.det(v)
         return [sign[..., None, None] * ((u * others[..., None, :]) @ v)]
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         # C = d A^-T with d = det A, so dC = tr(C^T dA) A^-T - A^-T dA^T C
         y = inv(inputs[0]).mT
         inner = (given[0] * y).sum((-2, -1), True)
@@ -230,7 +229,7 @@ def slogdet(A: Tensor) -> SLogDet:
     """
     squares("linalg.slogdet", A)
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         return [given[1].unsqueeze(-1).unsqueeze(-1) * inv(inputs[0]).mT]
 
     shape = A.shape[:-2]
@@ -284,7 +283,7 @@ def _pseudo_inverse(A: Tensor, least: Tensor, lower: bool = False) -> Tensor:
         reciprocal = np.where(counts, 1 / np.where(counts, s, 1), 0)
         return [np.swapaxes((u * reciprocal[..., None, :]) @ v, -1, -2)]
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor | None]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor | None]:
         a, p, g = inputs[0], _pseudo_inverse(inputs[0], inputs[1], lower), given[0]
         q, t = p.mT, g.mT
         out = -(q @ g @ q)

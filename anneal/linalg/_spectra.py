@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.linalg._host import called, float_op, matrices, squares
-from anneal.tensor import Tensor
+from anneal.linalg._host import Array, Tensors, called, float_op, matrices, on_device, squares
+from anneal.ops import axis_of
+from anneal.tensor import Tensor, dtypes
 
 FAULT = "has no such decomposition: LAPACK's iteration did not converge; look for nan and inf"
 
@@ -63,7 +64,7 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     m, n = matrices("linalg.svd", A)
     k, lead = min(m, n), A.shape[:-2]
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         u, s, vh = outputs[0][..., :k], outputs[1], outputs[2][..., :k, :]
         gu, gs, gvh = given[0][..., :k], given[1], given[2][..., :k, :]
         row, column = s.unsqueeze(-2), s.unsqueeze(-1)
@@ -93,7 +94,7 @@ def svdvals(A: Tensor) -> Tensor:
     """
     m, n = matrices("linalg.svdvals", A)
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         u, _, vh = svd(inputs[0], False)
         return [(u * given[0].unsqueeze(-2)) @ vh]
 
@@ -125,7 +126,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     squares("linalg.eigh", A)
     uplo = _triangle("linalg.eigh", UPLO)
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         values, v = outputs
         gap = values.unsqueeze(-2) - values.unsqueeze(-1)
         turns = _skew(v.mT @ given[1]) * 0.5
@@ -150,8 +151,206 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     squares("linalg.eigvalsh", A)
     uplo = _triangle("linalg.eigvalsh", UPLO)
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         v = eigh(inputs[0], uplo).eigenvectors
         return [(v * given[0].unsqueeze(-2)) @ v.mT]
 
     return called("eigvalsh", FAULT, lambda a: [np.linalg.eigvalsh(a, uplo)], [A.shape[:-1]], [A], gradient, uplo)[0]
+
+
+# -- norms, ranks and conditions --------------------------------------------------------------------------------------
+# Norms of vectors and matrices, condition numbers and ranks.
+
+
+def _cast(x: Tensor, dtype: Any) -> Tensor:
+    return x if dtype is None else x.cast(dtype)
+
+
+@on_device
+def vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    """The norm of vectors along axes, of all elements if `dim` is None, in x's dtype, without the reduced axes.
+    Computed on the tensor's device.
+
+    The gradient of the norm of zeros is 0.
+
+    Args:
+        x: a tensor of floats, of any shape.
+        ord: the order, any number: inf and -inf are the largest and the smallest absolute value, 0 counts the elements
+            that are not 0.
+        dim: an axis, or several.
+        keepdim: whether reduced axes stay, with size 1.
+        dtype: the dtype that x is cast to first; None: its own.
+
+    >>> from anneal.tensor import Tensor
+    >>> vector_norm(Tensor([3.0, 4.0])).item()
+    5.0
+    """
+    return _cast(x, dtype).norm(ord, dim, keepdim)
+
+
+@on_device
+def matrix_norm(
+    A: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """The norm of matrices, in A's dtype, without the two axes. The norms of singular values run on the host.
+
+    Raises ShapeError for another `ord`, or one axis twice.
+
+    Args:
+        A: a tensor of floats with two axes or more.
+        ord: "fro"; 1 (-1), the largest (smallest) sum of absolute values of a column, inf (-inf) of a row; 2 (-2), the
+            largest (smallest) singular value, or "nuc", their sum.
+        dim: the two axes that are rows and columns.
+        keepdim: whether both axes stay, with size 1.
+        dtype: the dtype that A is cast to first; None: its own.
+
+    >>> from anneal.tensor import Tensor
+    >>> A = Tensor([[3.0, 0.0], [0.0, 4.0]])
+    >>> matrix_norm(A).item(), matrix_norm(A, 2).item(), matrix_norm(A, "nuc").item()
+    (5.0, 4.0, 7.0)
+    """
+    A = _cast(A, dtype)
+    if ord not in ("nuc", 2, -2):
+        return A.matrix_norm(ord, dim, keepdim)
+    if A.ndim < 2 or len(dim) != 2:
+        raise ShapeError(f"linalg.matrix_norm: takes two axes of shape {A.shape}, not {tuple(dim)}")
+    row, column = (axis_of("linalg.matrix_norm", a, A.ndim) for a in dim)
+    if row == column:
+        raise ShapeError(f"linalg.matrix_norm: axis {row} is named twice in {tuple(dim)}")
+    values = svdvals(A.movedim((row, column), (-2, -1)))
+    if ord == "nuc" or (ord == 2 and not values.shape[-1]):
+        out = values.sum(-1)
+    else:
+        out = values.amax(-1) if ord == 2 else values.amin(-1)
+    return out.reshape([1 if i in (row, column) else n for i, n in enumerate(A.shape)]) if keepdim else out
+
+
+@on_device
+def norm(
+    A: Tensor,
+    ord: float | str | None = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    """`matrix_norm` of two axes with an `ord`, else `vector_norm`; of all elements if neither is given.
+
+    `ord` without `dim` is for a vector or one matrix.
+
+    Args:
+        A: a tensor of floats, of any shape.
+        ord: the order, as for these two; None: 2.
+        dim: an axis, or several; None: all.
+        keepdim: whether reduced axes stay, with size 1.
+        dtype: the dtype that A is cast to first; None: its own.
+
+    >>> from anneal.tensor import Tensor
+    >>> norm(Tensor([[3.0, 4.0], [0.0, 0.0]])).item()
+    5.0
+    """
+    if ord is not None and dim is None and A.ndim not in (1, 2):
+        raise ShapeError(f"linalg.norm: shape {A.shape} is neither a vector nor a matrix; name the axes by dim=")
+    axes = range(A.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    if ord is not None and len(axes) == 2:
+        return matrix_norm(A, ord, tuple(axes), keepdim, dtype=dtype)
+    if isinstance(ord, str):
+        raise ShapeError(f"linalg.norm: {ord!r} is a norm of matrices, and {dim} of shape {A.shape} is none")
+    return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
+
+
+# -- conditions and ranks ---------------------------------------------------------------------------------------------
+
+
+@float_op
+def cond(A: Tensor, p: float | str | None = None) -> Tensor:
+    """The condition numbers: the largest singular value over the least (p is None or 2; its reciprocal by -2), or
+    |A| |A^-1| in the norm p of `matrix_norm`. A singular matrix has inf. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> cond(Tensor([[4.0, 0.0], [0.0, 2.0]])).item()
+    2.0
+    """
+    if p in (None, 2, -2):
+        matrices("linalg.cond", A)
+        values = svdvals(A)
+        high, low = values.amax(-1), values.amin(-1)
+        return low / high if p == -2 else _nan_is_inf(high / low, A)
+    squares("linalg.cond", A)
+    assert p is not None
+    return _nan_is_inf(matrix_norm(A, p) * matrix_norm(_inverse_or_inf(A), p), A)
+
+
+def _nan_is_inf(x: Tensor, A: Tensor) -> Tensor:
+    """0 * inf is the number of a matrix of zeros; a nan that comes from A stays."""
+    return x.masked_fill(x.isnan() & ~A.isnan().any((-2, -1)), float("inf"))
+
+
+def _inverse_or_inf(A: Tensor) -> Tensor:
+    """The inverses; a singular matrix has inf everywhere."""
+
+    def compute(a: Array) -> list[Array]:
+        try:
+            return [np.linalg.inv(a)]
+        except np.linalg.LinAlgError:
+            if a.ndim == 2:
+                return [np.full_like(a, np.inf)]
+            return [np.stack([compute(one)[0] for one in a])]
+
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
+        y = outputs[0].mT
+        return [-(y @ given[0] @ y)]
+
+    return called("cond", "has no inverse", compute, [A.shape], [A], gradient)[0]
+
+
+def singular_tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> Tensor:
+    """The bound that a singular value must exceed to count, for each matrix: max(atol, rtol * the largest); `values`
+    are those of matrices of `sizes`. By default rtol is the larger size times the dtype's epsilon, or 0 beside an atol.
+    """
+    if rtol is None:
+        given = atol is not None and (isinstance(atol, Tensor) or atol > 0)
+        rtol = 0.0 if given else max(sizes) * _EPSILON[values.dtype.name]
+    lead = values.shape[:-1]
+    largest = values.amax(-1) if values.shape[-1] else Tensor.zeros(lead, dtype=values.dtype, device=values.device)
+    out: Tensor = (rtol * largest).cast(values.dtype)
+    if atol is None:
+        return out
+    least: Tensor = atol if isinstance(atol, Tensor) else Tensor.full(lead, float(atol), device=values.device)
+    return out.maximum(least.cast(values.dtype))
+
+
+_EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+
+
+@float_op
+def matrix_rank(
+    A: Tensor,
+    tol: float | Tensor | None = None,
+    *,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
+    hermitian: bool = False,
+) -> Tensor:
+    """The number of singular values (absolute eigenvalues if `hermitian`) above max(atol, rtol * the largest), int32:
+    (..., m, n) -> (...). `tol` is another name of an atol beside which rtol is 0. On the host.
+
+    rtol is max(m, n) times the dtype's epsilon if neither is given.
+
+    >>> from anneal.tensor import Tensor
+    >>> matrix_rank(Tensor([[1.0, 2.0], [2.0, 4.0]])).item()
+    1
+    """
+    sizes = matrices("linalg.matrix_rank", A)
+    if tol is not None:
+        atol, rtol = tol, 0.0
+    values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
+    least = singular_tolerance(values, sizes, atol, rtol)
+    return (values > least.unsqueeze(-1)).sum(-1).cast(dtypes.int32)

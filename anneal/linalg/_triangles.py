@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.errors import GradientError, ShapeError
-from anneal.linalg._host import Array, called, float_op, leading, matrices, on_device, one_batch, squares
+from anneal.linalg._host import Array, Tensors, called, float_op, leading, matrices, on_device, one_batch, squares
 from anneal.linalg._solving import solve_triangular
 from anneal.tensor import Tensor, dtypes
 
@@ -39,7 +39,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """
     squares("linalg.cholesky", A)
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         low = outputs[0]
         product = low.mT @ given[0]
         half = (product.tril() + product.tril(-1)) * 0.5
@@ -80,7 +80,7 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
         raise ShapeError(f'linalg.qr: mode is "reduced", "complete" or "r", not {mode!r}')
     k, lead = (m if mode == "complete" else min(m, n)), A.shape[:-2]
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         if mode == "r" or k > n:
             raise GradientError(f'linalg.qr: mode {mode!r} has no gradient for shape {inputs[0].shape}; use "reduced"')
         q, r = outputs
@@ -206,7 +206,7 @@ def _packed(A: Tensor, pivot: bool, strict: bool = False) -> tuple[Tensor, Tenso
         rows = _rows(pivots, m)
         return [packed, pivots, rows, rows.argsort(-1)]
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         packed, back, g = outputs[0], outputs[3], given[0]
         low, high = _triangles(packed)
         gl, gu = g[..., :k].tril(-1), g[..., :k, :].triu()

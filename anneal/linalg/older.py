@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.linalg._host import Array, called, float_op, matrices, one_batch, squares
+from anneal.linalg._host import Array, Tensors, called, float_op, matrices, one_batch, squares
 from anneal.linalg._products import matrix_exp, multi_dot
 from anneal.linalg._solving import SINGULAR, det, inv, pinv, slogdet, solve_triangular
 from anneal.linalg._spectra import svd as _svd
@@ -147,7 +146,7 @@ def _cholesky_solved(L: Tensor, B: Tensor) -> Tensor:
         low = np.tril(low)
         return [np.linalg.solve(np.swapaxes(low, -1, -2), np.linalg.solve(low, b))]
 
-    def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+    def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         g = _cholesky_solved(inputs[0], given[0])
         both = g @ outputs[0].mT
         return [-((both + both.mT) @ inputs[0]), g]

@@ -13,20 +13,7 @@ import numpy as np
 
 from anneal import files, progress
 from anneal.errors import DataError, OnnxError
-from anneal.onnx.exporting import (
-    Constants,
-    GraphLowering,
-    GraphValue,
-    GraphWriter,
-    Input,
-    Leaf,
-    Missing,
-    TracedGraph,
-    carrier,
-    code_of,
-    told,
-    traced,
-)
+from anneal.onnx import exporting
 from anneal.onnx.graph import ValueInfo
 from anneal.onnx.types import array_code
 from anneal.uop import Op, UOp, toposort
@@ -103,13 +90,13 @@ def export(
     if isinstance(opset, bool) or not isinstance(opset, int) or not least <= opset <= most:
         raise OnnxError(f"export: opset is {least} to {most}, not {opset!r}")
     with progress.work("tracing the model"):
-        trace = traced(function, example_args, dynamic or {}, input_names)
+        trace = exporting.traced(function, example_args, dynamic or {}, input_names)
     names = _output_names(trace, output_names)
     writer, outputs = _written(trace, names, opset)
     return _put(Path(path), _Parts(trace, writer, outputs, opset), external_data)
 
 
-def _output_names(trace: TracedGraph, names: Sequence[str] | None) -> list[str]:
+def _output_names(trace: exporting.TracedGraph, names: Sequence[str] | None) -> list[str]:
     count = len(trace.results)
     if names is None:
         names = ["output" if not n else f"output_{n}" for n in range(count)]
@@ -125,16 +112,16 @@ def _output_names(trace: TracedGraph, names: Sequence[str] | None) -> list[str]:
 # -- the graph --------------------------------------------------------------------------------------------------------
 
 
-def _written(trace: TracedGraph, names: list[str], opset: int) -> tuple[GraphWriter, list[Any]]:
+def _written(trace: exporting.TracedGraph, names: list[str], opset: int) -> tuple[exporting.GraphWriter, list[Any]]:
     """The written graph, and name, dtype and shape of each output."""
-    writer = GraphWriter(opset, _sources(trace.inputs))
+    writer = exporting.GraphWriter(opset, _sources(trace.inputs))
     writer.names.update([*[i.name for i in trace.inputs], *names])
-    leaves = {i.node: Leaf(i.name, i.dtype, None) for i in trace.inputs if i.node.op is not Op.BIND}
+    leaves = {i.node: exporting.Leaf(i.name, i.dtype, None) for i in trace.inputs if i.node.op is not Op.BIND}
     for name, t in trace.weights.items():
         if t.uop not in leaves:
-            leaves[t.uop] = Leaf(writer.unique(name), t.dtype, t)
+            leaves[t.uop] = exporting.Leaf(writer.unique(name), t.dtype, t)
     _check_sizes(trace.results, writer.sources)
-    lowering = GraphLowering(writer, leaves, Constants(trace.device, leaves, trace.made))
+    lowering = exporting.GraphLowering(writer, leaves, exporting.Constants(trace.device, leaves, trace.made))
     values = lowering.lower(trace.results)
     if lowering.missing:
         raise _refused(lowering.missing)
@@ -147,7 +134,7 @@ def _written(trace: TracedGraph, names: list[str], opset: int) -> tuple[GraphWri
     return writer, outputs
 
 
-def _sources(inputs: list[Input]) -> dict[str, tuple[str, int | None]]:
+def _sources(inputs: list[exporting.Input]) -> dict[str, tuple[str, int | None]]:
     """A source for each Variable: an axis of an input that is as long, or the input that is its value."""
     found: dict[str, tuple[str, int | None]] = {i.node.arg[0]: (i.name, None) for i in inputs if i.node.op is Op.BIND}
     for i in inputs:
@@ -177,16 +164,16 @@ def _variables(arg: Any) -> Iterator[UOp]:
         yield from variables_of(arg)
 
 
-def _give(w: GraphWriter, v: GraphValue, name: str, taken: dict[str, str]) -> None:
+def _give(w: exporting.GraphWriter, v: exporting.GraphValue, name: str, taken: dict[str, str]) -> None:
     """Have an output be a value, in its dtype; `taken` has those that are outputs already, and under which name."""
-    found = v.name if carrier(v.dtype) is v.dtype else w.cast(v.name, v.dtype)
+    found = v.name if exporting.carrier(v.dtype) is v.dtype else w.cast(v.name, v.dtype)
     if found in taken or not any(found in n.output for n in reversed(w.nodes)):
         found = w.Identity(taken.get(found, found))
     w.rename(found, name)
     taken[found] = name
 
 
-def _refused(missing: list[Missing]) -> OnnxError:
+def _refused(missing: list[exporting.Missing]) -> OnnxError:
     """The error that lists all that has no form in ONNX, with the lines and modules that it comes from."""
     found: Counter[str] = Counter()
     for u, reason in missing:
@@ -203,8 +190,8 @@ def _refused(missing: list[Missing]) -> OnnxError:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    trace: TracedGraph
-    writer: GraphWriter
+    trace: exporting.TracedGraph
+    writer: exporting.GraphWriter
     outputs: list[Any]
     opset: int
 
@@ -219,8 +206,8 @@ def _put(path: Path, parts: _Parts, external: bool | None) -> Exported:
     graph = helper.make_graph(
         parts.writer.nodes,
         parts.trace.name,
-        [helper.make_tensor_value_info(n, code_of(d), told(s)) for n, d, s in inputs],
-        [helper.make_tensor_value_info(n, code_of(d), told(s)) for n, d, s in parts.outputs],
+        [helper.make_tensor_value_info(n, exporting.code_of(d), exporting.told(s)) for n, d, s in inputs],
+        [helper.make_tensor_value_info(n, exporting.code_of(d), exporting.told(s)) for n, d, s in parts.outputs],
     )
     opsets = [helper.make_opsetid("", parts.opset)]
     model = helper.make_model(
@@ -241,7 +228,8 @@ def _put(path: Path, parts: _Parts, external: bool | None) -> Exported:
         raise DataError(f"{path} cannot be written: {e.strerror or e}") from None
     operators = Counter(n.op_type for n in parts.writer.nodes)
     infos = [
-        tuple([ValueInfo(n, "tensor", d.name, tuple(told(s))) for n, d, s in rows]) for rows in (inputs, parts.outputs)
+        tuple([ValueInfo(n, "tensor", d.name, tuple(exporting.told(s))) for n, d, s in rows])
+        for rows in (inputs, parts.outputs)
     ]
     total = len(content) + written
     nodes = len(parts.writer.nodes)

@@ -2,22 +2,441 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from anneal.doors import named
+from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError
 from anneal.names import Tensor
-from anneal.ops.arguments import changing, deferred
+from anneal.ops import nodes
+from anneal.ops.arguments import changing, deferred, function, several, viewing
+from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
+from anneal.ops.data import wrap_array
 from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
+from anneal.ops.grad_mode import grad_enabled
+from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
 from anneal.ops.inputs import compares, computes, places
 from anneal.ops.logic import bitwise, shift
+from anneal.ops.nodes import (
+    Pick,
+    broadcast,
+    check_inside,
+    elementwise,
+    every,
+    inverse,
+    lay_back,
+    lay_out,
+    put_rows,
+    take_rows,
+)
 from anneal.ops.precision import casts
-from anneal.ops.subscripts import getitem, iterate, setitem
-from anneal.runtime import Handle
-from anneal.uop import Op
+from anneal.runtime import Handle, here, is_realized, number, varies
+from anneal.uop import Op, UOp, const, dtypes
+from anneal.uop.sizes import most, product, range_of, size, symbolic_arg
+
+# -- subscripts -------------------------------------------------------------------------------------------------------
+
+
+_BOOL = dtypes.bool_
+_INT32 = dtypes.int32
+_WRITTEN = 1 << 16  # elements of a tensor that is written whole where the place of an assigned part varies
+
+_MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or index with a NumPy mask"
+
+
+@viewing
+def getitem(x: Tensor, index: Any) -> Tensor:
+    mask = _alone(index)
+    if is_tensor(mask) and mask.dtype is _BOOL and not mask.shape:  # of the whole: one of it along a new axis, or none
+        return getitem(x.unsqueeze(0), values_now(mask, "index", _MASK_ADVICE).reshape(1))
+    basic, picks = parsed(x, index)
+    part = x._new(basic.read(x.uop))
+    if not picks:
+        return part
+    rows, position, shape, front = lay_out(part.uop, picks)
+    got = take_rows(rows, position)
+    return x._new(nodes.permute(nodes.reshape(got, (*shape, *rows.shape[1:])), inverse(front)))
+
+
+def setitem(x: Tensor, index: Any, value: Any) -> None:
+    need_changeable(x, "index")
+    numbering = here.numbering()  # that of `value`, which is late no more below: `x` goes on with it
+    if value.__class__ in (int, float) and x.uop.dtype.is_float and here.defers and varies("value", value, x):
+        value = x._new_plain(number(value, x.uop.dtype, x.device))
+    given = x._lift("index", value)
+    old = x.detach() if x.is_leaf else x
+    mask = _whole_mask(x, index, given)
+    if mask is not None:
+        _put(
+            x,
+            elementwise(Op.WHERE, (mask, broadcast(given.uop.cast(x.uop.dtype), x.uop.shape), old.uop), x.uop.shape),
+            given,
+        )
+        return
+    basic, picks = parsed(x, index)
+    part = basic.read(old.uop)
+    if not picks and given.uop is basic.read(x.uop):
+        return  # `x[i] += y`: the part was changed in place, and x with it
+    if not picks and (places := _as_data(x, index)) is not None:
+        basic, picks = parsed(x, places)
+        part = basic.read(old.uop)
+    dtype = x.uop.dtype
+    if picks:
+        rows, position, shape, front = lay_out(part, picks)
+        chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
+    else:
+        chosen = part.shape
+    new = given.uop.cast(dtype)
+    if len(new.shape) > len(chosen):
+        # leading axes of size 1 are dropped, as torch and NumPy do
+        extra = len(new.shape) - len(chosen)
+        if new.shape[:extra] == (1,) * extra:
+            new = nodes.reshape(new, new.shape[extra:])
+    if new.shape != chosen:
+        if broadcast_shapes("index assignment", new.shape, chosen) != chosen:
+            raise ShapeError(f"index assignment: values of shape {given.shape} do not fit the chosen {chosen}")
+        new = broadcast(new, chosen)
+    if picks:
+        new = nodes.reshape(nodes.permute(new, front), (math.prod(shape), *rows.shape[1:]))
+        new = put_rows(rows, nodes.reshape(position, (math.prod(shape),)), new, given.requires_grad)
+        new = lay_back(new, part.shape, picks)
+    in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE
+    if part is not old.uop and not picks and basic.is_box and in_memory and 0 not in part.shape:
+        # memory: what is assigned goes into its place, and where nobody needs the old values nothing else moves
+        box = nodes.reshape(new, tuple([e - b for b, e in basic.bounds]))
+        new = UOp(Op.UPDATE, dtype, (old.uop, box), tuple([b for b, _ in basic.bounds]))
+    elif part is not old.uop:
+        inside = basic.write(broadcast(const(_BOOL, True), part.shape), x.shape)
+        placed = basic.write(new, x.shape)
+        new = placed if inside.op is Op.EXPAND else inside.where(placed, old.uop)
+    _put(x, new, given)
+    del numbering
+
+
+def _is_known(place: Any) -> bool:
+    return place is None or place.__class__ is int
+
+
+def _as_data(x: Tensor, index: Any) -> tuple[Any, ...] | None:
+    """An index of integers and slices with tensors for the places that the program gives anew in each round, so that
+    they are data and no part of the plan; None where there are none, or `x` is large: all of it is written then."""
+    items = index if isinstance(index, tuple) else (index,)
+    if not here.defers or symbolic_arg(x.shape) or x.size > _WRITTEN or len(items) > len(x.shape):
+        return None
+    found: list[Any] = []
+    for item, n in zip(items, x.shape):
+        begin, count = item, None
+        if isinstance(item, slice) and item.step is None and _is_known(item.start) and _is_known(item.stop):
+            begin, end, _ = item.indices(n)
+            count = end - begin
+        if begin.__class__ is not int or (count is not None and (count <= 0 or count == n)):
+            found.append(item)
+        elif varies((len(found), count), begin, x):
+            place = number(begin % n, _INT32, x.device)
+            found.append(x._new_plain(place if count is None else nodes.iota(count) + broadcast(place, (count,))))
+        else:
+            found.append(item)
+    moved = [i for i, item in zip(found, items, strict=True) if i is not item]
+    alone = len(moved) == 1 and not any(isinstance(item, int) for item in items)
+    return tuple(found) if moved and (alone or all(not i.shape for i in moved)) else None
+
+
+def _alone(index: Any) -> Any:
+    """The one item of an index that is a tuple of one."""
+    return index[0] if isinstance(index, tuple) and len(index) == 1 else index
+
+
+def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
+    """A lazy mask of the first axes in the shape of `x`, where every place that it may choose gets the same values."""
+    mask = _alone(index)
+    if not is_tensor(mask) or mask.dtype is not _BOOL:
+        return None
+    m, s = mask.shape, x.uop.shape
+    if m != s[: len(m)] or len(given.uop.shape) > len(s) - len(m):
+        return None
+    if mask.device != x.device:
+        x._mixed("index", mask)
+    if broadcast_shapes("index assignment", given.uop.shape, s[len(m) :]) != s[len(m) :]:
+        return None
+    return broadcast(nodes.reshape(mask.uop, (*m, *(1 for _ in s[len(m) :]))), s)
+
+
+def _put(x: Tensor, new: UOp, given: Tensor) -> None:
+    """Let `x` show `new`, which was made of it and of `given`."""
+    out = x._new(broadcast(new, x.shape), given) if not x.is_leaf else given._new(new)
+    if x._base is not None and x._is_part():
+        changed(x, "index", out)  # a view: what it is a part of changes too
+        return
+    wanted = x.requires_grad and x.is_leaf
+    if not wanted:
+        here.context.tensors.flags += x._wants is not out.requires_grad
+        x._wants, x._leaf = out.requires_grad, out.is_leaf
+    x._assign(x._leaf_of(out.uop) if wanted else out.uop)
+
+
+def iterate(x: Tensor) -> Iterator[Tensor]:
+    if not x.uop.shape:
+        raise TypeError("iter: a tensor of shape () has no rows")
+    n = x.uop.shape[0]
+    if not isinstance(n, int):
+        raise TypeError(f"iter: the first axis has {n} elements, as many as its Variables say; take a slice of so many")
+    return (x[i] for i in range(n))
+
+
+@function
+def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
+    """The tensor with `value` in the place that begins at `starts`, one for each axis: ints, sizes, or single
+    integers.
+
+    The others are tensors on the device, and the place is moved so that the value fits inside. Assigned to the
+    tensor itself, it is written in place, and what runs is the same for every place. No gradient flows through a
+    place that is a tensor.
+
+    >>> from anneal.tensor import Tensor
+    >>> x = Tensor.zeros(2, 4).realize()
+    >>> x.assign(x.update_slice(Tensor([[1.0], [2.0]]), (0, Tensor([3])))).tolist()
+    [[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 2.0]]
+    """
+    given = x._lift("update_slice", value)
+    starts = several("update_slice", "starts", starts)
+    shape, part = x.uop.shape, given.uop.shape
+    if len(part) != len(shape) or len(starts) != len(shape):
+        raise ShapeError(
+            f"update_slice: a value of shape {part} and {len(starts)} starts for a tensor of shape {shape}; it takes "
+            "as many axes, and as many starts"
+        )
+    for axis, (n, whole) in enumerate(zip(part, shape, strict=True)):
+        if most(n) > most(whole):
+            raise ShapeError(f"update_slice: axis {axis} of a value of shape {part} does not fit into {shape}")
+    begins: list[Any] = []
+    looked_up = []
+    for axis, start in enumerate(starts):
+        if not is_tensor(start):
+            start = whole_number("update_slice", "a start", start)
+            end = start + part[axis]
+            if isinstance(end, int) and isinstance(shape[axis], int) and not 0 <= start <= end <= shape[axis]:
+                raise ShapeError(
+                    f"update_slice: {part[axis]} elements from {start} on do not fit into axis {axis} of shape {shape}"
+                )
+            begins.append(start)
+            continue
+        if not start.dtype.is_int or most(product(start.shape)) != 1:
+            raise DTypeError(
+                f"update_slice: a start is a single integer, not {start.dtype.name} of shape {start.shape} at axis "
+                f"{axis}"
+            )
+        looked_up.append(nodes.reshape(start.uop, ()).cast(_INT32))
+        begins.append(None)
+    if looked_up and grad_enabled() and (x.requires_grad or given.requires_grad):
+        raise GradientError(
+            "update_slice: no gradient flows through a place that is a tensor; use where(), or no_grad()"
+        )
+    new = given.uop.cast(x.uop.dtype)
+    return x._new(UOp(Op.UPDATE, x.uop.dtype, (x.uop, new, *looked_up), tuple(begins)), given)
+
+
+def parsed(t: Tensor, index: Any) -> tuple[_Basic, dict[int, Pick]]:
+    """The basic part of an index, and its integer tensors by the axis they stand at in what that leaves."""
+    shape = t.uop.shape
+    items = [y for x in (index if isinstance(index, tuple) else (index,)) for y in _item(t, x)]
+    used = sum(1 for x in items if x is not None and x is not Ellipsis)
+    dots = [i for i, x in enumerate(items) if x is Ellipsis]
+    if len(dots) > 1:
+        raise PositionError(f"index: only one ... may stand in an index, a single ellipsis; there are {len(dots)}")
+    if used > len(shape):
+        raise PositionError(f"index: too many indices: {used} axes are named, but shape {shape} has {len(shape)}")
+    rest: list[Any] = [slice(None)] * (len(shape) - used)
+    items = items[: dots[0]] + rest + items[dots[0] + 1 :] if dots else items + rest
+    bounds: list[tuple[Any, Any]] = []
+    flips: list[int] = []
+    steps: list[int] = []
+    out: list[Any] = []
+    picks: dict[int, Pick] = {}
+    for x in items:
+        if x is None:
+            out.append(1)
+            continue
+        axis = len(bounds)
+        n = shape[axis]
+        begin: Any = 0
+        end, step = n, 1
+        if isinstance(x, slice):
+            begin, end, step = _slice_bounds(t, x, n, axis)
+            if step < 0:
+                flips.append(axis)
+                step = -step
+            out.append(-(-(end - begin) // step) if step != 1 else size(end - begin))
+        elif isinstance(x, int):
+            if not (-n <= x and x < n):
+                raise PositionError(out_of_range("index", x, axis, shape))
+            begin = x + n if x < 0 else x
+            end = begin + 1
+        elif isinstance(x, _Position):
+            begin, end = x.size, size(x.size + 1)
+            check_inside("index", begin, end, axis, shape)
+        else:
+            if isinstance(x, _Known):
+                picks[len(out)] = _known(t, x, axis), True
+            else:
+                check_places("index", x, axis, shape)
+                picks[len(out)] = x.cast(_INT32), False
+            out.append(n)
+        bounds.append((begin, end))
+        steps.append(step)
+    return _Basic(bounds, flips, steps, out), picks
+
+
+def _slice_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, int]:
+    if any(isinstance(x, UOp) for x in (s.start, s.stop, n)):
+        return _symbolic_bounds(x, s, n, axis)
+    try:
+        begin, end, step = s.indices(n)
+    except (TypeError, ValueError) as e:
+        raise ShapeError(f"index: {s} on axis {axis} of shape {x.shape}: {e}") from e
+    count = len(range(begin, end, step))
+    if not count:
+        return 0, 0, 1
+    if step > 0:
+        return begin, begin + (count - 1) * step + 1, step
+    return begin + (count - 1) * step, begin + 1, step
+
+
+def _symbolic_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, int]:
+    if s.step not in (None, 1, -1) or (s.step == -1 and (s.start, s.stop) != (None, None)):
+        raise ShapeError(f"index: {s} on axis {axis} of shape {x.shape}: symbolic slices go by steps of 1")
+    ends = []
+    for given, default in ((s.start, 0), (s.stop, n)):
+        place = default if given is None else given
+        ends.append(size(n + place if range_of(place)[1] < 0 else place))
+    begin, end = ends
+    check_inside("index", begin, end, axis, x.shape)
+    return begin, end, s.step or 1
+
+
+def _known(t: Tensor, x: _Known, axis: int) -> UOp:
+    n = t.uop.shape[axis]
+    if x.size is not None and x.size != n:
+        raise PositionError(f"index: a mask of {x.size} elements does not fit axis {axis} of shape {t.shape}")
+    array = x.array
+    if array.size:
+        for extreme in (int(array.min()), int(array.max())):
+            if not -n <= extreme < n:
+                raise PositionError(out_of_range("index", extreme, axis, t.shape))
+    return wrap_array(np.where(array < 0, array + n, array).astype(np.int32), t.device)
+
+
+def _item(t: Tensor, x: Any) -> list[Any]:
+    """The parts of one item of an index: ints, slices, None, Ellipsis, int32 nodes and known arrays."""
+    if x is None or x is Ellipsis or isinstance(x, slice):
+        return [x]
+    if isinstance(x, (bool, np.bool_)):
+        raise DTypeError("index: True and False are no positions; use 0 and 1, None for a new axis, or a mask array")
+    if isinstance(x, int):
+        return [x]
+    if isinstance(x, UOp):
+        n = size(x)
+        return [n if isinstance(n, int) else _Position(n)]
+    if is_tensor(x):
+        if x.device != t.device:
+            t._mixed("index", x)
+        if x.dtype is _BOOL:
+            if not x.shape:
+                raise DTypeError("index: True and False are no positions; use 0 and 1, None for a new axis, or a mask")
+            return _places(values_now(x, "index", _MASK_ADVICE))
+        if not x.dtype.is_int:
+            raise SubscriptError(f"index: takes integers, not {x.dtype.name}; use .int() first")
+        return [int(x.uop.arg)] if x.uop.is_const else [x.uop]
+    if isinstance(x, (list, tuple, range, np.ndarray)):
+        array = as_array("index", x)
+        if array.size == 0 and not isinstance(x, np.ndarray):
+            array = array.astype(np.int32)
+        if array.dtype.kind == "b":
+            return _places(array)
+        if array.dtype.kind not in "iu":
+            raise SubscriptError(f"index: takes integers, not an array of {array.dtype}")
+        return [_Known(array)] if array.ndim else [int(array)]
+    try:
+        return [x.__index__()]
+    except (AttributeError, TypeError):
+        raise SubscriptError(
+            f"index: takes ints, slices, None, ... and integer tensors, arrays or lists, not {type(x).__name__}"
+        ) from None
+
+
+def _places(mask: np.ndarray[Any, Any]) -> list[Any]:
+    return [_Known(a, n) for a, n in zip(np.nonzero(mask), mask.shape, strict=True)]
+
+
+class _Basic:
+    """The basic part of an index, axis by axis: what is kept of each, and what becomes of the axis."""
+
+    __slots__ = ("bounds", "flips", "shape", "steps")
+
+    def __init__(self, bounds: list[tuple[Any, Any]], flips: list[int], steps: list[int], shape: list[Any]) -> None:
+        self.bounds = tuple(bounds)
+        self.flips = tuple(flips)
+        self.steps = steps
+        self.shape = tuple(shape)
+
+    @property
+    def is_box(self) -> bool:
+        """True if neighbours stay neighbours, in order."""
+        return not self.flips and all(s == 1 for s in self.steps)
+
+    def read(self, u: UOp) -> UOp:
+        """The chosen part: cut, turned round, thinned, reshaped."""
+        u = nodes.flip(nodes.shrink(u, self.bounds), self.flips)
+        for axis, step in enumerate(self.steps):
+            u = every(u, axis, step)
+        return nodes.reshape(u, self.shape)
+
+    def write(self, u: UOp, shape: tuple[int, ...]) -> UOp:
+        """The reverse of `read`: `u` in its places in an array of `shape`, zeros elsewhere."""
+        kept = [-(-(e - b) // s) if s != 1 else e - b for (b, e), s in zip(self.bounds, self.steps, strict=True)]
+        u = nodes.reshape(u, tuple(kept))
+        for axis, step in enumerate(self.steps):
+            if step > 1:
+                length = self.bounds[axis][1] - self.bounds[axis][0]
+                u = _thin_out(u, axis, step, length)
+        u = nodes.flip(u, self.flips)
+        return nodes.pad(u, tuple([(b, n - e) for (b, e), n in zip(self.bounds, shape, strict=True)]))
+
+
+def _thin_out(u: UOp, axis: int, step: int, length: int) -> UOp:
+    """`u` along one axis with step-1 zeros after each element, `length` long: the reverse of `every`."""
+    s = u.shape
+    n = s[axis]
+    u = nodes.reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
+    u = nodes.pad(u, tuple([(0, step - 1) if i == axis + 1 else (0, 0) for i in range(len(s) + 1)]))
+    u = nodes.reshape(u, (*s[:axis], n * step, *s[axis + 1 :]))
+    return nodes.shrink(u, tuple([(0, length) if i == axis else (0, m) for i, m in enumerate(u.shape)]))
+
+
+class _Position:
+    """A symbolic position in an index."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: UOp) -> None:
+        self.size = size
+
+
+class _Known:
+    """An integer array of an index, known now: checked and wrapped here. `size` is what a mask says the axis has."""
+
+    __slots__ = ("array", "size")
+
+    def __init__(self, array: np.ndarray[Any, Any], size: int | None = None) -> None:
+        self.array = array
+        self.size = size
+
+
+# -- python's operators -----------------------------------------------------------------------------------------------
+
 
 Operand = Any  # a tensor, an array or a Python number
 Compute = Callable[["Tensor", str, Operand, bool], "Tensor"]  # with the name for messages; True: `other` comes first

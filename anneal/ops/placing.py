@@ -16,9 +16,9 @@ from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import choose
 from anneal.ops.indexing import added_rows, index_node, places, scattered, written
 from anneal.ops.nodes import broadcast, inverse, iota, keys, lay_back, lay_out, put_rows, reduce_node, take_rows
+from anneal.ops.operators import parsed
 from anneal.ops.overflow import kept
 from anneal.ops.spelling import number_first
-from anneal.ops.subscripts import parsed
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 _INT32 = dtypes.int32

@@ -11,8 +11,15 @@ from anneal.doors import opened_later
 from anneal.transforms.accumulate import backward, ended, regraded, take_results
 from anneal.transforms.batching import BATCHING, vmap
 from anneal.transforms.calls import derivative_of
-from anneal.transforms.custom import Function, FunctionCtx, custom_jvp, custom_vjp, once_differentiable
-from anneal.transforms.derivatives import attached, wants_gradient
+from anneal.transforms.custom import (
+    Function,
+    FunctionCtx,
+    attached,
+    custom_jvp,
+    custom_vjp,
+    once_differentiable,
+    wants_gradient,
+)
 from anneal.transforms.forward import jvp
 from anneal.transforms.hooks import (
     RemovableHandle,

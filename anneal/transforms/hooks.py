@@ -16,7 +16,7 @@ from anneal.names import Tensor
 from anneal.ops import checked, is_tensor, no_grad, said
 from anneal.runtime import UNSEEN, KnownCalls, here, outdate_captures, sources_of, storage_of
 from anneal.transforms.calls import derivative_of
-from anneal.transforms.derivatives import attached
+from anneal.transforms.custom import attached
 from anneal.uop import Op, UOp, arena, unique
 
 _Hook = Callable[["Tensor"], Any]

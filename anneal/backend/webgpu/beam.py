@@ -18,31 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from anneal import cache, settings
+from anneal import cache, codegen, settings
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.webgpu.batch import BufferUse, WebGpuBatch
 from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.program import WebGpuProgram, translated
-from anneal.codegen import (
-    GeneratedKernel,
-    Opt,
-    axes_of,
-    choose,
-    decode_opts,
-    encode_opts,
-    generate,
-    neighbours,
-    opts_text,
-    prepare,
-    work,
-)
 from anneal.errors import CompilerError, DeviceError
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, name_of, overwrites_rows, read_elements
 from anneal.uop import Op, UOp, by_name, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
-Opts = tuple[Opt, ...]
+Opts = tuple[codegen.Opt, ...]
 
 SECONDS = 2.5  # of search for one kernel, for each sequence that is kept
 DEADLINE = 1.0  # seconds after which a candidate that still runs is given up
@@ -71,7 +58,7 @@ def best_opts(device: OpenAdapter, sink: UOp, width: int) -> Opts | None:
     seconds = time.perf_counter() - begun
     if settings.current().debug >= 2:
         print(f"anneal: beam {name_of(sink)}: {outcome.text}, {seconds:.1f} s", file=sys.stderr)
-    opts = None if outcome.opts is None else encode_opts(outcome.opts)
+    opts = None if outcome.opts is None else codegen.encode_opts(outcome.opts)
     if outcome.final:
         cache.save("beam", key, {"opts": opts}, f"{name_of(sink)}: {outcome.text}")
     return outcome.opts
@@ -80,7 +67,7 @@ def best_opts(device: OpenAdapter, sink: UOp, width: int) -> Opts | None:
 def _found(data: dict[str, Any]) -> _Outcome:
     """The outcome that was kept, if every opt of it is one."""
     opts = data["opts"]
-    return _Outcome(None if opts is None else decode_opts(opts), "kept")
+    return _Outcome(None if opts is None else codegen.decode_opts(opts), "kept")
 
 
 class _Unsuitable(Exception):
@@ -101,13 +88,13 @@ class _Search:
             raise _Unsuitable("it is several kernels in one launch")
         if overwrites_rows(sink):
             raise _Unsuitable("it overwrites what it reads")
-        self.ready = prepare(sink, device.target)
-        self.axes = axes_of(self.ready)
+        self.ready = codegen.prepare(sink, device.target)
+        self.axes = codegen.axes_of(self.ready)
         if any(a.extent is None for a in self.axes):
             raise _Unsuitable("its loops depend on data")
         if variables_of(sink):
             raise _Unsuitable("its loops depend on variables")
-        self.first = choose(self.ready, device.target)
+        self.first = codegen.choose(self.ready, device.target)
         self.times: dict[Opts, float] = {}
         self.seen: set[Opts] = set()
         self.texts: set[str] = set()
@@ -163,7 +150,7 @@ class _Search:
         """Candidates may store anything where it is not read."""
         marks = read_elements(self.sink)
         if marks is not None:
-            program = self._pipeline(WebGpuProgram("marks", generate(marks, self.device.target, ())))
+            program = self._pipeline(WebGpuProgram("marks", codegen.generate(marks, self.device.target, ())))
             if program is None:
                 raise _Unsuitable("its reads cannot be determined")
             scratch.read = scratch.values(program)
@@ -172,13 +159,15 @@ class _Search:
         return sorted(self.times, key=lambda o: self.times[o])[: self.width]
 
     def _around(self, pool: Iterable[Opts]) -> list[Opts]:
-        todo = {o: None for p in pool for o in neighbours(self.axes, p, self.device.target) if o not in self.seen}
+        todo = {
+            o: None for p in pool for o in codegen.neighbours(self.axes, p, self.device.target) if o not in self.seen
+        }
         order = [o for o in todo if self._affordable(o)]
         random.Random(0).shuffle(order)  # if the time is up, every kind of step had a chance
         return order
 
     def _affordable(self, opts: Opts) -> bool:
-        (steps, total), (first_steps, first_total) = work(self.axes, opts), work(self.axes, self.first)
+        (steps, total), (first_steps, first_total) = codegen.work(self.axes, opts), codegen.work(self.axes, self.first)
         return steps <= max(_STEPS, 4 * first_steps) and total <= max(_WORK, 4 * first_total)
 
     def _build(self, candidates: Sequence[Opts]) -> list[WebGpuProgram | None]:
@@ -194,9 +183,9 @@ class _Search:
             made.append(WebGpuProgram("candidate", kernel))
         return list(self.threads.map(self._pipeline, made))
 
-    def _generate(self, opts: Opts) -> GeneratedKernel | None:
+    def _generate(self, opts: Opts) -> codegen.GeneratedKernel | None:
         try:
-            kernel = generate(self.sink, self.device.target, opts)
+            kernel = codegen.generate(self.sink, self.device.target, opts)
         except Exception:  # it does not fit, and says so in one way or another
             return None
         return kernel if len(kernel.source) <= _TEXT else None
@@ -262,7 +251,8 @@ class _Search:
         if new > old * _GAIN:
             return _Outcome(None, f"{old * 1e6:.1f} us, nothing better ({tried})")
         return _Outcome(
-            best, f"{old * 1e6:.1f} -> {new * 1e6:.1f} us ({tried}): {opts_text(first)} -> {opts_text(best)}"
+            best,
+            f"{old * 1e6:.1f} -> {new * 1e6:.1f} us ({tried}): {codegen.opts_text(first)} -> {codegen.opts_text(best)}",
         )
 
 

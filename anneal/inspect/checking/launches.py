@@ -13,12 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.backend import AnyDevice
-from anneal.inspect.checking.blame import again, kernel_blame, suspects
+from anneal.inspect.checking.blame import (
+    CheckLimits,
+    CheckRun,
+    Finding,
+    HeldValue,
+    StoredValue,
+    again,
+    kernel_blame,
+    program_of,
+    suspects,
+)
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.not_finite import look
 from anneal.inspect.checking.point_values import PointValues
-from anneal.inspect.checking.programs import CheckLimits, CheckRun, Finding, HeldValue, StoredValue, program_of
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed

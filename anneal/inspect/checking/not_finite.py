@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from anneal.inspect.checking.blame import CheckRun
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded
 from anneal.inspect.checking.kernel_values import KernelValues
-from anneal.inspect.checking.programs import CheckRun
 from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
 from anneal.inspect.names import label_of, lines_of, placed

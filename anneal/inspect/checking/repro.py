@@ -17,9 +17,8 @@ import numpy as np
 from anneal.backend import AnyDevice, get_device, numpy_dtype
 from anneal.codegen import decode_kernel, encode_kernel
 from anneal.errors import AnnealError, DataError
-from anneal.inspect.checking.blame import again
+from anneal.inspect.checking.blame import Finding, again
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, shown, ulps
-from anneal.inspect.checking.programs import Finding
 from anneal.schedule import Call, Kernel
 from anneal.uop import DType, Op, UOp, decode_graph, dtypes, encode_graph, toposort
 

@@ -15,10 +15,9 @@ import numpy as np
 
 from anneal.backend import get_device
 from anneal.errors import AnnealError, GradientError, UserError
-from anneal.inspect.checking.blame import Built
+from anneal.inspect.checking.blame import Built, CheckLimits, Finding
 from anneal.inspect.checking.bounds import Array
 from anneal.inspect.checking.launches import check_launch
-from anneal.inspect.checking.programs import CheckLimits, Finding
 from anneal.inspect.checking.records import GradientCheck, Report
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge
 from anneal.inspect.names import Line

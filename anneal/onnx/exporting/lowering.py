@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal import progress
+from anneal.onnx.exporting import pointwise as forms
 from anneal.onnx.exporting.composites import composite
 from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier, code_of
-from anneal.onnx.exporting.pointwise import FORMS, cast, elementwise, without_form
 from anneal.onnx.exporting.reductions import argsorted, contraction, gathered, plain_index, reduced, scattered, updated
-from anneal.onnx.exporting.views import expanded, flipped, iota, padded, permuted, reshaped, shrunk, sized
 from anneal.onnx.types import array_dtype
 from anneal.ops.nodes import reshape, shrink
 from anneal.rewrite import value_of
@@ -28,16 +27,16 @@ from anneal.uop import ALU, DType, Op, UOp, arena, dtypes, toposort
 from anneal.uop.sizes import symbolic_arg
 
 _FORMS: dict[Op, Callable[[GraphWriter, UOp, list[GraphValue]], GraphValue]] = {
-    Op.RESHAPE: reshaped,
-    Op.PERMUTE: permuted,
-    Op.EXPAND: expanded,
-    Op.PAD: padded,
-    Op.SHRINK: shrunk,
-    Op.FLIP: flipped,
+    Op.RESHAPE: forms.reshaped,
+    Op.PERMUTE: forms.permuted,
+    Op.EXPAND: forms.expanded,
+    Op.PAD: forms.padded,
+    Op.SHRINK: forms.shrunk,
+    Op.FLIP: forms.flipped,
     Op.REDUCE_AXIS: reduced,
-    Op.IOTA: iota,
-    Op.VARIABLE: sized,
-    Op.BIND: sized,
+    Op.IOTA: forms.iota,
+    Op.VARIABLE: forms.sized,
+    Op.BIND: forms.sized,
     Op.SCATTER_ADD: scattered,
     Op.ARGSORT: argsorted,
     Op.UPDATE: updated,
@@ -165,10 +164,10 @@ class GraphLowering:
             return ExportRecipe((u.src[0], index), lambda w, given: gathered(w, u, given, inside))
         if u.op is Op.BITCAST and has_bits(u):
             return ExportRecipe(u.src, lambda w, given: same_bits(w, u, given))
-        if u.op.composed is not None and u.op not in FORMS:
+        if u.op.composed is not None and u.op not in forms.FORMS:
             return ExportRecipe((u.op.composed(*u.src),), lambda w, given: given[0])
-        if u.op in ALU and not (reason := without_form(u, self.writer.opset)):
-            return ExportRecipe(u.src, lambda w, given: elementwise(w, u, given))
+        if u.op in ALU and not (reason := forms.without_form(u, self.writer.opset)):
+            return ExportRecipe(u.src, lambda w, given: forms.elementwise(w, u, given))
         if u.op in _FORMS:
             form = _FORMS[u.op]
             return ExportRecipe(_sources(u), lambda w, given: form(w, u, given))
@@ -326,12 +325,12 @@ def same_bits(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
     v = given[0]
     old, new = v.dtype, u.dtype
     if old.is_int and new.is_int:
-        return GraphValue(cast(w, v.name, old, new), new, v.shape)
+        return GraphValue(forms.cast(w, v.name, old, new), new, v.shape)
     if old is new:
         return v
     if new is _F32:
-        return GraphValue(_float_of(w, cast(w, v.name, old, _I64)), new, v.shape)
-    return GraphValue(cast(w, _bits_of(w, v.name), _I64, new), new, v.shape)
+        return GraphValue(_float_of(w, forms.cast(w, v.name, old, _I64)), new, v.shape)
+    return GraphValue(forms.cast(w, _bits_of(w, v.name), _I64, new), new, v.shape)
 
 
 def _power(w: GraphWriter, exponent: str) -> str:

@@ -25,32 +25,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anneal.schedule.cost_model import COST, GATHER_COST, MASK_COST, REDUCE_COST, CostModel
-from anneal.schedule.fusion.facts import (
-    LEAVES,
-    NEVER_TWICE,
-    REORDER,
-    Consumers,
-    goes_back,
-    is_elsewhere,
-    is_widening,
-    repeats_beside_vectors,
-    repeats_for_vectors,
-    row_length,
-    takes_rows,
-)
+from anneal.schedule.fusion import facts
 from anneal.schedule.fusion.state import Materialised, Reason, State
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
 
 def materialised_nodes(
-    order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel, consumers: Consumers
+    order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel, consumers: facts.Consumers
 ) -> Materialised:
     """The nodes of `order` (sources first) to materialise, each with the first reason for it."""
     state = State(order, outputs, cost_model, consumers)
     for u in order:
-        if u.op in LEAVES or not u.src:
+        if u.op in facts.LEAVES or not u.src:
             state.open_reduce[u], state.cost[u], state.steps[u] = None, 0, 0
-            state.leaves[u] = frozenset((u,)) if u.op in LEAVES else frozenset()
+            state.leaves[u] = frozenset((u,)) if u.op in facts.LEAVES else frozenset()
         else:
             DECISIONS[u.op](state, u)
             end_chain(state, u)
@@ -90,7 +78,7 @@ def keep_across(state: State) -> None:
         stack, seen = [u.src[0]], set[UOp]()
         while stack:
             x = stack.pop()
-            if x in seen or x in state.materialised or x.op in LEAVES:
+            if x in seen or x in state.materialised or x.op in facts.LEAVES:
                 continue
             seen.add(x)
             if x in state.rows:
@@ -109,13 +97,13 @@ def keep_repeated(state: State) -> None:
     ways: dict[tuple[int, UOp], int] = {}
     kernel_of: list[int] = []
     for u in reversed(state.order):
-        if u.op in LEAVES or not u.src:
+        if u.op in facts.LEAVES or not u.src:
             continue
         mine = places.pop(u, None)
         if mine is not None and len(mine) > 1 and u not in done:
             kernels = len({kernel_of[p] for p in mine})
             again = len(mine) - kernels
-            if again and again * cost[u] > most and (u.op in ALU or u.op in NEVER_TWICE):
+            if again and again * cost[u] > most and (u.op in ALU or u.op in facts.NEVER_TWICE):
                 state.materialise(u, Reason.SEVERAL_PLACES)
             elif kernels > 1 and (not again or len(mine) > _MOST_PLACES):
                 mine = None  # `keep_shared` judges that; what is below is counted for each kernel alike
@@ -123,7 +111,7 @@ def keep_repeated(state: State) -> None:
             mine = {len(kernel_of): None}
             kernel_of.append(len(kernel_of))
         below = mine
-        if is_elsewhere(u):
+        if facts.is_elsewhere(u):
             below = {}
             for p in mine:
                 way = ways.setdefault((p, u), len(kernel_of))
@@ -165,18 +153,18 @@ def keep_shared(state: State, home: dict[UOp, UOp | None]) -> None:
     """
     done = state.materialised
     for u in state.order:
-        if u.op in LEAVES or not u.src:
+        if u.op in facts.LEAVES or not u.src:
             continue
         inputs = state.within_limit(u, state.buffers_saved)
         if u in done:
             continue
         state.cost[u] = price_of(_PRICES.get(u.op, 0), u.src, state.cost)
         state.leaves[u] = inputs
-        if home[u] is None and (u.op in ALU or u.op in NEVER_TWICE) and is_dear(state, u, home):
+        if home[u] is None and (u.op in ALU or u.op in facts.NEVER_TWICE) and is_dear(state, u, home):
             state.keep(u, Reason.SHARED)
 
 
-_PRICES = COST | dict.fromkeys(NEVER_TWICE, REDUCE_COST) | {Op.GATHER: GATHER_COST, Op.PAD: 1}
+_PRICES = COST | dict.fromkeys(facts.NEVER_TWICE, REDUCE_COST) | {Op.GATHER: GATHER_COST, Op.PAD: 1}
 
 
 def is_dear(state: State, u: UOp, home: dict[UOp, UOp | None]) -> bool:
@@ -186,10 +174,10 @@ def is_dear(state: State, u: UOp, home: dict[UOp, UOp | None]) -> bool:
     then = u
     while len(state.consumers[then]) == 1 and (then is u or then.op is Op.RESHAPE):
         then = state.consumers[then][0]
-    same = then is not u and then.op in ALU and then.size == u.size and not is_widening(then)
+    same = then is not u and then.op in ALU and then.size == u.size and not facts.is_widening(then)
     if same and home[then] is None:
         return False
-    if u.op in NEVER_TWICE or state.cost[u] > state.cost_model.recompute_cost:
+    if u.op in facts.NEVER_TWICE or state.cost[u] > state.cost_model.recompute_cost:
         return True
     return sum([x.size >= u.size for x in state.leaves[u]]) > state.cost_model.recompute_loads
 
@@ -226,7 +214,7 @@ def expand(state: State, u: UOp) -> None:
     """
     s = u.src[0]
     r = state.open_reduce[s]
-    if r is not None and r in state.rows and u.size == r.src[0].size and goes_back(u, row_length(r)):
+    if r is not None and r in state.rows and u.size == r.src[0].size and facts.goes_back(u, facts.row_length(r)):
         state.row_of[u] = r
     elif r is not None or state.cost[s] > _most_for_repeating(state, s):
         if _repeats_cheaply(state, u, r, state.row_of.get(s)):
@@ -247,10 +235,10 @@ def _repeats_cheaply(state: State, u: UOp, number: UOp | None, element: UOp | No
     """
     most = state.cost_model.repeated_rows
     if element is not None:
-        return u.size <= most and repeats_for_vectors(u, element, state.consumers)
-    if number is None or number not in state.rows or u.size * row_length(number) > most:
+        return u.size <= most and facts.repeats_for_vectors(u, element, state.consumers)
+    if number is None or number not in state.rows or u.size * facts.row_length(number) > most:
         return False
-    return repeats_beside_vectors(u, number, state.consumers)
+    return facts.repeats_beside_vectors(u, number, state.consumers)
 
 
 def pad(state: State, u: UOp) -> None:
@@ -265,7 +253,7 @@ def view(state: State, u: UOp) -> None:
     """Any other movement: index arithmetic in the kernel that reads it."""
     s = u.src[0]
     state.open_reduce[u], state.cost[u], state.leaves[u] = state.open_reduce[s], state.cost[s], state.leaves[s]
-    if u.op in REORDER and s in state.row_of:
+    if u.op in facts.REORDER and s in state.row_of:
         state.row_of[u] = state.row_of[s]
 
 
@@ -277,7 +265,7 @@ def reduction(state: State, u: UOp) -> None:
     s = u.src[0]
     if state.open_reduce[s] is not None:
         state.materialise(s, Reason.REDUCED)
-    elif s in state.row_of and not takes_rows(u, row_length(state.row_of[s])):
+    elif s in state.row_of and not facts.takes_rows(u, facts.row_length(state.row_of[s])):
         state.across.append(u)
     state.open_reduce[u], state.cost[u], state.leaves[u] = u, state.cost[s] + REDUCE_COST, state.leaves[s]
     if state.cost_model.row_fusion and state.is_row(u):

@@ -7,16 +7,7 @@ from enum import Enum
 from functools import cached_property
 
 from anneal.schedule.cost_model import CostModel
-from anneal.schedule.fusion.facts import (
-    LEAVES,
-    REORDER,
-    Consumers,
-    is_widening,
-    long_axes,
-    only_summed,
-    reduce_depths,
-    row_length,
-)
+from anneal.schedule.fusion import facts
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
 
@@ -54,12 +45,12 @@ class State:
     """
 
     def __init__(
-        self, order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel, consumers: Consumers
+        self, order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel, consumers: facts.Consumers
     ) -> None:
         self.order, self.outputs, self.cost_model = order, set(outputs), cost_model
         self.member_buffers, self.by_size = cost_model.member_buffers, cost_model.binding_bytes > 0
         self.consumers = consumers
-        self.summed = only_summed(order, consumers, cost_model)
+        self.summed = facts.only_summed(order, consumers, cost_model)
         self.materialised: Materialised = {}
         self.open_reduce: dict[UOp, UOp | None] = {}
         self.cost: dict[UOp, int] = {}
@@ -78,7 +69,7 @@ class State:
     @cached_property
     def depth(self) -> dict[UOp, int]:
         """The number of reductions on the longest way from an input to each node."""
-        return reduce_depths(self.order)
+        return facts.reduce_depths(self.order)
 
     def inputs_of(self, src: tuple[UOp, ...]) -> frozenset[UOp]:
         """The memory that a kernel reads for the values `src`."""
@@ -106,9 +97,9 @@ class State:
         while chain[-1].op in MOVEMENT and chain[-1] not in done and chain[-1].op is not Op.PAD:
             chain.append(chain[-1].src[0])
         value = chain[-1]
-        if value.op in LEAVES or not value.src:
+        if value.op in facts.LEAVES or not value.src:
             return
-        if value not in done and is_widening(value) and value.src[0].src:
+        if value not in done and facts.is_widening(value) and value.src[0].src:
             self.materialise(value.src[0], reason)
             kept = self.leaves[value.src[0]]
         else:
@@ -128,11 +119,11 @@ class State:
         at = top = len(chain) - 1
         if not self.cost_model.reorders:
             return at
-        while top and chain[top - 1].op in REORDER and len(self.consumers[chain[top]]) == 1:
+        while top and chain[top - 1].op in facts.REORDER and len(self.consumers[chain[top]]) == 1:
             top -= 1
             if chain[top].op is Op.PERMUTE:
                 at = top
-            elif long_axes(chain[top]) != long_axes(chain[top].src[0]):
+            elif facts.long_axes(chain[top]) != facts.long_axes(chain[top].src[0]):
                 break  # split axes put in another order: a product would have to be scattered, not just written
         return at
 
@@ -165,7 +156,7 @@ class State:
         """True if a reduction makes one number of each short row of values that are read, rather than of products: a
         body larger than twice each input is a contraction.
         """
-        if not 0 < row_length(reduce) <= self.cost_model.row_fusion:
+        if not 0 < facts.row_length(reduce) <= self.cost_model.row_fusion:
             return False
         return any(x.size * 2 > reduce.src[0].size for x in self.leaves[reduce])
 
@@ -177,7 +168,7 @@ class State:
             if len(frontier) == 1:
                 return True
             node = self.order[n]
-            if node in self.outputs or not (node.op in ALU or node.op in REORDER) or node.size != u.size:
+            if node in self.outputs or not (node.op in ALU or node.op in facts.REORDER) or node.size != u.size:
                 return False
             frontier.remove(n)
             frontier.update(self.position[c] for c in self.consumers[node])

@@ -19,20 +19,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anneal.schedule.fusion import (
-    LEAVES,
-    CostModel,
-    FusionGroup,
-    Joining,
-    as_late_as_possible,
-    by_level,
-    chained_over,
-    cone,
-    group_of,
-    join_chained,
-    shared_launches,
-    siblings,
-)
+from anneal.schedule import fusion
 from anneal.schedule.passes.compute_again import is_scarce
 from anneal.schedule.records import Schedule
 from anneal.uop import UOp
@@ -46,45 +33,45 @@ def run(s: Schedule) -> Schedule:
     return replace(s, cost_model=cost_model, groups=group_kernels(s, cost_model))
 
 
-def group_kernels(s: Schedule, cost_model: CostModel) -> list[FusionGroup]:
+def group_kernels(s: Schedule, cost_model: fusion.CostModel) -> list[fusion.FusionGroup]:
     """The kernels that compute the materialised nodes, producers first; nodes that no kernel need store leave these.
 
     A node of no elements has no kernel: joined to others, it could be the root by which their kernel is judged.
     """
     materialised, outputs = s.materialised, s.sink.src
-    groups: list[FusionGroup] = []
-    owner: dict[UOp, FusionGroup] = {}
+    groups: list[fusion.FusionGroup] = []
+    owner: dict[UOp, fusion.FusionGroup] = {}
     for u in s.order:
         if u in materialised and u.size:
-            g = owner[u] = group_of(u, materialised, cost_model)
+            g = owner[u] = fusion.group_of(u, materialised, cost_model)
             if s.chained:
-                g.chained = chained_over(cone(u, materialised)[0], s.chained)
+                g.chained = fusion.chained_over(fusion.cone(u, materialised)[0], s.chained)
                 g.opaque = g.opaque or g.chained is not None
             groups.append(g)
-    groups = by_level(groups, owner)
+    groups = fusion.by_level(groups, owner)
     if s.chained:
-        groups = by_level(join_chained(groups, owner), owner)
-    groups = by_level(Joining(groups, owner, materialised, outputs, cost_model, s.consumers).run(), owner)
+        groups = fusion.by_level(fusion.join_chained(groups, owner), owner)
+    groups = fusion.by_level(fusion.Joining(groups, owner, materialised, outputs, cost_model, s.consumers).run(), owner)
     # Once more with every group as late as its readers let it be: an update for the end hinders no join.
-    as_late_as_possible(groups, owner)
-    joining = Joining(groups, owner, materialised, outputs, cost_model, s.consumers)
-    groups = by_level(joining.run(), owner)
+    fusion.as_late_as_possible(groups, owner)
+    joining = fusion.Joining(groups, owner, materialised, outputs, cost_model, s.consumers)
+    groups = fusion.by_level(joining.run(), owner)
     overwriting = set() if cost_model.keeps_inputs else _overwriting(groups, outputs)
-    groups = by_level(siblings(joining, groups, overwriting), owner)
+    groups = fusion.by_level(fusion.siblings(joining, groups, overwriting), owner)
     return (
-        by_level(shared_launches(groups, owner, overwriting, cost_model), owner)
+        fusion.by_level(fusion.shared_launches(groups, owner, overwriting, cost_model), owner)
         if cost_model.horizontal_fusion
         else groups
     )
 
 
-def _overwriting(groups: list[FusionGroup], outputs: tuple[UOp, ...]) -> set[FusionGroup]:
+def _overwriting(groups: list[fusion.FusionGroup], outputs: tuple[UOp, ...]) -> set[fusion.FusionGroup]:
     """Groups of outputs that might overwrite memory which others read later (a counter): joined to no other group, they
     can wait for those readers."""
     wanted = set(outputs)
     last: dict[UOp, int] = {}
     for g in groups:
-        last.update({i: max(g.level, last.get(i, 0)) for i in g.inputs if i.op in LEAVES})
+        last.update({i: max(g.level, last.get(i, 0)) for i in g.inputs if i.op in fusion.LEAVES})
     return {
         g
         for g in groups

@@ -16,8 +16,7 @@ from anneal.errors import CompilerError
 from anneal.rewrite import Watch, over, rebuild, simplify
 from anneal.schedule.concat import pieces_of, placed
 from anneal.schedule.masks import nested, where
-from anneal.schedule.members import members_of
-from anneal.schedule.records import CONCATENATION, Kernel, Schedule, name_of
+from anneal.schedule.records import CONCATENATION, Kernel, Schedule, members_of, name_of
 from anneal.shape import linear_index, reshaped_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, Recent, UOp, arena, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
