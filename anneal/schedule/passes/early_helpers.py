@@ -83,7 +83,7 @@ def _starts(index: UOp, order: UOp, rows: int, n: int) -> UOp:
 
 
 def unmoved(u: UOp) -> UOp:
-    """What `u` only moves and casts."""
+    """The node that `u` only moves and casts."""
     while u.op is Op.CAST or u.op in MOVEMENT:
         u = u.src[0]
     return u
