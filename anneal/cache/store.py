@@ -14,7 +14,6 @@ Compiled kernels are the one kind of data that is run: they are `private`, in a 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -61,7 +60,7 @@ def folder() -> Path | None:
     return Path(chosen) if chosen else _user_folder()
 
 
-@functools.cache
+@cache
 def _user_folder() -> Path | None:
     try:
         from platformdirs import user_cache_path

@@ -304,13 +304,21 @@ def _done(made: list[Any]) -> Wait:
 def _exchange(
     group: Group, name: str, begin: Begin, results: list[Any], gradient: HostGradient | None, *number: Any
 ) -> Exchange:
-    return Exchange(
-        ("exchange", name, group, *number),
-        tuple(results),
-        lambda *arrays: begin(arrays, (), True)(()),
-        name,
-        gradient,
-        None,  # no rule for vmap: examples would be exchanged one by one
-        group=group,
-        begin=begin if group.copies else None,
-    )
+    """The exchange of this `name`: the one that the group made before, with the memory of its results, unless each
+    has a `number` of its own."""
+    key = (name, *results)
+    found = None if number or not group.copies else group.made[key]
+    if found is None:
+        found = Exchange(
+            ("exchange", name, group, *number),
+            tuple(results),
+            lambda *arrays: begin(arrays, (), True)(()),
+            name,
+            gradient,
+            None,  # no rule for vmap: examples would be exchanged one by one
+            group=group,
+            begin=begin if group.copies else None,
+        )
+        if group.copies and not number:
+            group.made[key] = found
+    return found

@@ -25,7 +25,7 @@ from anneal.backend import Array
 from anneal.distributed.window import SLOTS, Piece, Results, SharedWindow, pieces_of, signature
 from anneal.errors import GroupError
 from anneal.runtime import Group, Reduction, Wait, reduced
-from anneal.uop import references
+from anneal.uop import Recent, references
 
 __all__ = ["MPIGroup"]
 
@@ -62,7 +62,7 @@ class MPIGroup(Group):
         from mpi4py import MPI
 
         self._mpi, self._comm = MPI, comm.Dup()
-        self.coming = deque()
+        self.coming, self.made = deque(), Recent(256)
         self.rank, self.size, self.timeout = comm.rank, comm.size, timeout
         self._facts = facts
         self.held = ExitStack()  # what holds for as long as the group lives

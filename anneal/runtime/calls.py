@@ -10,7 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -58,10 +58,6 @@ def around_host_calls(
     watched = here.recordings or here.observers or here.watchers or dry or _is_symbolic(lazy)
     kept = None if watched else _kept
     computed = _Computed(called, dry)
-    if kept is not None and len(lazy) == 1 and (u := lazy[0]).op is Op.HOST_CALL and all(map(is_realized, u.src)):
-        if isinstance(u.arg[0], Exchange):  # alone, of what is in memory
-            computed.call(u.arg[0], {u: u.arg[1]}, u.src, device_name)
-            return [computed.nodes.get(v, v) for v in uops]
     depth, waves = _waves(lazy, kept, computed.nodes)
     if not waves and not computed.nodes:
         return launched(uops, lazy, device_name, ())
@@ -391,16 +387,21 @@ def _now(shape: tuple[Any, ...], values: Mapping[str, int]) -> tuple[Any, ...]:
     return bound_sizes(shape, values) if SYMBOLIC.seen and symbolic_arg(shape) else shape
 
 
-@contextmanager
-def released(*locks: Any) -> Iterator[None]:
+class released:
     """A block in which this thread releases `locks`, as often as it took them: another may need them first.
 
     Afterwards it takes them again, the last one first, which is the order in which a thread takes several.
     """
-    # as `threading.Condition` does it: a lock is released all at once, however often it was taken
-    held = [(lock, lock._release_save()) for lock in locks if lock._is_owned()]
-    try:
-        yield
-    finally:
-        for lock, count in reversed(held):
+
+    __slots__ = ("_held", "_locks")
+
+    def __init__(self, *locks: Any) -> None:
+        self._locks = locks
+
+    def __enter__(self) -> None:
+        # as `threading.Condition` does it: a lock is released all at once, however often it was taken
+        self._held = [(lock, lock._release_save()) for lock in self._locks if lock._is_owned()]
+
+    def __exit__(self, *error: object) -> None:
+        for lock, count in reversed(self._held):
             lock._acquire_restore(count)

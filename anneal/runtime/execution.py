@@ -12,16 +12,18 @@ from typing import Any
 from anneal import schedule, settings
 from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
 from anneal.errors import DeviceError, UserError
-from anneal.runtime.calls import Between, around_host_calls
+from anneal.runtime.calls import Between, around_host_calls, call_host
 from anneal.runtime.context import default_device, here
+from anneal.runtime.group import Exchange
 from anneal.runtime.handle import Handle
 from anneal.runtime.late import become_late, keep_run, known_run
-from anneal.runtime.launch import Round, Run, execute
+from anneal.runtime.launch import Round, Run, execute, rounds_of
 from anneal.runtime.nodes import buffer_leaf, is_realized, note_constants, own, storage_of
 from anneal.runtime.numbering import (
     EXPANDING,
     Late,
     Numbering,
+    at_once,
     carried,
     is_computed_late,
     is_open,
@@ -34,7 +36,7 @@ from anneal.runtime.sizes import needed, seen
 from anneal.runtime.steps import Launch
 from anneal.runtime.turns import called
 from anneal.schedule import Plan
-from anneal.uop import Line, Op, UOp, toposort
+from anneal.uop import SYMBOLIC, Line, Op, UOp, toposort
 from anneal.uop.sizes import Values
 
 # a plan and what it reads -> its results, or None where it is not run
@@ -343,11 +345,11 @@ def _settled(t: Handle, u: UOp) -> None:
 def _ran_again(group: Sequence[Handle], name: str) -> bool:
     """Compute tensors of one device whose templates say what a launch of them would be, as one like it was before or
     as the first of its kind; False where that cannot be said."""
+    if any(t.late is None and t.uop.op is Op.HOST_CALL for t in group):
+        return len(group) == 1 and _exchanged(group[0], name)
     numbering = numbering_of()
     if numbering is None or here.watchers:
         return False  # who watches is shown the graph each time
-    if any(t.late is None and t.uop.op is Op.HOST_CALL for t in group):
-        return False
     templates = [numbering.of(t) for t in group]
     if any(map(is_open, templates)):
         return False
@@ -375,6 +377,34 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
     for t, line in zip(group, lines, strict=True):
         if (storage := storage_of(t.uop)) is not None:
             storage.line = line
+    return True
+
+
+def _exchanged(t: Handle, name: str) -> bool:
+    """Give a tensor the result of an exchange of what is in memory, if it is one's only result: nothing is planned for
+    it, and results take turns with those before, as a launch's do."""
+    u = t.uop
+    function, given = u.arg[0], storage_of(u.src[0])
+    if not isinstance(function, Exchange) or function.begin is None or given is None or len(function.results) > 1:
+        return False
+    if SYMBOLIC.seen or at_once(vars(here)) or settings.current().debug >= 2:
+        return False
+    device, x = get_device(name), u.src[0]
+    if (kept := function.kept.get(device)) is None:
+        kept = function.kept[device] = rounds_of(device, [(u.size, u.dtype)], [u.shape])
+    rounds, new = kept
+    with device.lock:
+        made = rounds.next(device, new) if _are_plain([t]) else new()
+    (out,) = made.storages
+    try:
+        call_host(function, [(x.shape, x.dtype)], device, [given.ensure()], [out.ensure()], {})
+        out.line = u.provenance[1:3]
+        if t.uop is u:
+            _settled(t, made.leaves[0])
+    finally:
+        made.done()
+    if t._views is not None:
+        t._show_views()
     return True
 
 

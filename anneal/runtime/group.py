@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from anneal.backend import Array, Reader
 from anneal.errors import GroupError
 from anneal.runtime.host import HostFunction
+from anneal.uop import Recent
 
 Reduction = Literal["sum", "mean", "max"]
 Arrays = Sequence[Array]
@@ -38,6 +39,7 @@ class Group(ABC):
     size: int
     rank: int
     coming: deque[UnderWay]  # exchanges that wait for arrays from a device
+    made: Recent[Any, Exchange]  # exchanges by name and results, of one that copies
     # True if a started exchange no longer reads the arrays that it was given, and writes results into given memory.
     copies = False
 
@@ -178,6 +180,8 @@ class Exchange(HostFunction):
     begin: Begin | None = field(default=None, compare=False, repr=False)
     under_way: UnderWay | None = field(default=None, compare=False, repr=False)  # of the half that starts
     ending: UnderWay | None = field(default=None, compare=False, repr=False)  # of the half that waits
+    # by device: the memory of results that one after another has
+    kept: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def halves(self) -> tuple[Exchange, Exchange]:
         """The exchange as two: one takes the arrays and starts it, the other waits for the results."""

@@ -455,16 +455,21 @@ _rounds: WeakValueDictionary[Any, Rounds] = WeakValueDictionary()  # by device, 
 _scratches: WeakValueDictionary[Any, Scratch] = WeakValueDictionary()  # by device, and by the id of the plan
 
 
+def rounds_of(device: AnyDevice, kinds: Kinds, shapes: Sequence[tuple[Any, ...]]) -> tuple[Rounds, partial[Round]]:
+    """The rounds of a device that hold results of these `kinds` and `shapes`, and what makes one."""
+    rounds = _rounds.setdefault((device, tuple(kinds), tuple(shapes)), Rounds())
+    return rounds, partial(Round, kinds, device, shapes)
+
+
 class Run:
     """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
 
-    __slots__ = ("_device", "_kinds", "_left", "_programs", "_rounds", "_scratch", "numbers", "plan", "shapes")
+    __slots__ = ("_device", "_left", "_new", "_programs", "_rounds", "_scratch", "numbers", "plan", "shapes")
 
     def __init__(self, plan: Plan, numbers: list[int], shapes: list[tuple[Any, ...]]) -> None:
         self.plan, self.numbers, self.shapes = plan, numbers, shapes
         self._programs: Sequence[Program] = ()  # on `_device`, once it has run again
         self._device: AnyDevice | None = None
-        self._rounds = Rounds()
 
     def again(self, device: AnyDevice, inputs: list[Storage], keep: bool) -> Round:
         """Run once more on a device. The results are shown, and then the round is done. With `keep` their memory may
@@ -473,9 +478,9 @@ class Run:
             check_outputs(self.plan, device)
             self._programs = compiled(self.plan, device)
             self._left = device.runs_before_often(self._programs)  # how many, until it has run often
-            self._kinds = [(self.plan.values[v].size, self.plan.values[v].dtype) for v in self.plan.outputs]
+            kinds = [(self.plan.values[v].size, self.plan.values[v].dtype) for v in self.plan.outputs]
             self._device = device
-            self._rounds = _rounds.setdefault((device, tuple(self._kinds), tuple(self.shapes)), Rounds())
+            self._rounds, self._new = rounds_of(device, kinds, self.shapes)
             self._scratch = _scratches.setdefault((device, id(self.plan)), Scratch(device))
         if self._left:
             self._left -= 1
@@ -483,8 +488,7 @@ class Run:
                 self._programs = compiled(self.plan, device, often=True)
         scratch, temporaries = self._scratch, self.plan.temporaries
         with device.lock:
-            new = partial(Round, self._kinds, device, self.shapes)
-            current = self._rounds.next(device, new) if keep else new()
+            current = self._rounds.next(device, self._new) if keep else self._new()
             try:
                 memory = scratch.take(temporaries)
                 execute(self.plan, device, inputs, programs=self._programs, outputs=current.storages, scratch=memory)

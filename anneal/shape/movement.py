@@ -38,7 +38,7 @@ def unflatten(position: UOp, shape: Sequence[Size]) -> Index:
     """The index at row-major `position` of an array of `shape`; inverse of `linear_index`."""
     out: list[UOp] = []
     rest = position
-    big = sum(1 for s in shape if s != 1)  # axes of more than one element still to produce
+    big = sum(s != 1 for s in shape)  # axes of more than one element still to produce
     for n in reversed(shape):
         if n == 1:
             out.append(_int(0))
@@ -158,12 +158,12 @@ def source_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
     gate: UOp | None = None
     moved: list[UOp] = []
     for i, s, (before, after) in zip(index, old, arg, strict=True):
+        shifted = i
         if before.__class__ is not int or before:
-            gate = _both(gate, _int(before - 1) < i)
+            gate, shifted = _both(gate, _int(before - 1) < i), i - before
         if after.__class__ is not int or after:
             gate = _both(gate, i < _int(before + s))
-        shifted = i - before if before.__class__ is not int or before else i
-        moved.append(_int(0) if s == 1 and shifted is not i or s == 1 and after != 0 else shifted)
+        moved.append(_int(0) if s == 1 and (shifted is not i or after != 0) else shifted)
     return tuple(moved), gate
 
 

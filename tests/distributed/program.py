@@ -138,6 +138,26 @@ def exchanges_of_one_tensor(group: Any) -> None:
 
 
 @check
+def results_that_are_kept_stay(group: Any) -> None:
+    """An eager exchange takes memory of one before, unless somebody uses that."""
+    everybodys = sum(range(1, group.size + 1))
+    made = []
+    for n in range(12):
+        y = all_reduce(Tensor([(group.rank + 1.0) * n] * 3).realize()).realize()
+        assert y.tolist() == [float(everybodys * n)] * 3
+        made.append(y if n % 3 else y[1:])
+        made[1:] = made[-4:]
+    assert [y.tolist()[-1] for y in made] == [everybodys * n for n in (0, 8, 9, 10, 11)]
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    total = all_reduce(w).realize()
+    for _ in range(5):
+        all_reduce(Tensor([5.0, 5.0]).realize()).realize()
+    (total * (group.rank + 1.0)).sum().backward()
+    assert w.grad is not None
+    assert (total.tolist(), w.grad.tolist()) == ([group.size, 2.0 * group.size], [everybodys] * 2)
+
+
+@check
 def gradients(group: Any) -> None:
     ranks = group.size
     mine = group.rank + 1.0
