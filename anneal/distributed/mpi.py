@@ -124,8 +124,9 @@ class MPIGroup(Group):
         """Start `all_reduce` of `arrays` by `op`; `into` may take the results. `what` is its name, and `now` says that
         it is waited for at once."""
         results = Results(self._room, [(a.shape, a.dtype) for a in arrays], into)
-        # two ranks read each other's part whole as fast as they share the sums
-        kind = "total" if self._is_small(arrays) or (self.hosts == 1 and self.size == 2) else "reduce"
+        # two ranks with threads read each other's part whole: one step less to wait for
+        whole = self._is_small(arrays) or (self.hosts == 1 and self.size == 2 and self._window.threads > 1)
+        kind = "total" if whole else "reduce"
         return self._begun(kind, what or f"all_reduce ({op})", arrays, results, op, now)
 
     def all_gather(self, arrays: Sequence[Array]) -> list[Array]:

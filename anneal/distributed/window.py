@@ -110,7 +110,7 @@ class SharedWindow:
         self._heads = [s[:_HEAD].view(np.int64).data for s in segments]
         self._slots = [s[_HEAD:].reshape(SLOTS, self.room) for s in segments]
         self._mine = self._heads[rank]
-        self._crew = Crew(threads, "anneal-exchange")
+        self.threads, self._crew = threads, Crew(threads, "anneal-exchange")
         # pieces that take a step before the next step's turn: caches have what one has written
         self._most = 1 if threads < 2 else 4 * threads
         self._added = self._next = 0  # pieces so far, and the slot of the next one
