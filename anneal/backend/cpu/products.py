@@ -22,6 +22,8 @@ _SHORTEST, _FEWEST, _EACH = 8, 1 << 15, 1 << 12
 # Up to so many multiplications C is as fast, and does the rest of the kernel meanwhile: of dot products of lines, and
 # of others, whose second matrix stays in cache.
 _FEW_DOTS, _FEW, _NEAR = 1 << 20, 24 << 20, 1 << 18
+# ... unless its rows, if they are many, are so many elements apart: all fall into the same few lines of the cache.
+_APART, _MANY = 1 << 10, 64
 # A sum over windows is many products of few terms each, which BLAS adds to memory one after another.
 _TERMS = 16
 # A call of BLAS computes at least so many multiplications, and so many rows or columns; so many where there are enough.
@@ -282,6 +284,7 @@ def _matrices(
     size, m, n, k = max(found, key=lambda x: x[0])
     alike = a.step(k) == b.step(k) == 1  # dot products of lines: C has to turn one matrix around
     near = _extent(k) * min(_extent(m), _extent(n)) <= _NEAR
+    near = near and not (_extent(k) > _MANY and any(x.step(k) and x.step(k) % _APART == 0 for x in (a, b)))
     small = size <= _FEW_DOTS if alike else size <= _FEW and near
     few = small if len(along) == 1 else _extent(k) < _TERMS
     return None if size < _EACH or few else (m, n, k)
