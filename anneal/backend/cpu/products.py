@@ -22,6 +22,8 @@ _SHORTEST, _FEWEST, _EACH = 8, 1 << 15, 1 << 12
 # Up to so many multiplications C is as fast, and does the rest of the kernel meanwhile: of dot products of lines, and
 # of others, whose second matrix stays in cache.
 _FEW_DOTS, _FEW, _NEAR = 1 << 20, 24 << 20, 1 << 18
+# ... unless its rows, if they are no few, are so many elements apart: all fall into the same few lines of the cache.
+_APART = 1 << 10
 # A sum over windows is many products of few terms each, which BLAS adds to memory one after another.
 _TERMS = 16
 # A call of BLAS computes at least so many multiplications, and so many rows or columns; so many where there are enough.
@@ -74,8 +76,8 @@ class BlasProduct:
         few are better, but every thread should have one, if they are not too small."""
         m, n, k = map(_extent, (self.m, self.n, self.k))
         each = -(-threads // most(self.batches))
-        limit = min(max(m, n) // _ROWS, m * n * k // _BLOCK)
-        return max(1, min(2 * each if max(m, n) >= 2 * each * _MANY_ROWS else each, limit))
+        each *= 1 + (max(m, n) >= 2 * each * _MANY_ROWS)
+        return max(1, min(each, max(m, n) // _ROWS, m * n * k // _BLOCK))
 
     def description(self, threads: int) -> list[Size]:
         """The words that `multiply` in pool.c reads, after those for the function of BLAS. Memory is laid out for the
@@ -282,6 +284,7 @@ def _matrices(
     size, m, n, k = max(found, key=lambda x: x[0])
     alike = a.step(k) == b.step(k) == 1  # dot products of lines: C has to turn one matrix around
     near = _extent(k) * min(_extent(m), _extent(n)) <= _NEAR
+    near = near and (_extent(k) <= _TERMS or all(x.step(k) % _APART for x in (a, b)))
     small = size <= _FEW_DOTS if alike else size <= _FEW and near
     few = small if len(along) == 1 else _extent(k) < _TERMS
     return None if size < _EACH or few else (m, n, k)

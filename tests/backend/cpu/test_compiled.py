@@ -132,6 +132,15 @@ def test_products_of_symbolic_sizes_are_blas_s(in_c: CpuDevice, monkeypatch: pyt
     assert sum("rows" in p.text for p in parts if p.description) >= 3
 
 
+@pytest.mark.parametrize(("width", "blas"), [(1000, False), (1024, True)])
+def test_small_products_are_blas_s_where_rows_share_lines_of_the_cache(in_c: CpuDevice, width: int, blas: bool) -> None:
+    x, w = numbers(32, 128), numbers(128, width) / 8
+    found = (an.tensor(x) @ an.tensor(w)).numpy()
+    np.testing.assert_allclose(found, x.astype(np.float64) @ w, rtol=1e-4, atol=1e-4)
+    parts = [p for made in in_c.kernels._programs.values() if made for p in made.plan.parts]
+    assert any(p.description for p in parts) == blas
+
+
 # -- when it is compiled: ANNEAL_CPU=auto
 
 
