@@ -59,7 +59,7 @@ def test_a_step_of_full_size_is_planned_without_memory() -> None:
     plan, overwritten, _ = planned(case)
     outputs = {v for v in plan.outputs if v not in overwritten}
     assert sum(plan.values[v].size for v in outputs) == 1  # the loss
-    assert len(plan.calls) <= 363
+    assert len(plan.calls) <= 387  # two of each layer's are sums of pieces, which fill the device (`split_reduces.py`)
     assert sum(size for size, _ in plan.temporaries) <= 12_043 << 20
 
 

@@ -180,7 +180,7 @@ def test_rounding_is_no_difference_and_more_is(dtype: str) -> None:
 
 def only(monkeypatch: pytest.MonkeyPatch, *candidates: tuple[Opt, ...]) -> None:
     """Searches try these and then end, however long that takes on a busy machine."""
-    monkeypatch.setattr(beam, "neighbours", lambda axes, opts, target: iter(candidates))
+    monkeypatch.setattr(beam.codegen, "neighbours", lambda axes, opts, target: iter(candidates))
     monkeypatch.setattr(beam, "SECONDS", 120.0)
 
 
@@ -213,7 +213,7 @@ SLOW = "var x = 1.0f; for (var i = 0i; i < 40000000i; i += 1i) { x = x * 1.0001f
 )
 def test_a_bad_candidate_does_no_harm(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     only(monkeypatch, BAD)
-    monkeypatch.setattr(beam, "generate", writes(body))
+    monkeypatch.setattr(beam.codegen, "generate", writes(body))
     monkeypatch.setattr(beam, "DEADLINE", 0.05)
     assert beam.best_opts(device, SINK, 2) != BAD
     (got,) = run(device, SINK, {1: A.ravel(), 2: B.ravel()}).values()
@@ -232,8 +232,8 @@ def test_a_candidate_that_raises_or_takes_too_much_is_left_out(
         return replace(kernel, source=kernel.source + "//" + " " * beam._TEXT) if opts else kernel
 
     first = choose(prepare(SINK, device.target), device.target)
-    monkeypatch.setattr(beam, "choose", lambda *_: ())
-    monkeypatch.setattr(beam, "generate", make)
+    monkeypatch.setattr(beam.codegen, "choose", lambda *_: ())
+    monkeypatch.setattr(beam.codegen, "generate", make)
     assert first
     assert beam.best_opts(device, SINK, 2) is None
 
