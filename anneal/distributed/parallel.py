@@ -86,7 +86,7 @@ def average_gradients(
         for n, part in enumerate(parts):
             extra = [r.detach() for r in results] if n == len(parts) - 1 else []
             mine = [sent[k] for k in part]
-            if kind is not None and group.size <= _FEW:
+            if kind is not None and kind.itemsize <= 2 and group.size <= _FEW:
                 # devices add narrow numbers faster than the host does, as they are read
                 made = [g.float().mean(0) for g in all_gather(mine, group)] if mine else []
                 made += all_reduce(extra, group, "mean") if extra else []

@@ -147,7 +147,7 @@ class UnderWay:
 
     def start(self, *arrays: Array) -> list[Array]:
         """Start it with arrays that are there."""
-        self._wait = self._begin(arrays, (), False)
+        self._wait = self._started((), arrays)
         return []
 
     def later(self, reader: Reader) -> None:

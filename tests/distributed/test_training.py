@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from anneal import nn
-from anneal.distributed import ThreadGroup, all_reduce, in_threads
+from anneal.distributed import ThreadGroup, all_reduce, average_gradients, in_threads
 from anneal.errors import GradientError, ShapeError
 from anneal.runtime import Collective, Launch, Step, default_device, observed
 from anneal.tensor import Tensor, jit
@@ -158,3 +158,14 @@ def test_wrong_gradients_are_said_before_anything_changes(call: Any, error: type
     assert w.grad is not None
     assert w.grad.tolist() == [2.0, 4.0]
     assert w.tolist() == [1.0, 2.0]
+
+
+def test_wide_gradients_keep_their_digits_on_the_wire() -> None:
+    def mean(group: ThreadGroup) -> float:
+        w = Tensor(np.ones(1), requires_grad=True)
+        (w * Tensor(np.array([1.0 + group.rank * 2.0**-40]))).sum().backward()
+        average_gradients([w], group, wire="float64")
+        assert w.grad is not None
+        return float(w.grad.item())
+
+    assert in_threads(mean, 2) == [1.0 + 2.0**-41] * 2

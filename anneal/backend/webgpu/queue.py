@@ -233,10 +233,11 @@ class Queue:
             if self._kept[n].size == nbytes and references(self._kept[n]) == _UNUSED:
                 self._kept.append(self._kept.pop(n))
                 return self._kept[-1]
-        self._kept.append(np.empty(nbytes, np.uint8))
-        while len(self._kept) > 1 and sum([a.size for a in self._kept]) > _KEPT_BYTES:
+        made = np.empty(nbytes, np.uint8)
+        self._kept.append(made)
+        while sum([a.size for a in self._kept]) > _KEPT_BYTES:
             del self._kept[0]
-        return self._kept[-1]
+        return made
 
     def flush(self) -> None:
         """Submit what waits for a submission, if anything does."""

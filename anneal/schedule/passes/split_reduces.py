@@ -80,12 +80,11 @@ def _pieces(u: UOp, cost_model: CostModel) -> int:
         kind, least, groups = "columns", _LEAST_ROWS, -(-u.size // _COLUMNS)
     if depth < _WORTH[kind]:
         return 1
-    if kind == "product" and depth >= _ALONE_DEPTH and not _is_narrow(body):
-        # one round of workgroups, or little more than one, leaves a quarter of the device idle
-        if 2 * groups > cost_model.parallel:
-            return _many_pieces(groups, depth, cost_model) if 2 * groups <= _ROUNDS * cost_model.parallel else 1
-    elif 2 * groups > cost_model.parallel:
-        return 1
+    if 2 * groups > cost_model.parallel:
+        # a product in one round of workgroups, or in little more, leaves a quarter of the device idle
+        long = kind == "product" and depth >= _ALONE_DEPTH and not _is_narrow(body)
+        some = long and 2 * groups <= _ROUNDS * cost_model.parallel
+        return _many_pieces(groups, depth, cost_model) if some else 1
     if kind == "product":
         return _product_pieces(groups, depth, cost_model)
     return min(-(-cost_model.parallel // groups), depth // least)
