@@ -143,11 +143,23 @@ def test_a_picture_is_described(page: Any, site: str, tmp_path: Path) -> None:
 
     (tmp_path / "p.png").write_bytes(png(np.full((20, 30, 3), 90, np.uint8)))
     opened(page, f"{site}/describe/")
-    page.locator("input[type=file]").set_input_files(tmp_path / "p.png")
-    page.wait_for_selector("meter")
     (tmp_path / "no.png").write_bytes(b"no picture")
-    page.locator("input[type=file]").set_input_files(tmp_path / "no.png")
+    chosen = page.locator("input[type=file]")
+    # an answer takes a second here: that of the first picture comes when the second one is refused
+    page.evaluate(
+        "() => { const map = GPUBuffer.prototype.mapAsync; GPUBuffer.prototype.mapAsync = async function (...given) "
+        "{ await map.apply(this, given); await new Promise((done) => setTimeout(done, 1000)); window.read = true; } }"
+    )
+    chosen.set_input_files(tmp_path / "p.png")
+    page.wait_for_timeout(100)
+    chosen.set_input_files(tmp_path / "no.png")
     page.wait_for_selector("main [role=alert]")
+    page.wait_for_function("() => window.read")
+    page.wait_for_timeout(100)
+    assert page.locator("main [role=alert]").count() == 1
+    chosen.set_input_files(tmp_path / "p.png")
+    page.wait_for_selector("meter")
+    assert page.locator("main [role=alert]").count() == 0
 
 
 def test_gpt2_writes_from_the_visitors_files(page: Any, site: str, folder: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 // The plain page: the example's inputs as numbers that can be changed, and the results.
 import type { Input, Model } from "./anneal";
-import { element } from "./parts";
+import { element, turns } from "./parts";
 
 const SHOWN = 64;
 
@@ -13,7 +13,9 @@ export async function form(model: Model, main: HTMLElement): Promise<void> {
       return [key, element("textarea", { rows: 3, spellcheck: "false" }, text)] as const;
     });
     const out = element("pre", { role: "region", "aria-live": "polite", tabindex: "0", "aria-label": `results of ${name}` });
+    const asked = turns();
     const run = async () => {
+      const isLast = asked();
       const inputs: Record<string, Input> = {};
       for (const [key, area] of fields) {
         const numbers = area.value.trim().split(/[\s,]+/).map(Number);
@@ -22,13 +24,14 @@ export async function form(model: Model, main: HTMLElement): Promise<void> {
       try {
         const begun = performance.now();
         const found = await model.call(name, inputs);
+        if (!isLast()) return;
         const lines = Object.entries(found).map(([key, { data, shape }]) => {
           const some = Array.from(data.subarray(0, SHOWN), (x) => x.toPrecision(6)).join(" ");
           return `${key} [${shape.join(", ")}]\n${some}${data.length > SHOWN ? " ..." : ""}`;
         });
         out.textContent = `${lines.join("\n\n")}\n\n${(performance.now() - begun).toFixed(1)} ms`;
       } catch (e) {
-        out.textContent = (e as Error).message;
+        if (isLast()) out.textContent = (e as Error).message;
       }
     };
     parts.push(

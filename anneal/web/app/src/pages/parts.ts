@@ -32,6 +32,15 @@ export function softmax(numbers: ArrayLike<number>): number[] {
   return powers.map((x) => x / sum);
 }
 
+/** What tells, of each question that is asked in turn, whether it is the last one still: its answer may be shown then. */
+export function turns(): () => () => boolean {
+  let last = 0;
+  return () => {
+    const mine = ++last;
+    return () => mine === last;
+  };
+}
+
 /** A table of names with shares, largest first. */
 export function shares(named: [string, number][], most = 5): HTMLElement {
   const rows = [...named].sort((a, b) => b[1] - a[1]).slice(0, most);
