@@ -290,7 +290,7 @@ Choice DeviceCall Loop Rules While chosen extended looped repeated_while""",
         "bound": """
 BoundStep bound_step""",
         "execution": """
-memory plan_of realize realize_new tracing upload values""",
+begun memory plan_of realize realize_new tracing upload values""",
         "flowing": """
 Again""",
         "group": """

@@ -6,7 +6,7 @@ through one waits for the others to do the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -15,7 +15,7 @@ from anneal.distributed.processes import Alone, world
 from anneal.errors import DTypeError, GroupError, ShapeError
 from anneal.ops import called_on_host, is_tensor, said
 from anneal.ops.nodes import reshape
-from anneal.runtime import Begin, Exchange, Group, HostGradient, Reduction, Wait, realize
+from anneal.runtime import Begin, Exchange, Group, HostGradient, Reduction, Wait, begun, realize
 from anneal.tensor import Tensor
 from anneal.uop import UOp, dtypes, unique
 
@@ -247,7 +247,7 @@ def _scattering(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
 
     kinds = [((u.shape[0] // group.size, *u.shape[1:]), u.dtype) for u in nodes]
     return _exchange(
-        group, f"reduce_scatter ({op})", lambda arrays, into, now: group.begin_reduce_scatter(arrays, op, into), kinds,
+        group, f"reduce_scatter ({op})", lambda arrays, into, now: group.begin_reduce_scatter(arrays, op, into, now), kinds,
         gradient,
     )  # fmt: skip
 
@@ -297,6 +297,14 @@ def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     )
 
 
+def gathered_later(tensors: Sequence[Tensor], group: Group, now: bool = False) -> Callable[[], list[Tensor]]:
+    """Start `all_gather` of tensors in memory over a group that copies, or make it `now`; what is returned waits for
+    the results, which have no gradient."""
+    nodes = [t.uop for t in tensors]
+    wait = begun(_gathering(group, nodes, "sum"), nodes, tensors[0].device, now)
+    return lambda: [tensors[0]._new(u) for u in wait()]
+
+
 def _done(made: list[Any]) -> Wait:
     return lambda into=(): made
 
@@ -306,6 +314,12 @@ def _exchange(
 ) -> Exchange:
     """The exchange of this `name`: the one that the group made before, with the memory of its results, unless each
     has a `number` of its own."""
+
+    def in_order(arrays: Any, into: Any, now: bool) -> Wait:
+        if now:
+            group.begin_coming()
+        return begin(arrays, into, now)
+
     key = (name, *results)
     found = None if number or not group.copies else group.made[key]
     if found is None:
@@ -317,7 +331,7 @@ def _exchange(
             gradient,
             None,  # no rule for vmap: examples would be exchanged one by one
             group=group,
-            begin=begin if group.copies else None,
+            begin=in_order if group.copies else None,
         )
         if group.copies and not number:
             group.made[key] = found

@@ -137,16 +137,27 @@ class MPIGroup(Group):
     ) -> Wait:
         """Start `all_gather` of `arrays`; `into` may take the results. `what` is its name, and `now` says that it is
         waited for at once."""
-        results = Results(self._room, [((self.size, *a.shape), a.dtype) for a in arrays], into)
         if self._is_small(arrays) or not (now or self.hosts > 1):
+            results = Results(self._room, [((self.size, *a.shape), a.dtype) for a in arrays], into)
             return self._begun("gather", what, arrays, results, None, now)
-        # nobody computes meanwhile, and MPI copies large arrays from one process to another at once
+        made = list(into) or [self._room((self.size, *a.shape), a.dtype) for a in arrays]
         self._meet(what, arrays)
-        for a, out in zip(arrays, results.arrays(), strict=True):
-            self._comm.Allgather(_bytes(a), _bytes(out))
-        return lambda into=(): results.made
+        if now:  # nobody computes meanwhile, and MPI copies large arrays from one process to another at once
+            for a, out in zip(arrays, made, strict=True):
+                self._comm.Allgather(_bytes(a), _bytes(out))
+            return lambda into=(): made
+        pairs = zip(arrays, made, strict=True)
+        requests = [self._comm.Iallgather(_bytes(a.copy()), _bytes(out)) for a, out in pairs]
 
-    def begin_reduce_scatter(self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = ()) -> Wait:
+        def finish(into: Sequence[Array] = ()) -> list[Array]:
+            self._until(lambda: self._mpi.Request.Testall(requests), what, _POLLS_OF_MPI)
+            return made
+
+        return finish
+
+    def begin_reduce_scatter(
+        self, arrays: Sequence[Array], op: Reduction, into: Sequence[Array] = (), now: bool = False
+    ) -> Wait:
         what = f"reduce_scatter ({op})"
         kinds = [((len(a) // self.size, *a.shape[1:]), a.dtype) for a in arrays]
         target = Results(self._room, kinds, into)
@@ -162,6 +173,9 @@ class MPIGroup(Group):
                 out[...] = reduced(hosts, op, self.size)  # in the order of `all_reduce`
             return lambda into=(): results
         mark, last = self._mark(what, arrays), -1
+        if now and len(arrays) == 1 and arrays[0].size and self._is_small(arrays):
+            self._alone(Piece("part", mark, [_flat(arrays[0])], partial(list, [_flat(results[0])]), op), what)
+            return lambda into=(): results
         for a, out in zip(arrays, results, strict=True):
             shards, flat = _flat(a).reshape(self.size, -1), _flat(out)
             step = max(1, self._window.room // self.size // a.itemsize)
@@ -206,6 +220,7 @@ class MPIGroup(Group):
         return out
 
     def barrier(self) -> None:
+        self.begin_coming()
         self._meet("barrier", [])
 
     def progress(self) -> None:
@@ -238,8 +253,15 @@ class MPIGroup(Group):
         self.sent += sum([a.nbytes for a in arrays])
         if self.hosts > 1:
             self._agree(what, arrays)
-        else:
-            self._alone(Piece("mark", self._mark(what, arrays), [], list), what)
+            return
+        window, mark = self._window, self._mark(what, arrays)
+        number = window.post_mark(mark)
+        if number < 0:
+            self._alone(Piece("mark", mark, [], list), what)
+            return
+        self._until(lambda: window.is_posted(number), what)
+        if not window.end_mark(number, mark):
+            self._say_difference()
 
     def _begun(
         self, kind: str, what: str, arrays: Sequence[Array], results: Results, op: Any = None, now: bool = False

@@ -6,7 +6,8 @@ A module with such attributes gets its own class, below its class, with a proper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -114,13 +115,21 @@ def functional_call(module: _Called[P, R], parameters: Mapping[str, Tensor], *ar
         if given.shape != own.shape:
             raise DataError(f"functional_call: {name} has shape {given.shape}, the model's is {own.shape}")
         shared[id(own)] = given
-    before = [(m, attribute, vars(m)[attribute]) for m, attribute in places.values()]
-    try:
-        for name, (m, attribute) in places.items():
-            own = vars(m)[attribute]
-            # Straight into the attributes: the module is as it was when the call ends, so no capture is out of date.
-            vars(m)[attribute] = parameters[name] if name in parameters else shared.get(id(own), own)
+    own_of = {name: vars(m)[attribute] for name, (m, attribute) in places.items()}
+    new = [parameters[name] if name in parameters else shared.get(id(own), own) for name, own in own_of.items()]
+    with replaced(list(places.values()), new):
         return module(*args, **kwargs)
+
+
+@contextmanager
+def replaced(places: Sequence[tuple[Module, str]], tensors: Sequence[Tensor]) -> Iterator[None]:
+    """A block in which the attributes at some `places`, a module and a name each, are these tensors."""
+    before = [vars(m)[name] for m, name in places]
+    try:
+        for (m, name), t in zip(places, tensors, strict=True):
+            # Straight into the attributes: the module is as it was when the call ends, so no capture is out of date.
+            vars(m)[name] = t
+        yield
     finally:
-        for m, attribute, own in before:
-            vars(m)[attribute] = own
+        for (m, name), t in zip(places, before, strict=True):
+            vars(m)[name] = t

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from anneal.distributed import Group, average_gradients, broadcast_all, gathered, world
-from anneal.nn._computed import compute, computed, functional_call
+from anneal.distributed import (
+    Group,
+    all_gather,
+    average_gradients,
+    broadcast_all,
+    gathered,
+    gathered_later,
+    reduce_scatter,
+    world,
+)
+from anneal.nn._computed import compute, computed, replaced
 from anneal.nn._module import Module
 from anneal.nn.parameter import Parameter
 from anneal.runtime import here, realize
@@ -93,14 +102,15 @@ _SHARD = "_shard"  # behind the name of a parameter: the part of it that this pr
 def fully_shard(module: Module, units: Iterable[Module] = (), group: Group | None = None) -> Module:
     """The module, of whose parameters each process keeps its part alone (ZeRO-3), and gradients and optimisers too.
 
-    A parameter is gathered where it is used. Within a call of one of the `units`, layers say, the gathered ones and
-    what is computed of them are dropped at its end, and computed again for its gradient. Gradients are means over the
-    processes, of the parts, which `parameters()` are: any optimiser that treats each element by itself trains as if it
-    had the whole.
+    A parameter is gathered where it is used. A call of one of the `units`, layers say, gathers all of its parameters,
+    and starts to gather those of the next one before it computes; the backward pass does so from the last one to the
+    first. What is gathered is dropped at the end of a call, with what was computed of it, and made again for its
+    gradient. Gradients are means over the processes, of the parts, which `parameters()` are: any optimiser that treats
+    each element by itself trains as if it had the whole.
 
     Args:
         module: changed in place, before the optimiser is made. The first process's parameters count.
-        units: modules in it that are called with one tensor, and give one.
+        units: modules in it that are called with one tensor, and give one, in the order of their calls.
         group: this participant's view of the group; None: all processes.
 
     >>> from anneal import nn
@@ -118,8 +128,9 @@ def fully_shard(module: Module, units: Iterable[Module] = (), group: Group | Non
             part, shape, _ = whole[id(p)]
             compute(m, name, partial(_gathered, shape=shape, group=group))
             setattr(m, name + _SHARD, part)
-    for unit in units:
-        vars(unit)["forward"] = partial(_call_unit, unit, unit.forward)
+    within = _Units(list(units), group)
+    for n, unit in enumerate(within.units):
+        vars(unit)["forward"] = partial(within.called, n, unit.forward)
     return module
 
 
@@ -145,9 +156,10 @@ def _shard_of(p: Tensor, group: Group) -> Parameter:
 
 
 def _gathered(module: Module, name: str, shape: tuple[int, ...], group: Group) -> Tensor:
-    """The whole of a parameter."""
+    """The whole of a parameter; in a call of a unit it was gathered before, [participants, ...]."""
     part: Tensor = vars(module)[name + _SHARD]
-    return gathered(part, group, "mean").reshape(-1)[: math.prod(shape)].reshape(shape)
+    whole = part if part.ndim > (2 if len(shape) > 1 else 1) else gathered(part, group, "mean")
+    return whole.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
 def whole_state_dict(module: Module, group: Group | None = None) -> dict[str, Tensor]:
@@ -172,37 +184,83 @@ def whole_state_dict(module: Module, group: Group | None = None) -> dict[str, Te
     return {**found, **rest}
 
 
+class _Units:
+    """The units of a sharded module: one that is called has its parameters whole, and those of the one that comes next
+    are on their way while it computes."""
+
+    def __init__(self, units: list[Module], group: Group) -> None:
+        self.units, self.group = units, group
+        self.inside = False  # a call of one is running: those within it have whole parameters
+        self._started: tuple[tuple[Any, ...], Callable[[], list[Tensor]]] | None = None
+
+    def called(self, number: int, forward: Callable[[Tensor], Any], x: Tensor) -> Any:
+        """What unit `number` gives for `x`."""
+        if self.inside:
+            return forward(x)
+        realize([x])
+        return _Unit.apply(self, number, x, *self.units[number].parameters())
+
+    def whole(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The whole of a unit's parameters, [participants, ...], which were on their way if it was to come next."""
+        started, self._started = self._started, None
+        if started is not None and started[0] == _state(parts):
+            return started[1]()
+        if self.group.copies and not here.tracing:
+            realize(parts)
+            return gathered_later(parts, self.group, now=True)()
+        with no_grad():
+            made = all_gather(list(parts), self.group)
+        realize(made)
+        return made
+
+    def start(self, number: int) -> None:
+        """Start to gather the parameters of the unit that comes next, if there is one."""
+        if 0 <= number < len(self.units) and self.group.copies and not here.tracing:
+            realize(parts := self.units[number].parameters())
+            self._started = _state(parts), gathered_later(parts, self.group)
+
+    def computed(self, number: int, x: Tensor, *whole: Tensor) -> Tensor:
+        """Call a unit with the whole of its parameters."""
+        unit = self.units[number]
+        of = {id(p): t for p, t in zip(unit.parameters(), whole, strict=True)}
+        places = [(m, name) for _, m, name, t in unit._tensors() if id(t) in of]
+        self.inside = True
+        try:
+            with replaced(places, [of[id(vars(m)[name])] for m, name in places]):
+                made: Tensor = unit(x)
+                return made
+        finally:
+            self.inside = False
+
+
+def _state(parts: Sequence[Tensor]) -> tuple[Any, ...]:
+    """What has to be as it was when a gather started, for its result to be used: the values, and the run that is
+    recorded."""
+    return (here.recordings[-1] if here.recordings else None, *[p.uop for p in parts])
+
+
 class _Unit(Function):
     """A call of a unit: its argument and result are kept, and its parameters are gathered in each direction."""
 
     @staticmethod
-    def forward(ctx: Any, call: Any, x: Tensor, *parts: Tensor) -> Tensor:
-        y: Tensor = call(x, *parts)
+    def forward(ctx: Any, units: _Units, number: int, x: Tensor, *parts: Tensor) -> Tensor:
+        whole = units.whole(parts)
+        units.start(number + 1)
+        y = units.computed(number, x, *whole)
         realize([y])
-        ctx.call = call
+        ctx.units, ctx.number = units, number
         ctx.save_for_backward(x, *parts)
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        _, pull = vjp(ctx.call, *ctx.saved_tensors)
-        made = pull(g)
-        realize(list(made))
-        return None, *made
-
-
-def _call_unit(unit: Module, forward: Any, x: Tensor) -> Any:
-    names = [name for name, _ in unit.named_parameters()]
-    parts = [p for _, p in unit.named_parameters()]
-
-    def call(x: Tensor, *parts: Tensor) -> Tensor:
-        vars(unit)["forward"] = forward
-        try:
-            made: Tensor = functional_call(unit, dict(zip(names, parts, strict=True)), x)
-            return made
-        finally:
-            vars(unit)["forward"] = outer
-
-    outer = vars(unit)["forward"]
-    realize([x])
-    return _Unit.apply(call, x, *parts)
+        units: _Units = ctx.units
+        x, *parts = ctx.saved_tensors
+        whole = units.whole(parts)
+        units.start(ctx.number - 1)
+        _, pull = vjp(partial(units.computed, ctx.number), x, *whole)
+        of_x, *of_whole = pull(g)
+        flat = [t.reshape(-1, *part.shape[1:]) for t, part in zip(of_whole, parts, strict=True)]
+        made = [of_x, *(reduce_scatter(flat, units.group, "mean") if flat else ())]
+        realize(made)
+        return None, None, *made

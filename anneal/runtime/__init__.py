@@ -55,7 +55,7 @@ from anneal.runtime.uses import KnownCalls, note_call
 if TYPE_CHECKING:
     from anneal.runtime.bodies import Choice, DeviceCall, Loop, Rules, While, chosen, extended, looped, repeated_while
     from anneal.runtime.bound import BoundStep, bound_step
-    from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
+    from anneal.runtime.execution import begun, memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.flowing import Again
     from anneal.runtime.group import Begin, Exchange, Group, Reduction, Wait, reduced
     from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
@@ -70,7 +70,7 @@ __all__ = [
     "INSIDE", "PLAIN", "SEEN", "UNSEEN", "Again", "Begin", "BoundStep", "Choice", "Collective", "Context", "DeviceCall",
     "Exchange", "Execution", "Group", "Handle", "HostCall", "HostFunction", "HostGradient", "Jit", "JitError",
     "KnownCalls", "Late", "Launch", "Loop", "Meter", "Numbering", "Recapture", "Reduction", "Rules", "Spread", "Step",
-    "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "become_late", "bound_shape", "bound_step",
+    "Times", "Track", "Varies", "VmapMethod", "Wait", "While", "become_late", "begun", "bound_shape", "bound_step",
     "buffer_leaf", "cache_statistics", "call_late", "capturing", "chosen", "compile", "compile_seconds", "compiled",
     "composite", "default_device", "emptied", "execute", "extended", "filled", "flat", "forbid_in_capture",
     "forbid_in_jit", "found_sizes", "has_leaf", "here", "host_storage", "is_call", "is_computed_late", "is_hole",

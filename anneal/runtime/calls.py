@@ -92,6 +92,13 @@ def around_host_calls(
     return launched(wanted, [u for u in dict.fromkeys(wanted) if not is_realized(u)], device_name, ())
 
 
+def called_now(function: HostFunction, inputs: Sequence[UOp], device_name: str, called: Called) -> list[UOp]:
+    """Call a function with leaves in memory, by `called`: its results as leaves."""
+    computed, results = _Computed(called, dry=False), function.nodes(())
+    computed.call(function, {u: n for n, u in enumerate(results)}, inputs, device_name)
+    return [computed.nodes[u] for u in results]
+
+
 def _wanted(
     function: HostFunction, src: tuple[UOp, ...], nodes: Sequence[UOp], keeps: bool
 ) -> tuple[HostFunction, tuple[UOp, ...], dict[UOp, int]]:

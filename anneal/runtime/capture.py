@@ -253,16 +253,17 @@ class Capture:
         blanks = {k: blank for k, (blank, _) in self._new.items()}
         placed: list[Step | CopyBack] = []
         copies: list[CopyBack] = []
+        aside: dict[int, Storage] = {}  # new values of state, by its storage, that wait for readers of the old ones
         for n, step in enumerate(steps):
             plan, in_place = (
                 (None, set()) if isinstance(step, HostCall) else self._donated(step, n, read_from, last_reader)
             )
-            inputs = [carried.get(id(s)) or blanks.get(id(s), s) for s in step.inputs]
+            inputs = [aside.get(id(s)) or carried.get(id(s)) or blanks.get(id(s), s) for s in step.inputs]
             outputs = [blanks.get(id(s), s) for s in step.outputs]
             for k, s in enumerate(step.outputs):
                 source = read_from.get(id(s))
                 if source is not None and k not in in_place and (source in last_reader and last_reader[source] >= n):
-                    outputs[k] = Storage(s.size, s.dtype, s.device)
+                    outputs[k] = aside[id(s)] = Storage(s.size, s.dtype, s.device)
                     copies.append(CopyBack(self.device, self.state[id(s)], outputs[k]))
             if plan is None:
                 placed.append(replace(step, inputs=inputs, outputs=outputs))

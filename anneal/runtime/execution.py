@@ -12,7 +12,7 @@ from typing import Any
 from anneal import schedule, settings
 from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
 from anneal.errors import DeviceError, UserError
-from anneal.runtime.calls import Between, around_host_calls, call_host
+from anneal.runtime.calls import Between, around_host_calls, call_host, called_now
 from anneal.runtime.context import default_device, here
 from anneal.runtime.group import Exchange
 from anneal.runtime.handle import Handle
@@ -406,6 +406,19 @@ def _exchanged(t: Handle, name: str) -> bool:
     if t._views is not None:
         t._show_views()
     return True
+
+
+def begun(exchange: Exchange, inputs: Sequence[UOp], device_name: str, now: bool = False) -> Callable[[], list[UOp]]:
+    """Start an exchange of leaves in memory; what is returned waits for its results, and gives them as leaves.
+
+    Both halves are steps of their own, so that launches between them run meanwhile; with `now` it is made at once.
+    """
+    if now:
+        made = called_now(exchange, inputs, device_name, called)
+        return lambda: made
+    start, ending = exchange.halves()
+    called_now(start, inputs, device_name, called)
+    return lambda: called_now(ending, (), device_name, called)
 
 
 def _are_plain(group: Sequence[Handle]) -> bool:

@@ -72,8 +72,9 @@ class Group(ABC):
         """This participant's part, along the first axis, of what `all_reduce` of `arrays` by `op` gives."""
         return list(self.begin_reduce_scatter(arrays, op)())
 
-    def begin_reduce_scatter(self, arrays: Arrays, op: Reduction, into: Arrays = ()) -> Wait:
-        """Start `reduce_scatter` of `arrays` by `op`; what is returned waits for its results. `into` may take them."""
+    def begin_reduce_scatter(self, arrays: Arrays, op: Reduction, into: Arrays = (), now: bool = False) -> Wait:
+        """Start `reduce_scatter` of `arrays` by `op`; what is returned waits for its results, `now` if that is so.
+        `into` may take them."""
         given = self.exchange(f"reduce_scatter ({op})", arrays)
         made = self._reduced([[np.split(a, self.size)[self.rank] for a in each] for each in given], op)
         return lambda into=(): made
@@ -108,6 +109,11 @@ class Group(ABC):
     def barrier(self) -> None:
         """Wait until all participants have come here."""
         self.exchange("barrier", [])
+
+    def begin_coming(self) -> None:
+        """Start the exchanges that wait for a device: another one that is made now comes after them everywhere."""
+        while self.coming:
+            self.coming.popleft().begin()
 
     def check_rank(self, name: str, rank: int) -> None:
         """Raise GroupError, with the op's `name`, unless `rank` is a participant's number."""
@@ -158,13 +164,16 @@ class UnderWay:
     def _started(self, into: Arrays, arrays: Arrays) -> Wait:
         return self._begin(arrays, into, False)
 
+    def begin(self, into: Arrays = ()) -> None:
+        """Wait for its arrays from the device, and start it."""
+        assert self._reader is not None
+        self._wait, self._reader = self._reader(partial(self._started, into)), None
+
     def finish(self, into: Arrays = ()) -> Arrays:
         """Wait for the results, which may be written `into` memory."""
         while self._wait is None:
             first = self._coming.popleft()
-            assert first._reader is not None
-            first._wait = first._reader(partial(first._started, into if first is self else ()))
-            first._reader = None
+            first.begin(into if first is self else ())
         wait, self._wait = self._wait, None
         return wait(into)
 

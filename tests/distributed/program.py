@@ -368,7 +368,7 @@ def parameters_are_sharded(group: Any) -> None:
 
     def trained(kind: str, captured: bool) -> tuple[list[float], dict[str, Any]]:
         manual_seed(0 if kind == "whole" else group.rank)  # the first process's weights are taken
-        model = nn.GPT(vocab_size=11, block_size=8, n_layer=1, n_head=2, n_embd=16)
+        model = nn.GPT(vocab_size=11, block_size=8, n_layer=3, n_head=2, n_embd=16)
         count = sum([p.numel() for p in model.parameters()])
         if kind != "whole":
             nn.parallel.fully_shard(model, model.h if kind == "units" else (), group)
@@ -403,6 +403,77 @@ def parameters_are_sharded(group: Any) -> None:
         assert found.keys() == weights.keys()
         for name, a in found.items():
             np.testing.assert_allclose(a, weights[name], rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+@check
+def units_are_gathered_before_the_one_before_computes(group: Any) -> None:
+    """In each direction, without jit and in a capture, which has the memory of two units' parameters at most."""
+    count = 4
+    manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(24, 24) for _ in range(count)])
+    nn.parallel.fully_shard(model, list(model), group)
+    x = Tensor(np.ones((5, 24), np.float32)).realize()
+
+    def step(x: Tensor) -> Tensor:
+        for p in model.parameters():
+            p.grad = None
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        return sum([(p.grad**2).sum() for p in model.parameters()], loss.detach())
+
+    def look(steps: list[Any]) -> None:
+        gathers = [s.function for s in steps if isinstance(s, Collective) and "gather" in s.function.name]
+        begun = [n for n, s in enumerate(steps) if isinstance(s, Collective) and s.function.under_way is not None]
+        assert len(gathers) == 2 * (1 + 2 * (count - 1)), len(gathers)  # the first at once, others in two halves
+        for n in begun:
+            ends = [
+                m
+                for m, s in enumerate(steps)
+                if isinstance(s, Collective) and s.function.ending is steps[n].function.under_way
+            ]
+            assert len(ends) == 1
+            assert any(isinstance(s, Launch) and s.kernels for s in steps[n : ends[0]]), (n, ends)
+        assert len(begun) == 2 * (count - 1)
+
+    steps: list[Any] = []
+    with observed(steps.append):
+        want = step(x).item()
+    look(steps)
+    run = jit(step)
+    for _ in range(3):
+        np.testing.assert_allclose(run(x).item(), want, rtol=1e-5)
+    (captured,) = run.captures.values()
+    look(captured.steps)
+    shapes = {(group.size, -(-24 * 24 // group.size), 1), (group.size, -(-24 // group.size))}
+    held = {
+        id(s)
+        for c in captured.steps
+        if isinstance(c, Collective) and "gather" in c.function.name
+        for s, (shape, _) in zip(c.outputs, c.function.results, strict=True)
+        if shape in shapes
+    }
+    assert 2 <= len(held) <= 4, held
+
+
+@check
+def a_unit_that_changed_is_gathered_again(group: Any) -> None:
+    """What is on its way is left alone where parameters have changed, or another unit is called."""
+    manual_seed(1)
+    model = nn.Sequential(*[nn.Linear(6, 6) for _ in range(3)])
+    nn.parallel.fully_shard(model, list(model), group)
+    x = Tensor(np.ones((2, 6), np.float32)).realize()
+    first = model[0](x)
+    for p in model[1].parameters():
+        p.assign(p * 0 + 1)
+    np.testing.assert_allclose(model[1](x).numpy(), np.full((2, 6), 7.0), rtol=1e-6)
+    np.testing.assert_array_equal(model[0](x).numpy(), first.numpy())
+    whole = nn.parallel.whole_state_dict(model, group)
+    assert (whole["1.weight"].numpy() == 1).all()
+    many = jit(lambda x: model[0](x))  # its replays leave what they have started
+    for _ in range(40):
+        np.testing.assert_array_equal(many(x).numpy(), first.numpy())
+    np.testing.assert_allclose(model[1](x).numpy(), np.full((2, 6), 7.0), rtol=1e-6)
+    barrier(group)
 
 
 @check

@@ -162,3 +162,20 @@ def test_repr_names_what_is_captured() -> None:
 def test_an_array_as_a_result_is_an_error_that_says_what_to_return() -> None:
     with pytest.raises(JitError, match=r"returns tensors, not NumPy arrays: return Tensor\(array\)"):
         jit(lambda x: [x * 2, np.ones(3)])(Tensor.ones(3))
+
+
+def test_new_values_of_state_are_read_while_old_ones_are_still_needed() -> None:
+    """They wait aside then, and a launch in between reads them there."""
+    w = Tensor([1.0]).realize()
+
+    @jit
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        old = w * 2
+        w.assign(w + 1)
+        w.realize()
+        y = (w * x).realize()
+        return y, (old * x + 1).realize()
+
+    for n in range(5):
+        y, z = step(Tensor([10.0]))
+        assert (y.item(), z.item(), w.item()) == (10.0 * (n + 2), 20.0 * (n + 1) + 1, n + 2.0)
