@@ -159,9 +159,13 @@ class Taken:
         factors: list[Operand] = []
         before: list[UOp] = []
         slots = self.slots
-        for x, lines in zip(u.src[0].src, (rows, columns), strict=True):
-            found = _in_memory(x)
-            if found is None or not any(_readable(found, (r,), (k,)) for r in lines for k in along):
+        places, sums = _sums(a, b, rows, columns, along)
+        if scattered := all(sums) and not sums[0] & sums[1] and _scattered(places, ranges):
+            other = int(_windows(b) or (_extent(rows) < _extent(columns) and not _windows(a)))
+            along.sort(key=sums[other].__contains__)
+            sums[1 - other].clear()
+        for x, found, lines, own in zip((a, b), places, (rows, columns), sums, strict=True):
+            if found is None or not own:
                 if _windows(x):
                     return None
                 found, kernel = self._computed(x, batch, lines, along)
@@ -170,6 +174,9 @@ class Taken:
         left, right = factors
         groups = [_joined(group, factors) for group in (rows, columns, along, batch)]
         made = _matrices(left, right, *groups[:3])
+        if made is None and scattered:  # lines that overlap are no matrix, but those of a part of each are
+            groups[2] = [(r,) for r in along]
+            made = _matrices(left, right, *groups[:3])
         if made is None:
             self.slots = slots
             return None
@@ -238,6 +245,22 @@ def _in_memory(x: UOp) -> Operand | None:
     if any(t.op is not Op.RANGE or step < 0 for t, step in terms.items()):
         return None
     return Operand(x.src[0].arg[0], offset, terms)
+
+
+def _sums(
+    a: UOp, b: UOp, rows: Sequence[UOp], columns: Sequence[UOp], along: Sequence[UOp]
+) -> tuple[list[Operand | None], list[set[UOp]]]:
+    """Two factors in memory, None where one is computed, and the ranges along which BLAS can sum each as it lies."""
+    places = [_in_memory(a), _in_memory(b)]
+    return places, [
+        {k for k in along if place and any(_readable(place, (r,), (k,)) for r in lines)}
+        for place, lines in zip(places, (rows, columns), strict=True)
+    ]
+
+
+def _scattered(operands: Sequence[Operand | None], ranges: Sequence[UOp]) -> bool:
+    """True if along every range one of the operands is no neighbours in memory, which C would read one by one."""
+    return all(any(o is not None and o.steps.get(r, 0) > 1 for o in operands) for r in ranges)
 
 
 def _windows(x: UOp) -> bool:

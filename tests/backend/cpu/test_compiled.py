@@ -141,6 +141,17 @@ def test_small_products_are_blas_s_where_rows_share_lines_of_the_cache(in_c: Cpu
     assert any(p.description for p in parts) == blas
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_windows_over_rows_are_blas_s_where_no_range_runs_along_all_memory(in_c: CpuDevice, turned: bool) -> None:
+    x, w = numbers(68, 48), numbers(40, 48, 5) / 8
+    a = an.tensor(x if turned else np.ascontiguousarray(x.T))
+    found = an.nn.functional.conv1d((a.T if turned else a)[None], an.tensor(w)).numpy()[0]
+    wanted = np.einsum("ctw,ocw->ot", np.lib.stride_tricks.sliding_window_view(x.T.astype(np.float64), 5, 1), w)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    parts = [p for made in in_c.kernels._programs.values() if made for p in made.plan.parts]
+    assert any(p.description for p in parts) == turned
+
+
 # -- when it is compiled: ANNEAL_CPU=auto
 
 
