@@ -109,6 +109,12 @@ class Captured:
         shapes = [None if s is None else evaluator(s)(values) for s in self._shapes]
         return self._joined([t if s is None else exact(t, s) for t, s in zip(out, shapes)], values)
 
+    def again(self, arrays: list[Any]) -> list[Any] | None:
+        """The results for arrays in place of tensors, where the last run was a replay for as many of those shapes; None
+        where they have to be tensors."""
+        out = None if self.variables else self._program.again(arrays)
+        return None if out is None else self._joined(out, {})
+
     def close(self) -> None:
         """Give back the memory of captures."""
         self._program.reset()

@@ -54,6 +54,8 @@ class LoadedModel:
         self.known = {v.name: v for v in graph.inputs}
         self._constants = Memo()
         self._plans: OrderedDict[Any, Any] = OrderedDict()  # by signature, those used last
+        # the last run: the kinds of arrays that it was for, its plan, and the names of those that became tensors
+        self._again: tuple[Any, Any, tuple[str, ...]] = None, None, ()
         self._unsized: dict[str, str] = {}  # sizes with bounds that have a plan for each value after all, and why
 
     def __repr__(self) -> str:

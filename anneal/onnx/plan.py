@@ -10,7 +10,7 @@ when it first does, so that the part's kernels serve all sizes up to the next po
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -58,8 +58,16 @@ class ModelPlan:
         """The results for inputs of this plan's signature."""
         given: list[Any] = []
         split(feeds, given, is_given)
+        return self._within(self._run, given)  # type: ignore[no-any-return]
+
+    def again(self, arrays: list[Any]) -> list[Any] | None:
+        """The results for arrays that are as the inputs of the last run; None where `run` has to be asked."""
+        return None if self.dynamic else self._within(self.captured.again, arrays)
+
+    @staticmethod
+    def _within(run: Callable[[list[Any]], Any], given: list[Any]) -> Any:
         try:
-            return self._run(given)
+            return run(given)
         except (MemoryError, SystemError) as e:  # NumPy's functions of C forget the error where they get no memory
             if isinstance(e, OutOfMemoryError):
                 raise

@@ -9,7 +9,7 @@ from operator import attrgetter, is_
 from typing import Any
 
 from anneal import schedule
-from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, register
+from anneal.backend import AnyDevice, Array, OpaqueBuffer, Program, Storage, numpy_dtype, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
 from anneal.runtime.bodies import DeviceCall
@@ -54,7 +54,7 @@ class Recorded:
     graded: list[tuple[weakref.ref[Handle], Any]]
 
 
-Source = Callable[[list[Any]], Handle]  # what makes a result of a replay, given the memory of its arguments
+Source = Callable[[Sequence[Any]], Handle]  # what makes a result of a replay, given the memory of its arguments
 
 
 class _BoundHostCall:
@@ -151,6 +151,7 @@ class Capture:
         self.generation, self.flags = self.tensors.generation, self.tensors.flags
         self.bound = dict(run.bound)  # the values of Variables: the arguments', and those that calls find
         self.running = False
+        self._gives_arguments = False  # whether a result shows the memory of an argument
 
     def _hand_out(self, run: Recorded, source: Callable[[Handle], Source]) -> None:
         """Note how a replay makes its results: each by the `source` that it has."""
@@ -211,7 +212,7 @@ class Capture:
             if mine and (id(under) in self.state or id(under) not in (internal | given.keys())):
                 return lambda arguments: kind._view_of(root, recipe)  # of a tensor that others see
         if shown is not None and id(shown) in given:
-            number = given[id(shown)]
+            number, self._gives_arguments = given[id(shown)], True
             return lambda arguments: make(buffer_leaf(arguments[number], self._now(shape)), device.name)
         if shown is None:
             return lambda arguments: make(leaf, device.name)
@@ -224,7 +225,7 @@ class Capture:
             held = Kept(shown)
         if held is not None:
 
-            def copy(arguments: list[Storage]) -> Handle:
+            def copy(arguments: Sequence[Any]) -> Handle:
                 """Note that the result shows memory of the capture: later calls change that, and must not change
                 this."""
                 own, now = Storage(held.storage.size, held.storage.dtype, device.name), self._now(shape)
@@ -239,7 +240,7 @@ class Capture:
             self._written.append(leaf)
         n = list(self._new).index(key)
 
-        def hand_out(arguments: list[Storage]) -> Handle:
+        def hand_out(arguments: Sequence[Any]) -> Handle:
             mine = self._written[n]
             return make(mine if shape == mine.shape else buffer_leaf(_storage(mine), shape), device.name)
 
@@ -392,7 +393,12 @@ class Capture:
             or self.guards.failed()
         )
 
-    def prepare(self, arguments: list[Storage], bound: dict[str, int]) -> None:
+    def takes(self, arrays: Sequence[Array]) -> bool:
+        """True if a replay can have arrays of the host in place of its arguments' memory."""
+        kinds = [(s.memory.size, numpy_dtype(s.memory.dtype)) for s in self.arguments]
+        return kinds == [(a.size, a.dtype) for a in arrays] and not (self.steps_aside or self._gives_arguments)
+
+    def prepare(self, arguments: Sequence[Storage | Array], bound: dict[str, int]) -> None:
         """Everything of a replay that may have to compute something first: asks for BUILDING and the device's lock."""
         if bound:
             self._give(bound)
@@ -400,7 +406,7 @@ class Capture:
             staging.load(self.device, theirs)
         self._protect()
 
-    def launch(self, arguments: list[Storage]) -> Any:
+    def launch(self, arguments: Sequence[Any]) -> Any:
         """The replay, once it is prepared: asks for the device's lock alone. Returns the results."""
         made = self._next()
         try:
@@ -442,7 +448,7 @@ class Capture:
                 "give each participant a jit function of its own, or pass the group as an argument"
             )
 
-    def results(self, arguments: list[Any]) -> Any:
+    def results(self, arguments: Sequence[Any]) -> Any:
         """The function's result for `arguments`, after the steps have run."""
         made = [make(arguments) for make in self.sources]
         self._written = []

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from anneal.backend import AnyDevice, Storage
+from anneal.backend import AnyDevice, Array, Storage
 from anneal.runtime.execution import realize
 from anneal.runtime.handle import Handle
 from anneal.runtime.launch import copy_of
@@ -26,9 +26,13 @@ class Staging:
         memory.reused = True
         self._loaded: weakref.ref[Storage] | None = None
 
-    def load(self, device: AnyDevice, other: Storage) -> None:
+    def load(self, device: AnyDevice, other: Storage | Array) -> None:
         """Copy the values of `other` in, unless they are there already."""
         mine = self.memory
+        if not isinstance(other, Storage):
+            device.upload(mine.ensure(), other)
+            self._loaded = None
+            return
         if self._loaded is not None and self._loaded() is other and not other.reused:
             return
         if other.host is not None:

@@ -33,6 +33,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
@@ -40,7 +41,7 @@ from types import FunctionType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from anneal import settings
-from anneal.backend import Storage, get_device
+from anneal.backend import Array, Storage, get_device
 from anneal.errors import JitError, SettingError
 from anneal.runtime.arguments import ArrayGiven, described, difference, flatten, rebuild, with_tensors
 from anneal.runtime.calls import exchanges
@@ -117,6 +118,7 @@ class Jit(Generic[P, R]):
         self._run = run or function  # calls it, where the function's own call comes here
         self.captures: dict[Any, Capture | None] = {}
         self._last: dict[Any, _Last] = {}
+        self._replayed: Any = None  # the key of the capture that was replayed last
         self.uncaptured: dict[Any, str] = {}  # kinds of calls that are not captured, each with the reason
         self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
         # an object's attributes are its own, and asked of it
@@ -204,39 +206,51 @@ class Jit(Generic[P, R]):
         places = [number.setdefault(_storage(t), len(number)) for t in tensors]
         storages = list(number)
         key = (kind, tuple(places))
-        with BUILDING:
-            captured = self.captures.get(key)
-            if captured is None or captured.outdated():
-                return self._record(key, captured, _Call(args, kwargs, tensors, places, storages, bound))
-            if here.meter is not None and here.meter.asks_for(captured, captured.planned):
-                return self._watched(*args, **kwargs)
-            if len(self.captures) > _CAPTURES // 2:
-                self.captures[key] = self.captures.pop(key)  # the one used last
-            if isinstance(captured, Flowing):
-                first = dict(zip(reversed(places), reversed(tensors), strict=True))
-                return captured.replay([first[n] for n in range(len(storages))])  # type: ignore[no-any-return]
-            if captured.steps_aside:
-                return captured.replay_alone(storages, bound)  # type: ignore[no-any-return]
-            lock = captured.lock
-            lock.acquire()
-            try:
+        with ExitStack() as device:
+            with BUILDING:
+                captured = self.captures.get(key)
+                if captured is None or captured.outdated():
+                    return self._record(key, captured, _Call(args, kwargs, tensors, places, storages, bound))
+                if here.meter is not None and here.meter.asks_for(captured, captured.planned):
+                    return self._watched(*args, **kwargs)
+                if len(self.captures) > _CAPTURES // 2:
+                    self.captures[key] = self.captures.pop(key)  # the one used last
+                if isinstance(captured, Flowing):
+                    first = dict(zip(reversed(places), reversed(tensors), strict=True))
+                    return captured.replay([first[n] for n in range(len(storages))])  # type: ignore[no-any-return]
+                if captured.steps_aside:
+                    return captured.replay_alone(storages, bound)  # type: ignore[no-any-return]
+                self._replayed = key
+                device.enter_context(captured.lock)
                 captured.prepare(storages, bound)
-            except BaseException:
-                lock.release()
-                raise
-        # the device stays with this thread, and others may plan and compile
-        try:
+            # the device stays with this thread, and others may plan and compile
             result: R = captured.launch(storages)
-        finally:
-            lock.release()
         if here.meter is not None:
             here.meter.between()
         return result
+
+    def again(self, arrays: Sequence[Array]) -> R | None:
+        """The result of the last replay's capture for contiguous arrays in place of its tensors, in their order; None
+        where it cannot be replayed so."""
+        key, here_too = self._replayed, (here.grad, here.device, here.autocast)
+        watched = here.recordings or here.depth or here.in_host_call or here.watchers or here.tracing
+        if key is None or key[0][1:] != here_too or watched or here.meter is not None:
+            return None
+        here.effects += 1
+        with ExitStack() as device:
+            with BUILDING:
+                captured = self.captures.get(key)
+                if captured is None or not captured.takes(arrays) or captured.outdated():
+                    return None
+                device.enter_context(captured.lock)
+                captured.prepare(arrays, {})
+            return captured.launch(arrays)  # type: ignore[no-any-return]
 
     def _record(self, key: Any, captured: Capture | None, call: _Call) -> R:
         """Run the function as it stands; from the second time on, or where `captured` is out of date only by its
         generation, capture what it does. Asks for BUILDING: what other threads do is not taken for the function's.
         """
+        self._replayed = None
         last = self._begin_anew(key, captured)
         changed = last.guards is not None and last.guards.failed()
         first = key not in self.captures or (captured is None and changed)

@@ -116,6 +116,44 @@ def test_results_of_earlier_runs_keep_their_values() -> None:
         np.testing.assert_allclose(y.numpy(), np.exp(np.float32([n, n])), rtol=1e-6)
 
 
+def test_arrays_like_those_of_the_last_run_go_right_to_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    m = load([node("Add", ["x", "x"], ["y"])], [floats("x", "n")], [floats("y", "n")])
+    taken: list[int] = []
+    plain = type(m).taken
+    monkeypatch.setattr(type(m), "taken", lambda self, feeds: taken.append(1) or plain(self, feeds))
+    strided = np.arange(4, dtype=np.float32)[::2]
+    for n, x in enumerate([ONES, ONES, ONES, 3 * ONES, strided]):
+        np.testing.assert_array_equal(m.run({"x": x})["y"].numpy(), 2 * x)
+        assert len(taken) == min(n + 1, 3)  # traced, captured, replayed: then nothing is checked anew
+    kept = x = 5 * ONES
+    y = m.run({"x": x})["y"]
+    kept[:] = 7
+    assert y.tolist() == [10, 10]
+    for x in (np.ones(3, np.float32), Tensor([1.0, 2.0]), [4.0, 5.0], ONES):
+        np.testing.assert_array_equal(m.run({"x": x})["y"].numpy(), 2 * np.asarray(x))
+    assert len(taken) == 7
+    for wrong in ({"x": ONES.astype(np.float64)}, {"x": ONES, "z": ONES}, {}):
+        with pytest.raises(OnnxError):
+            m.run(wrong)
+
+
+def test_numbers_that_decide_shapes_are_looked_at_in_each_run() -> None:
+    m = load([node("Expand", ["x", "shape"], ["y"])], [floats("x", 1), ints("shape", 1)], [floats("y", "n")])
+    for n in (3, 3, 3, 3, 5, 5, 5, 5, 3):
+        assert m.run({"x": ONES[:1], "shape": np.array([n])})["y"].shape == (n,)
+
+
+def test_a_result_that_is_an_input_keeps_its_values() -> None:
+    m = load(
+        [node("Identity", ["x"], ["y"]), node("Neg", ["x"], ["z"])], [floats("x", 2)], [floats("y", 2), floats("z", 2)]
+    )
+    x, found = ONES.copy(), []
+    for n in range(6):
+        x[:] = n
+        found.append(m.run({"x": x})["y"])
+    assert [y.tolist() for y in found] == [[n, n] for n in range(6)]
+
+
 def test_what_is_done_to_a_result_in_place_is_not_done_to_the_model() -> None:
     nodes = [node("Identity", ["w"], ["a"]), node("Add", ["x", "w"], ["b"]), node("Identity", ["x"], ["c"])]
     m = load(nodes, [], [floats("a", 2), floats("b", 2), floats("c", 2)], [array("w", [5, 5], np.float32)])
