@@ -42,6 +42,6 @@ else:
 __all__ = [
     "Alone", "Group", "GroupError", "MPIGroup", "ReduceOp", "ThreadGroup", "all_gather", "all_reduce",
     "average_gradients", "barrier", "broadcast", "broadcast_all", "buckets", "clip_parts", "destroy_process_group",
-    "gathered", "gathered_later", "get_rank", "get_world_size", "in_threads", "init", "init_process_group", "is_available",
-    "is_initialized", "rank", "recv", "reduce_scatter", "send", "size", "started_ranks", "world",
+    "gathered", "gathered_later", "get_rank", "get_world_size", "in_threads", "init", "init_process_group",
+    "is_available", "is_initialized", "rank", "recv", "reduce_scatter", "send", "size", "started_ranks", "world",
 ]  # fmt: skip

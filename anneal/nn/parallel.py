@@ -194,7 +194,7 @@ class _Units:
         self._started: tuple[tuple[Any, ...], Callable[[], list[Tensor]]] | None = None
 
     def called(self, number: int, forward: Callable[[Tensor], Any], x: Tensor) -> Any:
-        """What unit `number` gives for `x`."""
+        """The result of unit `number` for `x`."""
         if self.inside:
             return forward(x)
         realize([x])
@@ -234,8 +234,8 @@ class _Units:
 
 
 def _state(parts: Sequence[Tensor]) -> tuple[Any, ...]:
-    """What has to be as it was when a gather started, for its result to be used: the values, and the run that is
-    recorded."""
+    """The facts that hold from the start of a gather to the use of its result: the parts' nodes, and the run that
+    is recorded."""
     return (here.recordings[-1] if here.recordings else None, *[p.uop for p in parts])
 
 
@@ -256,11 +256,19 @@ class _Unit(Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         units: _Units = ctx.units
         x, *parts = ctx.saved_tensors
+        if here.creates or here.depth:  # what is to be differentiated again is one graph from the parts on
+
+            def of_parts(x: Tensor, *parts: Tensor) -> Tensor:
+                return units.computed(ctx.number, x, *gathered(list(parts), units.group, "mean"))
+
+            _, again = vjp(of_parts, x, *parts)
+            return None, None, *again(g)
         whole = units.whole(parts)
         units.start(ctx.number - 1)
-        _, pull = vjp(partial(units.computed, ctx.number), x, *whole)
-        of_x, *of_whole = pull(g)
-        flat = [t.reshape(-1, *part.shape[1:]) for t, part in zip(of_whole, parts, strict=True)]
-        made = [of_x, *(reduce_scatter(flat, units.group, "mean") if flat else ())]
-        realize(made)
+        with no_grad():  # else the memory of gradients holds what they were computed from
+            _, pull = vjp(partial(units.computed, ctx.number), x, *whole)
+            of_x, *of_whole = pull(g)
+            flat = [t.reshape(-1, *part.shape[1:]) for t, part in zip(of_whole, parts, strict=True)]
+            made = [of_x, *(reduce_scatter(flat, units.group, "mean") if flat else ())]
+            realize(made)
         return None, None, *made

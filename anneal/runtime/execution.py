@@ -412,6 +412,9 @@ def begun(exchange: Exchange, inputs: Sequence[UOp], device_name: str, now: bool
     """Start an exchange of leaves in memory; what is returned waits for its results, and gives them as leaves.
 
     Both halves are steps of their own, so that launches between them run meanwhile; with `now` it is made at once.
+
+    Args:
+        inputs: the leaves, of memory on the device called `device_name`.
     """
     if now:
         made = called_now(exchange, inputs, device_name, called)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from anneal import distributed, nn, settings
+from anneal.autograd import grad as autograd_grad
 from anneal.distributed import (
     MPIGroup,
     all_gather,
@@ -453,6 +454,27 @@ def units_are_gathered_before_the_one_before_computes(group: Any) -> None:
         if shape in shapes
     }
     assert 2 <= len(held) <= 4, held
+
+
+@check
+def units_are_differentiated_twice(group: Any) -> None:
+    x = Tensor(np.linspace(-1, 1, 10, dtype=np.float32).reshape(2, 5))
+    found = []
+    for kind in ("whole", "units"):
+        manual_seed(2)
+        model = nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 5))
+        if kind == "units":
+            nn.parallel.fully_shard(model, [model[0], model[2]], group)
+        first = autograd_grad((model(x) ** 3).sum(), model.parameters(), create_graph=True)
+        sum([(g**2).sum() for g in first]).backward()
+        # a process adds up its parts' squares alone: what it gets is the mean over the processes, not the sum
+        given = [p.grad.numpy().reshape(-1) for p in model.parameters()]
+        if kind == "units":
+            given = [all_gather(Tensor(a), group).numpy().reshape(-1) for a in given]
+        found.append(given)
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(group.size * b[: a.size], a, rtol=2e-4, atol=1e-5)
+        assert np.abs(a).max() > 1e-3
 
 
 @check
