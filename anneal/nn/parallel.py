@@ -12,7 +12,6 @@ import numpy as np
 
 from anneal.distributed import (
     Group,
-    all_gather,
     average_gradients,
     broadcast_all,
     gathered,
@@ -209,7 +208,7 @@ class _Units:
             realize(parts)
             return gathered_later(parts, self.group, now=True)()
         with no_grad():
-            made = all_gather(list(parts), self.group)
+            made = gathered(list(parts), self.group, "mean")
         realize(made)
         return made
 
