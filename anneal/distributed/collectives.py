@@ -7,7 +7,6 @@ through one waits for the others to do the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -247,12 +246,11 @@ def _scattering(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
         return flat if op == "sum" else [w / group.size for w in flat]
 
     kinds = [((u.shape[0] // group.size, *u.shape[1:]), u.dtype) for u in nodes]
-    begin = partial(_scatter, group, op)
+
+    def begin(arrays: Any, into: Any, now: bool) -> Wait:
+        return group.begin_reduce_scatter(arrays, op, into, now)
+
     return _exchange(group, f"reduce_scatter ({op})", begin, kinds, gradient)
-
-
-def _scatter(group: Group, op: Reduction, arrays: Any, into: Any, now: bool) -> Wait:
-    return group.begin_reduce_scatter(arrays, op, into, now)
 
 
 def _gathering(group: Group, nodes: Nodes, op: Reduction) -> Exchange:
