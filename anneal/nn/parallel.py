@@ -10,15 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.distributed import (
-    Group,
-    average_gradients,
-    broadcast_all,
-    gathered,
-    gathered_later,
-    reduce_scatter,
-    world,
-)
+from anneal import distributed
 from anneal.nn._computed import compute, computed, replaced
 from anneal.nn._module import Module
 from anneal.nn.parameter import Parameter
@@ -33,7 +25,9 @@ __all__ = ["DistributedDataParallel", "fully_shard", "shards_of", "whole_state_d
 class _Averaging:
     """The average of a module's gradients, which follows each backward pass that reached one of them."""
 
-    def __init__(self, parameters: list[Tensor], group: Group, bucket: int | None, wire: DType | str | None) -> None:
+    def __init__(
+        self, parameters: list[Tensor], group: distributed.Group, bucket: int | None, wire: DType | str | None
+    ) -> None:
         self.parameters, self.group, self.bucket, self.wire = parameters, group, bucket, wire
         self.on = True
 
@@ -43,7 +37,7 @@ class _Averaging:
             here.after_backward.append(self)
 
     def __call__(self) -> None:
-        average_gradients(self.parameters, self.group, bucket=self.bucket, wire=self.wire)
+        distributed.average_gradients(self.parameters, self.group, bucket=self.bucket, wire=self.wire)
 
 
 class DistributedDataParallel(Module):
@@ -70,14 +64,14 @@ class DistributedDataParallel(Module):
     """
 
     def __init__(
-        self, module: Module, device_ids: Any = None, *, process_group: Group | None = None,
+        self, module: Module, device_ids: Any = None, *, process_group: distributed.Group | None = None,
         bucket_cap_mb: float | None = None, find_unused_parameters: bool = False, wire: DType | str | None = None,
     ) -> None:  # fmt: skip
-        group = world() if process_group is None else process_group
+        group = distributed.world() if process_group is None else process_group
         bucket = None if bucket_cap_mb is None else int(bucket_cap_mb * 2**20)
         self.module = module
         parameters = list(module.parameters())
-        broadcast_all([*parameters, *module.buffers()], group)
+        distributed.broadcast_all([*parameters, *module.buffers()], group)
         self._averaging = _Averaging([p for p in parameters if p.requires_grad], group, bucket, wire)
         for p in self._averaging.parameters if group.size > 1 else ():
             p.register_post_accumulate_grad_hook(self._averaging.reached)
@@ -98,7 +92,7 @@ class DistributedDataParallel(Module):
 _SHARD = "_shard"  # behind the name of a parameter: the part of it that this process has
 
 
-def fully_shard(module: Module, units: Iterable[Module] = (), group: Group | None = None) -> Module:
+def fully_shard(module: Module, units: Iterable[Module] = (), group: distributed.Group | None = None) -> Module:
     """The module, of whose parameters each process keeps its part alone (ZeRO-3), and gradients and optimisers too.
 
     A parameter is gathered where it is used. A call of one of the `units`, layers say, gathers all of its parameters,
@@ -117,8 +111,8 @@ def fully_shard(module: Module, units: Iterable[Module] = (), group: Group | Non
     >>> [name for name, _ in model.named_parameters()], model(Tensor.ones(4, 2)).shape
     (['0.weight_shard', '0.bias_shard', '1.weight_shard', '1.bias_shard'], (4, 1))
     """
-    group = world() if group is None else group
-    broadcast_all([*module.parameters(), *module.buffers()], group)
+    group = distributed.world() if group is None else group
+    distributed.broadcast_all([*module.parameters(), *module.buffers()], group)
     whole: dict[int, Any] = {}  # a shared parameter has one shard
     for m in list(module.modules()):
         for name, p in list(m.named_parameters(recurse=False)):
@@ -144,7 +138,7 @@ def shards_of(module: Module) -> dict[str, Tensor]:
     return {name: p for name, p in named if name.endswith(_SHARD)}
 
 
-def _shard_of(p: Tensor, group: Group) -> Parameter:
+def _shard_of(p: Tensor, group: distributed.Group) -> Parameter:
     """This process's part of a parameter: with two axes if it has, by which optimisers choose what decays."""
     size = -(-p.numel() // group.size)
     flat = np.zeros(size * group.size, p.numpy().dtype)
@@ -154,14 +148,14 @@ def _shard_of(p: Tensor, group: Group) -> Parameter:
     return Parameter(made, requires_grad=p.requires_grad)
 
 
-def _gathered(module: Module, name: str, shape: tuple[int, ...], group: Group) -> Tensor:
+def _gathered(module: Module, name: str, shape: tuple[int, ...], group: distributed.Group) -> Tensor:
     """The whole of a parameter; in a call of a unit it was gathered before, [participants, ...]."""
     part: Tensor = vars(module)[name + _SHARD]
-    whole = part if part.ndim > (2 if len(shape) > 1 else 1) else gathered(part, group, "mean")
+    whole = part if part.ndim > (2 if len(shape) > 1 else 1) else distributed.gathered(part, group, "mean")
     return whole.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
-def whole_state_dict(module: Module, group: Group | None = None) -> dict[str, Tensor]:
+def whole_state_dict(module: Module, group: distributed.Group | None = None) -> dict[str, Tensor]:
     """The `state_dict` that the module had before `fully_shard`. Every process calls this, and gets all of it.
 
     Args:
@@ -187,7 +181,7 @@ class _Units:
     """The units of a sharded module: one that is called has its parameters whole, and those of the one that comes next
     are on their way while it computes."""
 
-    def __init__(self, units: list[Module], group: Group) -> None:
+    def __init__(self, units: list[Module], group: distributed.Group) -> None:
         self.units, self.group = units, group
         self.inside = False  # a call of one is running: those within it have whole parameters
         self._started: tuple[tuple[Any, ...], Callable[[], list[Tensor]]] | None = None
@@ -206,9 +200,9 @@ class _Units:
             return started[1]()
         if self.group.copies and not here.tracing:
             realize(parts)
-            return gathered_later(parts, self.group, now=True)()
+            return distributed.gathered_later(parts, self.group, now=True)()
         with no_grad():
-            made = gathered(list(parts), self.group, "mean")
+            made = distributed.gathered(list(parts), self.group, "mean")
         realize(made)
         return made
 
@@ -216,7 +210,7 @@ class _Units:
         """Start to gather the parameters of the unit that comes next, if there is one."""
         if 0 <= number < len(self.units) and self.group.copies and not here.tracing:
             realize(parts := self.units[number].parameters())
-            self._started = _state(parts), gathered_later(parts, self.group)
+            self._started = _state(parts), distributed.gathered_later(parts, self.group)
 
     def computed(self, number: int, x: Tensor, *whole: Tensor) -> Tensor:
         """Call a unit with the whole of its parameters."""
@@ -258,7 +252,7 @@ class _Unit(Function):
         if here.creates or here.depth:  # what is to be differentiated again is one graph from the parts on
 
             def of_parts(x: Tensor, *parts: Tensor) -> Tensor:
-                return units.computed(ctx.number, x, *gathered(list(parts), units.group, "mean"))
+                return units.computed(ctx.number, x, *distributed.gathered(list(parts), units.group, "mean"))
 
             _, again = vjp(of_parts, x, *parts)
             return None, None, *again(g)
@@ -268,6 +262,6 @@ class _Unit(Function):
             _, pull = vjp(partial(units.computed, ctx.number), x, *whole)
             of_x, *of_whole = pull(g)
             flat = [t.reshape(-1, *part.shape[1:]) for t, part in zip(of_whole, parts, strict=True)]
-            made = [of_x, *(reduce_scatter(flat, units.group, "mean") if flat else ())]
+            made = [of_x, *(distributed.reduce_scatter(flat, units.group, "mean") if flat else ())]
             realize(made)
         return None, None, *made
