@@ -206,25 +206,32 @@ class Jit(Generic[P, R]):
         places = [number.setdefault(_storage(t), len(number)) for t in tensors]
         storages = list(number)
         key = (kind, tuple(places))
-        with ExitStack() as device:
-            with BUILDING:
-                captured = self.captures.get(key)
-                if captured is None or captured.outdated():
-                    return self._record(key, captured, _Call(args, kwargs, tensors, places, storages, bound))
-                if here.meter is not None and here.meter.asks_for(captured, captured.planned):
-                    return self._watched(*args, **kwargs)
-                if len(self.captures) > _CAPTURES // 2:
-                    self.captures[key] = self.captures.pop(key)  # the one used last
-                if isinstance(captured, Flowing):
-                    first = dict(zip(reversed(places), reversed(tensors), strict=True))
-                    return captured.replay([first[n] for n in range(len(storages))])  # type: ignore[no-any-return]
-                if captured.steps_aside:
-                    return captured.replay_alone(storages, bound)  # type: ignore[no-any-return]
-                self._replayed = key
-                device.enter_context(captured.lock)
+        with BUILDING:
+            captured = self.captures.get(key)
+            if captured is None or captured.outdated():
+                return self._record(key, captured, _Call(args, kwargs, tensors, places, storages, bound))
+            if here.meter is not None and here.meter.asks_for(captured, captured.planned):
+                return self._watched(*args, **kwargs)
+            if len(self.captures) > _CAPTURES // 2:
+                self.captures[key] = self.captures.pop(key)  # the one used last
+            if isinstance(captured, Flowing):
+                first = dict(zip(reversed(places), reversed(tensors), strict=True))
+                return captured.replay([first[n] for n in range(len(storages))])  # type: ignore[no-any-return]
+            if captured.steps_aside:
+                return captured.replay_alone(storages, bound)  # type: ignore[no-any-return]
+            self._replayed = key
+            lock = captured.lock
+            lock.acquire()
+            try:
                 captured.prepare(storages, bound)
-            # the device stays with this thread, and others may plan and compile
+            except BaseException:
+                lock.release()
+                raise
+        # the device stays with this thread, and others may plan and compile
+        try:
             result: R = captured.launch(storages)
+        finally:
+            lock.release()
         if here.meter is not None:
             here.meter.between()
         return result

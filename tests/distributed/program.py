@@ -479,7 +479,7 @@ def units_are_differentiated_twice(group: Any) -> None:
 
 @check
 def a_unit_that_changed_is_gathered_again(group: Any) -> None:
-    """What is on its way is left alone where parameters have changed, or another unit is called."""
+    """A gather that was started is not used where its parameters have changed, or another unit is called."""
     manual_seed(1)
     model = nn.Sequential(*[nn.Linear(6, 6) for _ in range(3)])
     nn.parallel.fully_shard(model, list(model), group)
