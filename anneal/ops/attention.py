@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from anneal.backend import get_device
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import deferred, function, need_float, same_device
@@ -18,7 +19,7 @@ from anneal.ops.nodes import broadcast, common_dtype, expand, named, permute, re
 from anneal.ops.overflow import whole_product
 from anneal.ops.precision import in_single
 from anneal.ops.random import key, words
-from anneal.runtime import here
+from anneal.runtime import Loop, here, looped
 from anneal.uop import Op, UOp, by_rule, const, dtypes
 
 _BOOL = dtypes.bool_
@@ -60,31 +61,101 @@ def scaled_dot_product_attention(
     need_float(_NAME, "query", query)
     same_device(_NAME, query, key, value, attn_mask)
     q, k, v = _fitting(query, key, value, enable_gqa)
+    alike = attn_mask is None or math.prod(attn_mask.uop.shape[:-2]) == 1  # for all heads
+    if alike and not dropout_p and not here.names and (turns := _turns(query.device, q, k)) > 1:
+        out = _in_turns(turns, q, k, v, scale, attn_mask, is_causal)
+    else:
+        out = _attended((query, key, attn_mask), q, k, v, scale, is_causal, dropout_p)
+    return result(out, query, key, value, attn_mask)
+
+
+def _attended(
+    given: tuple[Tensor, Tensor, Tensor | None],
+    q: UOp,
+    k: UOp,
+    v: UOp,
+    scale: float | None,
+    is_causal: bool,
+    dropout_p: float,
+) -> UOp:
+    """softmax(q @ k.T * scale + mask) @ v of nodes; `given` are the tensors query, key and mask."""
+    weights, _, total, scores = _exponentials(q, k, scale, given[2], is_causal)
+    # The values are weighted by the exponentials and divided once at the end: one division per output instead of one
+    # per weight, and a backward that sums over the values' width instead of over the positions.
+    if dropout_p:
+        weights = dropout(result(weights, *given), dropout_p).uop
+    whole = here.names and not dropout_p  # a softmax by its name divides before
+    if whole:
+        shares = weights / expand(total, weights.shape)
+        weights = named("softmax", shares, scores, arguments=len(scores.shape) - 1)
+    out = _weighted(weights, v)
+    columns = k.shape[-2]
+    out = reshape(out, (*v.shape[:-2], q.shape[-2], v.shape[-1]))
+    if not whole and (columns.__class__ is not int or columns):  # nothing to attend to gives zeros
+        out = out / expand(total, out.shape)
+    return out
+
+
+def _exponentials(
+    q: UOp, k: UOp, scale: float | None, attn_mask: Tensor | None, is_causal: bool
+) -> tuple[UOp, UOp, UOp, UOp]:
+    """The exponentials of the scores less the greatest of each row, that, their sum, and the scores."""
     scores, later = _masked(_scores(q, k, scale), attn_mask, is_causal)
-    *lead, rows, columns = scores.shape
-    n = len(lead)
-    top = reduce_axis(UOp(Op.DETACH, scores.dtype, (scores,)), Op.MAX, (n + 1,))
+    axis = len(scores.shape) - 1
+    top = reduce_axis(UOp(Op.DETACH, scores.dtype, (scores,)), Op.MAX, (axis,))
     shifted = scores - expand(top, scores.shape)
     weights = Op.EXP(shifted)
     if later is not None:
         weights = by_rule("exp", weights, shifted, later)
-    total = reduce_axis(weights, Op.ADD, (n + 1,))
-    # The values are weighted by the exponentials and divided once at the end: one division per output instead of one
-    # per weight, and a backward that sums over the values' width instead of over the positions.
-    if dropout_p:
-        weights = dropout(result(weights, query, key, attn_mask), dropout_p).uop
-    whole = here.names and not dropout_p  # a softmax by its name divides before
-    if whole:
-        shares = weights / expand(total, weights.shape)
-        weights = named("softmax", shares, scores, arguments=n + 1)
-    d = v.shape[-1]
+    return weights, top, reduce_axis(weights, Op.ADD, (axis,)), scores
+
+
+def _weighted(weights: UOp, v: UOp) -> UOp:
+    """weights (..., l, s) and v (..., s, v) to (..., l, v, 1): the sums over s."""
+    *lead, rows, columns = weights.shape
+    n, d = len(lead), v.shape[-1]
     full = (*lead, rows, d, columns)
     left = expand(reshape(weights, (*lead, rows, 1, columns)), full)
     right = expand(reshape(permute(v, (*range(n), n + 1, n)), (*lead, 1, d, columns)), full)
-    out = reshape(reduce_axis(left * right, Op.ADD, (n + 2,)), (*lead, rows, d))
-    if not whole and (columns.__class__ is not int or columns):  # nothing to attend to gives zeros
-        out = out / expand(total, out.shape)
-    return result(out, query, key, value, attn_mask)
+    return reduce_axis(left * right, Op.ADD, (n + 2,))
+
+
+# -- in turns ---------------------------------------------------------------------------------------------------------
+# Scores in float32 that are too large to be kept are computed for some heads after the others, in the same memory, and
+# again by the gradient.
+
+
+def _turns(device: str, q: UOp, k: UOp) -> int:
+    """Into how many parts heads are cut: 1 where all scores are kept, or one head's are too large, or where kernels
+    compute float16 scores again faster than they read them."""
+    *lead, rows, _ = q.shape
+    sizes = (*lead, rows, k.shape[-2])
+    costs = get_device(device).cost_model
+    if not costs.chained_bytes or any(n.__class__ is not int for n in sizes):
+        return 1
+    if costs.matrix_bytes and all(x.op is Op.CAST and x.src[0].dtype is dtypes.float16 for x in (q, k)):
+        return 1
+    heads = math.prod(lead)
+    least = math.prod(sizes) * q.dtype.itemsize / costs.chained_bytes  # more turns than that
+    return next((n for n in range(1, heads + 1) if heads % n == 0 and n > least), 1)
+
+
+def _in_turns(
+    turns: int, q: UOp, k: UOp, v: UOp, scale: float | None, attn_mask: Tensor | None, is_causal: bool
+) -> UOp:
+    """Attention as a loop over parts of the heads. Its rows are what its reverse needs of each part."""
+    mask = None if attn_mask is None else attn_mask.reshape(attn_mask.shape[-2:])
+    heads = math.prod(q.shape[:-2]) // turns
+    arrays = [reshape(u, (turns, heads, *u.shape[-2:])) for u in (q, k, v)]
+    number = UOp(Op.PARAM, _INT32, (), (-1, ()), "part")
+    parts = [UOp(Op.PARAM, u.dtype, (), (n, u.shape[1:]), "part") for n, u in enumerate(arrays)]
+    weights, top, total, _ = _exponentials(parts[0], parts[1], scale, mask, is_causal)
+    rows = [_weighted(weights, parts[2]), top, UOp(Op.CONTIGUOUS, total.dtype, (total,))]
+    like = Loop.named(_NAME, again=True)
+    (out, _, total) = looped(like, turns, False, number, [], [], list(zip(parts, arrays, strict=True)), rows)[1]
+    here.context.tensors.host_calls = True
+    shape = (*v.shape[:-2], q.shape[-2], v.shape[-1])
+    return reshape(out, shape) / expand(reshape(total, (*shape[:-1], 1)), shape)
 
 
 def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[UOp, UOp, UOp]:

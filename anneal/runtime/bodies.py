@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
@@ -46,11 +46,12 @@ class Rules(NamedTuple):
 class DeviceCall(HostFunction):
     """A call that the device runs by plans of its own; the host only says how often.
 
-    `bodies` are its computations, and `rules` those of its derivative and its batched form.
+    `bodies` are its computations, and `rules` those of its derivative and its batched form: `transforms` gives them to
+    each kind of calls.
     """
 
+    rules: ClassVar[Rules]
     bodies: tuple[GraphFunction, ...] = ()
-    rules: Rules = field(kw_only=True, compare=False, repr=False)
 
     def __repr__(self) -> str:
         """Its name, and letters that tell it from others by what it computes."""
@@ -98,6 +99,17 @@ class Loop(DeviceCall):
     constants: int = 0
     carried: int = 0
     extra: int = field(default=0, compare=False)  # the last rows that its reverse alone reads
+    again: bool = False  # its reverse computes again what has more elements than each slice
+
+    @classmethod
+    def named(cls, name: str, again: bool = False) -> Loop:
+        """A loop of no turns, for `looped` to make others like it.
+
+        Args:
+            name: of the loop, for messages.
+            again: whether its reverse computes again what has more elements than each slice.
+        """
+        return cls("loop", (), _nowhere, name, again=again)
 
     @property
     def body(self) -> GraphFunction:
@@ -233,28 +245,23 @@ def _kinds(nodes: Nodes) -> list[tuple[tuple[Any, ...], DType]]:
     return [(u.shape, u.dtype) for u in nodes]
 
 
-def _loop(
-    body: GraphFunction, like: Loop | tuple[str, Rules], constants: int, carried: int, length: int, reverse: bool
-) -> Loop:
-    name, rules = (like.name, like.rules) if isinstance(like, Loop) else like
+def _loop(body: GraphFunction, like: Loop, constants: int, carried: int, length: int, reverse: bool) -> Loop:
     last, rows = body.results[:carried], body.results[carried:]
     results = (*_kinds(last), *[((length, *shape), dtype) for shape, dtype in _kinds(rows)])
-    return Loop(
-        "loop",
-        results,
-        _nowhere,
-        name,
+    return replace(
+        like,
+        results=results,
         bodies=(body,),
-        rules=rules,
         length=length,
         reverse=reverse,
         constants=constants,
         carried=carried,
+        extra=0,
     )
 
 
 def looped(
-    like: Loop | tuple[str, Rules],
+    like: Loop,
     length: int,
     reverse: bool,
     turn: UOp,
@@ -268,7 +275,7 @@ def looped(
     """The last values of what is carried, and the rows of a loop.
 
     Args:
-        like: a loop with the name and the rules of this one, or both.
+        like: a loop with the name of this one, and with its `again`.
         turn: stands for the number of the slice.
         constants: what stands for them, with their nodes.
         carried: what stands for them, with the nodes of their first values and the graphs of their next ones.
@@ -299,14 +306,14 @@ def looped(
 
 
 def repeated_while(
-    like: tuple[str, Rules],
+    name: str,
     turn: UOp,
     constants: Sequence[Pair],
     carried: Sequence[tuple[UOp, UOp, UOp]],
     goes_on: UOp,
     depends: Callable[[UOp], bool] | None = None,
 ) -> list[UOp]:
-    """The last values of what a `While` carries: `like`, `turn`, `constants`, `carried` and `depends` are as in
+    """The last values of what a `While` carries: `name`, `turn`, `constants`, `carried` and `depends` are as in
     `looped`, and `goes_on` is a graph."""
     results = [after for _, _, after in carried]
     given = {turn, *[p for p, *_ in (*constants, *carried)]}
@@ -317,14 +324,13 @@ def repeated_while(
         GraphFunction("body", (), body.parameters, body.results[:1]),
         GraphFunction("body", (), body.parameters, body.results[1:]),
     )
-    name, rules = like
     kinds = tuple(_kinds(results))
-    call = While("while", kinds, _nowhere, name, bodies=bodies, rules=rules, constants=len(fixed))
+    call = While("while", kinds, _nowhere, name, bodies=bodies, constants=len(fixed))
     return call.nodes((*[u for _, u in fixed], *[first for _, first, _ in carried]))
 
 
 def chosen(
-    like: tuple[str, Rules],
+    name: str,
     predicate: UOp,
     given: Sequence[Pair],
     ways: Sequence[Nodes],
@@ -333,7 +339,7 @@ def chosen(
     """The results of a `Choice` between two ways, graphs over what stands for the nodes that are `given`.
 
     Args:
-        like: a name for messages, and rules.
+        name: of the call, for messages.
         predicate: the node that chooses.
         depends: whether a node depends on one of those stand-ins; found by a walk, if it is None.
     """
@@ -345,8 +351,7 @@ def chosen(
         GraphFunction("body", (), body.parameters, body.results[: len(first)]),
         GraphFunction("body", (), body.parameters, body.results[len(first) :]),
     )
-    name, rules = like
-    call = Choice("choice", tuple(_kinds(first)), _nowhere, name, bodies=bodies, rules=rules)
+    call = Choice("choice", tuple(_kinds(first)), _nowhere, name, bodies=bodies)
     return call.nodes((predicate, *[u for _, u in taken]))
 
 

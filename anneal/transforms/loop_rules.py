@@ -6,6 +6,7 @@ rows: what is carried, and what was summed up or looped for; the rest is compute
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 
 from anneal.errors import GradientError
@@ -53,6 +54,7 @@ class _Pulled:
         body, n = loop.body, loop.carried
         parameters = body.parameters[1:]
         self.constants, self.carried, self.slices = loop.parts(parameters)
+        self.largest = max([p.size for p in self.slices], default=0) if loop.again else math.inf
         path = paths(_order(body.results), [p for p in parameters if p.dtype.is_float])
         self.rows = {k: _like(r) for k, r in enumerate(body.results[n:]) if given[n + k]}
         self.ends: dict[int, UOp] = {}  # of what is carried: what stands for a cotangent
@@ -104,7 +106,7 @@ class _Pulled:
             if u in seen:
                 continue
             seen.add(u)
-            if u in carried or (u.op in _KEPT and u in varies):
+            if u in carried or (u.op in _KEPT and u in varies and u.size <= self.largest):
                 found[u] = None
             else:
                 stack += u.src
@@ -235,7 +237,7 @@ def _pull_choice(call: Choice, src: Nodes, given: Some) -> Some:
     wanted = [p for p in parameters if any(p in grads for grads in each)]
     ways = [[spread(g.get(p, const(p.dtype, 0)), p.shape).cast(p.dtype) for p in wanted] for g in each]
     pairs = [*zip(parameters, src[1:], strict=True), *[(g, c) for k, g in seeds.items() if (c := given[k]) is not None]]
-    made = chosen((call.name, call.rules), src[0], pairs, ways) if wanted else []
+    made = chosen(call.name, src[0], pairs, ways) if wanted else []
     found = dict(zip(wanted, made, strict=True))
     return [None, *[found.get(p) for p in parameters]]
 
@@ -311,7 +313,7 @@ def _push_while(loop: While, src: Nodes, given: Some) -> Some:
         p = carried[k]
         first, after = tangents[p], made[k]
         states.append((known[p], _zero(p) if first is None else first, _zero(p) if after is None else after))
-    ends = repeated_while((loop.name, loop.rules), turn, fixed, states, condition.results[0])
+    ends = repeated_while(loop.name, turn, fixed, states, condition.results[0])
     found = dict(zip(moving, ends[len(carried) :], strict=True))
     return [found.get(k) for k in range(len(carried))]
 
@@ -327,7 +329,7 @@ def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
     full = [[_zero(results[k]) if (t := way[k]) is None else t for k in wanted] for way in ways]
     pairs = [*zip(parameters, src[1:], strict=True)]
     pairs += [(known[p], t) for p, t in zip(parameters, given[1:], strict=True) if t is not None]
-    found = dict(zip(wanted, chosen((call.name, call.rules), src[0], pairs, full), strict=True))
+    found = dict(zip(wanted, chosen(call.name, src[0], pairs, full), strict=True))
     return [found.get(k) for k in range(len(results))]
 
 
@@ -430,7 +432,7 @@ def _batch_while(loop: While, src: Nodes, batched: Sequence[bool], n: int, diffe
         ]
         goes_on = nodes.reshape(nodes.reduce_axis(goes_on.cast(dtypes.int32), Op.MAX, (0,)), ()).ne(0)
     ends = repeated_while(
-        (loop.name, loop.rules),
+        loop.name,
         turn,
         [(many.at(p), of[p]) for p in constants],
         many.states(carried, of, flags, made),
@@ -459,9 +461,9 @@ def _batch_choice(call: Choice, src: Nodes, batched: Sequence[bool], n: int, dif
     has = [a[1] or b[1] for a, b in zip(*ways, strict=True)]
     full = [[many.full(r) if h else r[0] for r, h in zip(way, has, strict=True)] for way in ways]
     pairs = [(many.at(p), u) for p, u in zip(parameters, src[1:], strict=True)]
-    return list(zip(chosen((call.name, call.rules), src[0], pairs, full), has, strict=True))
+    return list(zip(chosen(call.name, src[0], pairs, full), has, strict=True))
 
 
-LOOP = Rules(_pull_loop, _push_loop, _batch_loop)
-WHILE = Rules(_pull_while, _push_while, _batch_while)
-CHOICE = Rules(_pull_choice, _push_choice, _batch_choice)
+Loop.rules = Rules(_pull_loop, _push_loop, _batch_loop)
+While.rules = Rules(_pull_while, _push_while, _batch_while)
+Choice.rules = Rules(_pull_choice, _push_choice, _batch_choice)

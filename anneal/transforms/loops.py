@@ -15,8 +15,8 @@ import numpy as np
 from anneal.errors import DTypeError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import cat, grad_enabled, is_tensor, made, stack, zeros
-from anneal.runtime import UNSEEN, chosen, here, looped, repeated_while
-from anneal.transforms.loop_rules import CHOICE, LOOP, WHILE, rows_for_reverse
+from anneal.runtime import UNSEEN, Loop, chosen, here, looped, repeated_while
+from anneal.transforms.loop_rules import rows_for_reverse
 from anneal.transforms.trace import Trace, as_tensor
 from anneal.transforms.tree import flatten, like, paths_of, rebuild
 from anneal.uop import Op, UOp, dtypes
@@ -166,7 +166,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         raise TransformError("while_loop: init_val has no tensor or number, so that its condition would never change")
     made = _traced(first, turn, [], test)
     ends = repeated_while(
-        ("while_loop", WHILE),
+        "while_loop",
         made.turn,
         [],
         list(zip(made.carried, [t.uop for t in first.tensors], [t.uop for t in made.after], strict=True)),
@@ -209,7 +209,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     trace.check_escapes([*ways[0], *ways[1]])
     here.context.tensors.host_calls = True
     nodes = chosen(
-        ("cond", CHOICE),
+        "cond",
         (p if p.dtype is dtypes.bool_ else p != 0).uop,
         list(zip([t.uop for t in stands], [t.uop for t in tensors], strict=True)),
         [[t.uop for t in way] for way in ways],
@@ -366,7 +366,7 @@ def _looped(first: _First, turn: Turn, arrays: Tensors, count: int, reverse: boo
         return first.tensors, [zeros(0, *r.shape, dtype=r.dtype, device=device) for r in made_once.rows]
     wants = [*made_once.wants, *[t._wants for t in made_once.rows]]
     ends, out = looped(
-        (first.name, LOOP),
+        Loop.named(first.name),
         count,
         reverse,
         made_once.turn,
