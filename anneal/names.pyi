@@ -1229,8 +1229,9 @@ class Methods(Handle):
         r"""Products summed over axes: the last `dims` of x with the first of other, or two lists of axes in pairs."""
     def kron(self, other: Any) -> Tensor:
         r"""The Kronecker product: a copy of `other` for each element of x, times it; sizes multiply."""
-    def cross(self, other: Any, dim: int=-1) -> Tensor:
-        r"""The vector product of vectors of three numbers along an axis; the other axes broadcast."""
+    def cross(self, other: Any, dim: int | None=None) -> Tensor:
+        r"""The vector product of vectors of three numbers along an axis, by default the first one of three; the other axes
+        broadcast."""
     def addmm(self, a: Any, b: Any, beta: Number=1, alpha: Number=1) -> Tensor:
         r"""beta * x + alpha * (a @ b), of shape (n, m); with beta = 0 x counts for nothing, nan or not."""
     def addmm_(self, a: Any, b: Any, beta: Number=1, alpha: Number=1) -> Tensor:

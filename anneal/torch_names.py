@@ -190,8 +190,10 @@ def is_floating_point(input: Tensor) -> bool:
 def scalar_tensor(
     s: Any, *, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of shape () of the number `s`, of `dtype` and on `device`; `requires_grad` makes it a leaf."""
-    return Tensor(s, device, dtype, requires_grad)
+    """A tensor of shape () of the number `s`, of `dtype` and on `device`; `requires_grad` makes it a leaf.
+    Without `dtype` it is float32, also of an integer.
+    """
+    return Tensor(s, device, dtype or "float32", requires_grad)
 
 
 def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:

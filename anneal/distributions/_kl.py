@@ -32,6 +32,7 @@ from anneal.distributions._discrete import (
     soft,
 )
 from anneal.distributions._several import Dirichlet, Independent, MultivariateNormal
+from anneal.distributions._transform import summed
 from anneal.distributions._transformed import TransformedDistribution
 from anneal.errors import MissingMethodError, ShapeError
 from anneal.linalg import solve_triangular
@@ -66,7 +67,8 @@ def _of(*kinds: type) -> Callable[[F], F]:
     """A decorator: the function is the divergence of two distributions of one of the classes."""
 
     def keep(function: F) -> F:
-        _TABLE.update({(kind, kind): function for kind in kinds})
+        for kind in kinds:
+            _TABLE[kind, kind] = function
         return function
 
     return keep
@@ -98,9 +100,9 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
 @_of(Bernoulli)
 def _bits(p: Any, q: Any) -> Any:
-    """The divergence of two Bernoulli distributions; 0 log 0 is 0."""
-    lost = p.probs * (soft(-q.logits) - soft(-p.logits))
-    return lost + (1.0 - p.probs) * (soft(q.logits) - soft(p.logits))
+    """The divergence of two Bernoulli distributions; 0 log 0 is 0, and what q excludes is infinitely far."""
+    lost = p.probs * (soft(-q.logits) - soft(-p.logits)) + (1.0 - p.probs) * (soft(q.logits) - soft(p.logits))
+    return ((p.probs != q.probs) & (q.probs * (1.0 - q.probs) == 0.0)).where(math.inf, lost)
 
 
 @_of(Normal)
@@ -146,11 +148,10 @@ def _exponential(p: Any, q: Any) -> Any:
 
 
 @_of(Gamma)
-def _gamma(p: Any, q: Any) -> Tensor:
+def _gamma(p: Any, q: Any) -> Any:
     a, b = p.concentration, q.concentration
-    found: Tensor = b * (p.rate / q.rate).log() + b.lgamma() - a.lgamma() + (a - b) * a.digamma()
-    found = found + (q.rate - p.rate) * (a / p.rate)
-    return found
+    found = b * (p.rate / q.rate).log() + b.lgamma() - a.lgamma() + (a - b) * a.digamma()
+    return found + (q.rate - p.rate) * (a / p.rate)
 
 
 @_of(Beta)
@@ -169,11 +170,10 @@ def _dirichlet(p: Any, q: Any) -> Any:
 
 
 @_of(Pareto)
-def _pareto(p: Any, q: Any) -> Tensor:
+def _pareto(p: Any, q: Any) -> Any:
     ratio = p.scale / q.scale
-    found: Tensor = q.alpha * ratio.log() + (p.alpha / q.alpha).log() + q.alpha / p.alpha - 1.0
-    found = (p.scale >= q.scale).where(found, math.inf)
-    return found
+    found = q.alpha * ratio.log() + (p.alpha / q.alpha).log() + q.alpha / p.alpha - 1.0
+    return (p.scale >= q.scale).where(found, math.inf)
 
 
 @_of(Categorical, OneHotCategorical)
@@ -194,10 +194,9 @@ def _poisson(p: Any, q: Any) -> Any:
 
 
 @_of(Binomial)
-def _binomial(p: Any, q: Any) -> Tensor:
-    found: Tensor = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
-    found = (p.total_count > q.total_count).where(math.inf, found)
-    return found
+def _binomial(p: Any, q: Any) -> Any:
+    found = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
+    return (p.total_count > q.total_count).where(math.inf, found)
 
 
 @_of(MultivariateNormal)
@@ -213,7 +212,7 @@ def _vectors(p: Any, q: Any) -> Any:
 def _independent(p: Any, q: Any) -> Any:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise ShapeError("kl_divergence: both Independent take as many axes for an event")
-    return p._sum(kl_divergence(p.base_dist, q.base_dist))
+    return summed(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
 
 
 # Classes that take formulas of others and are no special case of them.
@@ -224,6 +223,4 @@ _OWN = (HalfCauchy, Multinomial, OneHotCategorical)
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise MissingMethodError("kl_divergence: no formula for different transforms")
-    found = kl_divergence(p.base_dist, q.base_dist)
-    more = len(p.event_shape) - len(p.base_dist.event_shape)
-    return found.sum(tuple(range(-more, 0))) if more > 0 else found
+    return summed(kl_divergence(p.base_dist, q.base_dist), len(p.event_shape) - len(p.base_dist.event_shape))

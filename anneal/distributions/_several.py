@@ -10,6 +10,7 @@ from anneal.distributions import constraints as c
 from anneal.distributions._base import Distribution, Shape
 from anneal.distributions._continuous import standard_gamma, xlogy
 from anneal.distributions._discrete import Categorical
+from anneal.distributions._transform import summed
 from anneal.errors import SettingError, ShapeError
 from anneal.linalg import cholesky, inv, solve_triangular
 from anneal.tensor import Tensor
@@ -246,10 +247,6 @@ class Independent(
         support = base_distribution.support
         self.support = None if support is None else c.over(support, n)
 
-    def _sum(self, x: Tensor) -> Tensor:
-        n = self.reinterpreted_batch_ndims
-        return x.sum(tuple(range(-n, 0))) if n else x
-
     def sample(self, sample_shape: Any = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)
 
@@ -257,15 +254,14 @@ class Independent(
         return self.base_dist.rsample(sample_shape)
 
     def log_prob(self, value: Any) -> Tensor:
-        return self._sum(self.base_dist.log_prob(value))
+        return summed(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
     def entropy(self) -> Tensor:
-        return self._sum(self.base_dist.entropy())
+        return summed(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
     def expand(self, batch_shape: Iterable[int]) -> Self:
         n = self.reinterpreted_batch_ndims
-        whole = (*batch_shape, *self._event_shape[:n])
-        return type(self)(self.base_dist.expand(whole), n)
+        return type(self)(self.base_dist.expand((*batch_shape, *self._event_shape[:n])), n)
 
     def __repr__(self) -> str:
         return f"Independent({self.base_dist!r}, {self.reinterpreted_batch_ndims})"
@@ -303,6 +299,11 @@ class MixtureSameFamily(
         self.mixture_distribution, self.component_distribution = mixture_distribution, component_distribution
         self.support = component_distribution.support
 
+    def expand(self, batch_shape: Iterable[int]) -> Self:
+        shape, parts = tuple(batch_shape), self.component_distribution
+        wide = parts.expand((*shape, parts.batch_shape[-1]))
+        return type(self)(self.mixture_distribution.expand(shape), wide, self._checks)
+
     def _weights(self) -> Tensor:
         probs = self.mixture_distribution.probs
         return probs.reshape(*probs.shape, *[1] * len(self._event_shape))
@@ -314,13 +315,13 @@ class MixtureSameFamily(
         return parts.gather(-1 - n, place).squeeze(-1 - n)
 
     def log_prob(self, value: Any) -> Tensor:
-        x = value if isinstance(value, Tensor) else Tensor(value)
-        parts = self.component_distribution.log_prob(x.unsqueeze(-1 - len(self._event_shape)))
+        parts = self.component_distribution.log_prob(self._tensor(value).unsqueeze(-1 - len(self._event_shape)))
         return (parts + self.mixture_distribution.logits).logsumexp(-1)
 
     def cdf(self, value: Any) -> Tensor:
-        x = value if isinstance(value, Tensor) else Tensor(value)
-        return (self.component_distribution.cdf(x.unsqueeze(-1)) * self.mixture_distribution.probs).sum(-1)
+        return (
+            self.component_distribution.cdf(self._tensor(value).unsqueeze(-1)) * self.mixture_distribution.probs
+        ).sum(-1)
 
     @property
     def variance(self) -> Tensor:

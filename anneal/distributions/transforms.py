@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anneal.distributions import constraints as c
+from anneal.distributions._discrete import soft
 from anneal.distributions._transform import ComposeTransform, Shape, Transform, identity_transform, summed, tensor_of
 from anneal.errors import SettingError, ShapeError
 from anneal.linalg import cholesky
@@ -99,7 +100,7 @@ class SigmoidTransform(Transform):
         return y.log() - (-y).log1p()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
-        return -_softplus(-x) - _softplus(x)
+        return x.logsigmoid() - soft(x)
 
 
 class TanhTransform(Transform):
@@ -118,7 +119,7 @@ class TanhTransform(Transform):
         return y.atanh()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
-        return 2.0 * (math.log(2.0) - x - _softplus(-2.0 * x))
+        return 2.0 * (math.log(2.0) - x - soft(-2.0 * x))
 
 
 class SoftplusTransform(Transform):
@@ -131,13 +132,13 @@ class SoftplusTransform(Transform):
     bijective, sign, codomain, _same = True, 1, c.positive, ("",)
 
     def _call(self, x: Tensor) -> Any:
-        return _softplus(x)
+        return soft(x)
 
     def _inverse(self, y: Tensor) -> Tensor:
         return (-(-y).expm1()).log() + y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
-        return -_softplus(-x)
+        return x.logsigmoid()
 
 
 class PowerTransform(Transform):
@@ -374,7 +375,7 @@ class CorrCholeskyTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         rest = _below(1 - (y * y).cumsum(-1), 2)
-        found: Tensor = 0.5 * rest.log().sum(-1) - 2 * (x + _softplus(-2 * x) - math.log(2.0)).sum(-1)
+        found: Tensor = 0.5 * rest.log().sum(-1) - 2 * (x + soft(-2 * x) - math.log(2.0)).sum(-1)
         return found
 
     def forward_shape(self, shape: Sequence[int]) -> Shape:
@@ -492,11 +493,6 @@ class CumulativeDistributionTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Any) -> Tensor:
         found: Tensor = self.distribution.log_prob(x)
         return found
-
-
-def _softplus(x: Tensor) -> Tensor:
-    found: Tensor = x.clamp(min=0.0) + (-x.abs()).exp().log1p()
-    return found
 
 
 def _inside(x: Tensor) -> Tensor:

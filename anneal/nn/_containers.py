@@ -37,7 +37,7 @@ class _Row(Module, Generic[T]):
 
     def _checked(self, value: T) -> T:
         """The value as it is kept. Raises DTypeError for one that the row does not take."""
-        return value
+        return _module(self, value)
 
     def _at(self, i: SupportsIndex) -> int:
         try:
@@ -134,9 +134,6 @@ class ModuleList(_Row[M]):
     def __init__(self, modules: Iterable[M] | None = None) -> None:
         super().__init__(modules)
 
-    def _checked(self, value: M) -> M:
-        return _module("ModuleList", value)
-
     def _rows_shown(self) -> list[str]:
         rows, at = [], 0
         for text, same in groupby([repr(m) for m in self]):
@@ -211,9 +208,9 @@ def _parameter(value: Any) -> Tensor:
     return kept
 
 
-def _module(name: str, value: T) -> T:
+def _module(row: Module, value: T) -> T:
     if value is not None and not callable(value):
-        raise DTypeError(f"{name}: holds modules, not {said(value)}; ParameterList holds parameters")
+        raise DTypeError(f"{type(row).__name__}: holds modules, not {said(value)}; ParameterList holds parameters")
     return value
 
 
@@ -226,7 +223,7 @@ class _Named(Module, Generic[T]):
             self.update(values)
 
     def _checked(self, value: T) -> T:
-        return value
+        return _module(self, value)
 
     def update(self, values: Mapping[str, T] | Iterable[tuple[str, T]]) -> None:
         """Set several items by name."""
@@ -324,9 +321,6 @@ class ModuleDict(_Named[M]):
     >>> layers["up"].weight.shape, list(layers), [name for name, _ in layers.named_parameters()]
     ((3, 2), ['up', 'act'], ['up.weight', 'up.bias'])
     """
-
-    def _checked(self, value: M) -> M:
-        return _module("ModuleDict", value)
 
 
 class ParameterDict(_Named[Tensor]):

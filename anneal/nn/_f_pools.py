@@ -310,6 +310,9 @@ def _lp_pool(
     stride: Sizes | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
+    if math.isinf(norm_type):
+        sign = 1 if norm_type > 0 else -1
+        return _plain(axes, x.abs() * sign, kernel_size, stride, 0, 1, ceil_mode) * sign
     pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
     mean = pool(x**norm_type, kernel_size, stride, 0, ceil_mode)
     count = math.prod(per_axis("lp_pool", "kernel_size", kernel_size, axes))

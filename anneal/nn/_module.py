@@ -90,6 +90,10 @@ class Module(Hooked, Moved):
 
     def __setattr__(self, name: str, value: Any) -> None:
         before = vars(self).get(name, getattr(type(self), name, value))
+        if isinstance(before, Parameter) and type(value) is Tensor and not value.requires_grad:
+            raise DTypeError(
+                f"{type(self).__name__}.{name} is a parameter: set an nn.Parameter there, or copy_() in no_grad()"
+            )
         if before is not value and not (isinstance(value, _PLAIN) and type(before) is type(value) and before == value):
             forbid_in_capture(
                 f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"

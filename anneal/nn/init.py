@@ -121,15 +121,14 @@ def uniform(shape: Shape, bound: float = 1.0) -> Parameter:
 @checked
 def fan(shape: Shape) -> tuple[int, int]:
     """The fan-in and fan-out of a weight of `shape` (out, in, ...): the numbers of inputs and of outputs that one
-    element connects.
+    element connects, 1 where there are none.
 
     >>> fan((8, 3, 5, 5))
     (75, 200)
     """
     if not shape:
         raise ShapeError("fan: a shape has one axis or more, not ()")
-    field = math.prod(shape[2:])
-    return (shape[1] if len(shape) > 1 else 1) * field, shape[0] * field
+    return max(1, math.prod(shape[1:])), max(1, shape[0] * math.prod(shape[2:]))
 
 
 @checked

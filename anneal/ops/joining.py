@@ -300,7 +300,7 @@ def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     >>> [part.tolist() for part in Tensor([1, 2, 3, 4]).hsplit(2)]
     [[1, 2], [3, 4]]
     """
-    return x.tensor_split(indices_or_sections, 1 if x.ndim > 1 else 0)
+    return x.tensor_split(indices_or_sections, int(x.ndim > 1))
 
 
 @function(view=True)

@@ -154,20 +154,23 @@ def kron(x: Tensor, other: Any) -> Tensor:
 
 
 @function(autocast="widest")
-def cross(x: Tensor, other: Any, dim: int = -1) -> Tensor:
-    """The vector product of vectors of three numbers along an axis; the other axes broadcast.
+def cross(x: Tensor, other: Any, dim: int | None = None) -> Tensor:
+    """The vector product of vectors of three numbers along an axis, by default the first one of three; the other axes
+    broadcast.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0, 0]).cross(Tensor([0, 1, 0]))
     Tensor([0, 0, 1], dtype=int32)
     """
     o = x._lift("cross", other)
-    if x.dtype is dtypes.bool_ or o.dtype is dtypes.bool_:
+    if dtypes.bool_ in (x.dtype, o.dtype):
         raise DTypeError("cross: takes numbers, not bools; use .int() first")
     shape = broadcast_shapes("cross", x.shape, o.shape)
     if x.ndim != o.ndim:
         raise ShapeError(f"cross: shapes {x.shape} and {o.shape} must have as many axes; use .unsqueeze(0)")
-    at = axis_of("cross", dim, len(shape))
+    if dim is None:
+        dim = shape.index(3) if 3 in shape else -1
+    at = axis_of("cross", dim, x.ndim)
     if not shape or not x.shape[at] == o.shape[at] == 3:
         raise ShapeError(f"cross: axis {dim} of shapes {x.shape} and {o.shape} must have 3 elements")
     a, b = x.expand(shape), o.expand(shape)

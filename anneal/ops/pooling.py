@@ -407,8 +407,10 @@ adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(
 def _lp_pool(
     name: str, axes: int, x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None
 ) -> Tensor:
-    count = math.prod(per_axis(name, "kernel_size", kernel_size, axes))
-    return root(_avg_pool(name, axes, size_power(x, norm_type), kernel_size, stride) * float(count), norm_type)
+    if norm_type == math.inf:
+        return _max_pool(name, axes, x.abs(), kernel_size, stride)
+    mean = _avg_pool(name, axes, size_power(x, norm_type), kernel_size, stride)
+    return root(math.prod(per_axis(name, "kernel_size", kernel_size, axes)) * mean, norm_type)
 
 
 lp_pool1d, lp_pool2d = family(

@@ -284,15 +284,17 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
         return root((floats * floats).sum(axis, keepdim), 2)
     if isinstance(p, str):
         raise ShapeError(f'norm: p is a number or "fro", not {p!r}; matrix_norm has those of matrices')
+    size = floats.abs()
     if p == 1:
-        return floats.abs().sum(axis, keepdim)
+        return size.sum(axis, keepdim)
     if math.isinf(p):
-        return floats.abs().amax(axis, keepdim) if p > 0 else floats.abs().amin(axis, keepdim)
+        return (size.amax if p > 0 else size.amin)(axis, keepdim)
     if p == 0:
         return x._new(beside(floats.ne(0.0).cast(floats.uop.dtype).sum(axis, keepdim).uop, floats))
     if p < 0 and 0 in [x.shape[a] for a in axes_of("norm", axis, x.ndim)]:
         raise ShapeError(f"norm: p={p} of no elements, along axis {axis} of shape {x.shape}, is no number")
-    return root(size_power(floats, float(p)).sum(axis, keepdim), float(p))
+    p = float(p)
+    return root(size_power(floats, p).sum(axis, keepdim), p)
 
 
 # -- without nan ------------------------------------------------------------------------------------------------------

@@ -328,7 +328,7 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
     n = x.shape[0]
     if not minlength:
         known = values_now(x, "bincount", "give minlength=, the number of values that are counted")
-        if known.size and known.min() < 0:
+        if known.min(initial=0) < 0:
             raise ShapeError(f"bincount: counts integers from 0 on, and {known.min()} is among them")
         minlength = int(known.max()) + 1 if known.size else 0
     if minlength < 0:
@@ -365,32 +365,32 @@ def searchsorted(
     >>> Tensor([1, 3, 5]).searchsorted(Tensor([3, 6]))
     Tensor([1, 3], dtype=int32)
     """
-    if side not in (None, "left", "right") or (side == "left" and right):
+    if side not in (None, "left", "right") or side == "left" and right:
         raise ShapeError(f'searchsorted: side is "left", or "right" as right=True says, not {side!r}')
     right = right or side == "right"
-    if sorter is not None:
+    if sorter is not None and x.ndim:
         if sorter.shape != x.shape:
             raise ShapeError(f"searchsorted: the sorter has the shape of what it sorts, {x.shape}, not {sorter.shape}")
-        x = x.take_along_dim(sorter, -1) if x.ndim else x
+        x = x.take_along_dim(sorter, -1)
     v = x._lift("searchsorted", values)
     if x.ndim != 1:
         if not x.ndim or v.shape[:-1] != x.shape[:-1]:
             raise ShapeError(
                 f"searchsorted: rows of shape {x.shape} and values of {v.shape} need equal axes but the last"
             )
-        wide, rows = v.unsqueeze(-1), x.unsqueeze(-2)
-        return (rows <= wide if right else rows < wide).sum(-1)
-    n = x.shape[0]
-    if not isinstance(n, int) or n <= COUNTED:
+        x = x.unsqueeze(-2)
+    n = x.shape[-1]
+    if x.ndim > 1 or n.__class__ is not int or n <= COUNTED:
         wide = v.unsqueeze(-1)
-        return (x <= wide if right else x < wide).sum(-1)
+        return ((x <= wide if right else x < wide) | wide.ne(wide)).sum(-1)  # nan comes last
     flat = v.reshape(-1)
-    place: Tensor = (flat.ne(flat) & False).cast(_INT32)
-    step = 1 << (n.bit_length() - 1)
+    nan = flat.ne(flat)
+    place: Tensor = (nan & False).cast(_INT32)
+    step = 1 << n.bit_length() - 1
     while step:  # so many elements further on, as long as what lies before is still smaller
         last = place + (step - 1)
         key = taken(x, last)
-        smaller = key <= flat if right else key < flat
+        smaller = (key <= flat if right else key < flat) | nan
         place = place + (smaller & (last < n)).cast(_INT32) * step
         step >>= 1
     return place.reshape(v.shape)

@@ -524,9 +524,9 @@ class Optimizer:
         """A state as `state_dict` gives it; torch's has a dict for each parameter, and settings for each group."""
         if isinstance(state, Saved) and state.nested is not None:
             state = state.nested  # somebody may have changed it
-        if set(state) != {"state", "param_groups"}:
+        groups = state.groups if isinstance(state, Saved) else state.get("param_groups")
+        if groups is None:
             return state
-        groups = state["param_groups"]
         counts = [len(g["params"]) for g in groups]
         if counts != [len(g["params"]) for g in self.param_groups]:
             raise DataError(
@@ -539,6 +539,8 @@ class Optimizer:
                     value = tuple(value)
                 if name != "params" and (name in self.defaults or name == "initial_lr") and mine.get(name) != value:
                     mine[name] = value
+        if "state" not in state:
+            return state
         order = {n: i for i, n in enumerate([n for g in groups for n in g["params"]])}
         flat: dict[str, Any] = {}
         for n, found in state["state"].items():

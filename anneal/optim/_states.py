@@ -36,7 +36,7 @@ class Saved(dict[str, Any]):
 
     def __init__(self, groups: Iterable[Mapping[str, Any]]) -> None:
         super().__init__()
-        self._groups = [dict(g) for g in groups]
+        self.groups = [dict(g) for g in groups]
         self.nested: dict[str, Any] | None = None
 
     def __missing__(self, key: str) -> Any:
@@ -45,7 +45,7 @@ class Saved(dict[str, Any]):
         if self.nested is None:
             groups: list[dict[str, Any]] = []
             states: dict[int, dict[str, Any]] = {}
-            for n, g in enumerate(self._groups):
+            for n, g in enumerate(self.groups):
                 first = sum(len(before["params"]) for before in groups)
                 groups.append({**g, "params": [*range(first, first + len(g["params"]))]})
                 shared = {k.split(".", 2)[2]: v for k, v in self.items() if k.startswith(f"group.{n}.")}

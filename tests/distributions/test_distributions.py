@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from importlib import import_module
 from typing import Any
 
@@ -54,6 +55,19 @@ def test_what_is_known_is_torchs(name: str, device: str) -> None:
 @pytest.mark.parametrize("kind", PAIRS)
 def test_a_divergence_is_torchs(kind: str) -> None:
     same(divergence(anneal, kind), LOADED["divergences"][kind], kind)
+
+
+def test_what_the_second_excludes_is_infinitely_far() -> None:
+    p, q = [d.Bernoulli(Tensor(probs)) for probs in ([0.0, 0.5, 1.0, 0.0, 0.5, 1.0], [0.5, 1.0, 1.0, 0.0, 0.0, 0.0])]
+    # torch 2.14
+    same(d.kl_divergence(p, q).tolist(), [math.log(2), math.inf, 0.0, 0.0, math.inf, math.inf], "Bernoulli")
+
+
+def test_a_mixture_over_a_larger_batch() -> None:
+    parts = d.Normal(Tensor([-1.0, 2.0]), Tensor([1.0, 0.5]))
+    wide = d.MixtureSameFamily(d.Categorical(Tensor([1.0, 3.0])), parts).expand((2,))
+    assert wide.batch_shape == wide.sample().shape == (2,)
+    same(wide.log_prob(Tensor([0.3, 0.3])).tolist(), [-3.1080, -3.1080], "mixture")  # torch 2.14
 
 
 def test_distributions_made_of_others_are_torchs(device: str) -> None:

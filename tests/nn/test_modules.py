@@ -307,3 +307,19 @@ def test_a_module_added_by_name_takes_part_in_a_sequential() -> None:
     layers = nn.ModuleList()
     layers.add_module("0", nn.Linear(2, 2))
     assert len(layers) == 1
+
+
+NO_CHANNELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...]]] = {
+    "Linear": (lambda: nn.Linear(0, 3, bias=False), (2, 0), (2, 3)),
+    "Linear, none out": (lambda: nn.Linear(3, 0), (2, 3), (2, 0)),
+    "Conv2d": (lambda: nn.Conv2d(0, 3, 3, bias=False), (1, 0, 4, 4), (1, 3, 2, 2)),
+    "Conv1d, none out": (lambda: nn.Conv1d(2, 0, 3), (1, 2, 4), (1, 0, 2)),
+}
+
+
+@pytest.mark.parametrize("name", NO_CHANNELS)
+def test_layers_of_no_channels(name: str) -> None:
+    made, shape, result = NO_CHANNELS[name]
+    y = made()(Tensor.ones(*shape))
+    assert y.shape == result
+    assert not y.numpy().any()

@@ -206,6 +206,23 @@ def test_state_goes_from_one_optimiser_to_another() -> None:
         second.load_state_dict({"0.exp_avg": np.zeros(3)})
 
 
+def test_settings_are_loaded_with_the_state() -> None:
+    def made(count: int, **settings: Any) -> nn.AdamW:
+        return nn.AdamW([Tensor(START, requires_grad=True) for _ in range(count)], **settings)
+
+    given = {"weight_decay": 0.3, "betas": (0.5, 0.6), "eps": 0.01}
+    for nested in (False, True):
+        state = made(1, **given).state_dict()
+        if nested:
+            assert state["param_groups"]
+        second = made(1)
+        second.load_state_dict(state)
+        assert {name: second.param_groups[0][name] for name in given} == given
+    for counts in ((1, 2), (2, 1)):  # ValueError in torch 2.14
+        with pytest.raises(DataError, match="groups of"):
+            made(counts[1]).load_state_dict(made(counts[0]).state_dict())
+
+
 def test_schedules() -> None:
     w = Tensor([1.0], requires_grad=True)
     optimizer = nn.SGD([w], 0.5)

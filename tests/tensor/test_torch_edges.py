@@ -13,6 +13,9 @@ from anneal import array_api as xp
 from anneal.errors import DTypeError, RangeError, ShapeError, UserError
 from anneal.tensor import Tensor
 
+F = an.nn.functional
+SQUARE, SIGNED = an.arange(1.0, 10.0).reshape(3, 3), Tensor([[1.0, -3.0, 2.0, 0.5, -7.0]])
+EDGES = [math.nan, -math.inf, math.inf, 1.0]
 # what is called: torch's dtype (int32 where torch has int64) and values
 RESULTS: dict[str, tuple[Callable[[], Any], str, Any]] = {
     "float_power of float16": (lambda: Tensor([300.0], dtype="float16").float_power(2), "float64", [90000.0]),
@@ -25,6 +28,23 @@ RESULTS: dict[str, tuple[Callable[[], Any], str, Any]] = {
     "ldexp of float64": (lambda: Tensor([3]).ldexp(Tensor([-1.0], dtype="float64")), "float64", [1.5]),
     "square of bools": (lambda: Tensor([True, False]).square(), "int32", [1, 0]),
     "cross of rows": (lambda: an.linalg.cross(an.ones(1, 3), Tensor([[1.0, 2.0, 3.0]] * 2)), "float32", [[1, -2, 1]] * 2),
+    # torch 2.14: along the first axis of three elements; linalg.cross along the last
+    "cross, both axes of three": (lambda: an.cross(SQUARE, SQUARE.T), "float32", [[-2, -10, -18], [4, 20, 36], [-2, -10, -18]]),
+    "linalg.cross of those": (lambda: an.linalg.cross(SQUARE, SQUARE.T), "float32", [[2, -4, 2], [10, -20, 10], [18, -36, 18]]),
+    "cross, one axis of three": (lambda: an.ones(3, 2).cross(Tensor([[1.0, 2.0]] * 3)), "float32", [[0.0, 0.0]] * 3),
+    # torch 2.14: a nan is behind all numbers
+    "searchsorted of nan": (lambda: Tensor([1.0, 2.0]).searchsorted(Tensor(EDGES)), "int32", [2, 0, 2, 0]),
+    "searchsorted of nan, right": (lambda: Tensor([1.0, 2.0]).searchsorted(Tensor(EDGES), right=True), "int32", [2, 0, 2, 1]),
+    "searchsorted of nan in rows": (lambda: an.ones(4, 2).searchsorted(Tensor(EDGES).unsqueeze(1)), "int32", [[2], [0], [2], [0]]),
+    "searchsorted of nan in a long row": (lambda: an.arange(5000.0).searchsorted(Tensor(EDGES)), "int32", [5000, 0, 5000, 1]),
+    "bucketize of nan": (lambda: an.bucketize(Tensor(EDGES), Tensor([1.0]), right=True), "int32", [1, 0, 1, 1]),
+    "searchsorted of integers": (lambda: Tensor([1, 2]).searchsorted(Tensor([2, 9])), "int32", [1, 2]),
+    # torch 2.14: the largest magnitude, and the smallest
+    "lp_pool1d of inf": (lambda: F.lp_pool1d(SIGNED, math.inf, 2, ceil_mode=True), "float32", [[3.0, 2.0, 7.0]]),
+    "lp_pool1d of -inf": (lambda: F.lp_pool1d(SIGNED, -math.inf, 2), "float32", [[1.0, 0.5]]),
+    "lp_pool2d of inf": (lambda: F.lp_pool2d(SIGNED[None], math.inf, (1, 5)), "float32", [[[7.0]]]),
+    "an.lp_pool1d of inf": (lambda: an.lp_pool1d(SIGNED, math.inf, 2), "float32", [[3.0, 2.0]]),
+    "scalar_tensor": (lambda: an.scalar_tensor(3), "float32", 3.0),
     "vecdot": (lambda: xp.vecdot(xp.ones((3, 2)), xp.ones(2)), "float32", [2.0] * 3),
     "vecdot of a broadcast axis": (lambda: an.linalg.vecdot(an.ones(3, 2), an.ones(1, 1)), "float32", [2.0] * 3),
     "vecdot along a new axis": (lambda: an.linalg.vecdot(an.ones(2, 1, 3), an.ones(1, 3), dim=0), "float32", [[2.0] * 3]),
@@ -50,6 +70,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
     "vecdot": (lambda: an.linalg.vecdot(an.ones(2), an.ones(1)), ShapeError),
     "xp.vecdot": (lambda: xp.vecdot(xp.ones(2), xp.ones(1)), ShapeError),
     "xp.vecdot of rows": (lambda: xp.vecdot(xp.ones((3, 2)), xp.ones((3, 1))), ShapeError),
+    "a number in a row of modules": (lambda: an.nn.Sequential(an.nn.ReLU(), 3), DTypeError),  # type: ignore[arg-type]
+    "a tensor in a parameter's place": (lambda: setattr(an.nn.Linear(2, 2), "weight", an.ones(2, 2)), DTypeError),
     "multinomial of integers": (lambda: an.multinomial(Tensor([1, 2]), 1), DTypeError),
 }
 
