@@ -218,7 +218,7 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
 
 
 def _open(mask: Tensor) -> Tensor:
-    """Where a mask lets take part."""
+    """The positions that a mask lets take part, as bools."""
     return mask if mask.dtype is _BOOL else mask > -math.inf
 
 
