@@ -222,7 +222,7 @@ def test_bits_constants_and_random_numbers_are_the_oracles(tmp_path: Path) -> No
 def test_a_kernel_in_c_is_one_function_of_its_memory_and_workgroups() -> None:
     text = generate(K.elementwise(12, 65), C_TARGET).source.partition("/* vectors */\n")[2]
     made, _, body = text.partition("void kernel")
-    assert made == "MAP1(exp, f32, f32, 16)\n"
+    assert made == "EXP(f32, 16)\nLOAD(f32, 16)\nSTORE(f32, 16)\n"
     assert body == (
         "(void **memory, long begin, long end) {\n"
         "  f32 *restrict p0 = memory[0];\n"
@@ -233,9 +233,9 @@ def test_a_kernel_in_c_is_one_function_of_its_memory_and_workgroups() -> None:
         "    for (i32 lid = 0; lid < 60; lid += 1) {\n"
         "      const i32 n0 = min_i32(((i32)((u32)lid % (u32)5)) * 16, 49);\n"
         "      const i32 n1 = (((i32)((u32)lid / (u32)5)) * 65) + n0;\n"
-        "      const f32x16 x0 = (f32x16)*(const f32x16u *)(p1 + n1);\n"
-        "      const f32x16 x1 = (f32x16)*(const f32x16u *)(p2 + n0);\n"
-        "      *(f32x16u *)(p0 + n1) = exp_f32x16(x0) + x1;\n"
+        "      const f32x16 x0 = load_f32x16(p1 + n1);\n"
+        "      const f32x16 x1 = load_f32x16(p2 + n0);\n"
+        "      store_f32x16(p0 + n1, exp_f32x16(x0) + x1);\n"
         "    }\n"
         "  }\n"
         "}\n"

@@ -53,25 +53,25 @@ _NUMBERS = """
     t r = a % b; \\
     return r != 0 && (r < 0) != (b < 0) ? r + b : r; \\
   } \\
-  static inline t div_##t(t a, t b) { \\
+  static inline t idiv_##t(t a, t b) { \\
     return b == 0 ? 0 : b == (t)-1 && low != 0 ? -a : a / b - (a % b != 0 && (a < 0) != (b < 0)); \\
   } \\
   INLINE t shl_##t(t a, t b) { return (u64)b < 8 * sizeof(t) ? a << b : 0; } \\
   INLINE t shr_##t(t a, t b) { return (u64)b < 8 * sizeof(t) ? a >> b : a < 0 ? -1 : 0; }
 #define LIBRARY(name, t, f) INLINE t name##_##t(t x) { return f(x); }
 #define REAL(t, f) ANY(t) \\
-  LIBRARY(abs, t, __builtin_fabs##f) LIBRARY(sqrt, t, __builtin_sqrt##f) LIBRARY(rint, t, __builtin_rint##f) \\
+  LIBRARY(abs, t, __builtin_fabs##f) LIBRARY(sqrt, t, __builtin_sqrt##f) LIBRARY(round, t, __builtin_rint##f) \\
   LIBRARY(floor, t, __builtin_floor##f) LIBRARY(ceil, t, __builtin_ceil##f) LIBRARY(trunc, t, __builtin_trunc##f) \\
   LIBRARY(tan, t, __builtin_tan##f) \\
   INLINE t recip_##t(t x) { return 1 / x; } \\
   INLINE t rsqrt_##t(t x) { return 1 / __builtin_sqrt##f(x); } \\
-  INLINE t fma_##t(t a, t b, t c) { return SUM(f, a, b, c); } \\
+  INLINE t fused_##t(t a, t b, t c) { return SUM(f, a, b, c); } \\
   static inline t pow_##t(t a, t b) { return __builtin_pow##f(a, b); } \\
   static inline t mod_##t(t a, t b) { \\
     t r = __builtin_fmod##f(a, b); \\
     return r == 0 ? __builtin_copysign##f(0, b) : (r < 0) != (b < 0) ? r + b : r; \\
   } \\
-  static inline t div_##t(t a, t b) { \\
+  static inline t idiv_##t(t a, t b) { \\
     if (a != a || b == 0) return a / b; \\
     t r = __builtin_fmod##f(a, b), q = __builtin_rint##f((a - r) / b) - (r != 0 && (r < 0) != (b < 0)); \\
     return q == 0 ? __builtin_copysign##f(0, a) * __builtin_copysign##f(1, b) : q; \\
@@ -202,58 +202,96 @@ static inline u32 threefry_u32(u32 counter, u32 key0, u32 key1) {
 }
 """
 
-# Functions of vectors, made of those of numbers; a module says which it needs.
+# NAME(t, n) makes the function name_TxN of vectors; a module says which it needs.
 _VECTORS = """
 #define EACH(n) _Pragma("omp simd") for (int l = 0; l < n; l += 1)
-#define ALL(t, n) INLINE t##x##n all_##t##x##n(t x) { return (t##x##n){TIMES##n(x)}; }
-#define TIMES2(x) x, x
-#define TIMES4(x) TIMES2(x), TIMES2(x)
-#define TIMES8(x) TIMES4(x), TIMES4(x)
-#define TIMES16(x) TIMES8(x), TIMES8(x)
 #define MAP1(f, a, r, n) INLINE r##x##n f##_##a##x##n(a##x##n x) { \\
   a##x##n##s p = {x}; r##x##n##s out; EACH(n) out.lane[l] = f##_##a(p.lane[l]); return out.all; }
 #define MAP2(f, t, n) INLINE t##x##n f##_##t##x##n(t##x##n x, t##x##n y) { \\
   t##x##n##s p = {x}, q = {y}, out; EACH(n) out.lane[l] = f##_##t(p.lane[l], q.lane[l]); return out.all; }
-#define ADDED(t, n) INLINE t##x##n add_##t##x##n(t##x##n x, t##x##n y) { return x + y; }
 #define MAP3(f, t, n) INLINE t##x##n f##_##t##x##n(t##x##n x, t##x##n y, t##x##n z) { \\
   t##x##n##s p = {x}, q = {y}, r = {z}, out; \\
   EACH(n) out.lane[l] = f##_##t(p.lane[l], q.lane[l], r.lane[l]); return out.all; }
-#define HAS_FUSED(f, t, n) INLINE t##x##n fma_##t##x##n(t##x##n x, t##x##n y, t##x##n z) { return f; }
-#define FUSED(t, n) MAP3(fma, t, n)
+#define NEAR_f64(f, n) MAP1(f, f64, f64, n)
+#define NEAR_f32(f, n) INLINE f32x##n f##_f32x##n(f32x##n x) { \\
+  f32x##n##s p = {x}, out; i32 far = 0; \\
+  EACH(n) far |= !(__builtin_fabsf(p.lane[l]) < FAR); \\
+  if (far) { for (int l = 0; l < n; l += 1) out.lane[l] = f##_f32(p.lane[l]); return out.all; } \\
+  EACH(n) out.lane[l] = f##_near(p.lane[l]); return out.all; }
+#define ABS(t, n) MAP1(abs, t, t, n)
+#define SIGN(t, n) MAP1(sign, t, t, n)
+#define RECIP(t, n) MAP1(recip, t, t, n)
+#define RSQRT(t, n) MAP1(rsqrt, t, t, n)
+#define EXP(t, n) MAP1(exp, t, t, n)
+#define EXP2(t, n) MAP1(exp2, t, t, n)
+#define LOG(t, n) MAP1(log, t, t, n)
+#define LOG2(t, n) MAP1(log2, t, t, n)
+#define TAN(t, n) MAP1(tan, t, t, n)
+#define TANH(t, n) MAP1(tanh, t, t, n)
+#define ERF(t, n) MAP1(erf, t, t, n)
+#define SQRT(t, n) MAP1(sqrt, t, t, n)
+#define FLOOR(t, n) MAP1(floor, t, t, n)
+#define CEIL(t, n) MAP1(ceil, t, t, n)
+#define ROUND(t, n) MAP1(round, t, t, n)
+#define TRUNC(t, n) MAP1(trunc, t, t, n)
+#define SIN(t, n) NEAR_##t(sin, n)
+#define COS(t, n) NEAR_##t(cos, n)
+#define MAX(t, n) MAP2(max, t, n)
+#define MIN(t, n) MAP2(min, t, n)
+#define IDIV(t, n) MAP2(idiv, t, n)
+#define MOD(t, n) MAP2(mod, t, n)
+#define SHL(t, n) MAP2(shl, t, n)
+#define SHR(t, n) MAP2(shr, t, n)
+#define POW(t, n) MAP2(pow, t, n)
+#define THREEFRY(t, n) MAP3(threefry, t, n)
+#define WHERE(t, n) INLINE t##x##n where_##t##x##n(i32x##n m, t##x##n x, t##x##n y) { \\
+  i32x##n##s c = {m}; t##x##n##s p = {x}, q = {y}, out; \\
+  EACH(n) out.lane[l] = c.lane[l] ? p.lane[l] : q.lane[l]; return out.all; }
+#define HAS_FUSED(f, t, n) INLINE t##x##n fused_##t##x##n(t##x##n x, t##x##n y, t##x##n z) { return f; }
+#define FUSED(t, n) MAP3(fused, t, n)
 #if __has_builtin(__builtin_elementwise_fma)
 #undef FUSED
 #define FUSED(t, n) HAS_FUSED(__builtin_elementwise_fma(x, y, z), t, n)
 #elif defined(__FMA__)
 #undef FUSED
 #define FUSED(t, n) FUSED_##t##_##n
-#define FUSED_f32_2 MAP3(fma, f32, 2)
+#define FUSED_f32_2 MAP3(fused, f32, 2)
 #define FUSED_f64_2 HAS_FUSED(__builtin_ia32_vfmaddpd(x, y, z), f64, 2)
 #define FUSED_f32_4 HAS_FUSED(__builtin_ia32_vfmaddps(x, y, z), f32, 4)
 #define FUSED_f64_4 HAS_FUSED(__builtin_ia32_vfmaddpd256(x, y, z), f64, 4)
 #define FUSED_f32_8 HAS_FUSED(__builtin_ia32_vfmaddps256(x, y, z), f32, 8)
-#define FUSED_f64_16 MAP3(fma, f64, 16)
+#define FUSED_f64_16 MAP3(fused, f64, 16)
 #ifdef __AVX512F__
 #define FUSED_f32_16 HAS_FUSED(__builtin_ia32_vfmaddps512_mask(x, y, z, (short)-1, 4), f32, 16)
 #define FUSED_f64_8 HAS_FUSED(__builtin_ia32_vfmaddpd512_mask(x, y, z, (char)-1, 4), f64, 8)
 #else
-#define FUSED_f32_16 MAP3(fma, f32, 16)
-#define FUSED_f64_8 MAP3(fma, f64, 8)
+#define FUSED_f32_16 MAP3(fused, f32, 16)
+#define FUSED_f64_8 MAP3(fused, f64, 8)
 #endif
 #endif
-#define NEAR(f, t, n) INLINE t##x##n f##_##t##x##n(t##x##n x) { \\
-  t##x##n##s p = {x}, out; i32 far = 0; \\
-  EACH(n) far |= !(__builtin_fabsf(p.lane[l]) < FAR); \\
-  if (far) { for (int l = 0; l < n; l += 1) out.lane[l] = f##_##t(p.lane[l]); return out.all; } \\
-  EACH(n) out.lane[l] = f##_near(p.lane[l]); return out.all; }
-#define WHERE(t, n) INLINE t##x##n where_##t##x##n(i32x##n m, t##x##n x, t##x##n y) { \\
-  i32x##n##s c = {m}; t##x##n##s p = {x}, q = {y}, out; \\
-  EACH(n) out.lane[l] = c.lane[l] ? p.lane[l] : q.lane[l]; return out.all; }
-#define FOLD2(f, t) INLINE t fold_##f##_##t##x2(t##x2 x) { return f##_##t(x[0], x[1]); }
-#define FOLD(f, t, n, h) INLINE t fold_##f##_##t##x##n(t##x##n x) { \\
-  union { t##x##n all; t##x##h half[2]; } p = {x}; \\
-  return fold_##f##_##t##x##h(f##_##t##x##h(p.half[0], p.half[1])); }
-#define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; \\
-  EACH(n) out.lane[l] = c.lane[l] ? p[at] : 0; return out.all;
+#define ALL(t, n) INLINE t##x##n all_##t##x##n(t x) { return (t##x##n){TIMES##n(x)}; }
+#define TIMES2(x) x, x
+#define TIMES4(x) TIMES2(x), TIMES2(x)
+#define TIMES8(x) TIMES4(x), TIMES4(x)
+#define TIMES16(x) TIMES8(x), TIMES8(x)
+/* One half of the lanes with the other, until two are left. */
+#define FOLD(f, t, n) INLINE t fold_##f##_##t##x##n(t##x##n x##n) { FOLD##n(f, t) return f##_##t(x2[0], x2[1]); }
+#define FOLD16(f, t) HALVE(f, t, 16, 8) FOLD8(f, t)
+#define FOLD8(f, t) HALVE(f, t, 8, 4) FOLD4(f, t)
+#define FOLD4(f, t) HALVE(f, t, 4, 2)
+#define FOLD2(f, t)
+#define HALVE(f, t, n, h) union { t##x##n all; t##x##h half[2]; } p##n = {x##n}; \\
+  t##x##h x##h; HALVE_##f(t, h, p##n.half[0], p##n.half[1])
+#define HALVE_add(t, h, a, b) x##h = b + a;
+#define HALVE_mul(t, h, a, b) x##h = b * a;
+#define HALVE_max(t, h, a, b) HALVE_EACH(max, t, h, a, b)
+#define HALVE_min(t, h, a, b) HALVE_EACH(min, t, h, a, b)
+#define HALVE_EACH(f, t, h, a, b) { t##x##h##s p = {a}, q = {b}, out; \\
+  EACH(h) out.lane[l] = f##_##t(p.lane[l], q.lane[l]); x##h = out.all; }
+#define FOLD_ADD(t, n) FOLD(add, t, n)
+#define FOLD_MUL(t, n) FOLD(mul, t, n)
+#define FOLD_MAX(t, n) FOLD(max, t, n)
+#define FOLD_MIN(t, n) FOLD(min, t, n)
 /* Bytes as numbers of 32 bits: one instruction, of which gcc makes several, or one for each byte. */
 typedef char bytes __attribute__((vector_size(16)));
 typedef long long words __attribute__((vector_size(16)));
@@ -293,6 +331,23 @@ typedef long long words __attribute__((vector_size(16)));
 #define HALVES_f32_16 MAP1(to_f32, f16, f32, 16)
 #define HALVES_f16_16 MAP1(to_f16, f32, f16, 16)
 #endif
+#define HALVES_f32_2 MAP1(to_f32, f16, f32, 2)
+#define HALVES_f16_2 MAP1(to_f16, f32, f16, 2)
+#define HALVES_f32_4 MAP1(to_f32, f16, f32, 4)
+#define HALVES_f16_4 MAP1(to_f16, f32, f16, 4)
+#define TO_F16(t, n) HALVES_f16_##n
+#define TO_F32(t, n) TO_F32_##t(n)
+#define TO_F32_f16(n) HALVES_f32_##n
+#define TO_F32_bf16(n) MAP1(to_f32, bf16, f32, n)
+#define TO_I8(t, n) MAP1(to_i8, t, i8, n)
+#define TO_U8(t, n) MAP1(to_u8, t, u8, n)
+#define TO_I16(t, n) MAP1(to_i16, t, i16, n)
+#define TO_U16(t, n) MAP1(to_u16, t, u16, n)
+#define TO_I32(t, n) MAP1(to_i32, t, i32, n)
+#define TO_U32(t, n) MAP1(to_u32, t, u32, n)
+#define TO_I64(t, n) MAP1(to_i64, t, i64, n)
+#define TO_U64(t, n) MAP1(to_u64, t, u64, n)
+#define TO_BF16(t, n) MAP1(to_bf16, t, bf16, n)
 /* Masked accesses that are one instruction. gcc makes it of the loop, too; clang does not. */
 #if defined(__AVX512DQ__)
 #define TOLD(t, n, it) if (sizeof(t) == 4 && n == 16) { \\
@@ -308,20 +363,35 @@ typedef long long words __attribute__((vector_size(16)));
 #else
 #define TOLD(t, n, it)
 #endif
-#define SOME(t, n) INLINE t##x##n some_##t##x##n(const t *p, i32x##n m) { TOLD(t, n, TOLD_LOAD) MASKED(t, n, l) }
-#define STEP(t, n) INLINE t##x##n step_##t##x##n(const t *p, long s) { \\
+#define MASKED(t, n, at) i32x##n##s c = {m}; t##x##n##s out; \\
+  EACH(n) out.lane[l] = c.lane[l] ? p[at] : 0; return out.all;
+#define SOME(name, t, n) INLINE t##x##n name##_##t##x##n(const t *p, i32x##n m) { \\
+  TOLD(t, n, TOLD_LOAD) MASKED(t, n, l) }
+#define LOAD(t, n) INLINE t##x##n load_##t##x##n(const t *p) { return *(const t##x##n##u *)p; }
+#define LOAD_IF(t, n) SOME(load_if, t, n)
+#define LOAD_STEP(t, n) INLINE t##x##n load_step_##t##x##n(const t *p, long s) { \\
   t##x##n##s out; EACH(n) out.lane[l] = p[l * s]; return out.all; }
-#define STEP_IF(t, n) INLINE t##x##n step_if_##t##x##n(const t *p, long s, i32x##n m) { MASKED(t, n, l * s) }
-#define GATHER(t, n) INLINE t##x##n gather_##t##x##n(const t *p, i32x##n i) { \\
+#define LOAD_STEP_IF(t, n) INLINE t##x##n load_step_if_##t##x##n(const t *p, long s, i32x##n m) { MASKED(t, n, l * s) }
+#define LOAD_AT(t, n) INLINE t##x##n load_at_##t##x##n(const t *p, i32x##n i) { \\
   i32x##n##s k = {i}; t##x##n##s out; EACH(n) out.lane[l] = p[k.lane[l]]; return out.all; }
-#define GATHER_IF(t, n) INLINE t##x##n gather_if_##t##x##n(const t *p, i32x##n i, i32x##n m) { \\
+#define LOAD_AT_IF(t, n) INLINE t##x##n load_at_if_##t##x##n(const t *p, i32x##n i, i32x##n m) { \\
   i32x##n##s k = {i}; MASKED(t, n, k.lane[l]) }
-#define PUT(t, n) INLINE void put_##t##x##n(t *p, t##x##n x, i32x##n m) { TOLD(t, n, TOLD_STORE) \\
+#define PUT(name, t, n) INLINE void name##_##t##x##n(t *p, t##x##n x, i32x##n m) { TOLD(t, n, TOLD_STORE) \\
   i32x##n##s c = {m}; t##x##n##s q = {x}; EACH(n) if (c.lane[l]) p[l] = q.lane[l]; }
-#define SCATTER(t, n) INLINE void scatter_##t##x##n(t *p, i32x##n i, t##x##n x, i32x##n m) { \\
-  i32x##n##s c = {m}, k = {i}; t##x##n##s q = {x}; \\
-  for (int l = 0; l < n; l += 1) if (c.lane[l]) p[k.lane[l]] = q.lane[l]; }
+#define EACH_STORED(t, n, asked, at) t##x##n##s q = {x}; for (int l = 0; l < n; l += 1) if (asked) p[at] = q.lane[l];
+#define STORE(t, n) INLINE void store_##t##x##n(t *p, t##x##n x) { *(t##x##n##u *)p = x; }
+#define STORE_IF(t, n) PUT(store_if, t, n)
+#define STORE_STEP(t, n) INLINE void store_step_##t##x##n(t *p, long s, t##x##n x) { EACH_STORED(t, n, 1, l * s) }
+#define STORE_STEP_IF(t, n) INLINE void store_step_if_##t##x##n(t *p, long s, t##x##n x, i32x##n m) { \\
+  i32x##n##s c = {m}; EACH_STORED(t, n, c.lane[l], l * s) }
+#define STORE_AT(t, n) INLINE void store_at_##t##x##n(t *p, i32x##n i, t##x##n x) { \\
+  i32x##n##s k = {i}; EACH_STORED(t, n, 1, k.lane[l]) }
+#define STORE_AT_IF(t, n) INLINE void store_at_if_##t##x##n(t *p, i32x##n i, t##x##n x, i32x##n m) { \\
+  i32x##n##s c = {m}, k = {i}; EACH_STORED(t, n, c.lane[l], k.lane[l]) }
 /* Every other number of memory, by two whole vectors, of which the second begins at the odd place n - 1. */
+#define EVEN2 0, 3
+#define FIRST2 0, 2
+#define SECOND2 2, 1
 #define EVEN4 0, 2, 5, 7
 #define FIRST4 0, 4, 1, 4
 #define SECOND4 4, 2, 4, 3
@@ -332,13 +402,18 @@ typedef long long words __attribute__((vector_size(16)));
 #define FIRST16 0, 16, 1, 16, 2, 16, 3, 16, 4, 16, 5, 16, 6, 16, 7, 16
 #define SECOND16 16, 8, 16, 9, 16, 10, 16, 11, 16, 12, 16, 13, 16, 14, 16, 15
 #define PICK __builtin_shufflevector
-#define STEP2(t, n) INLINE t##x##n step2_##t##x##n(const t *p) { \\
+#define LOAD_EVEN(t, n) INLINE t##x##n load_even_##t##x##n(const t *p) { \\
   return PICK((t##x##n)*(const t##x##n##u *)p, (t##x##n)*(const t##x##n##u *)(p + n - 1), EVEN##n); }
-#define STEP2_IF(t, n) INLINE t##x##n step2_if_##t##x##n(const t *p, i32x##n m) { const i32x##n no = {0}; \\
-  return PICK(some_##t##x##n(p, PICK(m, no, FIRST##n)), some_##t##x##n(p + n - 1, PICK(m, no, SECOND##n)), EVEN##n); }
-#define PUT2(t, n) INLINE void put2_##t##x##n(t *p, t##x##n x, i32x##n m) { const i32x##n no = {0}; \\
-  put_##t##x##n(p, PICK(x, x, FIRST##n), PICK(m, no, FIRST##n)); \\
-  put_##t##x##n(p + n - 1, PICK(x, x, SECOND##n), PICK(m, no, SECOND##n)); }
+#define LOAD_EVEN_IF(t, n) SOME(half, t, n) INLINE t##x##n load_even_if_##t##x##n(const t *p, i32x##n m) { \\
+  const i32x##n no = {0}; \\
+  return PICK(half_##t##x##n(p, PICK(m, no, FIRST##n)), half_##t##x##n(p + n - 1, PICK(m, no, SECOND##n)), EVEN##n); }
+#define PUT_EVEN(put, t, n) const i32x##n no = {0}; \\
+  put##_##t##x##n(p, PICK(x, x, FIRST##n), PICK(m, no, FIRST##n)); \\
+  put##_##t##x##n(p + n - 1, PICK(x, x, SECOND##n), PICK(m, no, SECOND##n));
+#define STORE_EVEN(t, n) PUT(put, t, n) INLINE void store_even_##t##x##n(t *p, t##x##n x) { \\
+  const i32x##n m = ~(i32x##n){0}; PUT_EVEN(put, t, n) }
+#define STORE_EVEN_IF(t, n) PUT(put_if, t, n) INLINE void store_even_if_##t##x##n(t *p, t##x##n x, i32x##n m) { \\
+  PUT_EVEN(put_if, t, n) }
 /* vectors */"""
 
 HEAD = _TYPES + _NUMBERS + _FUNCTIONS + _VECTORS

@@ -44,7 +44,7 @@ class Dialect:
 
     `lines` is the text of each kind of line, with names in braces: "let" and "var" declare {name}, of {type}, as
     {value}; "for" counts {name} up to {end}; "number" declares an iteration that is written out; "guard" leaves a
-    thread whose {test} fails; "fma" adds {a} * {b} {into} a variable; "barrier" waits for other threads.
+    thread whose {test} fails; "fma" adds {a} * {b} {into} a variable of {type}; "barrier" waits for other threads.
     `text_of` gives the text of an op on values of a dtype with so many lanes, 1 if none are said, `type_of` that of the
     dtype, `literal` that of a constant; `choose` the opts of a kernel; `writer` what prints a program, and `module` the
     text around programs: head, bindings, workgroup memory, functions.
@@ -112,6 +112,15 @@ def in_text(texts: Sequence[Text]) -> list[Text]:
     else-ifs would do as well, but for drivers that lose count of hundreds of them (llvmpipe of more than 80).
     """
     return sorted(texts, key=lambda t: not t.synchronises)
+
+
+def merged_bindings(texts: Sequence[Text]) -> dict[int, tuple[str, bool, int]]:
+    """The bindings of several programs."""
+    found: dict[int, tuple[str, bool, int]] = {}
+    for t in texts:
+        for slot, (element, written, nbytes) in t.bindings.items():
+            found[slot] = element, written or (slot in found and found[slot][1]), nbytes
+    return found
 
 
 def merged_name(x: Shared) -> str:
@@ -189,7 +198,7 @@ class Writer:
         self.open: list[tuple[UOp, str, int]] = []  # loops: the range, its variable, its first line
         self.inline = self._used_once()
         self.is_typed = "{type}" in dialect.lines["let"]
-        self.widths = {s.number: program.width(s.node) for s in program.stmts if s.node is not None}
+        self.made = {s.number: (s.node, s.src) for s in program.stmts if s.node is not None}
         # While someone listens: by the number of a statement that got no line of its own, those that its text says.
         self.inlined: dict[int, tuple[Stmt, ...]] | None = None if _WRITTEN.found is None else {}
 
@@ -240,15 +249,17 @@ class Writer:
         return self.dialect.type_of(u.dtype, self.program.width(u))
 
     def lanes_of(self, o: Operand) -> int:
-        if isinstance(o, int):
-            return self.widths.get(o, 1)
-        return self.program.width(o)
+        return self.program.width(self.made[o][0] if isinstance(o, int) else o)
 
     def splat(self, o: Operand, text: str, dtype: DType, lanes: int) -> str:
         """The operand's text with `lanes` lanes: a scalar is repeated in all of them."""
         if lanes == 1 or self.lanes_of(o) == lanes:
             return text
         return f"{self.dialect.type_of(dtype, lanes)}({bare(text)})"
+
+    def wide(self, o: Operand, dtype: DType, lanes: int) -> str:
+        """The operand, of a dtype, in so many lanes."""
+        return self.splat(o, self.operand(o), dtype, lanes)
 
     # -- statements
 
@@ -303,7 +314,7 @@ class Writer:
         elif s.kind == "update":
             self.update(s, u)
         elif s.kind == "set":
-            value = self.splat(s.src[1], self.operand(s.src[1]), u.dtype, self.program.width(u))
+            value = self.wide(s.src[1], u.dtype, self.program.width(u))
             self.line(s.depth, f"{self.operand(s.src[0])} = {bare(value)};")
         else:
             self.store(s, u)
@@ -337,7 +348,7 @@ class Writer:
         if len(parts) == 1:
             self.line(s.depth, self.combine(u.arg, u, into, parts[0]))
         else:
-            self.put(s.depth, "fma", into=into, a=bare(parts[0]), b=bare(parts[1]))
+            self.put(s.depth, "fma", into=into, a=bare(parts[0]), b=bare(parts[1]), type=self.type(u))
 
     def combine(self, op: Op, u: UOp, into: str, value: str) -> str:
         """Statement: `into` combined with another value of the type of `u`."""
@@ -367,8 +378,8 @@ class Writer:
             return False
         return s.src[1].op is Op.CONST and self.operand(s.src[0]).isidentifier()
 
-    def guarded(self, depth: int, text: str, predicate: Operand | None) -> None:
-        self.line(depth, text if predicate is None else f"if ({bare(self.operand(predicate))}) {{ {text} }}")
+    def guarded(self, depth: int, text: str, test: str) -> None:
+        self.line(depth, f"if ({bare(test)}) {{ {text} }}" if test else text)
 
     # -- expressions
 
@@ -381,7 +392,7 @@ class Writer:
 
     def applied(self, u: UOp, args: Sequence[str]) -> str:
         """The op of `u` on operands that have texts."""
-        template = self.template(u.op, u.src[0].dtype, u)
+        template = self.template(u.op, u.src[-1].dtype, u)  # the first source of a choice is its condition
         if template.partition("(")[0].isidentifier() and "/" not in template:
             args = [bare(a) for a in args]  # a call: its own parentheses are enough
         return template.format(*args)

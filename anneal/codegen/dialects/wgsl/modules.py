@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from anneal.codegen.dialects.wgsl.functions import called
-from anneal.codegen.dialects.writer import Text, in_text, merged_memory, merged_name, variable_name
+from anneal.codegen.dialects.writer import Text, in_text, merged_bindings, merged_memory, merged_name, variable_name
 from anneal.codegen.hardware import grid
 from anneal.codegen.linear import Param
 from anneal.codegen.target import Target
@@ -240,14 +240,11 @@ def _merged(texts: Sequence[Text], target: Target) -> str:
     lines = [f"  let at = {where};"]
     if any("lid" in t.uses for t in texts):
         lines.append("  let lid = i32(local_id);")
-    bindings: dict[int, tuple[str, bool, int]] = {}
     first = 0
     for t in in_text(texts):
         body = list(t.lines)
         for x in t.shared:
             body = [re.sub(rf"\b{x.name}\b", merged_name(x), line) for line in body]
-        for slot, (element, written, nbytes) in t.bindings.items():
-            bindings[slot] = (element, written or (slot in bindings and bindings[slot][1]), nbytes)
         end = first + t.launch.workgroups
         idle = f" & (local_id < {t.launch.threads}u)" if t.launch.threads < threads else ""
         lines.append(f"  if ((at >= {first}i) & (at < {end}i){idle}) {{")
@@ -258,7 +255,9 @@ def _merged(texts: Sequence[Text], target: Target) -> str:
         lines += ["  " + line for line in body] + ["  }"]
         first = end
     names = tuple(sorted({n for t in texts for n in t.variables}))
-    whole = Text(bindings, merged_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch, names)
+    whole = Text(
+        merged_bindings(texts), merged_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch, names
+    )
     return _module(whole, threads, lines, target)
 
 

@@ -179,6 +179,7 @@ class WgslWriter(Writer):
         assert isinstance(place, UOp)
         predicate = s.src[3] if len(s.src) == 4 else None
         lanes = max(self.lanes_of(s.src[1]), self.lanes_of(predicate) if predicate is not None else 1)
+        test = "" if predicate is None else bare(self.operand(predicate))
         text = bare(self.operand(value))
         if place.dtype.kind == "bool":
             text = f"{'u32' if self.lanes_of(value) == 1 else f'vec{self.lanes_of(value)}<u32>'}({text})"
@@ -191,33 +192,30 @@ class WgslWriter(Writer):
             given = self.splat(value, text, place.dtype, wide)
             if packed is not None:
                 given = packed.written(given, wide)
-            self.guarded(s.depth, f"{array}[{where}] = {given};", predicate)
+            self.guarded(s.depth, f"{array}[{where}] = {given};", test)
             return
         lane = self.rest.get(index) if isinstance(index, int) else None
         if lanes == 1 and packed is None:
-            self.guarded(s.depth, f"{expressions.component(array, where, wide, lane)} = {text};", predicate)
+            self.guarded(s.depth, f"{expressions.component(array, where, wide, lane)} = {text};", test)
             return
         if lanes == 1:
             assert packed is not None
             where = self.named(s.depth, where)
-            self.guarded(s.depth, expressions.put_part(packed, array, where, text), predicate)
+            self.guarded(s.depth, expressions.put_part(packed, array, where, text), test)
             return
         named = []
-        for o, t, prefix in ((index, where, "n"), (value, text, "v"), (predicate, "", "c")):
-            if o is not None and self.lanes_of(o) > 1:
-                t = t or bare(self.operand(o))
-                if not t.isidentifier():
-                    t = self.called(prefix, s.depth, t)
-            elif o is not None:
-                t = t or bare(self.operand(o))
-            named.append((t, o is not None and self.lanes_of(o) > 1))
+        for o, t, prefix in ((index, where, "n"), (value, text, "v"), (predicate, test, "c")):
+            vector = o is not None and self.lanes_of(o) > 1
+            if vector and not t.isidentifier():
+                t = self.called(prefix, s.depth, t)
+            named.append((t, vector))
         for c in expressions.COMPONENTS[:lanes]:
             at, given, test = [f"{t}.{c}" if vector else t for t, vector in named]
             if packed is not None:
                 put = expressions.put_part(packed, array, at, given)
             else:
                 put = f"{expressions.component(array, at, wide, lane)} = {given};"
-            self.line(s.depth, put if predicate is None else f"if ({test}) {{ {put} }}")
+            self.guarded(s.depth, put, test)
 
     def share(self, stmts: Sequence[Stmt]) -> None:
         """Combine partial results, first within subgroups, then in workgroup memory; every thread gets the total."""
