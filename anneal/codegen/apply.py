@@ -63,8 +63,12 @@ class _Split:
 
     def overlap(self) -> None:
         """Let the last block begin earlier where the extent ends within it: elements are computed twice, alike."""
-        block = math.prod(extent(p) for p in self.pieces if p.arg[1] in ("upcast", "vector"))
+        block = math.prod(map(extent, self.in_block()))
         self.block = block if isinstance(self.extent, int) and self.extent >= block else 0
+
+    def in_block(self) -> list[UOp]:
+        """The pieces that are registers and lanes."""
+        return [p for p in self.pieces if p.arg[1] in ("upcast", "vector")]
 
     def take(self, amount: int, piece: UOp) -> None:
         self.even = self.even and content(self.left) % amount == 0
@@ -80,26 +84,13 @@ class _Split:
             if p.arg[1] == "unroll":
                 self.pieces[i] = _range(p.arg[0], extent(p), "written")
 
-    def _plain(self, head: UOp) -> UOp:
-        value = head
-        for p in self.pieces:
-            value = value * extent(p) + p
-        return value
-
     def _overlapping(self, head: UOp) -> UOp:
         """The index whose blocks, of registers and vectors, end within the extent."""
-        first, within, stride = head, const(_I32, 0), 1
-        for p in reversed(self.pieces):
-            if p.arg[1] in ("upcast", "vector"):
-                within = p * stride + within
-                stride *= extent(p)
-        for p in self.pieces:
-            if p.arg[1] not in ("upcast", "vector"):
-                first = first * extent(p) + p
-        first = first * self.block
-        if content(self.extent) % self.block or not self.even:
+        inner = self.in_block()
+        first = _digits(head, [p for p in self.pieces if p not in inner]) * self.block
+        if not self.even:
             first = Op.MIN(first, const(_I32, most(self.extent) - self.block))
-        return first + within
+        return first + _digits(const(_I32, 0), inner)
 
     def index(self, head: UOp, clamp: bool) -> tuple[UOp, UOp]:
         """The index, held within the extent if `clamp`, and the condition under which it is inside anyway.
@@ -109,7 +100,7 @@ class _Split:
         """
         if self.block:
             return self._overlapping(head), const(dtypes.bool_, True)
-        value = self._plain(head)
+        value = _digits(head, self.pieces)
         inside = const(dtypes.bool_, True) if self.even else value < self.extent
         if inside.is_const:
             return value, inside
@@ -119,15 +110,19 @@ class _Split:
         if lanes == 1 or n % lanes or content(self.extent) % lanes:
             return (_held(value, self.extent) if clamp else value), inside
         whole, lane = (last // lanes, last % lanes) if n > lanes else (const(_I32, 0), last)
-        value = head
-        for p in self.pieces[:-1]:
-            value = value * extent(p) + p
-        value = value * (n // lanes) + whole
+        value = _digits(head, self.pieces[:-1]) * (n // lanes) + whole
         quads = ceil_div(self.extent, lanes)
         inside = value < quads
         if clamp:
             value = _held(value, quads)
         return value * lanes + lane, inside
+
+
+def _digits(value: UOp, pieces: Sequence[UOp]) -> UOp:
+    """The number of which `value` is the first digit and `pieces` are the others."""
+    for p in pieces:
+        value = value * extent(p) + p
+    return value
 
 
 def _held(value: UOp, end: Size) -> UOp:
@@ -334,7 +329,6 @@ class _Rewrite:
         self.predicates: list[UOp] = []
         self.asked: dict[UOp, UOp] = {}  # range -> the condition under which it is in bounds
         self.serial: dict[UOp, list[UOp]] = {}  # range of a reduce -> its pieces, outermost first
-        self.overrun: dict[UOp, UOp] = {}  # range of a reduce -> the condition under which it is in bounds
 
     def split(self, s: _Split, head: UOp, table: dict[UOp, UOp], clamp: bool) -> None:
         """Put the index over `head` and the pieces into `table`, for a range or for those merged into one."""
@@ -344,12 +338,10 @@ class _Rewrite:
             # A sum that is all written out stays a loop, of one iteration, where its text adds products in one step.
             one = [_range(r.arg[0], 1, "reduce")] if self.unaligned and s.pieces else []
             self.serial[r] = ([head] if head.op is Op.RANGE else one) + s.pieces
-            if not inside.is_const:
-                self.overrun[r] = inside
         elif not inside.is_const:
             self.predicates.append(inside)
         if not inside.is_const:
-            self.asked |= dict.fromkeys(s.merged or [r], inside)
+            self.asked[r] = inside
         stride = 1
         for d in reversed(s.merged[1:]):
             table[d] = (value // stride) % extent(d)
@@ -365,7 +357,7 @@ class _Rewrite:
             beyond = [c for r, c in self.asked.items() if u.ranges >> r.arg[0] & 1]
             return with_sources(u, (*src[:2], *conjunction([*beyond, *src[2:]])))
         if u.op is Op.STORE:
-            fused = [c for r, c in self.overrun.items() if u.ranges >> r.arg[0] & 1]
+            fused = [c for r, c in self.asked.items() if r in self.serial and u.ranges >> r.arg[0] & 1]
             return with_sources(u, (*src[:3], *conjunction([*self.predicates, *fused, *src[3:]])))
         return with_sources(u, src)
 
@@ -376,8 +368,8 @@ class _Rewrite:
         pieces: list[UOp] = []
         for old, new in zip(u.src[1:], src[1:], strict=True):
             pieces += self.serial.get(old, [new])
-            if old in self.overrun:
-                value = _masked(u.arg, self.overrun[old], value)
+            if old in self.asked:
+                value = _masked(u.arg, self.asked[old], value)
         groups = [p for p in pieces if p.arg[1] == "group"]
         vectors = [p for p in pieces if p.arg[1] == "vector"]
         loops = sorted([p for p in pieces if p.arg[1] not in ("group", "vector")], key=self.inner.__contains__)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from anneal.codegen.dialects import DIALECTS, Text, merged_bytes
+from anneal.codegen.dialects import DIALECTS, Text, merged_bytes, merged_variables
 from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.linear import LinearProgram, Param
 from anneal.codegen.opts import KINDS, Opt
@@ -56,11 +56,8 @@ def _check_order(parts: Sequence[UOp], target: Target) -> None:
 
     Plans for other devices, whose kernels run at the same time, have none.
     """
-    if target.dialect != "c":
-        return
-    for part in parts:
-        if any(reads_stored(part.src, x.src) for x in parts if x is not part):
-            raise CompilerError("one part of a kernel stores what another part reads", stage="render")
+    if target.dialect == "c" and any(reads_stored(p.src, x.src) for p in parts for x in parts if x is not p):
+        raise CompilerError("one part of a kernel stores what another part reads", stage="render")
 
 
 def _with_variables(params: Sequence[Param], names: tuple[str, ...]) -> tuple[tuple[Param, ...], tuple[str, ...]]:
@@ -145,8 +142,7 @@ def _merged(parts: Sequence[UOp], target: Target) -> GeneratedKernel:
     size = grid(launch.workgroups, target.max_workgroups)
     texts = [b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)]
     source = DIALECTS[target.dialect].module(texts, target)
-    names = tuple(sorted({n for b in bodies for n in b.text.variables}))
-    bound, names = _with_variables([params[k] for k in sorted(params)], names)
+    bound, names = _with_variables([params[k] for k in sorted(params)], merged_variables(texts))
     return GeneratedKernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts]), names)
 
 

@@ -134,12 +134,10 @@ def to_runs(sink: UOp) -> UOp:
         if u.op is Op.LOAD or u.op is Op.STORE:
             terms, constant = form(src[1])
             for v in vectors:
-                step = terms.get(v, 0)
-                rest = {t: k for t, k in terms.items() if t is not v}
-                if step and not any(t.ranges >> v.arg[0] & 1 for t in rest):
-                    first = normalise(unform(rest, constant), serial)
+                step = terms.pop(v, 0)
+                if step and not any(t.ranges >> v.arg[0] & 1 for t in terms):
+                    first = normalise(unform(terms, constant), serial)
                     src = (src[0], UOp(Op.LANES, src[1].dtype, (first, v), step), *src[2:])
-                    break
         return u if src == u.src else u.replace(src=src)
 
     return rebuild(sink, visit, order=order) if vectors else sink

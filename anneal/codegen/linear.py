@@ -294,7 +294,7 @@ class _Lineariser:
                 late.add(u)
             elif u.op is Op.LOAD and not u.ranges & self.serial:
                 early.append(u)
-        return early if sum(_width(u, self.lanes) for u in early) <= _EARLY else []
+        return early if sum(map(self.lanes_of, early)) <= _EARLY else []
 
     def loop_key(self, u: UOp) -> tuple[object, ...]:
         return (u.src[1:], u.ranges & self.serial, self.levels[u])
@@ -411,7 +411,7 @@ class _Lineariser:
         several = list(by_index.values())
         if any(u.src[0] in written for u in order if u.op is Op.LOAD):
             for at, members in by_index.items():
-                reads = [u for u in self.order([x for _, src in members for x in src]) if u.op is Op.LOAD]
+                reads = self.loads(members)
                 here = {s.src[0] for s, _ in members}
                 if any(u.src[0] in written and not (u.src[0] in here and u.src[1] is at) for u in reads):
                     several = [stores]
@@ -421,19 +421,18 @@ class _Lineariser:
         loads: dict[UOp, int] = {}
         waiting: list[tuple[UOp, tuple[UOp, ...]]] = []
         for n, members in enumerate(several):
-            mine = [u for u in self.order([x for _, src in members for x in src]) if u.op is Op.LOAD and u not in loads]
+            mine = [u for u in self.loads(members) if u not in loads]
             loads |= {u: self.lanes_of(u) for u in mine}
             waiting += members
             full = sum(map(self.lanes_of, mine)) + sum(loads.values()) + left > _IN_REGISTERS
             if mine and not full and n + 1 < len(several):
                 continue
             # The loads side by side, and each value computed just before it is stored: registers are few.
-            self.emit([u for u in self.order([x for _, src in waiting for x in src]) if u.op is Op.LOAD])
+            self.emit(self.loads(waiting))
             if len(several) == 1:
                 self.emit([x for _, src in waiting for x in src])
             for s, src in waiting:
-                self.emit(list(src))
-                self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
+                self.store(s, src)
             loads, waiting, left = {}, [], results * (len(several) - n - 1) // len(several)
 
     def store_strips(self, strips: list[UOp], stores: list[tuple[UOp, tuple[UOp, ...]]]) -> None:
@@ -455,15 +454,13 @@ class _Lineariser:
             if n:
                 self.add(block, "barrier", None)
             for s in strip.src[0].src:
-                self.emit([s.src[1]])
-                self.add(block, "store", s, s.src[0], *[self.operand(x) for x in s.src[1:]])
+                self.store(s, s.src[1:])
             self.add(block, "barrier", None)
             block.names[strip] = memory_of(strip)
             # The loads side by side, and each value computed just before it is stored.
-            self.emit([u for u in self.order([x for _, src in mine[strip] for x in src]) if u.op is Op.LOAD])
+            self.emit(self.loads(mine[strip]))
             for s, src in mine[strip]:
-                self.emit(list(src))
-                self.add(block, "store", s, s.src[0], *[self.operand(x) for x in src])
+                self.store(s, src)
 
     def reads_apart(
         self, strips: list[UOp], stores: Mapping[UOp, list[tuple[UOp, tuple[UOp, ...]]]]
@@ -483,9 +480,18 @@ class _Lineariser:
             found.append((loads, words))
         return found
 
+    def loads(self, stores: Sequence[tuple[UOp, tuple[UOp, ...]]]) -> list[UOp]:
+        """What is yet to be loaded for stores."""
+        return [u for u in self.order([x for _, src in stores for x in src]) if u.op is Op.LOAD]
+
+    def store(self, s: UOp, src: tuple[UOp, ...]) -> None:
+        """A store, with what it takes if that isn't made yet."""
+        self.emit(list(src))
+        self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
+
     def lanes_of(self, u: UOp) -> int:
         """Lanes of a value: 1 for a scalar."""
-        return next((n for bit, n in self.lanes.items() if u.ranges & bit), 1)
+        return _width(u, self.lanes)
 
     def run(self, launch: LaunchConfig) -> LinearProgram:
         root = self.stack[0]
@@ -520,7 +526,7 @@ class _Lineariser:
             with self.looping([r for r in self.loops if loops >> r.arg[0] & 1]):
                 self.emit([x for _, src in by_loops[loops] for x in src])
                 for s, src in by_loops[loops]:
-                    self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
+                    self.store(s, src)
         tiles = tuple(sorted(self.tiles, key=lambda t: int(t.arg[0])))
         self.variables |= {v.arg[0]: v for v in variables_of(launch.needed)} if launch.needed is not None else {}
         variables = tuple([self.variables[n] for n in sorted(self.variables)])

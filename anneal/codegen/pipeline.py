@@ -269,7 +269,6 @@ def _launched(s: Lowering) -> Iterator[UOp | str]:
 
 
 def _program(s: Lowering) -> Iterator[UOp | str]:
-    assert s.program is not None
     yield str(s.program)
 
 

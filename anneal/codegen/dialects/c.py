@@ -15,7 +15,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from anneal.codegen.dialects.c_head import HEAD
-from anneal.codegen.dialects.writer import ARITHMETIC, Dialect, Text, Writer, bare, merged_bindings, variable_name
+from anneal.codegen.dialects.writer import (
+    ARITHMETIC,
+    Dialect,
+    Text,
+    Writer,
+    bare,
+    is_from,
+    merged_bindings,
+    merged_variables,
+    variable_name,
+)
 from anneal.codegen.heuristics import choose_for_processor
 from anneal.codegen.linear import Operand, Stmt
 from anneal.codegen.ranges import extent, run_of
@@ -28,11 +38,7 @@ TARGET = Target(
     dialect="c", lanes=16, unaligned=True,
 )  # fmt: skip
 
-_TYPES = {
-    dtypes.bool_: "u8", dtypes.int32: "i32", dtypes.uint32: "u32", dtypes.int64: "i64", dtypes.uint64: "u64",
-    dtypes.float32: "f32", dtypes.float64: "f64", dtypes.float16: "f16", dtypes.bfloat16: "bf16",
-    dtypes.int8: "i8", dtypes.uint8: "u8", dtypes.int16: "i16", dtypes.uint16: "u16",
-}  # fmt: skip
+_KINDS = frozenset(re.findall(r"NUMBER\((\w+),", HEAD))  # f32, u8 ...
 # Ops that `c_head.py` has functions for, of numbers and of vectors: `exp_f32`, `exp_f32x16`.
 _FUNCTIONS = frozenset(re.findall(r"#define (\w+)\(t, n\)", HEAD))
 _CALL = re.compile(r"\b([a-z]\w*?)_(b?[fiu]\d+)x(\d+)\(")  # of a function of vectors
@@ -50,9 +56,10 @@ _SUFFIXES = {"f32": "f", "u32": "u", "i64": "LL", "u64": "ULL"}
 
 
 def _type_of(dtype: DType, lanes: int = 1) -> str:
-    if dtype not in _TYPES:
+    kind = dtype.name.replace("float", "f").replace("uint", "u").replace("int", "i").replace("bool", "u8")
+    if kind not in _KINDS:
         raise CompilerError(f"no C for {dtype.name}", stage="render")
-    return _TYPES[dtype] if lanes == 1 else f"{'i32' if dtype.kind == 'bool' else _TYPES[dtype]}x{lanes}"
+    return kind if lanes == 1 else f"{'i32' if dtype.kind == 'bool' else kind}x{lanes}"
 
 
 def _text_of(op: Op, dtype: DType, lanes: int = 1) -> str | None:
@@ -152,19 +159,13 @@ class _Writer(Writer):
         if u.op is Op.BITCAST:
             kind = self.type(u)
             return f"(({kind}){args[0]})" if lanes > 1 else f"bits({kind}, {_type_of(old)}, {args[0]})"
-        if u.op in (Op.IDIV, Op.MOD) and self.is_natural(u):
+        if u.op in (Op.IDIV, Op.MOD) and old is dtypes.int32 and is_from(0, u.src[0]) and is_from(1, u.src[1]):
             a, b = [f"({_type_of(dtypes.uint32, lanes)}){x}" for x in args]
             return f"(({self.type(u)})({a} {'/' if u.op is Op.IDIV else '%'} {b}))"
         if u.op is Op.WHERE and self.lanes_of(s.src[0]) == 1:
             return f"({self.operand(s.src[0])} ? {args[1]} : {args[2]})"
         text = self.applied(u, args)
         return truth(text, old, lanes) if u.op in COMPARE else text
-
-    @staticmethod
-    def is_natural(u: UOp) -> bool:
-        """True for a division of an index that is never negative by a constant."""
-        a, b = u.src
-        return b.op is Op.CONST and b.arg > 0 and u.dtype is dtypes.int32 and a.vmin is not None and a.vmin >= 0
 
     def cast(self, value: str, old: DType, new: DType, lanes: int) -> str:
         """A value as one of another dtype."""
@@ -201,8 +202,8 @@ def _module(texts: Sequence[Text], target: Target) -> str:
         f"  {'' if written else 'const '}{element} *restrict p{slot} = memory[{slot}];"
         for slot, (element, written, _) in sorted(bindings.items())
     ]
-    names = sorted({n for t in texts for n in t.variables})
-    out += [f"  const i32 {variable_name(n)} = ((i32 *)memory[{1 + max(bindings)}])[{i}];" for i, n in enumerate(names)]
+    for i, n in enumerate(merged_variables(texts)):
+        out.append(f"  const i32 {variable_name(n)} = ((i32 *)memory[{1 + max(bindings)}])[{i}];")
     first = 0
     for t in texts:
         threads = t.launch.threads

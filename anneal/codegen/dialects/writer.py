@@ -88,11 +88,13 @@ class Text(NamedTuple):
 
     bindings: dict[int, tuple[str, bool, int]]  # by slot: element type, whether it is written, bytes
     shared: tuple[Shared, ...]
-    f16: bool
-    uses: frozenset[str]  # of "wg" and "lid"
     lines: tuple[str, ...]
     launch: LaunchConfig
     variables: tuple[str, ...] = ()  # names, as they follow each other in the binding after the last
+
+    def uses(self, index: str) -> bool:
+        """True if a line names the hardware index."""
+        return any(re.search(rf"\b{index}\b", line) for line in self.lines)
 
     @property
     def synchronises(self) -> bool:
@@ -112,6 +114,11 @@ def in_text(texts: Sequence[Text]) -> list[Text]:
     else-ifs would do as well, but for drivers that lose count of hundreds of them (llvmpipe of more than 80).
     """
     return sorted(texts, key=lambda t: not t.synchronises)
+
+
+def merged_variables(texts: Sequence[Text]) -> tuple[str, ...]:
+    """The names of the variables of several programs, as they follow each other in the last binding."""
+    return tuple(sorted({n for t in texts for n in t.variables}))
 
 
 def merged_bindings(texts: Sequence[Text]) -> dict[int, tuple[str, bool, int]]:
@@ -178,6 +185,11 @@ def outer_parens(text: str) -> bool:
 
 def bare(text: str) -> str:
     return text[1:-1] if text[0] == "(" and outer_parens(text) else text
+
+
+def is_from(least: int, u: UOp) -> bool:
+    """True for a number that is never below `least`: what divides such numbers rounds down as floor division does."""
+    return u.vmin is not None and u.vmin >= least
 
 
 def variable_name(name: str) -> str:
@@ -430,7 +442,5 @@ class Writer:
             lanes = p.wide.get(t, 1)
             size = -(-t.arg[1][0] // lanes)
             shared.append(Shared(self.operand(t), self.stored(t), size, size * lanes * t.dtype.device_itemsize))
-        f16 = any(x.node.dtype.name == "float16" for x in p.params)
-        uses = frozenset(n for n in ("wg", "lid") if n in self.text.values())
         names = tuple([v.arg[0] for v in p.variables])
-        return Text(bindings, (*shared, *self.shared), f16, uses, tuple(self.lines), p.launch, names)
+        return Text(bindings, (*shared, *self.shared), tuple(self.lines), p.launch, names)

@@ -7,16 +7,18 @@ every pair of blocks; the cheapest is taken.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anneal.codegen.affine import form
 from anneal.codegen.coalesce import fusible_reduces
 from anneal.codegen.heuristics.facts import power_of_two
 from anneal.codegen.opts import Axis, Opt, axes_of
-from anneal.codegen.ranges import mask_of
+from anneal.codegen.ranges import mask_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.uop import ALU, Op, UOp, dtypes, toposort
 
@@ -35,25 +37,13 @@ _BROADCAST, _MASKED = {16: 0.4, 8: 1.0, 4: 1.0}, {16: 1.5, 8: 2.0, 4: 2.0}
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A load or a store: the ranges that move it, its step along those that move it evenly, the ranges that its
-    conditions depend on, whether each workgroup has its own elements of memory that is too large for the first cache,
-    and what one number for all lanes costs, and a mask."""
+    """A load or a store: the ranges that move it, its steps along them, the ranges that its condition depends on, and
+    whether each workgroup has its own elements of memory that is too large for the first cache."""
 
     moved: int
     steps: dict[UOp, int]
     asked: int
     is_streamed: bool
-    broadcast: float
-    mask: float
-
-    def cost(self, v: Axis, lanes: int) -> float:
-        """Of an access to the lanes along `v`, in those of one vector."""
-        differs = self.asked >> v.range.arg[0] & 1
-        if not self.moved >> v.range.arg[0] & 1:
-            return lanes if differs else self.broadcast + (self.asked > 0)
-        each = {1: _STREAMED if self.is_streamed else 1, 2: 3}.get(self.steps.get(v.range, 0), lanes)
-        masked = differs or (not v.is_loop and v.count % lanes)
-        return each * (self.mask if masked else 1.25 if self.asked else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,66 +51,61 @@ class _Kernel:
     """The facts that the rules decide by."""
 
     axes: list[Axis]
-    order: list[UOp]
     reduces: list[UOp]
     loads: list[_Access]
     stores: list[_Access]
+    target: Target
     lanes: int
-    registers: int
     in_place: bool
     work: int  # nodes that compute or load
 
-    def loops(self) -> Iterator[tuple[int, Axis]]:
-        return ((i, a) for i, a in enumerate(self.axes) if a.is_loop)
+    def loops(self) -> list[tuple[int, Axis]]:
+        return [(i, a) for i, a in enumerate(self.axes) if a.is_loop]
 
     def lanes_along(self, a: Axis) -> int:
         """Lanes of vectors along `a`: some are idle where it ends within one."""
         return min(self.lanes, 2 * power_of_two(a.count - 1))
+
+    def cost(self, access: _Access, v: Axis, lanes: int) -> float:
+        """Of an access to the lanes along `v`, in those of one vector."""
+        differs = _is_among(v, access.asked)
+        if not _is_among(v, access.moved):
+            return lanes if differs else _BROADCAST[self.target.lanes] + (access.asked > 0)
+        each = {1: _STREAMED if access.is_streamed else 1, 2: 3}.get(access.steps.get(v.range, 0), lanes)
+        return each * (_MASKED[self.target.lanes] if differs or (not v.is_loop and v.count % lanes) else 1)
+
+
+def _is_among(a: Axis, ranges: int) -> bool:
+    return bool(ranges >> a.range.arg[0] & 1)
 
 
 def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
     """Opts for a kernel whose loops are coalesced."""
     order = toposort((sink,))
     axes = axes_of(sink, order)
-    if any(a.is_loop and a.extent is None for a in axes):
-        return ()
-    k = _kernel(sink, order, axes, target)
-    return _rows(k) or _reduced(k)
-
-
-def _kernel(sink: UOp, order: list[UOp], axes: list[Axis], target: Target) -> _Kernel:
     reduces = [u for u in order if u.op is Op.REDUCE]
     loads = [u for u in order if u.op is Op.LOAD]
     bits = mask_of([r for u in reduces for r in u.src[1:]])
     inner = [u for u in loads if u.ranges & bits] or loads
-    widest = max([u.dtype.bits for u in order if u.op is not Op.SINK], default=32)
-    written = {s.src[0] for s in sink.src}
-    return _Kernel(
+    last = max([a.range.arg[0] for a in axes if a.is_loop and a.extent != 1], default=0)
+    k = _Kernel(
         axes,
-        order,
         reduces,
-        [_access(u, axes, target) for u in inner],
-        [_access(u, axes, target) for u in sink.src],
-        target.lanes * 32 // max(32, widest),
-        2 * target.lanes,
-        any(u.src[0] in written for u in loads),
+        [_access(u, u.src[2:], math.prod(u.src[0].arg[1]) * u.dtype.itemsize > _CACHE, last) for u in inner],
+        [_access(u, u.src[3:], False, last) for u in sink.src],
+        target,
+        target.lanes * 32 // max([32, *[u.dtype.bits for u in order if u.op is not Op.SINK]]),
+        reads_stored(sink.src),
         sum([u.op is Op.LOAD or u.op in ALU and u.dtype is not dtypes.int32 for u in order]),
     )
+    fixed = [u.src[0].ranges for u in order if u.op is Op.RANGE]
+    return _rows(k) or _reduced(k, functools.reduce(operator.or_, fixed, 0))
 
 
-def _access(u: UOp, axes: Sequence[Axis], target: Target) -> _Access:
-    terms = form(u.src[1])[0]
-    steps = {t: k for t, k in terms.items() if t.op is Op.RANGE}
-    for r in list(steps):
-        if any(t.ranges >> r.arg[0] & 1 for t in terms if t is not r):
-            del steps[r]
-    last = max([a.range.arg[0] for a in axes if a.is_loop and a.extent != 1], default=0)
-    size = u.src[0].arg[1][0] * u.dtype.itemsize if u.src[0].arg[1] else 0
-    moved, asked = u.src[1].ranges, 0
-    for condition in u.src[2 if u.op is Op.LOAD else 3 :]:
-        asked |= condition.ranges
-    streamed = u.op is Op.LOAD and size > _CACHE and bool(moved >> last & 1)
-    return _Access(moved, steps, asked, streamed, _BROADCAST[target.lanes], _MASKED[target.lanes])
+def _access(u: UOp, condition: Sequence[UOp], is_large: bool, last: int) -> _Access:
+    moved = u.src[1].ranges
+    asked = condition[0].ranges if condition else 0
+    return _Access(moved, form(u.src[1])[0], asked, is_large and bool(moved >> last & 1))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -128,44 +113,39 @@ def _access(u: UOp, axes: Sequence[Axis], target: Target) -> _Access:
 
 
 def _rows(k: _Kernel) -> tuple[Opt, ...]:
-    for number, axis in reversed(list(k.loops())):
-        if not k.reduces or axis.count < 2:
-            continue
+    for number, axis in reversed(k.loops()):
         joined = fusible_reduces(k.reduces, axis.range)
-        if not joined or not all(joined.issuperset(u.src[1:]) for u in k.reduces):
+        if axis.count < 2 or not joined or not all(joined.issuperset(u.src[1:]) for u in k.reduces):
             continue
-        along = {axis.range, *joined}
+
+        def whole(*ranges: UOp) -> int:
+            """Accesses that are whole vectors, or one number, along the ranges."""
+            bits = mask_of(ranges)
+            return sum([not a.moved & bits or any(a.steps.get(r) == 1 for r in ranges) for a in (*k.loads, *k.stores)])
+
         others = [(i, a) for i, a in k.loops() if i != number]
-
-        def cost(ranges: set[UOp]) -> float:
-            return sum([not any(a.moved >> r.arg[0] & 1 for r in ranges) or any(a.steps.get(r) == 1 for r in ranges)
-                        for a in (*k.loads, *k.stores)])  # fmt: skip
-
-        at, v = number, axis
-        for i, a in others:
-            if cost({a.range}) > cost(along) and a.count > 1:
-                at, v = i, a
+        least = whole(axis.range, *joined)
+        at, v = [(number, axis), *[(i, a) for i, a in others if whole(a.range) > least and a.count > 1]][-1]
         lanes = k.lanes_along(v)
-        opts = [Opt("FUSE_REDUCE", number, 1)] + ([Opt("VECTORIZE", at, lanes)] if lanes > 1 else [])
+        opts = [Opt("FUSE_REDUCE", number, 1), Opt("VECTORIZE", at, lanes)]
         left = -(-axis.count // (lanes if at == number else 1))
-        if left > 1 and left <= _WHOLE_ROW and left * k.work <= _NODES and axis.size == axis.extent:
+        if 1 < left <= _WHOLE_ROW and left * k.work <= _NODES:
             opts.append(Opt("UNROLL", number, left))
-        return (*opts, *_looped(k, [(i, a) for i, a in others if i != at], _ELEMENTS // axis.count))
+        return (*opts, *_looped([(i, a) for i, a in others if i != at], _ELEMENTS // axis.count))
     return ()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _reduced(k: _Kernel) -> tuple[Opt, ...]:
-    """Everything else: the cheapest range for vectors, and the cheapest blocks of results in registers."""
-    candidates = [(i, a) for i, a in enumerate(k.axes) if a.count > 1 and not _moves_extents(k, a)]
-    if not candidates:
+def _reduced(k: _Kernel, fixed: int) -> tuple[Opt, ...]:
+    """Everything else: the cheapest range for vectors, and the cheapest blocks of results in registers. Extents depend
+    on the ranges of `fixed`, which are no vectors."""
+    plans = [_blocks(k, i, a) for i, a in enumerate(k.axes) if a.count > 1 and not _is_among(a, fixed)]
+    if not plans:
         return ()
-    plans = [_blocks(k, i, a) for i, a in candidates]
     _, at, lanes, blocks = min(plans, key=lambda p: p[0])
-    opts = [Opt("VECTORIZE", at, lanes)] if lanes > 1 else []
-    opts += [Opt("UPCAST", i, n) for i, n in blocks.items() if n > 1]
+    opts = [Opt("VECTORIZE", at, lanes), *[Opt("UPCAST", i, n) for i, n in blocks.items() if n > 1]]
     v = k.axes[at]
     if k.reduces:
         copies = k.work * math.prod(blocks.values())
@@ -177,55 +157,44 @@ def _reduced(k: _Kernel) -> tuple[Opt, ...]:
     taken = lanes * blocks.get(at, 1)
     rest = [(at, Axis(v.range, -(-v.count // taken), v.size))] if v.is_loop else []
     others = [(i, a) for i, a in k.loops() if i != at]
-    return (*opts, *_looped(k, [*others, *rest], min(_ELEMENTS, _OPERATIONS // (1 + k.work)) // taken))
+    return (*opts, *_looped([*others, *rest], min(_ELEMENTS, _OPERATIONS // (1 + k.work)) // taken))
 
 
 def _window(k: _Kernel, at: int) -> list[tuple[int, int]]:
     """The short loops that are written out, innermost first: all of a convolution's window, if it has few elements."""
     found: list[tuple[int, int]] = []
     left = _WINDOW if _is_product(k, at) else _SHORT
-    for r in reversed(k.reduces[0].src[1:]):
-        i, a = next((i, a) for i, a in enumerate(k.axes) if a.range is r)
-        if i == at or a.extent is None or isinstance(a.size, UOp) or not 1 < a.extent <= left:
+    for i, a in reversed([*enumerate(k.axes)]):
+        if i == at or a.is_loop or not 1 < a.count <= left:
             break
-        found.append((i, a.extent))
-        left = left // a.extent if _is_product(k, at) else 0
+        found.append((i, a.count))
+        left = left // a.count if _is_product(k, at) else 0
     return found
 
 
 def _is_product(k: _Kernel, at: int) -> bool:
     """Is each element of a vector a sum of products?"""
-    return k.axes[at].is_loop and k.reduces[0].src[0].op is Op.MUL
-
-
-def _moves_extents(k: _Kernel, a: Axis) -> bool:
-    return any(u.op is Op.RANGE and u.src[0].ranges >> a.range.arg[0] & 1 for u in k.order)
+    return k.axes[at].is_loop and any(u.src[0].op is Op.MUL for u in k.reduces[:1])
 
 
 def _blocks(k: _Kernel, at: int, v: Axis) -> tuple[float, int, int, dict[int, int]]:
     """The cost of an element with vectors along `v`, their lanes, and the blocks of results that make it lowest."""
     lanes = k.lanes_along(v)
-    extent = v.count
-    used = extent / (-(-extent // lanes) * lanes)
+    used = v.count / (-(-v.count // lanes) * lanes)
     length = math.prod([a.count for a in k.axes if not a.is_loop])
-    stores = sum([_SCATTERED * s.cost(v, lanes) for s in k.stores]) / length
+    stores = sum([_SCATTERED * k.cost(s, v, lanes) for s in k.stores]) / length
     fold = 0.0 if v.is_loop else 2.0 * lanes.bit_length() * lanes / length
-    costs = [(a, a.cost(v, lanes)) for a in k.loads]
-    best: tuple[float, dict[int, int]] = (sum([c for _, c in costs]) + k.work, {})
+    costs = [(a, k.cost(a, v, lanes)) for a in k.loads]
+    sizes = {}
     if k.reduces:
+        left = {i: a.count // (lanes if i == at else 1) for i, a in k.loops()}
         sizes = {
-            i: [1, *_amounts(a.count // (lanes if i == at else 1), k.in_place)]
-            for i, a in k.loops()
-            if a.count > 1 and (i != at or extent >= 2 * lanes)
+            i: [n for n in _BLOCKS if n <= size and not (k.in_place and size % n)] or [1] for i, size in left.items()
         }
-        both = itertools.combinations((*sizes, -1), 2)  # the last: one alone
-        pairs = [{}, *[{i: n, j: m} for i, j in both for n in sizes[i] for m in sizes.get(j, [1])]]
-        best = min([(_cost(k, costs, p, at, lanes), p) for p in pairs], key=lambda c: c[0])
-    return (best[0] + stores + fold) / (lanes * used), at, lanes, best[1]
-
-
-def _amounts(extent: int, whole: bool) -> list[int]:
-    return [n for n in _BLOCKS if 1 < n <= extent and (not whole or extent % n == 0)]
+    both = itertools.combinations((*sizes, -1), 2)  # the last: one alone
+    pairs = [{}, *[{i: n, j: m} for i, j in both for n in sizes[i] for m in sizes.get(j, [1])]]
+    least, blocks = min([(_cost(k, costs, p, at, lanes), p) for p in pairs], key=lambda c: c[0])
+    return (least + stores + fold) / (lanes * used), at, lanes, blocks
 
 
 def _cost(k: _Kernel, costs: Sequence[tuple[_Access, float]], blocks: dict[int, int], at: int, lanes: int) -> float:
@@ -238,29 +207,28 @@ def _cost(k: _Kernel, costs: Sequence[tuple[_Access, float]], blocks: dict[int, 
         extent = -(-k.axes[i].count // (lanes if i == at else 1))
         waste *= math.ceil(extent / n) * n / extent
     for a, c in costs:
-        mine = math.prod([n for i, n in blocks.items() if a.moved >> k.axes[i].range.arg[0] & 1])
+        mine = math.prod([n for i, n in blocks.items() if _is_among(k.axes[i], a.moved)])
         total += c * mine / results
-        held += mine if a.moved >> k.axes[at].range.arg[0] & 1 else 0
+        held += mine * _is_among(k.axes[at], a.moved)
     # A window's loads all wait for their products: results have less room beside them. Else one register is the
     # compiler's.
-    room = 8 + k.registers // 8 if _window(k, at) and _is_product(k, at) else k.registers - 1
-    if held > room:
-        total += 2 * (held - room)
+    registers = 2 * k.target.lanes
+    room = 8 + registers // 8 if _window(k, at) and _is_product(k, at) else registers - 1
     if k.work * results > _NODES:
         return math.inf
-    return total * waste
+    return (total + 2 * max(0, held - room)) * waste
 
 
-def _looped(k: _Kernel, axes: Sequence[tuple[int, Axis]], elements: int) -> list[Opt]:
+def _looped(axes: Sequence[tuple[int, Axis]], elements: int) -> list[Opt]:
     """Iterations of a workgroup: of the last of `axes` first, and only divisors of what is left of them."""
     opts = []
     for i, a in reversed(axes):
-        if a.extent is None or isinstance(a.size, UOp):
+        if isinstance(a.size, UOp):
             break
-        count = max(n for n in range(1, max(1, min(a.extent, elements)) + 1) if a.extent % n == 0)
+        count = max([n for n in range(1, min(a.count, elements) + 1) if a.count % n == 0], default=1)
         if count > 1:
             opts.append(Opt("LOCAL", i, count))
         elements //= count
-        if count < a.extent:
+        if count < a.count:
             break
     return opts

@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 
 from anneal.codegen.dialects.wgsl.functions import FUNCTIONS
-from anneal.codegen.dialects.writer import ARITHMETIC, bare
+from anneal.codegen.dialects.writer import ARITHMETIC, bare, is_from
 from anneal.codegen.target import register
 from anneal.uop import DType, Op, UOp, dtypes
 
@@ -314,7 +314,7 @@ def by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:
         return None
     op, a, b = u.op, u.src[0], u.src[1]
     if kind == "int" and a.dtype is dtypes.int32 and b.op is not Op.CONST and op in (Op.IDIV, Op.MOD) and lanes == 1:
-        if a.vmin is not None and a.vmin >= 0 and b.vmin is not None and b.vmin > 0:
+        if is_from(0, a) and is_from(1, b):
             return f"i32(u32({bare(args[0])}) {'/' if op is Op.IDIV else '%'} u32({bare(args[1])}))"
         return None
     if b.op is not Op.CONST or kind not in ("int", "uint"):
@@ -335,9 +335,9 @@ def by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:
             return f"({args[0]} >> {places(c.bit_length() - 1)})"
         return f"({args[0]} & {_number(u.dtype, c - 1, lanes)})"
     sign = "/" if op is Op.IDIV else "%"
-    if kind == "uint" or u.dtype.bits == 64 and a.vmin is not None and a.vmin >= 0:
+    if kind == "uint" or u.dtype.bits == 64 and is_from(0, a):
         return f"({args[0]} {sign} {_number(u.dtype, c, lanes)})"
-    if u.dtype.bits == 32 and a.vmin is not None and a.vmin >= 0:
+    if u.dtype.bits == 32 and is_from(0, a):
         whole, unsigned = type_of(dtypes.int32, lanes), type_of(dtypes.uint32, lanes)
         return f"{whole}({unsigned}({bare(args[0])}) {sign} {places(c)})"
     return None

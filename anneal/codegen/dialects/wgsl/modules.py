@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from anneal.codegen.dialects.wgsl.functions import called
-from anneal.codegen.dialects.writer import Text, in_text, merged_bindings, merged_memory, merged_name, variable_name
+from anneal.codegen.dialects.writer import (
+    Text,
+    in_text,
+    merged_bindings,
+    merged_memory,
+    merged_name,
+    merged_variables,
+    variable_name,
+)
 from anneal.codegen.hardware import grid
 from anneal.codegen.linear import Param
 from anneal.codegen.target import Target
@@ -209,13 +217,13 @@ def module(texts: Sequence[Text], target: Target) -> str:
     where, spare = _position(workgroups, target)
     start = []
     needed = text.launch.needed
-    if "wg" in text.uses or spare or needed is not None:
+    if text.uses("wg") or spare or needed is not None:
         start.append(f"  let wg = {where};")
     if needed is not None:
         start.append(f"  if (wg >= {_expression(needed)}) {{ return; }}")
     elif spare:
         start.append(f"  if (wg >= {workgroups}i) {{ return; }}")
-    if "lid" in text.uses:
+    if text.uses("lid"):
         start.append("  let lid = i32(local_id);")
     return _module(text, text.launch.threads, [*start, *text.lines], target)
 
@@ -238,7 +246,7 @@ def _merged(texts: Sequence[Text], target: Target) -> str:
     threads = max(t.launch.threads for t in texts)
     where, _ = _position(sum(t.launch.workgroups for t in texts), target)
     lines = [f"  let at = {where};"]
-    if any("lid" in t.uses for t in texts):
+    if any(t.uses("lid") for t in texts):
         lines.append("  let lid = i32(local_id);")
     first = 0
     for t in in_text(texts):
@@ -248,16 +256,13 @@ def _merged(texts: Sequence[Text], target: Target) -> str:
         end = first + t.launch.workgroups
         idle = f" & (local_id < {t.launch.threads}u)" if t.launch.threads < threads else ""
         lines.append(f"  if ((at >= {first}i) & (at < {end}i){idle}) {{")
-        if "wg" in t.uses or t.launch.needed is not None:
+        if t.uses("wg") or t.launch.needed is not None:
             lines.append(f"    let wg = at - {first}i;")
         if t.launch.needed is not None:
             lines.append(f"    if (wg >= {_expression(t.launch.needed)}) {{ return; }}")
         lines += ["  " + line for line in body] + ["  }"]
         first = end
-    names = tuple(sorted({n for t in texts for n in t.variables}))
-    whole = Text(
-        merged_bindings(texts), merged_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch, names
-    )
+    whole = Text(merged_bindings(texts), merged_memory(texts), (), texts[0].launch, merged_variables(texts))
     return _module(whole, threads, lines, target)
 
 
@@ -289,7 +294,7 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
     if target.rounds_halves:
         body = body.replace("round_f16", "packed_f16")
     helpers = called(body)
-    f16 = text.f16 or any(_F16.search(part) for part in (body, *helpers))
+    f16 = any(_F16.search(part) for part in (body, *helpers, *bindings))
     head = ["enable f16;"] if f16 else []
     if target.names_subgroups and "subgroup" in body:
         head.append("enable subgroups;")

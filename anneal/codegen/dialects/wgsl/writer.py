@@ -195,13 +195,14 @@ class WgslWriter(Writer):
             self.guarded(s.depth, f"{array}[{where}] = {given};", test)
             return
         lane = self.rest.get(index) if isinstance(index, int) else None
-        if lanes == 1 and packed is None:
-            self.guarded(s.depth, f"{expressions.component(array, where, wide, lane)} = {text};", test)
-            return
+
+        def put(at: str, given: str) -> str:
+            if packed is not None:
+                return expressions.put_part(packed, array, at, given)
+            return f"{expressions.component(array, at, wide, lane)} = {given};"
+
         if lanes == 1:
-            assert packed is not None
-            where = self.named(s.depth, where)
-            self.guarded(s.depth, expressions.put_part(packed, array, where, text), test)
+            self.guarded(s.depth, put(where if packed is None else self.named(s.depth, where), text), test)
             return
         named = []
         for o, t, prefix in ((index, where, "n"), (value, text, "v"), (predicate, test, "c")):
@@ -211,11 +212,7 @@ class WgslWriter(Writer):
             named.append((t, vector))
         for c in expressions.COMPONENTS[:lanes]:
             at, given, test = [f"{t}.{c}" if vector else t for t, vector in named]
-            if packed is not None:
-                put = expressions.put_part(packed, array, at, given)
-            else:
-                put = f"{expressions.component(array, at, wide, lane)} = {given};"
-            self.guarded(s.depth, put, test)
+            self.guarded(s.depth, put(at, given), test)
 
     def share(self, stmts: Sequence[Stmt]) -> None:
         """Combine partial results, first within subgroups, then in workgroup memory; every thread gets the total."""
