@@ -40,7 +40,6 @@ STATE = {
     "anneal.backend.cpu.primitives._SCRATCH": "scratch memory of the cpu device's workers, which whoever has its lock writes",
     "anneal.backend.cpu.primitives.UNFIT": "what the batch that runs has found, under the cpu device's lock",
     "anneal.backend.cpu.primitives._WORKER": "the number of the worker whose steps the cpu device binds, under its lock",
-    "anneal.backend.cpu.workers._BLAS": DEVICES,
     "anneal.backend.memory._RESERVED": DEVICES,
     "anneal.backend.registry.OPEN": DEVICES,
     "anneal.backend.registry._AUTO": DEVICES,

@@ -130,7 +130,7 @@ def c_target(device: str) -> Target | None:
     if device != "cpu":
         return None
     cpu: Any = get_device("cpu")
-    return cpu.kernels.target if cpu.has_c else None
+    return None if cpu.why_numpy() else cpu.kernels.target
 
 
 def wgsl_for(device: AnyDevice, plan: Plan) -> Callable[[UOp], str]:

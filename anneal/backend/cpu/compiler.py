@@ -46,25 +46,17 @@ class Compiler:
     identity: tuple[object, ...]
 
 
-class Library:
+class Library(ctypes.CDLL):
     """A loaded library and its key in the cache. It is closed when nothing holds it any more; who calls its functions
     does."""
 
-    __slots__ = ("__weakref__", "code", "key", "stays")
-
-    def __init__(self, key: bytes, code: ctypes.CDLL) -> None:
-        self.key, self.code = key, code
-        self.stays = False  # True if it is never closed
-
-    def address(self, symbol: str) -> int:
-        """The address of a function."""
-        found = ctypes.cast(self.code[symbol], ctypes.c_void_p).value
-        assert found is not None
-        return found
+    def __init__(self, key: str, path: str) -> None:
+        super().__init__(path)
+        self.key = key
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not self.stays and not ending():
-            _ctypes.dlclose(self.code._handle)
+        if not ending():
+            _ctypes.dlclose(self._handle)
 
 
 @functools.cache
@@ -132,14 +124,14 @@ def libraries(texts: Sequence[str], compiler: Compiler) -> list[Library]:
     return [library for key in keys if (library := found[key]) is not None]
 
 
-def key_of(text: str, compiler: Compiler) -> bytes:
-    return hashlib.blake2b(repr((text, compiler.identity)).encode(), digest_size=16).digest()
+def key_of(text: str, compiler: Compiler) -> str:
+    return hashlib.blake2b(repr((text, compiler.identity)).encode(), digest_size=16).hexdigest()
 
 
-_open: WeakValueDictionary[bytes, Library] = WeakValueDictionary()
+_open: WeakValueDictionary[str, Library] = WeakValueDictionary()
 
 
-def known(key: bytes) -> Library | None:
+def known(key: str) -> Library | None:
     """The library of this key if this process has loaded it, or the cache has it."""
     found = _open.get(key)
     if found is None:
@@ -153,13 +145,13 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="anneal-", ignore_cleanup_errors=True)
 
 
-def _loaded(key: bytes, code: bytes) -> Library:
+def _loaded(key: str, code: bytes) -> Library:
     """The very bytes that were checked, loaded from a new file in a new private folder."""
     try:
         with _folder() as folder:
             path = Path(folder, "unit.so")
             path.write_bytes(code)
-            library = _open[key] = Library(key, ctypes.CDLL(str(path)))
+            library = _open[key] = Library(key, str(path))
     except OSError as e:
         raise NotCompiled(f"a compiled library cannot be loaded: {e}") from None
     return library

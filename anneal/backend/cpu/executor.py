@@ -18,7 +18,7 @@ from anneal import settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.binding import Binder
-from anneal.backend.cpu.compiled import CLaunch, CProgram, LaunchTable, overlap
+from anneal.backend.cpu.compiled import CLaunch, CProgram, overlap
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.primitives import UNFIT, forget_ones
@@ -280,15 +280,16 @@ class CpuBatch(Batch[Array]):
         """All kernels in one stream; those in C that follow each other are one step, unless they are to be `apart`."""
         steps: list[Step] = []
         numbers: list[int] = []
-        self._tables: list[LaunchTable] = []  # which the steps point into
+        self._tables: list[Array] = []  # which the steps point into
         together: list[CLaunch] = []
         for n, b in enumerate(self._bound):
             if isinstance(b, CLaunch):
                 together.append(b)
                 if not apart and n + 1 < len(self._bound) and isinstance(self._bound[n + 1], CLaunch):
                     continue
-                self._tables.append(self._device.kernels.table(together, self._values))
-                found, together = self._tables[-1].steps, []
+                table, step = self._device.kernels.table(together, self._values)
+                self._tables.append(table)
+                found, together = [step], []
             else:
                 found = b.steps
             steps += found
@@ -423,18 +424,17 @@ class CpuDevice(Device[Array]):
             self._kernels = CKernels(self.workers.in_c)
         return self._kernels
 
-    @property
-    def has_c(self) -> bool:
-        """True if kernels that run often are compiled as C."""
+    def why_numpy(self) -> str:
+        """The reason why NumPy runs all kernels; "" if C runs those that run often."""
         if settings.current().cpu == "numpy":
-            return False
+            return "as ANNEAL_CPU says"
         from anneal.backend.cpu import compiler
 
-        return settings.current().cpu == "c" or (compiler.find() is not None and not self.kernels.failed)
+        return compiler.why_none() if compiler.find() is None else self.kernels.failed
 
     def runs_before_often(self, programs: Sequence[Program]) -> int:
         work = sum([p.worth + _LAUNCH_NS if isinstance(p, CpuProgram) else 0 for p in programs])
-        if settings.current().cpu != "auto" or not work or not self.has_c:
+        if settings.current().cpu != "auto" or not work or self.why_numpy():
             return 0
         return -(-_COMPILING_NS * len(set(programs)) // work)
 
@@ -448,7 +448,7 @@ class CpuDevice(Device[Array]):
         in_c: list[CProgram | None] = [None] * len(sinks)
         made: list[CProgram | CpuProgram | SymbolicProgram] = []
         with work("compiling kernels", len(sinks)) as mine:
-            if settings.current().cpu == "c" or (often and self.has_c):
+            if settings.current().cpu == "c" or (often and not self.why_numpy()):
                 in_c = self.kernels.programs(sinks, self._PROGRAMS)
             for program, sink in zip(in_c, sinks, strict=True):
                 made.append(program or self._in_numpy(sink))
@@ -481,9 +481,10 @@ class CpuDevice(Device[Array]):
     def _bind(
         self, program: CpuProgram | CProgram, buffers: Sequence[Array], values: Mapping[str, int]
     ) -> _Bound | CLaunch:
-        if isinstance(program, CProgram) and not overlap(program, buffers):
-            return CLaunch(program, tuple(buffers), self.shared(program.scratch))
-        program = _chosen(self._in_numpy(program.sink), values, False) if isinstance(program, CProgram) else program
+        if isinstance(program, CProgram):
+            if not overlap(program, buffers):
+                return CLaunch(program, tuple(buffers), self.shared(sum(program.scratch.values())))
+            program = _chosen(self._in_numpy(program.sink), values, False)
         assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))
         found = self._bindings.get(key)
@@ -507,13 +508,12 @@ class CpuDevice(Device[Array]):
 
     def _made_by(self) -> str:
         """The maker of the kernels' code, and why it is not another."""
-        if settings.current().cpu == "numpy":
-            return "NumPy (as ANNEAL_CPU says)"
+        why = self.why_numpy()
         from anneal.backend.cpu import compiler
 
         found = compiler.find()
-        if found is None or self.kernels.failed:
-            return f"NumPy ({self.kernels.failed or compiler.why_none()})"
+        if why or found is None:
+            return f"NumPy ({why})"
         often = " once they run often, and NumPy before" if settings.current().cpu == "auto" else ""
         return f"C{often}, by {' '.join(found.command)}: {compiler.version(found)}"
 

@@ -10,18 +10,23 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from weakref import WeakValueDictionary
+
+import numpy as np
 
 from anneal import cache
 from anneal.backend.cpu import compiler
-from anneal.backend.cpu.compiled import CLaunch, CPart, CPlan, CProgram, LaunchTable, decode_plan, encode_plan
+from anneal.backend.cpu.compiled import CLaunch, CPart, CProgram
 from anneal.backend.cpu.compiler import Compiler, Library, NotCompiled
-from anneal.backend.cpu.products import BlasProduct, Taken, split
-from anneal.backend.cpu.workers import blas_product
-from anneal.codegen import C_TARGET, Target, generate, kernel_info
+from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.products import BlasProduct, Taken
+from anneal.backend.cpu.workers import blas
+from anneal.codegen import C_TARGET, generate, kernel_info
 from anneal.errors import AnnealError
 from anneal.schedule import members_of, standalone
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, UOp, decode_value, encode_value, toposort
+from anneal.uop.sizes import size_text, variables_of
 
 _VECTORS = "/* vectors */\n"  # ends the part of a text's head that all have; what follows are lines of its own
 _LARGEST = 8192  # nodes of a kernel that a compiler takes a few seconds for; of more it takes minutes
@@ -40,14 +45,7 @@ class CKernels:
         self.failed = ""  # why nothing is compiled any more
         self._programs: dict[UOp, CProgram | None] = {}
         self._libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()  # by the functions that they have
-        self._multiply = 0  # the address of the pool's function for products
-        self._pool: ctypes.CDLL | None = None
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forked)
-
-    def _forked(self) -> None:
-        if self._pool is not None:
-            self._pool.forked()
+        self._pool: Library | None = None
 
     def programs(self, sinks: Sequence[UOp], most: int) -> list[CProgram | None]:
         """A program for each kernel, or None where NumPy runs it; at most so many are kept."""
@@ -63,83 +61,104 @@ class CKernels:
             del self._programs[next(iter(self._programs))]
         return out
 
-    def table(self, launches: Sequence[CLaunch], values: Mapping[str, int]) -> LaunchTable:
-        """Launches as one call."""
+    def table(self, launches: Sequence[CLaunch], values: Mapping[str, int]) -> tuple[Array, Step]:
+        """Launches as one call for these values of variables, and the table that it reads."""
         assert self._pool is not None
-        return LaunchTable(launches, values, self._pool.run, self.threads)
+        rows = np.array([row for launch in launches for row in launch.rows(values)], np.int64)
+        return rows, (self._pool.run, (rows.ctypes.data, len(rows), self.threads, None))
 
     def _make(self, sinks: Sequence[UOp]) -> None:
         found = compiler.find()
         if found is None:
             raise NotCompiled(compiler.why_none())
-        identity = found.identity, self.target, self.threads, blas_product(4)[0] != 0
-        plans: dict[UOp, CPlan] = {}
-        fresh: list[UOp] = []
+        identity = found.identity, self.target, self.threads, any(blas().products)
+        made: dict[UOp, CProgram | None] = {}
+        fresh: list[tuple[bytes | None, CProgram]] = []
         for sink in sinks:
             key = cache.disk_key("native", sink.key, identity)
-            plan = cache.load("native", key, decode_plan, private=True)
-            if plan is not None and self._recalled(plan):
-                plans[sink] = plan
-            elif (made := self._planned(sink)) is not None:
-                plans[sink] = made
-                fresh.append(sink)
-            else:
-                self._programs[sink] = None
-        self._load([p for sink in fresh for p in plans[sink].parts], found)
-        for sink, plan in plans.items():
-            for p in plan.parts:
-                p.function = p.function or self._multiply
-            self._programs[sink] = CProgram(sink, plan, partial(self.text, sink))
-        for sink in fresh:
-            key = cache.disk_key("native", sink.key, identity)
-            cache.save("native", key, encode_plan(plans[sink]), "a kernel in C", private=True)
+            program = cache.load("native", key, partial(self._recalled, sink), private=True)
+            if program is None and (program := self.planned(sink)) is not None:
+                fresh.append((key, program))
+            made[sink] = program
+        self._load([p for _, program in fresh for p in program.parts], found)
+        self._programs |= made
+        for key, program in fresh:
+            parts = tuple([(p.symbol, p.library.key, p.slots, p.sizes, p.worth) for p in program.parts])
+            data = encode_value((parts, tuple(program.scratch.items())))
+            cache.save("native", key, data, "a kernel in C", private=True)
 
-    def _planned(self, sink: UOp) -> CPlan | None:
+    def _recalled(self, sink: UOp, data: Any) -> CProgram | None:
+        """The program that an earlier process kept; None if a library with functions of it cannot be found."""
+        parts, scratch = decode_value(data)
+        made = []
+        for symbol, key, slots, sizes, worth in parts:
+            library = self._libraries.get(symbol) or compiler.known(key)
+            if library is None:
+                return None
+            self._libraries[symbol] = library
+            made.append(CPart(symbol, slots, sizes, worth, library))
+        return CProgram(sink, made, dict(scratch), self.text)
+
+    def planned(self, sink: UOp) -> CProgram | None:
+        """The program of a kernel, whose functions are not compiled yet; None where NumPy is to run it."""
         if not suits(sink):
             return None
+        taken = Taken(1 + max([u.arg[0] for u in toposort((sink,)) if u.op is Op.PARAM]))
         try:
-            return planned(sink, self.target, self.threads)
-        except AnnealError:
+            for member in members_of(sink):
+                taken.add(member, any(blas().products))
+            return CProgram(sink, [self._part(p) for p in taken.parts], taken.scratch, self.text)
+        except AnnealError:  # C lacks something
             return None
+
+    def _part(self, sink: UOp | BlasProduct) -> CPart:
+        if isinstance(sink, BlasProduct):
+            sizes, operands = sink.sizes(self.threads), (sink.a.slot, sink.b.slot, sink.c.slot)
+            text = f"\n// a product by BLAS: [{', '.join(map(size_text, sizes[1:]))}]\n"
+            return CPart("multiply", operands, sizes, sink.flops // _FLOPS_IN_BLAS, text=text)
+        kernel, slots = standalone(sink)
+        made, info = generate(kernel, self.target), kernel_info(kernel)
+        head, _, body = made.source.partition(_START)
+        symbol = "kernel_" + hashlib.blake2b(made.source.encode(), digest_size=12).hexdigest()
+        worth = max(info.flops // _FLOPS, (info.bytes_read + info.bytes_written) // _BYTES)
+        count = made.launch.workgroups if made.launch.needed is None else made.launch.needed
+        variables = {v.arg[0]: v for v in variables_of(kernel)}
+        sizes = count, *[variables[n] for n in made.variables]
+        return CPart(symbol, tuple(slots), sizes, worth, head=head, text=f"\nvoid {symbol}({body}")
 
     def text(self, sink: UOp) -> str:
         """The C of a kernel, to be read; "" where NumPy runs it."""
-        plan = self._planned(sink)
-        return "" if plan is None else "".join([p.text for p in plan.parts]).lstrip("\n")
-
-    def _recalled(self, plan: CPlan) -> bool:
-        """True if all functions of a plan could be found, in libraries that an earlier process made."""
-        for p in plan.parts:
-            if p.symbol:
-                library = self._libraries.get(p.symbol) or compiler.known(bytes.fromhex(p.key))
-                if library is None:
-                    return False
-                self._libraries[p.symbol] = library
-                p.load(library)
-        return True
+        program = self.planned(sink)
+        return "" if program is None else "".join([p.text for p in program.parts]).lstrip("\n")
 
     def _load(self, parts: Sequence[CPart], found: Compiler) -> None:
         """Compile the functions of parts, in a unit for each thread, and the pool if there is none yet."""
-        found_in = {p.symbol: library for p in parts if (library := self._libraries.get(p.symbol)) is not None}
-        left = {p.symbol: p for p in parts if p.symbol and p.symbol not in found_in}
-        units: list[list[CPart]] = [[] for _ in range(min(self.threads, len(left)))]
-        for p in sorted(left.values(), key=lambda p: -len(p.body)):
-            min(units, key=lambda unit: sum([len(p.body) for p in unit])).append(p)
-        texts = [_unit(unit) for unit in units]
+        texts = []
         if self._pool is None:
             texts.append(importlib.resources.files("anneal.backend.cpu").joinpath("pool.c").read_text())
-        made = compiler.libraries(texts, found)
-        if self._pool is None:
-            made[-1].stays = True  # its threads run for as long as the process
-            self._pool, self._multiply = made[-1].code, made[-1].address("multiply")
-            self._pool.run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-            self._pool.run.restype = None
-        for unit, library in zip(units, made, strict=False):
-            for p in unit:
-                found_in[p.symbol] = self._libraries[p.symbol] = library
         for p in parts:
-            if p.symbol:
-                p.load(found_in[p.symbol])
+            p.library = self._libraries.get(p.symbol)
+        left = {p.symbol: p for p in parts if p.library is None and p.head}
+        units: list[list[CPart]] = [[] for _ in range(min(self.threads, len(left)))]
+        for p in sorted(left.values(), key=lambda p: -len(p.text)):
+            min(units, key=lambda unit: sum([len(p.text) for p in unit])).append(p)
+        made = compiler.libraries([*texts, *map(_unit, units)], found)
+        if self._pool is None:
+            self._begin(made.pop(0))
+        for unit, library in zip(units, made, strict=True):
+            self._libraries |= {p.symbol: library for p in unit}
+        for p in parts:
+            p.library = self._libraries[p.symbol]
+            p.head = p.text = ""
+
+    def _begin(self, pool: Library) -> None:
+        """Have launches and products run by the pool, whose threads and text stay for as long as the process does."""
+        self._pool = self._libraries["multiply"] = pool
+        pool.run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+        pool.run.restype = None
+        pool.use_blas.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+        pool.use_blas(*blas().products)
+        os.register_at_fork(after_in_child=pool.forked)  # which holds the library
 
 
 def _unit(parts: Sequence[CPart]) -> str:
@@ -152,36 +171,7 @@ def _unit(parts: Sequence[CPart]) -> str:
 def suits(sink: UOp) -> bool:
     """True if C is to run a kernel, as far as its graph tells."""
     nodes = toposort((sink,))
-    if len(nodes) > _LARGEST:
-        return False
-    for u in nodes:
-        if u.op is Op.ARGSORT or (u.op is Op.CAST and u.tag is not None):
-            return False
-        if u.op is Op.PARAM and u.arg[1][0] >= 2**31:
-            return False
-    return True
-
-
-def planned(sink: UOp, target: Target, threads: int) -> CPlan:
-    """The plan of a kernel graph for so many threads. Raises AnnealError where C lacks something."""
-    out = CPlan()
-    slots = 1 + max([u.arg[0] for u in toposort((sink,)) if u.op is Op.PARAM])
-    for member in members_of(sink):
-        found = split(member, slots) if blas_product(4)[0] else Taken(slots, [member])
-        slots += len(found.scratch)
-        out.scratch.update(found.scratch)
-        out.parts += [_part(p, target, threads) for p in found.parts]
-    return out
-
-
-def _part(sink: UOp | BlasProduct, target: Target, threads: int) -> CPart:
-    if isinstance(sink, BlasProduct):
-        count, worth = sink.batches * sink.blocks(threads), sink.flops // _FLOPS_IN_BLAS
-        return CPart("", sink.slots, count, worth, description=sink.description(threads))
-    kernel, slots = standalone(sink)
-    made, info = generate(kernel, target), kernel_info(kernel)
-    head, _, body = made.source.partition(_START)
-    symbol = "kernel_" + hashlib.blake2b(made.source.encode(), digest_size=12).hexdigest()
-    worth = max(info.flops // _FLOPS, (info.bytes_read + info.bytes_written) // _BYTES)
-    count = made.launch.workgroups if made.launch.needed is None else made.launch.needed
-    return CPart(symbol, slots, count, worth, made.variables, head=head, body=body)
+    return len(nodes) <= _LARGEST and not any(
+        u.op is Op.ARGSORT or (u.op is Op.CAST and u.tag is not None) or (u.op is Op.PARAM and u.arg[1][0] >= 2**31)
+        for u in nodes
+    )

@@ -113,6 +113,11 @@ _MATRIX_ONCE = 20
 Blocks = list[Block]
 
 
+def aligned(nbytes: int) -> int:
+    """The bytes up to the next place where memory may begin."""
+    return -(-nbytes // ALIGN) * ALIGN
+
+
 class LoopLayout:
     """The cuts of one loop, and the places of its temporaries (byte offsets in the scratch of a worker).
 
@@ -247,7 +252,7 @@ class LoopLayout:
             for s, k in size.items():
                 if v.mask >> s & 1:
                     n *= k
-            return (n + ALIGN - 1) // ALIGN * ALIGN
+            return aligned(n)
 
         def take(n: int) -> int:
             nonlocal end
@@ -342,7 +347,7 @@ class CpuProgram(Program):
         end = 0
         for v in plan.fulls:
             v.register = end
-            end += (v.size * v.dtype.itemsize + ALIGN - 1) // ALIGN * ALIGN
+            end += aligned(v.size * v.dtype.itemsize)
         self.shared = max(self.shared, end)
         layouts: list[LoopLayout | Pad] = []
         waiting: Product | None = None

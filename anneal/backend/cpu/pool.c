@@ -111,9 +111,9 @@ static void spread(const launch *l, int threads) {
 }
 
 /* Products of matrices by BLAS: the workgroups are blocks of rows (or of columns, whichever are more) of one product
-   after another. memory[3] describes them, as `Product.description` in products.py writes it down. */
+   after another. memory[3] describes them, as `BlasProduct.sizes` in products.py does. */
 
-typedef struct { int64_t extent, a, b, c; } axis;
+typedef struct { int extent, a, b, c; } axis; /* and steps in elements of each */
 typedef void sgemm64(int, int, int, int64_t, int64_t, int64_t, float, const void *, int64_t, const void *, int64_t,
                      float, void *, int64_t);
 typedef void dgemm64(int, int, int, int64_t, int64_t, int64_t, double, const void *, int64_t, const void *, int64_t,
@@ -121,8 +121,19 @@ typedef void dgemm64(int, int, int, int64_t, int64_t, int64_t, double, const voi
 typedef void sgemm32(int, int, int, int, int, int, float, const void *, int, const void *, int, float, void *, int);
 typedef void dgemm32(int, int, int, int, int, int, double, const void *, int, const void *, int, double, void *, int);
 
-static void moved(const axis *axes, int64_t count, int64_t at, int64_t *a, int64_t *b, int64_t *c) {
-  for (int64_t n = count - 1; n >= 0; n -= 1) {
+static void *blas_of_floats, *blas_of_doubles;
+static int wide; /* whether BLAS's integers have 64 bits */
+
+void use_blas(void *floats, void *doubles, int of_64_bits) {
+  blas_of_floats = floats;
+  blas_of_doubles = doubles;
+  wide = of_64_bits;
+}
+
+static int larger(int x, int y) { return x > y ? x : y; }
+
+static void moved(const axis *axes, int count, int64_t at, int64_t *a, int64_t *b, int64_t *c) {
+  for (int n = count - 1; n >= 0; n -= 1) {
     int64_t i = at % axes[n].extent;
     at /= axes[n].extent;
     *a += i * axes[n].a;
@@ -132,41 +143,42 @@ static void moved(const axis *axes, int64_t count, int64_t at, int64_t *a, int64
 }
 
 void multiply(void **memory, long begin, long end) {
-  const int64_t *d = memory[3];
-  void *blas = (void *)d[0];
-  int64_t wide = d[1], size = d[2], m = d[3], n = d[4], k = d[5], blocks = d[6], lda = d[9], ldb = d[10], ldc = d[11];
-  int ta = d[7] ? 112 : 111, tb = d[8] ? 112 : 111;
-  int64_t batches = d[15], sums = d[16 + 4 * batches], times = 1;
-  const axis *batch = (const axis *)(d + 16), *outer = (const axis *)(d + 17 + 4 * batches);
-  for (int64_t s = 0; s < sums; s += 1) times *= outer[s].extent;
+  const int *d = memory[3];
+  int size = d[0], blocks = d[1], batches = d[5], sums = d[6], times = 1;
+  const axis *m = (const axis *)(d + 7), *n = m + 1, *k = m + 2, *batch = m + 3, *outer = batch + batches;
+  int ta = k->a == 1 ? 111 : 112, tb = n->b == 1 ? 111 : 112; /* a matrix by rows, or by columns */
+  int64_t lda = ta == 111 ? larger(m->a, k->extent) : larger(k->a, m->extent), ldc = m->c;
+  int64_t ldb = tb == 111 ? larger(k->b, n->extent) : larger(n->b, k->extent);
+  void *blas = size == 4 ? blas_of_floats : blas_of_doubles;
+  for (int s = 0; s < sums; s += 1) times *= outer[s].extent;
   for (long at = begin; at < end; at += 1) {
-    int64_t block = at % blocks, rows = m, columns = n, a0 = d[12], b0 = d[13], c0 = d[14];
+    int64_t block = at % blocks, rows = m->extent, columns = n->extent, a0 = d[2], b0 = d[3], c0 = d[4];
     moved(batch, batches, at / blocks, &a0, &b0, &c0);
-    if (m >= n) {
-      int64_t first = m * block / blocks;
-      rows = m * (block + 1) / blocks - first;
-      a0 += first * (d[7] ? 1 : lda);
-      c0 += first * ldc;
+    if (m->extent >= n->extent) {
+      int64_t first = m->extent * block / blocks;
+      rows = m->extent * (block + 1) / blocks - first;
+      a0 += first * m->a;
+      c0 += first * m->c;
     } else {
-      int64_t first = n * block / blocks;
-      columns = n * (block + 1) / blocks - first;
-      b0 += first * (d[8] ? ldb : 1);
+      int64_t first = n->extent * block / blocks;
+      columns = n->extent * (block + 1) / blocks - first;
+      b0 += first * n->b;
       c0 += first;
     }
-    for (int64_t t = 0; t < times; t += 1) {
+    for (int t = 0; t < times; t += 1) {
       int64_t a1 = a0, b1 = b0, c1 = c0;
       moved(outer, sums, t, &a1, &b1, &c1);
       const char *a = (char *)memory[0] + a1 * size, *b = (char *)memory[1] + b1 * size;
       char *c = (char *)memory[2] + c0 * size;
       double beta = t ? 1 : 0;
       if (wide && size == 4)
-        ((sgemm64 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+        ((sgemm64 *)blas)(101, ta, tb, rows, columns, k->extent, 1, a, lda, b, ldb, beta, c, ldc);
       else if (wide)
-        ((dgemm64 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+        ((dgemm64 *)blas)(101, ta, tb, rows, columns, k->extent, 1, a, lda, b, ldb, beta, c, ldc);
       else if (size == 4)
-        ((sgemm32 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+        ((sgemm32 *)blas)(101, ta, tb, rows, columns, k->extent, 1, a, lda, b, ldb, beta, c, ldc);
       else
-        ((dgemm32 *)blas)(101, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc);
+        ((dgemm32 *)blas)(101, ta, tb, rows, columns, k->extent, 1, a, lda, b, ldb, beta, c, ldc);
     }
   }
 }

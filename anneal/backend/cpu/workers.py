@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import threading
 import time
@@ -144,14 +145,20 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def address(library: ctypes.CDLL, symbol: str) -> int:
+    """The address of a function."""
+    return ctypes.cast(library[symbol], ctypes.c_void_p).value or 0
+
+
 class _Blas:
     """OpenBLAS's own thread count, in the library that NumPy's wheels bring along."""
 
     def __init__(self) -> None:
         self.get: Any = None
         self.set: Any = None
-        self.products: dict[int, int] = {}  # addresses of the functions for matrices, by the bytes of an element
-        self.wide = False  # whether their integers have 64 bits
+        # addresses of the functions for matrices of floats of 32 and 64 bits, 0 where C cannot call them; and whether
+        # their integers have 64 bits
+        self.products = [0, 0, False]
         package = Path(np.__file__).parent
         folders = (package.parent / "numpy.libs", package / ".dylibs")
         for path in (p for folder in folders if folder.is_dir() for p in sorted(folder.iterdir())):
@@ -168,29 +175,19 @@ class _Blas:
             if hasattr(library, name):
                 self.set = getattr(library, name)
                 self.get = getattr(library, f"{prefix}openblas_get_num_threads{suffix}")
-                self.wide = bool(suffix)
-                for size, letter in ((4, "s"), (8, "d")):
-                    function = getattr(library, f"{prefix}cblas_{letter}gemm{suffix}", None)
-                    if function is not None:
-                        self.products[size] = ctypes.cast(function, ctypes.c_void_p).value or 0
+                names = [f"{prefix}cblas_{letter}gemm{suffix}" for letter in "sd"]
+                if all(hasattr(library, n) for n in names):
+                    self.products = [*[address(library, n) for n in names], bool(suffix)]
                 return True
         return False
 
 
-_BLAS: list[_Blas] = []
+blas = functools.cache(_Blas)
 
 
 def blas_obeys() -> bool:
     """True when BLAS's thread count can be set."""
-    if not _BLAS:
-        _BLAS.append(_Blas())
-    return _BLAS[0].set is not None
-
-
-def blas_product(itemsize: int) -> tuple[int, bool]:
-    """The address of the function of BLAS that multiplies matrices of such floats, 0 where C cannot call it; and
-    whether its integers have 64 bits."""
-    return (_BLAS[0].products.get(itemsize, 0), _BLAS[0].wide) if blas_obeys() else (0, False)
+    return blas().set is not None
 
 
 class one_blas_thread(contextlib.AbstractContextManager[None]):
@@ -198,9 +195,9 @@ class one_blas_thread(contextlib.AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         if blas_obeys():
-            self._before = _BLAS[0].get()
-            _BLAS[0].set(1)
+            self._before = blas().get()
+            blas().set(1)
 
     def __exit__(self, *_: object) -> None:
         if blas_obeys():
-            _BLAS[0].set(self._before)
+            blas().set(self._before)

@@ -52,7 +52,7 @@ def _asked_for(command: list[str]) -> list[CPart]:
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
-        return [CPart(symbol, (), 0, 0, head=h, body=b) for symbol, h, b in pickle.loads(place.read_bytes())]
+        return [CPart(symbol, (), (), 0, head=h, text=t) for symbol, h, t in pickle.loads(place.read_bytes())]
 
 
 def _write_down(command: list[str], place: Path) -> None:
@@ -60,8 +60,8 @@ def _write_down(command: list[str], place: Path) -> None:
 
     def make(self: CKernels, sinks: Sequence[UOp]) -> None:
         for sink in sinks:
-            plan = self._planned(sink)
-            parts.update({p.symbol: (p.symbol, p.head, p.body) for p in (plan.parts if plan else ()) if p.symbol})
+            made = self.planned(sink)
+            parts.update({p.symbol: (p.symbol, p.head, p.text) for p in (made.parts if made else ()) if p.head})
             self._programs[sink] = None  # which is: NumPy runs it
 
     CKernels._make = make  # type: ignore[method-assign]

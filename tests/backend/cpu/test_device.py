@@ -243,7 +243,7 @@ def test_blas_has_one_thread_in_lanes_and_its_own_number_afterwards() -> None:
 
     if not module.blas_obeys():
         pytest.skip("this NumPy's BLAS cannot be told its thread count")
-    blas = module.__dict__["_BLAS"][0]
+    blas = module.blas()
     before = blas.get()
     seen: list[int] = []
     with module.one_blas_thread():
