@@ -34,7 +34,7 @@ _TOOLS = ("/Library/Developer/CommandLineTools", "/Applications/Xcode.app")
 _SECONDS = 300
 
 
-class NotCompiled(Exception):
+class NotCompiled(subprocess.SubprocessError):
     """There is no library; the message says why."""
 
 
@@ -55,7 +55,7 @@ class Library(ctypes.CDLL):
         self.key = key
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not ending():
+        if self._handle and not ending():
             _ctypes.dlclose(self._handle)
 
 
@@ -111,17 +111,16 @@ def libraries(texts: Sequence[str], compiler: Compiler) -> list[Library]:
     """A library for each text of C; those that the cache lacks are compiled side by side. It keeps them by text,
     compiler, flags and machine.
 
-    Raises NotCompiled if one cannot be had.
+    Raises SubprocessError or OSError if one cannot be had.
     """
-    keys = [key_of(text, compiler) for text in texts]
-    found = {key: known(key) for key in keys}
-    missing = {key: text for key, text in zip(keys, texts, strict=True) if found[key] is None}
-    if missing:
-        for key, code in zip(missing, _compiled([*missing.values()], compiler), strict=True):
-            text = base64.b85encode(code).decode()
-            cache.save("native", cache.disk_key(key), text, f"compiled kernels, {len(code) >> 10} KiB", private=True)
-            found[key] = _loaded(key, code)
-    return [library for key in keys if (library := found[key]) is not None]
+    wanted = {key_of(text, compiler): text for text in texts}
+    found = {key: library for key in wanted if (library := known(key)) is not None}
+    missing = [key for key in wanted if key not in found]
+    for key, code in zip(missing, _compiled([wanted[key] for key in missing], compiler)):
+        text = base64.b85encode(code).decode()
+        cache.save("native", cache.disk_key(key), text, f"compiled kernels, {len(code) >> 10} KiB", private=True)
+        found[key] = _loaded(key, code)
+    return [found[key] for key in wanted]
 
 
 def key_of(text: str, compiler: Compiler) -> str:
@@ -133,11 +132,10 @@ _open: WeakValueDictionary[str, Library] = WeakValueDictionary()
 
 def known(key: str) -> Library | None:
     """The library of this key if this process has loaded it, or the cache has it."""
-    found = _open.get(key)
-    if found is None:
-        code = cache.load("native", cache.disk_key(key), base64.b85decode, private=True)
-        found = None if code is None else _loaded(key, code)
-    return found
+    if (found := _open.get(key)) is not None:
+        return found
+    code = cache.load("native", cache.disk_key(key), base64.b85decode, private=True)
+    return None if code is None else _loaded(key, code)
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
@@ -147,28 +145,22 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 def _loaded(key: str, code: bytes) -> Library:
     """The very bytes that were checked, loaded from a new file in a new private folder."""
-    try:
-        with _folder() as folder:
-            path = Path(folder, "unit.so")
-            path.write_bytes(code)
-            library = _open[key] = Library(key, str(path))
-    except OSError as e:
-        raise NotCompiled(f"a compiled library cannot be loaded: {e}") from None
+    with _folder() as folder:
+        path = Path(folder, "unit.so")
+        path.write_bytes(code)
+        library = _open[key] = Library(key, str(path))
     return library
 
 
 def _compiled(texts: Sequence[str], compiler: Compiler) -> list[bytes]:
     """The libraries of `texts`, made in a private folder that is gone afterwards."""
-    try:
-        with _folder() as folder:
-            commands = []
-            for n, text in enumerate(texts):
-                Path(folder, f"unit{n}.c").write_text(text)
-                commands.append((*compiler.command, *FLAGS, "-o", f"unit{n}.so", f"unit{n}.c", "-lm"))
-            _ran(commands, folder)
-            return [Path(folder, f"unit{n}.so").read_bytes() for n in range(len(texts))]
-    except OSError as e:
-        raise NotCompiled(f"compiling failed: {e.strerror or e}") from None
+    with _folder() as folder:
+        commands = []
+        for n, text in enumerate(texts):
+            Path(folder, f"unit{n}.c").write_text(text)
+            commands.append((*compiler.command, *FLAGS, "-o", f"unit{n}.so", f"unit{n}.c", "-lm"))
+        _ran(commands, folder)
+        return [Path(folder, f"unit{n}.so").read_bytes() for n in range(len(texts))]
 
 
 def _ran(commands: Sequence[tuple[str, ...]], folder: str) -> list[str]:
@@ -184,8 +176,6 @@ def _ran(commands: Sequence[tuple[str, ...]], folder: str) -> list[str]:
                 )
             )  # fmt: skip
         said = [p.communicate(timeout=_SECONDS)[0] for p in running]
-    except (OSError, subprocess.TimeoutExpired) as e:
-        raise NotCompiled(f"{commands[0][0]} did not run: {e}") from None
     finally:
         for p in running:
             with p:  # which waits for it

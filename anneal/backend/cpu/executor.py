@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import platform
 import time
@@ -190,9 +191,7 @@ class CpuBatch(Batch[Array]):
         the runs without it have lost as much, so that a batch of few runs never pays for it, and one of many at most
         twice what is least."""
         self._streams: Streams | None = None  # as the next run takes them
-        self._arranged = False
-        self._lost = 0.0  # nanoseconds
-        self._work: tuple[float, int] | None = None  # what a run loses so, and what it takes to arrange it
+        self._until_arranged: float | None = None  # how many runs, which the first one finds out
 
     def give(self, values: Mapping[str, int]) -> None:
         if values == self._values:
@@ -258,23 +257,21 @@ class CpuBatch(Batch[Array]):
     def _taken(self) -> Streams:
         """The streams to run, which are out of place until they have run."""
         streams, self._streams = self._streams, None
-        if not self._arranged and self._has_lost_enough():
-            streams, self._arranged = None, True
-        if streams is not None:
+        if self._until_arranged is None:
+            self._until_arranged = self._runs_that_pay()
+        self._until_arranged -= 1
+        if streams is not None and self._until_arranged != -1:
             return streams
-        if not self._arranged:
+        if self._until_arranged >= 0:
             return self._in_a_row()
         return compose([(b.waves, b.for_worker) for b in self._bound if isinstance(b, _Bound)], self._workers.count)
 
-    def _has_lost_enough(self) -> bool:
-        """True if the runs so far have lost as much time as it takes to arrange the work; a run follows."""
-        if self._work is None:
-            costs = [item.cost for b in self._bound if isinstance(b, _Bound) for wave in b.waves for item in wave]
-            pays = self._on_workers and not self._compiled and sum(costs) > _SYNCHRONISATION_NS
-            self._work = sum(costs) / 2 if pays else 0.0, _ARRANGING_NS * len(costs)
-        a_run, arranging = self._work
-        enough, self._lost = bool(a_run) and arranging <= self._lost, self._lost + a_run
-        return enough
+    def _runs_that_pay(self) -> float:
+        """How many runs lose as much time as it takes to arrange the work: half of it each."""
+        costs = [item.cost for b in self._bound if isinstance(b, _Bound) for wave in b.waves for item in wave]
+        if self._compiled or not self._on_workers or sum(costs) <= _SYNCHRONISATION_NS:
+            return math.inf
+        return math.ceil(2 * _ARRANGING_NS * len(costs) / sum(costs))
 
     def _in_a_row(self, apart: bool = False) -> Streams:
         """All kernels in one stream; those in C that follow each other are one step, unless they are to be `apart`."""

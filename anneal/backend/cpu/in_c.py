@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import importlib.resources
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -53,7 +54,7 @@ class CKernels:
         if new and not self.failed:
             try:
                 self._make(new)
-            except NotCompiled as e:
+            except (OSError, subprocess.SubprocessError) as e:
                 self.failed = str(e)
                 print(f"anneal: NumPy runs the kernels of the cpu: {e}", file=sys.stderr)
         out = [self._programs.get(s) for s in sinks]
