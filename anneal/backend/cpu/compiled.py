@@ -15,10 +15,6 @@ from anneal.schedule import name_of
 from anneal.uop import UOp
 from anneal.uop.sizes import Size, evaluator
 
-# Work of less than so many nanoseconds is not worth another thread; a chunk of a launch has at least as much.
-_CHUNK_NS = 10_000
-_MOST_CHUNKS = 64
-
 
 @dataclass(slots=True)
 class CPart:
@@ -54,33 +50,36 @@ class CProgram(Program):
 
 
 class CLaunch:
-    """A program in C bound to a set of buffers."""
+    """A program in C bound to a set of buffers. `rows` are its rows in a table of launches, as pool.c reads it: the
+    addresses of a function, of the places of its memory and of its sizes, and what it is worth."""
 
-    __slots__ = ("buffers", "name", "parts", "program")
+    __slots__ = ("_memory", "_sizes", "buffers", "name", "program", "rows")
 
-    def __init__(self, program: CProgram, buffers: tuple[Array, ...], scratch: Array) -> None:
+    def __init__(
+        self, program: CProgram, buffers: tuple[Array, ...], scratch: Array, values: Mapping[str, int]
+    ) -> None:
         self.program, self.name, self.buffers = program, program.name, (*buffers, scratch)
         places = {n: _address(b) for n, b in enumerate(buffers)}
         at = _address(scratch)
         for slot, size in program.scratch.items():
             places[slot] = at
             at += size
-        # each part with the address of its function, its sizes, and the places of its memory, the last of which are
-        # the sizes after the first
-        self.parts: list[tuple[CPart, int, Array, Array]] = []
-        for p in program.parts:
-            sizes = np.zeros(len(p.sizes), np.int32)
-            memory = np.array([*[places[s] for s in p.slots], _address(sizes) + sizes.itemsize], np.uint64)
-            self.parts.append((p, address(p.library, p.symbol), sizes, memory))
+        self._sizes = [np.zeros(len(p.sizes), np.int32) for p in program.parts]
+        # of each part, whose function finds all sizes but the first in the last place
+        self._memory = [
+            np.array([*[places[s] for s in p.slots], _address(sizes) + sizes.itemsize], np.uint64)
+            for p, sizes in zip(program.parts, self._sizes)
+        ]
+        self.rows = [
+            (address(p.library, p.symbol), _address(memory), _address(sizes), p.worth)
+            for p, memory, sizes in zip(program.parts, self._memory, self._sizes)
+        ]
+        self.give(values)
 
-    def rows(self, values: Mapping[str, int]) -> list[tuple[int, int, int, int]]:
-        """Its rows in a table of launches, for these values of variables."""
-        out = []
-        for p, function, sizes, memory in self.parts:
+    def give(self, values: Mapping[str, int]) -> None:
+        """Run with these values of variables."""
+        for p, sizes in zip(self.program.parts, self._sizes):
             sizes[:] = evaluator(p.sizes)(values)
-            count = int(sizes[0])
-            out.append((function, _address(memory), count, max(1, min(count, p.worth // _CHUNK_NS, _MOST_CHUNKS))))
-        return out
 
 
 def _address(x: Array) -> int:

@@ -145,16 +145,14 @@ class _PartialBound(_Bound):
             item.steps[0][1][0][:] = new.steps
 
 
-def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> CpuProgram | CProgram:
+def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> Program:
     """The calls of `program` that run with these values, if need be for one worker."""
-    if isinstance(program, CProgram):
-        return program
-    found = program.program(values) if isinstance(program, SymbolicProgram) else program
-    assert isinstance(found, CpuProgram)
-    return found.for_one_worker if one_worker else found
+    if isinstance(program, SymbolicProgram):
+        program = program.program(values)
+    return program.for_one_worker if one_worker and isinstance(program, CpuProgram) else program
 
 
-def _mostly_gemv(chosen: Sequence[CpuProgram | CProgram]) -> bool:
+def _mostly_gemv(chosen: Sequence[Program]) -> bool:
     """True if nearly all of the work is matrix-vector products (GEMV). They run at the speed of memory, and BLAS's own
     threads, which start sooner than workers, are faster for them; for other work one worker is enough.
     """
@@ -180,9 +178,10 @@ class CpuBatch(Batch[Array]):
     def _bind(self, calls: Sequence[Call[Array]]) -> None:
         self.names = [p.name for p, _ in calls]
         self._bound = self._device.bind(calls, self._values, not self._on_workers)
+        self._in_numpy = [b for b in self._bound if isinstance(b, _Bound)]
+        self._in_c = [b for b in self._bound if isinstance(b, CLaunch)]
         # with whose values they are to run: others may use the same ones meanwhile
-        self._partial = [(b, b.key) for b in self._bound if isinstance(b, _PartialBound)]
-        self._compiled = [b for b in self._bound if isinstance(b, CLaunch)]
+        self._partial = [(b, b.key) for b in self._in_numpy if isinstance(b, _PartialBound)]
         self._alone()
         self._composed_of = [b.made for b, _ in self._partial]
 
@@ -202,8 +201,8 @@ class CpuBatch(Batch[Array]):
             self._bind(self._calls)
         else:
             self._partial = [(b, b.program.key(values)) for b, _ in self._partial]
-            if self._compiled:
-                self._alone()
+            for b in self._in_c:
+                b.give(values)
 
     def _settle(self) -> None:
         """See that every program runs with this batch's values."""
@@ -264,12 +263,12 @@ class CpuBatch(Batch[Array]):
             return streams
         if self._until_arranged >= 0:
             return self._in_a_row()
-        return compose([(b.waves, b.for_worker) for b in self._bound if isinstance(b, _Bound)], self._workers.count)
+        return compose([(b.waves, b.for_worker) for b in self._in_numpy], self._workers.count)
 
     def _runs_that_pay(self) -> float:
         """How many runs lose as much time as it takes to arrange the work: half of it each."""
-        costs = [item.cost for b in self._bound if isinstance(b, _Bound) for wave in b.waves for item in wave]
-        if self._compiled or not self._on_workers or sum(costs) <= _SYNCHRONISATION_NS:
+        costs = [item.cost for b in self._in_numpy for wave in b.waves for item in wave]
+        if self._in_c or not self._on_workers or sum(costs) <= _SYNCHRONISATION_NS:
             return math.inf
         return math.ceil(2 * _ARRANGING_NS * len(costs) / sum(costs))
 
@@ -284,7 +283,7 @@ class CpuBatch(Batch[Array]):
                 together.append(b)
                 if not apart and n + 1 < len(self._bound) and isinstance(self._bound[n + 1], CLaunch):
                     continue
-                table, step = self._device.kernels.table(together, self._values)
+                table, step = self._device.kernels.table(together)
                 self._tables.append(table)
                 found, together = [step], []
             else:
@@ -296,14 +295,14 @@ class CpuBatch(Batch[Array]):
     def timed(self) -> Timed:
         self._settle()
         with self._threads():
-            streams = self._in_a_row(apart=True) if self._compiled else self._taken()
+            streams = self._in_a_row(apart=True) if self._in_c else self._taken()
             parts = streams.parts()
             ticks = [array("d") for _ in parts]
             timed: list[list[Step]] = [[(run_timed, (rows, t))] for (rows, _), t in zip(parts, ticks, strict=True)]
             begun = time.perf_counter()
             self._workers.run(timed, streams.locks)
             ended = time.perf_counter()
-            if not self._compiled:
+            if not self._in_c:
                 self._streams = streams
         self._check()
         count, kernels = len(self._bound), [numbers for _, numbers in parts]
@@ -436,21 +435,22 @@ class CpuDevice(Device[Array]):
         return -(-_COMPILING_NS * len(set(programs)) // work)
 
     def compile(self, sink: UOp) -> CProgram | CpuProgram | SymbolicProgram:
-        return self._compile_all([sink], often=False)[0]
+        return self._in_c([sink], often=False).get(sink) or self._in_numpy(sink)
 
     def compile_all(self, kernels: Sequence[Kernel], often: bool = False) -> list[Program]:
-        return [*self._compile_all([k.sink for k in kernels], often)]
-
-    def _compile_all(self, sinks: Sequence[UOp], often: bool) -> list[CProgram | CpuProgram | SymbolicProgram]:
-        in_c: list[CProgram | None] = [None] * len(sinks)
-        made: list[CProgram | CpuProgram | SymbolicProgram] = []
-        with work("compiling kernels", len(sinks)) as mine:
-            if settings.current().cpu == "c" or (often and not self.why_numpy()):
-                in_c = self.kernels.programs(sinks, self._PROGRAMS)
-            for program, sink in zip(in_c, sinks, strict=True):
-                made.append(program or self._in_numpy(sink))
+        made: list[Program] = []
+        with work("compiling kernels", len(kernels)) as mine:
+            in_c = self._in_c([k.sink for k in kernels], often)
+            for k in kernels:
+                made.append(in_c.get(k.sink) or self._in_numpy(k.sink))
                 mine.step()
         return made
+
+    def _in_c(self, sinks: Sequence[UOp], often: bool) -> Mapping[UOp, CProgram | None]:
+        """The programs in C of those kernels that are to have one."""
+        if settings.current().cpu == "c" or (often and not self.why_numpy()):
+            return self.kernels.programs(sinks, self._PROGRAMS)
+        return {}
 
     def _in_numpy(self, sink: UOp) -> CpuProgram | SymbolicProgram:
         found = self._programs.pop(sink, None)
@@ -475,12 +475,10 @@ class CpuDevice(Device[Array]):
         """Each call's program on its buffers, for these values of variables; perhaps for one worker."""
         return [self._bind(_chosen(p, values, one_worker), buffers, values) for p, buffers in calls]
 
-    def _bind(
-        self, program: CpuProgram | CProgram, buffers: Sequence[Array], values: Mapping[str, int]
-    ) -> _Bound | CLaunch:
+    def _bind(self, program: Program, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound | CLaunch:
         if isinstance(program, CProgram):
             if not overlap(program, buffers):
-                return CLaunch(program, tuple(buffers), self.shared(sum(program.scratch.values())))
+                return CLaunch(program, tuple(buffers), self.shared(sum(program.scratch.values())), values)
             program = _chosen(self._in_numpy(program.sink), values, False)
         assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))

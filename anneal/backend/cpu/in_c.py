@@ -46,9 +46,9 @@ class CKernels:
         self.failed = ""  # why nothing is compiled any more
         self._programs: dict[UOp, CProgram | None] = {}
         self._libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()  # by the functions that they have
-        self._pool: Library | None = None
+        self._pool: Any = None  # the Library of pool.c, once there is one
 
-    def programs(self, sinks: Sequence[UOp], most: int) -> list[CProgram | None]:
+    def programs(self, sinks: Sequence[UOp], most: int) -> Mapping[UOp, CProgram | None]:
         """A program for each kernel, or None where NumPy runs it; at most so many are kept."""
         new = [s for s in dict.fromkeys(sinks) if s not in self._programs]
         if new and not self.failed:
@@ -57,16 +57,15 @@ class CKernels:
             except (OSError, subprocess.SubprocessError) as e:
                 self.failed = str(e)
                 print(f"anneal: NumPy runs the kernels of the cpu: {e}", file=sys.stderr)
-        out = [self._programs.get(s) for s in sinks]
+        out = {s: self._programs.get(s) for s in sinks}
         while len(self._programs) > most:
             del self._programs[next(iter(self._programs))]
         return out
 
-    def table(self, launches: Sequence[CLaunch], values: Mapping[str, int]) -> tuple[Array, Step]:
-        """Launches as one call for these values of variables, and the table that it reads."""
-        assert self._pool is not None
-        rows = np.array([row for launch in launches for row in launch.rows(values)], np.int64)
-        return rows, (self._pool.run, (rows.ctypes.data, len(rows), self.threads, None))
+    def table(self, launches: Sequence[CLaunch]) -> tuple[Array, Step]:
+        """Launches as one call, and the table that it reads."""
+        rows = np.array([row for launch in launches for row in launch.rows], np.int64)
+        return rows, (self._pool.run, (rows.ctypes.data, len(rows), self.threads))
 
     def _make(self, sinks: Sequence[UOp]) -> None:
         found = compiler.find()
@@ -114,9 +113,9 @@ class CKernels:
 
     def _part(self, sink: UOp | BlasProduct) -> CPart:
         if isinstance(sink, BlasProduct):
-            sizes, operands = sink.sizes(self.threads), (sink.a.slot, sink.b.slot, sink.c.slot)
+            sizes, slots = sink.sizes(self.threads), [o.slot for o in sink.operands]
             text = f"\n// a product by BLAS: [{', '.join(map(size_text, sizes[1:]))}]\n"
-            return CPart("multiply", operands, sizes, sink.flops // _FLOPS_IN_BLAS, text=text)
+            return CPart("multiply", tuple(slots), sizes, sink.flops // _FLOPS_IN_BLAS, text=text)
         kernel, slots = standalone(sink)
         made, info = generate(kernel, self.target), kernel_info(kernel)
         head, _, body = made.source.partition(_START)
@@ -155,7 +154,7 @@ class CKernels:
     def _begin(self, pool: Library) -> None:
         """Have launches and products run by the pool, whose threads and text stay for as long as the process does."""
         self._pool = self._libraries["multiply"] = pool
-        pool.run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+        pool.run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         pool.run.restype = None
         pool.use_blas.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
         pool.use_blas(*blas().products)

@@ -9,14 +9,18 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <time.h>
 
 enum { MOST = 64, SPINS = 10000, WAKES = 64 }; /* chunks that are worth waking a thread */
 
+/* Work of less than so many nanoseconds is not worth another thread; a chunk of a launch has at least as much. */
+enum { CHUNK_NS = 10000, MOST_CHUNKS = 64 };
+
+/* A row of a table. `worth` is the estimated nanoseconds on one core; the first of the sizes is how many workgroups. */
 typedef struct {
   void (*kernel)(void **, long, long);
   void **memory;
-  int64_t workgroups, chunks;
+  const int *sizes;
+  int64_t worth;
 } launch;
 
 /* Chunks of the launch `number` that a thread has left: from `next` up to `end`. One word, so that who takes a chunk
@@ -27,6 +31,13 @@ typedef union {
 } share;
 
 typedef struct { _Alignas(64) _Atomic uint64_t word; } place;
+
+static int64_t chunks(const launch *l) {
+  int64_t count = l->worth / CHUNK_NS;
+  if (count > MOST_CHUNKS) count = MOST_CHUNKS;
+  if (count > *l->sizes) count = *l->sizes;
+  return count > 1 ? count : 1;
+}
 
 static place shares[MOST];
 static launch now;
@@ -54,7 +65,7 @@ static int take(int at) {
     left.is.next += 1;
   } while (!atomic_compare_exchange_weak_explicit(&shares[at].word, &old.word, left.word, memory_order_acq_rel,
                                                   memory_order_acquire));
-  int64_t n = now.workgroups, c = now.chunks, k = old.is.next;
+  int64_t n = *now.sizes, c = chunks(&now), k = old.is.next;
   now.kernel(now.memory, n * k / c, n * (k + 1) / c);
   atomic_fetch_add_explicit(&done, 1, memory_order_release);
   return 1;
@@ -88,13 +99,13 @@ static void *serve(void *self) {
   return 0;
 }
 
-static void spread(const launch *l, int threads) {
+static void spread(const launch *l, int64_t count, int threads) {
   now = *l;
   atomic_store_explicit(&done, 0, memory_order_relaxed);
   atomic_store_explicit(&running, threads, memory_order_relaxed);
   uint32_t next = atomic_load_explicit(&number, memory_order_relaxed) + 1;
   for (int t = 0; t < threads; t += 1) {
-    share s = {.is = {next, l->chunks * t / threads, l->chunks * (t + 1) / threads}};
+    share s = {.is = {next, count * t / threads, count * (t + 1) / threads}};
     atomic_store_explicit(&shares[t].word, s.word, memory_order_release);
   }
   atomic_store(&number, next);
@@ -104,7 +115,7 @@ static void spread(const launch *l, int threads) {
     pthread_mutex_unlock(&asleep);
   }
   work(0, threads);
-  for (int spins = 1; atomic_load_explicit(&done, memory_order_acquire) != l->chunks; spins += 1) {
+  for (int spins = 1; atomic_load_explicit(&done, memory_order_acquire) != count; spins += 1) {
     if (spins % SPINS) rest();
     else sched_yield();
   }
@@ -144,7 +155,7 @@ static void moved(const axis *axes, int count, int64_t at, int64_t *a, int64_t *
 
 void multiply(void **memory, long begin, long end) {
   const int *d = memory[3];
-  int size = d[0], blocks = d[1], batches = d[5], sums = d[6], times = 1;
+  int size = d[0], blocks = d[1], batches = d[5], sums = d[6] - 3 - batches, times = 1;
   const axis *m = (const axis *)(d + 7), *n = m + 1, *k = m + 2, *batch = m + 3, *outer = batch + batches;
   int ta = k->a == 1 ? 111 : 112, tb = n->b == 1 ? 111 : 112; /* a matrix by rows, or by columns */
   int64_t lda = ta == 111 ? larger(m->a, k->extent) : larger(k->a, m->extent), ldc = m->c;
@@ -183,15 +194,9 @@ void multiply(void **memory, long begin, long end) {
   }
 }
 
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec + 1e-9 * t.tv_nsec;
-}
-
-/* Run `count` launches, one after another, on so many threads, the caller's among them. `ticks`, if there are any, get
-   the time before the first launch and after each. A caller that comes while another is here runs alone. */
-void run(const launch *table, int64_t count, int64_t threads, double *ticks) {
+/* Run `count` launches, one after another, on so many threads, the caller's among them. A caller that comes while
+   another is here runs alone. */
+void run(const launch *table, int64_t count, int64_t threads) {
   int mine = threads > 1 && pthread_mutex_trylock(&owner) == 0;
   if (threads > MOST) threads = MOST;
   while (mine && started < threads - 1) {
@@ -203,14 +208,12 @@ void run(const launch *table, int64_t count, int64_t threads, double *ticks) {
   if (threads > started + 1) threads = started + 1;
   if (atomic_load(&sleeping)) {
     int64_t shared = 0;
-    for (const launch *l = table; l < table + count; l += 1) shared += l->chunks > 1 ? l->chunks : 0;
+    for (const launch *l = table; l < table + count; l += 1) shared += chunks(l) > 1 ? chunks(l) : 0;
     if (shared < WAKES) threads = 1;
   }
-  if (ticks) *ticks++ = seconds();
   for (const launch *l = table; l < table + count; l += 1) {
-    if (mine && threads > 1 && l->chunks > 1) spread(l, (int)threads);
-    else l->kernel(l->memory, 0, l->workgroups);
-    if (ticks) *ticks++ = seconds();
+    if (mine && threads > 1 && chunks(l) > 1) spread(l, chunks(l), (int)threads);
+    else l->kernel(l->memory, 0, *l->sizes);
   }
   if (mine) pthread_mutex_unlock(&owner);
 }

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import permutations
+from dataclasses import dataclass, replace
+from itertools import count, permutations
 
 from anneal.backend.cpu.layout import aligned
 from anneal.codegen import affine_form, coalesce_loops
@@ -50,25 +50,19 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class BlasProduct:
-    """c = a @ b, matrices that are m by k and k by n, for each value of the axes of `batch`; sums over `outer`, too."""
+    """c = a @ b, matrices that are m by k and k by n, for each value of some axes; it may be a sum over further axes.
 
-    a: Operand
-    b: Operand
-    c: Operand
-    m: Axis
-    n: Axis
-    k: Axis
-    batch: tuple[Axis, ...]
-    outer: tuple[Axis, ...]
+    `operands` are a, b and c; `axes` are m, n and k, then so many as `batches` says, then those of the sum.
+    """
+
+    operands: tuple[Operand, Operand, Operand]
+    axes: tuple[Axis, ...]
+    batches: int
     itemsize: int
 
     @property
-    def axes(self) -> tuple[Axis, ...]:
-        return self.m, self.n, self.k, *self.batch, *self.outer
-
-    @property
     def flops(self) -> int:
-        return 2 * math.prod(map(_extent, self.axes))
+        return 2 * _extent(sum(self.axes, ()))
 
     def sizes(self, threads: int) -> tuple[Size, ...]:
         """The number of workgroups, and the words that `multiply` in pool.c reads. Memory is laid out for the largest
@@ -77,15 +71,21 @@ class BlasProduct:
         Each product is cut into blocks of rows or columns. BLAS arranges the other factor anew for each, so few are
         better, but every thread should have one, if they are not too small.
         """
-        operands = self.a, self.b, self.c
         m, n, k = map(_extent, self.axes[:3])
-        batches = _size(sum(self.batch, ()))
+        batches = _size(sum(self.axes[3 : 3 + self.batches], ()))
         each = -(-threads // most(batches))
         each *= 1 + (max(m, n) >= 2 * each * _MANY_ROWS)
         blocks = max(1, min(each, max(m, n) // _ROWS, m * n * k // _BLOCK))
-        out = [batches * blocks, self.itemsize, blocks, *[o.offset for o in operands], len(self.batch), len(self.outer)]
+        out = [
+            batches * blocks,
+            self.itemsize,
+            blocks,
+            *[o.offset for o in self.operands],
+            self.batches,
+            len(self.axes),
+        ]
         for x in self.axes:
-            out += [_size(x), *[o.step(x) for o in operands]]
+            out += [_size(x), *[o.step(x) for o in self.operands]]
         return tuple(out)
 
 
@@ -98,26 +98,33 @@ def _size(ranges: Iterable[UOp]) -> Size:
     return product(r.src[0] for r in ranges)  # type: ignore[no-any-return]
 
 
-@dataclass(slots=True)
 class Taken:
-    """Kernels taken apart into kernels and products, in order; `scratch` is the memory between them, in bytes by slot.
-    `slots` is the number of the next one, `table` has what stands for each product in the parts after it."""
+    """Kernels taken apart into kernels and products, in order. What stands between them has memory in slots from
+    `first` on."""
 
-    slots: int
-    parts: list[UOp | BlasProduct] = field(default_factory=list)
-    scratch: dict[int, int] = field(default_factory=dict)
-    table: dict[UOp, UOp] = field(default_factory=dict)
+    def __init__(self, first: int) -> None:
+        self.first, self._slots = first, count(first)
+        self.parts: list[UOp | BlasProduct] = []
+        self._table: dict[UOp, UOp] = {}  # what stands for each product in the parts after it
+
+    @property
+    def scratch(self) -> dict[int, int]:
+        """The memory between the parts: bytes by slot."""
+        products = [p for p in self.parts if isinstance(p, BlasProduct)]
+        return {
+            o.slot: aligned(_extent(o.steps) * p.itemsize) for p in products for o in p.operands if o.slot >= self.first
+        }
 
     def add(self, kernel: UOp, has_blas: bool) -> None:
         """Take a kernel apart; it is one part if it has no product for BLAS."""
-        sink, self.table = coalesce_loops(kernel), {}
+        sink, self._table = coalesce_loops(kernel), {}
         for u in toposort((sink,)):
             if has_blas and u.op is Op.REDUCE and (found := self._product(u)) is not None:
-                self.table[u] = found
-        if not self.table:
+                self._table[u] = found
+        if not self._table:
             self.parts.append(kernel)
         elif not self._direct(sink):
-            self.parts.append(rebuild(sink, over, self.table))
+            self.parts.append(rebuild(sink, over, self._table))
 
     def _product(self, u: UOp) -> UOp | None:
         """A load of what BLAS computes, in the place of a reduce; None if it is not for BLAS."""
@@ -146,8 +153,8 @@ class Taken:
             other = int(_windows(factors[1]) or (wide and not _windows(factors[0])))
             along.sort(key=sums[other].__contains__)
             sums[1 - other].clear()
-        slots, before = self.slots, list[UOp]()
         operands: list[Operand] = []
+        before: list[UOp] = []
         for x, place, lines, own in zip(factors, places, groups, sums):
             if place is None or not own:
                 if _windows(x):
@@ -155,65 +162,57 @@ class Taken:
                 place, kernel = self._computed(x, batch, lines, along)
                 before.append(kernel)
             operands.append(place)
-        axes = [_joined(group, operands) for group in (*groups, batch)]
-        made = _matrices(operands, axes)
-        if made is None and scattered:  # lines that overlap are no matrix, but those of a part of each are
-            axes[2] = [(r,) for r in along]
-            made = _matrices(operands, axes)
-        if made is None:
-            self.slots = slots
+        a, b = operands
+        apart: list[list[Axis]] = [[(r,) for r in group] for group in (*groups, batch)]
+        axes = [_joined(group, operands) for group in apart]
+        made = _matrices(a, b, *axes[:3])
+        if not made and scattered:  # lines that overlap are no matrix, but those of a part of each are
+            axes[2] = apart[2]
+            made = _matrices(a, b, *axes[:3])
+        if not made:
             return None
         rows, columns, terms = ([x for x in group if x not in made] for group in axes[:3])
         each = (*axes[3], *rows, *columns)
-        (a, b), c = operands, self._memory([r for axis in (*each, *made[:2]) for r in axis])
-        self.parts += [*before, BlasProduct(a, b, c, *made, each, tuple(terms), u.dtype.itemsize)]
-        for o in (a, b, c):
-            if o.slot >= slots:
-                self.scratch[o.slot] = aligned(_extent(o.steps) * u.dtype.itemsize)
-        return UOp(Op.LOAD, u.dtype, (_param(c, u), _index(c)))
+        c = self._memory(sum((*each, *made[:2]), ()))
+        self.parts += [*before, BlasProduct((a, b, c), (*made, *each, *terms), len(each), u.dtype.itemsize)]
+        return UOp(Op.LOAD, u.dtype, _place(c, u))
 
     def _memory(self, shape: Sequence[UOp]) -> Operand:
         """Scratch for a value of these ranges, the last one innermost."""
-        self.slots += 1
-        return Operand(self.slots - 1, 0, {r: _extent(shape[n + 1 :]) for n, r in enumerate(shape)})
+        return Operand(next(self._slots), 0, {r: _extent(shape[n + 1 :]) for n, r in enumerate(shape)})
 
     def _computed(self, x: UOp, batch: list[UOp], lines: list[UOp], along: list[UOp]) -> tuple[Operand, UOp]:
         """A factor that has to be computed first, and the kernel that does."""
-        x = rebuild(x, over, dict(self.table))
-        inner = {
-            r for u in toposort((x,)) if u.op is Op.LOAD for r, step in affine_form(u.src[1])[0].items() if step == 1
-        }
-        found = self._memory([*batch, *along, *lines] if inner & set(lines) else [*batch, *lines, *along])
-        store = UOp(Op.STORE, x.dtype, (_param(found, x), _index(found), x))
+        x = rebuild(x, over, dict(self._table))
+        loads = [affine_form(u.src[1])[0] for u in toposort((x,)) if u.op is Op.LOAD]
+        inner = any(terms.get(r) == 1 for terms in loads for r in lines)
+        found = self._memory([*batch, *along, *lines] if inner else [*batch, *lines, *along])
+        store = UOp(Op.STORE, x.dtype, (*_place(found, x), x))
         loops = {r: UOp(Op.RANGE, r.dtype, r.src, (r.arg[0], "loop")) for r in found.steps}
         return found, rebuild(UOp(Op.SINK, x.dtype, (store,)), over, loops)
 
     def _direct(self, sink: UOp) -> bool:
         """Have the product write into the kernel's own memory, where storing it is all that is left to do."""
         store, p = sink.src[0], self.parts[-1]
-        if len(sink.src) > 1 or len(store.src) > 3 or store.src[2] not in self.table or len(self.table) > 1:
+        if len(sink.src) > 1 or len(store.src) > 3 or [*self._table] != [store.src[2]]:
             return False
         assert isinstance(p, BlasProduct)
-        c = _operand(*store.src[:2])
-        if c is None or c.steps.keys() - p.c.steps.keys() or not _readable(c, p.m, p.n):
+        (a, b, old), (m, n, *rest), c = p.operands, p.axes, _operand(*store.src[:2])
+        if c is None or c.steps.keys() - old.steps.keys() or c.slot in (a.slot, b.slot) or not _readable(c, m, n):
             return False
-        if any(u.op is Op.PARAM and u.arg[0] == c.slot for u in toposort(store.src[2:])):
+        if any(old.step(x) and _joined([(r,) for r in x], (c,)) != [x] for x in p.axes):
             return False
-        if any(_joined(x, (c,)) != [x] for x in (*p.batch, p.m, p.n)):
-            return False
-        self.slots -= 1
-        del self.scratch[self.slots]
-        turned = c.step(p.n) != 1
-        self.parts[-1] = replace(p, a=p.b, b=p.a, c=c, m=p.n, n=p.m) if turned else replace(p, c=c)
+        turned = c.step(n) != 1
+        self.parts[-1] = (
+            replace(p, operands=(b, a, c), axes=(n, m, *rest)) if turned else replace(p, operands=(a, b, c))
+        )
         return True
 
 
-def _param(x: Operand, u: UOp) -> UOp:
-    return UOp(Op.PARAM, u.dtype, (), (x.slot, (_extent(x.steps),)))
-
-
-def _index(x: Operand) -> UOp:
-    return sum([r * step for r, step in x.steps.items()], const(dtypes.int32, 0))
+def _place(x: Operand, u: UOp) -> tuple[UOp, UOp]:
+    """The memory of an operand that is a value like `u`, and the index into it."""
+    index = sum([r * step for r, step in x.steps.items()], const(dtypes.int32, 0))
+    return UOp(Op.PARAM, u.dtype, (), (x.slot, (_extent(x.steps),))), index
 
 
 def _operand(memory: UOp, index: UOp) -> Operand | None:
@@ -250,30 +249,24 @@ def _readable(x: Operand, lines: Axis, along: Axis) -> bool:
     return (t == 1 and s >= _extent(along)) or (s == 1 and t >= _extent(lines))
 
 
-def _joined(group: Sequence[UOp], operands: Sequence[Operand]) -> list[Axis]:
-    """Ranges as axes: those that are as one in all operands are one, whatever their extents are."""
-    axes: list[Axis] = [(r,) for r in group]
-    while pair := next((p for p in permutations(axes, 2) if _is_one(*p, operands)), None):
-        axes[axes.index(pair[0])] = sum(pair, ())
-        axes.remove(pair[1])
+def _joined(axes: list[Axis], operands: Sequence[Operand]) -> list[Axis]:
+    """Axes of which those that are as one in all operands are one, whatever their extents are."""
+    for x, y in permutations(axes, 2):
+        if isinstance(_size(y), int) and all(o.step(x) == o.step(y) * _extent(y) for o in operands):
+            return _joined([z + y if z is x else z for z in axes if z is not y], operands)
     return axes
 
 
-def _is_one(x: Axis, y: Axis, operands: Sequence[Operand]) -> bool:
-    return isinstance(_size(y), int) and all(o.step(x) == o.step(y) * _extent(y) for o in operands)
-
-
-def _matrices(operands: Sequence[Operand], axes: Sequence[Sequence[Axis]]) -> tuple[Axis, Axis, Axis] | None:
-    """The axes of the largest matrices that BLAS can read, of rows, columns and sums; None if they are too small."""
-    a, b = operands
-    found = [(m, n, k) for k in axes[2] for m in axes[0] for n in axes[1] if _readable(a, m, k) and _readable(b, n, k)]
+def _matrices(a: Operand, b: Operand, rows: list[Axis], columns: list[Axis], along: list[Axis]) -> tuple[Axis, ...]:
+    """The axes of the largest matrices that BLAS can read, of rows, columns and sums; none if they are too small."""
+    found = [(m, n, k) for k in along for m in rows for n in columns if _readable(a, m, k) and _readable(b, n, k)]
     if not found:
-        return None
-    made = m, n, k = max(found, key=lambda axes: math.prod(map(_extent, axes)))
-    size = math.prod(map(_extent, made))
+        return ()
+    m, n, k = max(found, key=lambda axes: _extent(sum(axes, ())))
+    terms, size = _extent(k), _extent(m + n + k)
     alike = a.step(k) == b.step(k) == 1  # dot products of lines: C has to turn one matrix around
-    near = _extent(k) * min(_extent(m), _extent(n)) <= _NEAR
-    near = near and (_extent(k) <= _TERMS or all(x.step(k) % _APART for x in (a, b)))
+    near = terms * min(_extent(m), _extent(n)) <= _NEAR
+    near = near and (terms <= _TERMS or all(x.step(k) % _APART for x in (a, b)))
     small = size <= _FEW_DOTS if alike else size <= _FEW and near
-    few = small if len(axes[2]) == 1 else _extent(k) < _TERMS
-    return None if size < _EACH or few else made
+    few = small if len(along) == 1 else terms < _TERMS
+    return () if size < _EACH or few else (m, n, k)

@@ -464,22 +464,22 @@ def test_the_pool_runs_each_workgroup_once(tmp_path: Path) -> None:
     with settings.override(cache=True, cache_dir=str(tmp_path)):
         kernels = CKernels(7)
         kernels._load([], FOUND)
-        assert kernels._pool is not None
         (library,) = compiler.libraries([counting], FOUND)
     function = address(library, "count")
     sizes = [1, 2, 3, 5, 64, 100, 1000]
     counts = [np.zeros(n, np.int32) for n in sizes]
     memory = [np.array([c.ctypes.data], np.uint64) for c in counts]
+    groups = np.array(sizes, np.int32)
     rows = np.array(
         [
-            [function, m.ctypes.data, n, min(n, 1 + k % 9)]
+            [function, m.ctypes.data, groups.ctypes.data + 4 * n, 10_000 * (1 + k % 9)]
             for k in range(30)
-            for n, m in zip(sizes, memory, strict=True)
+            for n, m in enumerate(memory)
         ],
         np.int64,
     )
     for _ in range(100):
-        kernels._pool.run(rows.ctypes.data, len(rows), 7, None)
+        kernels._pool.run(rows.ctypes.data, len(rows), 7)
     assert all((c == 3000).all() for c in counts)
 
 
