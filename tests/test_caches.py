@@ -24,7 +24,6 @@ import pytest
 import anneal as an
 from anneal import settings
 from anneal.backend import get_device
-from anneal.backend.cpu import CpuDevice
 from anneal.backend.device import BufferPool
 from anneal.runtime import late, numbering
 from anneal.schedule import clear_cache
@@ -34,8 +33,8 @@ from tests.test_state import CACHE, PACKAGE, STATE
 HALVES = "most"  # a `Recent`, which keeps twice as many, or a `Weighed`
 # name -> its bound: HALVES, or the variable that has it
 BOUNDS = {
-    "anneal.backend.storage.OPEN['cpu']._programs": "_PROGRAMS",
-    "anneal.backend.storage.OPEN['cpu']._kernels._programs": "_PROGRAMS",
+    "anneal.backend.storage.OPEN['cpu']._programs": HALVES,
+    "anneal.backend.storage.OPEN['cpu']._kernels._programs": HALVES,
     "anneal.codegen.kernels._bodies": HALVES,
     "anneal.nn._whole_calls._kinds": HALVES,
     "anneal.ops.bases._recipes": HALVES,
@@ -207,7 +206,7 @@ def test_a_loop_over_shapes_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setattr(held[name], "most", small)
             held[name].clear()
         elif name in held:
-            where = CpuDevice if name.endswith("_programs") else sys.modules[name.rpartition(".")[0]]
+            where = sys.modules[name.rpartition(".")[0]]
             monkeypatch.setattr(where, bound, 1024 if bound == "_MAX_CODES" else small)
             if bound != "_MAX_CODES":
                 held[name].clear()

@@ -53,11 +53,8 @@ class _Operands:
 class _Scratch(Protocol):
     """The memory of values that live only while a kernel runs."""
 
-    def arena(self, worker: int, nbytes: int) -> Array:
-        """Scratch of one worker, at least `nbytes`."""
-
-    def workspace(self, number: int, nbytes: int) -> Array:
-        """Scratch of a single product, apart from the arena."""
+    def arena(self, key: tuple[int, str], nbytes: int) -> Array:
+        """Scratch of one worker for one purpose, at least `nbytes`."""
 
 
 class Binder:
@@ -105,7 +102,7 @@ class Binder:
     def _enter(self, worker: int) -> None:
         """Have the calls that are made from here on run on `worker`."""
         self.worker = worker
-        self.arena = self.device.arena(worker, self.scratch)
+        self.arena = self.device.arena((worker, ""), self.scratch)
         use_worker(worker)
 
     def _item(self) -> WorkItem:
@@ -294,10 +291,10 @@ class Binder:
         axes = self._axes(p)
         if not p.a.mask & cut and not axes.readable(a, axes.m):
             self.item.touch(a, False)
-            a = self._copied(0, a, axes.batch, axes.m, axes.k)
+            a = self._copied("a", a, axes.batch, axes.m, axes.k)
         if not p.b.mask & cut and not axes.readable(b, axes.n):
             self.item.touch(b, False)
-            b = self._copied(1, b, axes.batch, axes.k, axes.n)
+            b = self._copied("b", b, axes.batch, axes.k, axes.n)
         return _Operands(a, b, c, axes, (not p.a.mask & cut, not p.b.mask & cut))
 
     def _product_block(self, p: _Operands, block: dict[int, tuple[int, int]]) -> None:
@@ -334,16 +331,16 @@ class Binder:
 
     def _beside(self, c: Array) -> Array:
         """Memory of its own for a product that cannot be written in place."""
-        memory: Array = self.device.workspace(3 * self.worker + 2, c.nbytes)[: c.nbytes]
+        memory: Array = self.device.arena((self.worker, "c"), c.nbytes)[: c.nbytes]
         return memory.view(c.dtype).reshape(c.shape)
 
     def _single(self, a: Array, b: Array, c: Array, axes: _Axes, ready: tuple[bool, bool] = (False, False)) -> None:
         """One product; `ready` are operands that BLAS is known to read."""
         batch, m, n, k = axes
         if not ready[0] and not axes.readable(a, m):
-            a = self._copied(0, a, batch, m, k)
+            a = self._copied("a", a, batch, m, k)
         if not ready[1] and not axes.readable(b, n):
-            b = self._copied(1, b, batch, k, n)
+            b = self._copied("b", b, batch, k, n)
 
         def matrices(target: Array) -> list[Array | None]:
             outer_m, inner_m = _together(m, a, target)
@@ -368,9 +365,9 @@ class Binder:
         if target is not c:
             self.item.steps.append((np.copyto, (c, target)))
 
-    def _copied(self, number: int, x: Array, batch: list[int], first: list[int], second: list[int]) -> Array:
+    def _copied(self, name: str, x: Array, batch: list[int], first: list[int], second: list[int]) -> Array:
         """`x` copied as matrices that BLAS can read: `second` innermost, or `first` if NumPy copies that faster."""
-        memory = self.device.workspace(3 * self.worker + number, x.nbytes)
+        memory = self.device.arena((self.worker, name), x.nbytes)
         axes = min([*batch, *first, *second], [*batch, *second, *first], key=lambda axes: copy_ns(x, axes))
         shape = x.shape
         strides, step = [0] * x.ndim, x.itemsize

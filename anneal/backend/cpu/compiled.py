@@ -89,10 +89,6 @@ def _address(x: Array) -> int:
 def overlap(program: CProgram, buffers: Sequence[Array]) -> bool:
     """True if memory that the program writes is also that of another slot: its text takes slots to be apart."""
     written = {s.src[0].arg[0] for s in program.sink.src}
-    places = [(_address(b), b.nbytes) for b in buffers]
-    return any(
-        at < places[w][0] + places[w][1] and places[w][0] < at + size
-        for w in written
-        for n, (at, size) in enumerate(places)
-        if n != w
-    )
+    begins = [_address(b) for b in buffers]
+    ends = [at + b.nbytes for at, b in zip(begins, buffers)]
+    return any(begins[n] < ends[w] and begins[w] < ends[n] for w in written for n in range(len(ends)) if n != w)

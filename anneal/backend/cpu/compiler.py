@@ -64,19 +64,16 @@ def find() -> Compiler | None:
     """The first compiler of cc, clang and gcc on the PATH, else that of the wheel `ziglang`; None without any."""
     if sys.platform == "win32":
         return None
+    # on macOS its command there only asks people to install a compiler
+    stands_in = sys.platform == "darwin" and not any(map(os.path.exists, _TOOLS))
     for name in _NAMES:
         found = shutil.which(name)
-        if found is not None and os.path.isabs(found) and not _stands_in(found):
+        if found is not None and os.path.isabs(found) and not (stands_in and found.startswith("/usr/bin/")):
             return Compiler((found,), _identity(found))
     spec = importlib.util.find_spec("ziglang")
     if spec is not None and spec.origin is not None:
         return Compiler((sys.executable, "-m", "ziglang", "cc"), _identity(spec.origin))
     return None
-
-
-def _stands_in(path: str) -> bool:
-    """True for the command of macOS that only asks people to install a compiler."""
-    return sys.platform == "darwin" and path.startswith("/usr/bin/") and not any(map(os.path.exists, _TOOLS))
 
 
 def why_none() -> str:
@@ -148,8 +145,8 @@ def _loaded(key: str, code: bytes) -> Library:
     with _folder() as folder:
         path = Path(folder, "unit.so")
         path.write_bytes(code)
-        library = _open[key] = Library(key, str(path))
-    return library
+        _open[key] = library = Library(key, str(path))
+        return library
 
 
 def _compiled(texts: Sequence[str], compiler: Compiler) -> list[bytes]:

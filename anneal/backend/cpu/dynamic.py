@@ -18,13 +18,14 @@ from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
 from anneal.backend.cpu.primitives import FOLD, fitting
 from anneal.errors import CompilerError
 from anneal.uop import FITS, Op, UOp, toposort
+from anneal.uop.sizes import is_symbolic
 
 _EAGER = EagerEmitter()
 
 
 def is_dynamic(sink: UOp) -> bool:
-    """True for kernels that this module runs."""
-    return any(u.op is Op.ARGSORT or (u.op is Op.RANGE and u.src[0].op is not Op.CONST) for u in toposort((sink,)))
+    """True for kernels that this module runs: they sort, or an extent depends on data."""
+    return any(u.op is Op.ARGSORT or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in toposort((sink,)))
 
 
 def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:

@@ -30,7 +30,7 @@ from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work
 from anneal.schedule import Kernel, name_of
-from anneal.uop import SYMBOLIC, WRAPS, DType, UOp, dtypes, uncollected
+from anneal.uop import SYMBOLIC, WRAPS, DType, Recent, UOp, dtypes, uncollected
 from anneal.uop.sizes import variables_of
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ class CpuBatch(Batch[Array]):
         return compose([(b.waves, b.for_worker) for b in self._in_numpy], self._workers.count)
 
     def _runs_that_pay(self) -> float:
-        """How many runs lose as much time as it takes to arrange the work: half of it each."""
+        """The number of runs that lose as much time as it takes to arrange the work: half of it each."""
         costs = [item.cost for b in self._in_numpy for wave in b.waves for item in wave]
         if self._in_c or not self._on_workers or sum(costs) <= _SYNCHRONISATION_NS:
             return math.inf
@@ -277,15 +277,15 @@ class CpuBatch(Batch[Array]):
         steps: list[Step] = []
         numbers: list[int] = []
         self._tables: list[Array] = []  # which the steps point into
-        together: list[CLaunch] = []
-        for n, b in enumerate(self._bound):
+        rows: list[tuple[int, ...]] = []
+        for n, (b, after) in enumerate(zip(self._bound, [*self._bound[1:], None])):
             if isinstance(b, CLaunch):
-                together.append(b)
-                if not apart and n + 1 < len(self._bound) and isinstance(self._bound[n + 1], CLaunch):
+                rows += b.rows
+                if isinstance(after, CLaunch) and not apart:
                     continue
-                table, step = self._device.kernels.table(together)
+                kernels, table = self._device.kernels, np.array(rows, np.int64)
                 self._tables.append(table)
-                found, together = [step], []
+                found, rows = [(kernels.pool.run, (table.ctypes.data, len(table), kernels.threads))], []
             else:
                 found = b.steps
             steps += found
@@ -317,7 +317,6 @@ class CpuDevice(Device[Array]):
     cost_model = cost_models.CPU
     _POOL = 256 << 20
     _BINDINGS = 1024
-    _PROGRAMS = 2048
 
     def __init__(self) -> None:
         super().__init__(self._POOL)
@@ -326,13 +325,12 @@ class CpuDevice(Device[Array]):
             max_binding_bytes=1 << 40,
             dtypes=frozenset(d for d in vars(dtypes).values() if isinstance(d, DType)),
         )
-        self._programs: dict[UOp, CpuProgram | SymbolicProgram] = {}
+        self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
         self._kernels: CKernels | None = None
         self._bindings: dict[tuple[int, ...], _Bound] = {}
         self._users: dict[int, list[tuple[int, ...]]] = {}
-        self._arenas: dict[int, Array] = {}
+        self._arenas: dict[tuple[int, str], Array] = {}
         self._shared: list[Array] = [_aligned(1 << 16) for _ in range(_SHARED)]
-        self._workspaces: dict[int, Array] = {}
         # without a say over BLAS's threads, workers and BLAS would fight over the cores
         self.workers = Workers(None if blas_obeys() else 1)
 
@@ -362,11 +360,12 @@ class CpuDevice(Device[Array]):
     def synchronize(self) -> None:
         """Returns at once: batches run to the end."""
 
-    def arena(self, worker: int, nbytes: int) -> Array:
-        """Scratch of one worker, at least `nbytes`: it runs its kernels one after another, so they can share it."""
-        found = self._arenas.get(worker)
+    def arena(self, key: tuple[int, str], nbytes: int) -> Array:
+        """Scratch of one worker for one purpose, at least `nbytes`: it runs its kernels one after another, so they can
+        share it."""
+        found = self._arenas.get(key)
         if found is None or found.nbytes < nbytes:
-            found = self._arenas[worker] = _aligned(max(nbytes, 1 << 20, 0 if found is None else 2 * found.nbytes))
+            found = self._arenas[key] = _aligned(max(nbytes, 1 << 16, 0 if found is None else 2 * found.nbytes))
         return found
 
     def shared(self, nbytes: int) -> Array:
@@ -378,13 +377,6 @@ class CpuDevice(Device[Array]):
             self._shared[0] = _aligned(max(nbytes, 2 * self._shared[0].nbytes))
         return self._shared[0]
 
-    def workspace(self, number: int, nbytes: int) -> Array:
-        """Scratch of a single product, apart from the arena."""
-        found = self._workspaces.get(number)
-        if found is None or found.nbytes < nbytes:
-            found = self._workspaces[number] = _aligned(max(nbytes, 1 << 16))
-        return found
-
     def empty_cache(self) -> None:
         """Give back unused memory, scratch memory too: it is made again at the size that the next kernels need."""
         with self.lock:
@@ -393,7 +385,6 @@ class CpuDevice(Device[Array]):
             self._users.clear()
             self._arenas.clear()
             self._shared = [_aligned(1 << 16) for _ in range(_SHARED)]
-            self._workspaces.clear()
             forget_ones()
 
     def _drop(self, buffer: Array) -> None:
@@ -429,7 +420,7 @@ class CpuDevice(Device[Array]):
         return compiler.why_none() if compiler.find() is None else self.kernels.failed
 
     def runs_before_often(self, programs: Sequence[Program]) -> int:
-        work = sum([p.worth + _LAUNCH_NS if isinstance(p, CpuProgram) else 0 for p in programs])
+        work = sum([p.worth + _LAUNCH_NS for p in programs if isinstance(p, CpuProgram)])
         if settings.current().cpu != "auto" or not work or self.why_numpy():
             return 0
         return -(-_COMPILING_NS * len(set(programs)) // work)
@@ -449,23 +440,19 @@ class CpuDevice(Device[Array]):
     def _in_c(self, sinks: Sequence[UOp], often: bool) -> Mapping[UOp, CProgram | None]:
         """The programs in C of those kernels that are to have one."""
         if settings.current().cpu == "c" or (often and not self.why_numpy()):
-            return self.kernels.programs(sinks, self._PROGRAMS)
+            return self.kernels.programs(sinks)
         return {}
 
     def _in_numpy(self, sink: UOp) -> CpuProgram | SymbolicProgram:
-        found = self._programs.pop(sink, None)
+        found = self._programs[sink]
         if found is None:
-            found = self._compiled(sink)
-            if len(self._programs) >= self._PROGRAMS:
-                del self._programs[next(iter(self._programs))]
-        self._programs[sink] = found  # reinserted last: most recently used
+            with uncollected():
+                if SYMBOLIC.seen and (variables := variables_of(sink)):
+                    found = SymbolicProgram(sink, name_of(sink), variables, self.workers.count)
+                else:
+                    found = CpuProgram(sink, name_of(sink), self.workers.count)
+            self._programs[sink] = found
         return found
-
-    def _compiled(self, sink: UOp) -> CpuProgram | SymbolicProgram:
-        if SYMBOLIC.seen and (variables := variables_of(sink)):
-            return SymbolicProgram(sink, name_of(sink), variables, self.workers.count)
-        with uncollected():
-            return CpuProgram(sink, name_of(sink), self.workers.count)
 
     def prepare(self, calls: Sequence[Call[Array]], values: Mapping[str, int] | None = None) -> CpuBatch:
         with uncollected():

@@ -14,26 +14,23 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from anneal import cache
 from anneal.backend.cpu import compiler
-from anneal.backend.cpu.compiled import CLaunch, CPart, CProgram
+from anneal.backend.cpu.compiled import CPart, CProgram
 from anneal.backend.cpu.compiler import Compiler, Library, NotCompiled
-from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.products import BlasProduct, Taken
 from anneal.backend.cpu.workers import blas
 from anneal.codegen import C_TARGET, generate, kernel_info
 from anneal.errors import AnnealError
 from anneal.schedule import members_of, standalone
-from anneal.uop import Op, UOp, decode_value, encode_value, toposort
+from anneal.uop import Op, Recent, UOp, decode_value, encode_value, toposort
 from anneal.uop.sizes import size_text, variables_of
 
 _VECTORS = "/* vectors */\n"  # ends the part of a text's head that all have; what follows are lines of its own
 _LARGEST = 8192  # nodes of a kernel that a compiler takes a few seconds for; of more it takes minutes
 _START = "\nvoid kernel("
-# The work of one core in a nanosecond: operations and bytes of a kernel, operations of a product by BLAS.
-_FLOPS, _BYTES, _FLOPS_IN_BLAS = 8, 8, 40
+# The work of one core in a nanosecond: operations, or bytes, of a kernel; operations of a product by BLAS.
+_PER_NS, _FLOPS_IN_BLAS = 8, 40
 
 
 class CKernels:
@@ -44,34 +41,27 @@ class CKernels:
         lanes = 16 if "avx512f" in has else 8 if "avx2" in has else 4
         self.threads, self.target = threads, replace(C_TARGET, lanes=lanes)
         self.failed = ""  # why nothing is compiled any more
-        self._programs: dict[UOp, CProgram | None] = {}
+        self._programs: Recent[UOp, CProgram] = Recent(1024)
         self._libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()  # by the functions that they have
-        self._pool: Any = None  # the Library of pool.c, once there is one
+        self.pool: Any = None  # the Library of pool.c, once there is one
 
-    def programs(self, sinks: Sequence[UOp], most: int) -> Mapping[UOp, CProgram | None]:
-        """A program for each kernel, or None where NumPy runs it; at most so many are kept."""
-        new = [s for s in dict.fromkeys(sinks) if s not in self._programs]
+    def programs(self, sinks: Sequence[UOp]) -> Mapping[UOp, CProgram | None]:
+        """A program for each kernel, or None where NumPy runs it."""
+        out = {s: self._programs[s] for s in sinks}
+        new = [s for s, program in out.items() if program is None]
         if new and not self.failed:
             try:
-                self._make(new)
+                out |= self._made(new)
             except (OSError, subprocess.SubprocessError) as e:
                 self.failed = str(e)
                 print(f"anneal: NumPy runs the kernels of the cpu: {e}", file=sys.stderr)
-        out = {s: self._programs.get(s) for s in sinks}
-        while len(self._programs) > most:
-            del self._programs[next(iter(self._programs))]
         return out
 
-    def table(self, launches: Sequence[CLaunch]) -> tuple[Array, Step]:
-        """Launches as one call, and the table that it reads."""
-        rows = np.array([row for launch in launches for row in launch.rows], np.int64)
-        return rows, (self._pool.run, (rows.ctypes.data, len(rows), self.threads))
-
-    def _make(self, sinks: Sequence[UOp]) -> None:
-        found = compiler.find()
-        if found is None:
+    def _made(self, sinks: Sequence[UOp]) -> Mapping[UOp, CProgram | None]:
+        tool = compiler.find()
+        if tool is None:
             raise NotCompiled(compiler.why_none())
-        identity = found.identity, self.target, self.threads, any(blas().products)
+        identity = tool.identity, self.target, self.threads, any(blas().products)
         made: dict[UOp, CProgram | None] = {}
         fresh: list[tuple[bytes | None, CProgram]] = []
         for sink in sinks:
@@ -80,12 +70,14 @@ class CKernels:
             if program is None and (program := self.planned(sink)) is not None:
                 fresh.append((key, program))
             made[sink] = program
-        self._load([p for _, program in fresh for p in program.parts], found)
-        self._programs |= made
+        self._load([p for _, program in fresh for p in program.parts], tool)
+        for sink, found in made.items():
+            self._programs[sink] = found
         for key, program in fresh:
             parts = tuple([(p.symbol, p.library.key, p.slots, p.sizes, p.worth) for p in program.parts])
             data = encode_value((parts, tuple(program.scratch.items())))
             cache.save("native", key, data, "a kernel in C", private=True)
+        return made
 
     def _recalled(self, sink: UOp, data: Any) -> CProgram | None:
         """The program that an earlier process kept; None if a library with functions of it cannot be found."""
@@ -120,7 +112,7 @@ class CKernels:
         made, info = generate(kernel, self.target), kernel_info(kernel)
         head, _, body = made.source.partition(_START)
         symbol = "kernel_" + hashlib.blake2b(made.source.encode(), digest_size=12).hexdigest()
-        worth = max(info.flops // _FLOPS, (info.bytes_read + info.bytes_written) // _BYTES)
+        worth = max(info.flops, info.bytes_read + info.bytes_written) // _PER_NS
         count = made.launch.workgroups if made.launch.needed is None else made.launch.needed
         variables = {v.arg[0]: v for v in variables_of(kernel)}
         sizes = count, *[variables[n] for n in made.variables]
@@ -134,7 +126,7 @@ class CKernels:
     def _load(self, parts: Sequence[CPart], found: Compiler) -> None:
         """Compile the functions of parts, in a unit for each thread, and the pool if there is none yet."""
         texts = []
-        if self._pool is None:
+        if self.pool is None:
             texts.append(importlib.resources.files("anneal.backend.cpu").joinpath("pool.c").read_text())
         for p in parts:
             p.library = self._libraries.get(p.symbol)
@@ -143,7 +135,7 @@ class CKernels:
         for p in sorted(left.values(), key=lambda p: -len(p.text)):
             min(units, key=lambda unit: sum([len(p.text) for p in unit])).append(p)
         made = compiler.libraries([*texts, *map(_unit, units)], found)
-        if self._pool is None:
+        if self.pool is None:
             self._begin(made.pop(0))
         for unit, library in zip(units, made, strict=True):
             self._libraries |= {p.symbol: library for p in unit}
@@ -153,7 +145,7 @@ class CKernels:
 
     def _begin(self, pool: Library) -> None:
         """Have launches and products run by the pool, whose threads and text stay for as long as the process does."""
-        self._pool = self._libraries["multiply"] = pool
+        self.pool = self._libraries["multiply"] = pool
         pool.run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         pool.run.restype = None
         pool.use_blas.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)

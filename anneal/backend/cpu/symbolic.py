@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from anneal.backend.cpu.analysis import share_ranges
+from anneal.backend.cpu.dynamic import is_dynamic
 from anneal.backend.cpu.index import Unsettled
 from anneal.backend.cpu.instructions import Block
 from anneal.backend.cpu.layout import CpuProgram
@@ -25,7 +26,7 @@ from anneal.backend.device import Program
 from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, simplify_indices
 from anneal.uop import Op, UOp, arena, const, dtypes, toposort
-from anneal.uop.sizes import evaluator, is_symbolic, most
+from anneal.uop.sizes import evaluator, most
 
 _KEPT = 64
 _LARGE_NS = 3_000_000  # estimated work above which a plan of its own is worth its time
@@ -40,7 +41,7 @@ class SymbolicProgram(Program):
         self.names = [v.arg[0] for v in variables]
         self.order = toposort((sink,))
         self.whole: PartialProgram | None = None
-        if all(most(v) < _LARGE_VARIABLE for v in variables) and not _is_dynamic(self.order):
+        if all(most(v) < _LARGE_VARIABLE for v in variables) and not is_dynamic(sink):
             with contextlib.suppress(Unsettled):
                 whole = PartialProgram(sink, name, self.names, workers)
                 if whole.worth < _LARGE_NS:
@@ -116,11 +117,6 @@ def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Ma
         return out
 
     return part
-
-
-def _is_dynamic(order: Sequence[UOp]) -> bool:
-    """True if it sorts, or an extent depends on data."""
-    return any(u.op is Op.ARGSORT or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in order)
 
 
 def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:

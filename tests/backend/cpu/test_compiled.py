@@ -402,7 +402,7 @@ def test_a_library_is_closed_once_no_program_has_its_functions(in_c: CpuDevice) 
     left = len(compiler._open)
     in_c.kernels._programs.clear()
     gc.collect()
-    assert [*compiler._open.values()] == [in_c.kernels._pool]
+    assert [*compiler._open.values()] == [in_c.kernels.pool]
     assert left > 1
 
 
@@ -479,7 +479,7 @@ def test_the_pool_runs_each_workgroup_once(tmp_path: Path) -> None:
         np.int64,
     )
     for _ in range(100):
-        kernels._pool.run(rows.ctypes.data, len(rows), 7)
+        kernels.pool.run(rows.ctypes.data, len(rows), 7)
     assert all((c == 3000).all() for c in counts)
 
 

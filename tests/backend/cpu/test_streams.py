@@ -234,11 +234,12 @@ def test_work_is_arranged_side_by_side_once_that_pays(monkeypatch: pytest.Monkey
     z = np.zeros(N * N, np.float32)
     batch = d.prepare([(d.compile(row_means()), [z, z])] * 100)
     costs = [item.cost for b in batch._bound for wave in b.waves for item in wave]  # type: ignore[union-attr]
-    monkeypatch.setattr(executor, "_ARRANGING_NS", 4 * sum(costs) / 2 / len(costs))
+    monkeypatch.setattr(executor, "_ARRANGING_NS", 3.5 * sum(costs) / 2 / len(costs))
     arranged = []
     for _ in range(6):
         batch.run()
-        arranged.append(batch._arranged)
+        assert batch._until_arranged is not None
+        arranged.append(batch._until_arranged < 0)
     assert arranged == [False] * 4 + [True] * 2
 
 
