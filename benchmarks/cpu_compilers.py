@@ -108,7 +108,7 @@ def by(who: str, level: str, device: CpuDevice) -> Iterator[list[float]]:
             spent[0] += time.perf_counter() - begun[0]
             spent[1] += children() - begun[1]
 
-    device._kernels = None
+    vars(device).pop("kernels", None)
     compiler.FLAGS = tuple([level if x == "-O2" else x for x in flags])  # type: ignore[misc, assignment]
     compiler.find, compiler._compiled = lambda: known(who), timed  # type: ignore[misc, assignment]
     clear_cache()

@@ -34,7 +34,7 @@ HALVES = "most"  # a `Recent`, which keeps twice as many, or a `Weighed`
 # name -> its bound: HALVES, or the variable that has it
 BOUNDS = {
     "anneal.backend.storage.OPEN['cpu']._programs": HALVES,
-    "anneal.backend.storage.OPEN['cpu']._kernels._programs": HALVES,
+    "anneal.backend.storage.OPEN['cpu'].kernels._programs": HALVES,
     "anneal.codegen.kernels._bodies": HALVES,
     "anneal.nn._whole_calls._kinds": HALVES,
     "anneal.ops.bases._recipes": HALVES,
@@ -61,7 +61,7 @@ BOUNDS = {
 # what has another bound, and which
 OTHERWISE = {
     "anneal.backend.cpu.compiler._open": "those of the kernels' programs",
-    "anneal.backend.storage.OPEN['cpu']._kernels._libraries": "those of the kernels' programs",
+    "anneal.backend.storage.OPEN['cpu'].kernels._libraries": "those of the kernels' programs",
     "anneal.runtime.guards._chains": "lru_cache",
     "anneal.runtime.launch._rounds": "those of late._runs",
     "anneal.runtime.launch._scratches": "those of late._runs",
@@ -202,6 +202,8 @@ def test_a_loop_over_shapes_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         importlib.import_module(name.partition(".OPEN")[0].rpartition(".")[0])
     small, held = 48, {name: x for name, x in containers() if name in BOUNDS}
     for name, bound in BOUNDS.items():
+        if ".kernels." in name and name not in held:  # there is none where NumPy runs all
+            continue
         if bound is HALVES:
             monkeypatch.setattr(held[name], "most", small)
             held[name].clear()

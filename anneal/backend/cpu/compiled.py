@@ -53,32 +53,30 @@ class CLaunch:
     """A program in C bound to a set of buffers. `rows` are its rows in a table of launches, as pool.c reads it: the
     addresses of a function, of the places of its memory and of its sizes, and what it is worth."""
 
-    __slots__ = ("_memory", "_sizes", "buffers", "name", "program", "rows")
+    __slots__ = ("_sizes", "buffers", "program", "rows")
 
     def __init__(
         self, program: CProgram, buffers: tuple[Array, ...], scratch: Array, values: Mapping[str, int]
     ) -> None:
-        self.program, self.name, self.buffers = program, program.name, (*buffers, scratch)
+        self.program, self.buffers = program, (*buffers, scratch)
         places = {n: _address(b) for n, b in enumerate(buffers)}
         at = _address(scratch)
         for slot, size in program.scratch.items():
             places[slot] = at
             at += size
-        self._sizes = [np.zeros(len(p.sizes), np.int32) for p in program.parts]
-        # of each part, whose function finds all sizes but the first in the last place
-        self._memory = [
-            np.array([*[places[s] for s in p.slots], _address(sizes) + sizes.itemsize], np.uint64)
-            for p, sizes in zip(program.parts, self._sizes)
-        ]
-        self.rows = [
-            (address(p.library, p.symbol), _address(memory), _address(sizes), p.worth)
-            for p, memory, sizes in zip(program.parts, self._memory, self._sizes)
-        ]
+        self.rows: list[tuple[int, int, int, int]] = []
+        self._sizes: list[tuple[CPart, Array, Array]] = []
+        for p in program.parts:
+            sizes = np.zeros(len(p.sizes), np.int32)
+            # the function finds the sizes after the first in the last place
+            memory = np.array([*[places[s] for s in p.slots], _address(sizes) + sizes.itemsize], np.uint64)
+            self.rows.append((address(p.library[p.symbol]), _address(memory), _address(sizes), p.worth))
+            self._sizes.append((p, sizes, memory))
         self.give(values)
 
     def give(self, values: Mapping[str, int]) -> None:
         """Run with these values of variables."""
-        for p, sizes in zip(self.program.parts, self._sizes):
+        for p, sizes, _ in self._sizes:
             sizes[:] = evaluator(p.sizes)(values)
 
 

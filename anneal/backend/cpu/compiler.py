@@ -27,8 +27,6 @@ FLAGS = (
     "-fopenmp-simd", "-fno-semantic-interposition", "-w", "-fPIC", "-shared", "-pthread",
 )  # fmt: skip
 _NAMES = ("cc", "clang", "gcc")
-_NONE = "there is no C compiler; install gcc or clang, or anneal-compiler[cc]"
-_WINDOWS = "kernels in C need POSIX threads, which Windows lacks"
 # The folders of macOS's compiler; without one of them its `cc` only asks people to install it.
 _TOOLS = ("/Library/Developer/CommandLineTools", "/Applications/Xcode.app")
 _SECONDS = 300
@@ -68,17 +66,19 @@ def find() -> Compiler | None:
     stands_in = sys.platform == "darwin" and not any(map(os.path.exists, _TOOLS))
     for name in _NAMES:
         found = shutil.which(name)
-        if found is not None and os.path.isabs(found) and not (stands_in and found.startswith("/usr/bin/")):
+        if found and os.path.isabs(found) and not (stands_in and found.startswith("/usr/bin/")):
             return Compiler((found,), _identity(found))
     spec = importlib.util.find_spec("ziglang")
-    if spec is not None and spec.origin is not None:
+    if spec and spec.origin:
         return Compiler((sys.executable, "-m", "ziglang", "cc"), _identity(spec.origin))
     return None
 
 
 def why_none() -> str:
     """The reason why `find` finds no compiler."""
-    return _WINDOWS if sys.platform == "win32" else _NONE
+    if sys.platform == "win32":
+        return "kernels in C need POSIX threads, which Windows lacks"
+    return "there is no C compiler; install gcc or clang, or anneal-compiler[cc]"
 
 
 def _identity(path: str) -> tuple[object, ...]:
@@ -111,7 +111,7 @@ def libraries(texts: Sequence[str], compiler: Compiler) -> list[Library]:
     Raises SubprocessError or OSError if one cannot be had.
     """
     wanted = {key_of(text, compiler): text for text in texts}
-    found = {key: library for key in wanted if (library := known(key)) is not None}
+    found = {key: library for key in wanted if (library := known(key))}
     missing = [key for key in wanted if key not in found]
     for key, code in zip(missing, _compiled([wanted[key] for key in missing], compiler)):
         text = base64.b85encode(code).decode()
@@ -129,7 +129,7 @@ _open: WeakValueDictionary[str, Library] = WeakValueDictionary()
 
 def known(key: str) -> Library | None:
     """The library of this key if this process has loaded it, or the cache has it."""
-    if (found := _open.get(key)) is not None:
+    if found := _open.get(key):
         return found
     code = cache.load("native", cache.disk_key(key), base64.b85decode, private=True)
     return None if code is None else _loaded(key, code)
@@ -163,12 +163,11 @@ def _compiled(texts: Sequence[str], compiler: Compiler) -> list[bytes]:
 def _ran(commands: Sequence[tuple[str, ...]], folder: str) -> list[str]:
     """The output of commands that run side by side, without a shell. None of them is left running."""
     running: list[subprocess.Popen[str]] = []
-    environ = {**os.environ, "LC_ALL": "C"}
     try:
         for command in commands:
             running.append(
                 subprocess.Popen(
-                    command, cwd=folder, env=environ, text=True, errors="replace",
+                    command, cwd=folder, env={**os.environ, "LC_ALL": "C"}, text=True, errors="replace",
                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 )
             )  # fmt: skip

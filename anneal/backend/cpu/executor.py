@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
@@ -59,11 +60,11 @@ def _aligned(nbytes: int) -> Array:
 class _Bound:
     """A program bound to a set of buffers."""
 
-    __slots__ = ("buffers", "device", "memory", "name", "program", "waves")
+    __slots__ = ("buffers", "device", "memory", "program", "waves")
 
     def __init__(self, program: CpuProgram, buffers: tuple[Array, ...], device: CpuDevice) -> None:
         # the program stays: bindings are found by its id
-        self.program, self.name, self.buffers, self.device = program, program.name, buffers, device
+        self.program, self.buffers, self.device = program, buffers, device
         self.memory = device.shared(program.shared)
         self.waves = self.for_worker(0)
 
@@ -170,9 +171,7 @@ class CpuBatch(Batch[Array]):
         self._values = dict(values)
         self._workers = device.workers
         # or in one, and BLAS in threads of its own; from the first run on, so that every run gives the same values
-        self._on_workers = device.workers.count > 1 and not _mostly_gemv(
-            [_chosen(p, values, one_worker=False) for p, _ in calls]
-        )
+        self._on_workers = device.workers.count > 1 and not _mostly_gemv([_chosen(p, values, False) for p, _ in calls])
         self._bind(calls)
 
     def _bind(self, calls: Sequence[Call[Array]]) -> None:
@@ -219,7 +218,10 @@ class CpuBatch(Batch[Array]):
 
     def run(self) -> None:
         self._settle()
-        self._run()
+        with self._threads():
+            streams = self._taken()
+            self._workers.run(streams.steps, streams.locks)
+            self._streams = streams  # after an error its locks tell nothing: then it is composed anew
         self._check()
 
     @staticmethod
@@ -246,12 +248,6 @@ class CpuBatch(Batch[Array]):
                 f"{name}: the result of {name} does not fit {dtype}, which was chosen without knowing the values; "
                 f"give dtype=an.int64 if {name} takes a dtype, or cast its input: .cast(an.int64)"
             )
-
-    def _run(self) -> None:
-        with self._threads():
-            streams = self._taken()
-            self._workers.run(streams.steps, streams.locks)
-            self._streams = streams  # after an error its locks tell nothing: then it is composed anew
 
     def _taken(self) -> Streams:
         """The streams to run, which are out of place until they have run."""
@@ -326,7 +322,6 @@ class CpuDevice(Device[Array]):
             dtypes=frozenset(d for d in vars(dtypes).values() if isinstance(d, DType)),
         )
         self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
-        self._kernels: CKernels | None = None
         self._bindings: dict[tuple[int, ...], _Bound] = {}
         self._users: dict[int, list[tuple[int, ...]]] = {}
         self._arenas: dict[tuple[int, str], Array] = {}
@@ -389,27 +384,25 @@ class CpuDevice(Device[Array]):
 
     def _drop(self, buffer: Array) -> None:
         for key in self._users.pop(id(buffer), ()):
-            bound = self._bindings.pop(key, None)
-            if bound is not None:
-                self._forget(key, bound, id(buffer))
+            self._forget(key)
 
-    def _forget(self, key: tuple[int, ...], bound: _Bound, but: int) -> None:
-        for b in {id(b): b for b in bound.buffers}.values():
-            users = self._users.get(id(b))
-            if users is not None and id(b) != but:
+    def _forget(self, key: tuple[int, ...]) -> None:
+        """Forget a binding, which is found by the ids of a program and of its buffers."""
+        del self._bindings[key]
+        for b in set(key[1:]):
+            users = self._users.get(b)
+            if users is not None:
                 users.remove(key)
                 if not users:
-                    del self._users[id(b)]
+                    del self._users[b]
 
     # -- programs
-    @property
+    @functools.cached_property
     def kernels(self) -> CKernels:
         """The kernels in C."""
         from anneal.backend.cpu.in_c import CKernels  # with the code generator, which NumPy does not need
 
-        if self._kernels is None:
-            self._kernels = CKernels(self.workers.in_c)
-        return self._kernels
+        return CKernels(self.workers.in_c)
 
     def why_numpy(self) -> str:
         """The reason why NumPy runs all kernels; "" if C runs those that run often."""
@@ -481,11 +474,10 @@ class CpuDevice(Device[Array]):
             else _Bound(program, held, self)
         )
         while len(self._bindings) >= self._BINDINGS:
-            old = next(iter(self._bindings))
-            self._forget(old, self._bindings.pop(old), 0)
+            self._forget(next(iter(self._bindings)))
         self._bindings[key] = bound
-        for b in {id(b): b for b in buffers}.values():
-            self._users.setdefault(id(b), []).append(key)
+        for b in set(key[1:]):
+            self._users.setdefault(b, []).append(key)
         return bound
 
     def _made_by(self) -> str:
@@ -500,14 +492,13 @@ class CpuDevice(Device[Array]):
         return f"C{often}, by {' '.join(found.command)}: {compiler.version(found)}"
 
     def describe(self) -> dict[str, Any]:
-        facts = super().describe()
-        facts.update(
-            backend="NumPy " + np.__version__,
-            kernels=self._made_by(),
-            processor=platform.processor() or platform.machine(),
-            cores=os.cpu_count(),
-        )
-        return facts
+        return {
+            **super().describe(),
+            "backend": "NumPy " + np.__version__,
+            "kernels": self._made_by(),
+            "processor": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+        }
 
 
 _DTYPES: dict[np.dtype[Any], DType] = {numpy_dtype(d): d for d in vars(dtypes).values() if isinstance(d, DType)}

@@ -29,8 +29,7 @@ from anneal.uop.sizes import size_text, variables_of
 _VECTORS = "/* vectors */\n"  # ends the part of a text's head that all have; what follows are lines of its own
 _LARGEST = 8192  # nodes of a kernel that a compiler takes a few seconds for; of more it takes minutes
 _START = "\nvoid kernel("
-# The work of one core in a nanosecond: operations, or bytes, of a kernel; operations of a product by BLAS.
-_PER_NS, _FLOPS_IN_BLAS = 8, 40
+_PER_NS, _FLOPS_IN_BLAS = 8, 40  # a core's operations in a nanosecond, or bytes; those of a product by BLAS
 
 
 class CKernels:
@@ -61,7 +60,7 @@ class CKernels:
         tool = compiler.find()
         if tool is None:
             raise NotCompiled(compiler.why_none())
-        identity = tool.identity, self.target, self.threads, any(blas().products)
+        identity = tool.identity, self.target, self.threads, blas().products[0] != 0
         made: dict[UOp, CProgram | None] = {}
         fresh: list[tuple[bytes | None, CProgram]] = []
         for sink in sinks:
@@ -85,7 +84,7 @@ class CKernels:
         made = []
         for symbol, key, slots, sizes, worth in parts:
             library = self._libraries.get(symbol) or compiler.known(key)
-            if library is None:
+            if not library:
                 return None
             self._libraries[symbol] = library
             made.append(CPart(symbol, slots, sizes, worth, library))
@@ -93,12 +92,15 @@ class CKernels:
 
     def planned(self, sink: UOp) -> CProgram | None:
         """The program of a kernel, whose functions are not compiled yet; None where NumPy is to run it."""
-        if not suits(sink):
+        nodes = toposort((sink,))
+        memory = [u.arg for u in nodes if u.op is Op.PARAM]
+        other = any(u.op is Op.ARGSORT or (u.op is Op.CAST and u.tag is not None) for u in nodes)
+        if other or len(nodes) > _LARGEST or any(elements >= 2**31 for _, (elements,) in memory):
             return None
-        taken = Taken(1 + max([u.arg[0] for u in toposort((sink,)) if u.op is Op.PARAM]))
+        taken = Taken(1 + max([slot for slot, _ in memory]))
         try:
             for member in members_of(sink):
-                taken.add(member, any(blas().products))
+                taken.add(member, blas().products[0] != 0)
             return CProgram(sink, [self._part(p) for p in taken.parts], taken.scratch, self.text)
         except AnnealError:  # C lacks something
             return None
@@ -106,7 +108,7 @@ class CKernels:
     def _part(self, sink: UOp | BlasProduct) -> CPart:
         if isinstance(sink, BlasProduct):
             sizes, slots = sink.sizes(self.threads), [o.slot for o in sink.operands]
-            text = f"\n// a product by BLAS: [{', '.join(map(size_text, sizes[1:]))}]\n"
+            text = f"// a product by BLAS: [{', '.join(map(size_text, sizes[1:]))}]\n"
             return CPart("multiply", tuple(slots), sizes, sink.flops // _FLOPS_IN_BLAS, text=text)
         kernel, slots = standalone(sink)
         made, info = generate(kernel, self.target), kernel_info(kernel)
@@ -116,27 +118,25 @@ class CKernels:
         count = made.launch.workgroups if made.launch.needed is None else made.launch.needed
         variables = {v.arg[0]: v for v in variables_of(kernel)}
         sizes = count, *[variables[n] for n in made.variables]
-        return CPart(symbol, tuple(slots), sizes, worth, head=head, text=f"\nvoid {symbol}({body}")
+        return CPart(symbol, tuple(slots), sizes, worth, head=head, text=f"void {symbol}({body}")
 
     def text(self, sink: UOp) -> str:
         """The C of a kernel, to be read; "" where NumPy runs it."""
         program = self.planned(sink)
-        return "" if program is None else "".join([p.text for p in program.parts]).lstrip("\n")
+        return "\n".join([p.text for p in program.parts]) if program else ""
 
     def _load(self, parts: Sequence[CPart], found: Compiler) -> None:
         """Compile the functions of parts, in a unit for each thread, and the pool if there is none yet."""
-        texts = []
-        if self.pool is None:
-            texts.append(importlib.resources.files("anneal.backend.cpu").joinpath("pool.c").read_text())
+        pool = importlib.resources.files("anneal.backend.cpu").joinpath("pool.c").read_text()
         for p in parts:
             p.library = self._libraries.get(p.symbol)
         left = {p.symbol: p for p in parts if p.library is None and p.head}
         units: list[list[CPart]] = [[] for _ in range(min(self.threads, len(left)))]
         for p in sorted(left.values(), key=lambda p: -len(p.text)):
             min(units, key=lambda unit: sum([len(p.text) for p in unit])).append(p)
-        made = compiler.libraries([*texts, *map(_unit, units)], found)
+        first, *made = compiler.libraries([pool, *map(_unit, units)], found)
         if self.pool is None:
-            self._begin(made.pop(0))
+            self._begin(first)
         for unit, library in zip(units, made, strict=True):
             self._libraries |= {p.symbol: library for p in unit}
         for p in parts:
@@ -158,12 +158,3 @@ def _unit(parts: Sequence[CPart]) -> str:
     heads = [p.head.partition(_VECTORS) for p in parts]
     lines = dict.fromkeys([line for _, _, own in heads for line in own.splitlines()])
     return "\n".join([heads[0][0], *lines, *[p.text for p in parts]])
-
-
-def suits(sink: UOp) -> bool:
-    """True if C is to run a kernel, as far as its graph tells."""
-    nodes = toposort((sink,))
-    return len(nodes) <= _LARGEST and not any(
-        u.op is Op.ARGSORT or (u.op is Op.CAST and u.tag is not None) or (u.op is Op.PARAM and u.arg[1][0] >= 2**31)
-        for u in nodes
-    )

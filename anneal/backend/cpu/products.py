@@ -9,7 +9,6 @@ out[i, j] = relu(sum over k of (x[i, k] * scale[i]) * w[k, j])
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, permutations
@@ -20,18 +19,18 @@ from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, is_symbolic, least, most, product
 
-# A product with a shorter side is not BLAS's; nor is one of matrices with fewer multiplications.
-_SHORTEST, _EACH = 8, 1 << 12
+_SHORTEST, _EACH = 8, 1 << 12  # a product with a shorter side is not BLAS's, nor one of fewer multiplications
 # Up to so many multiplications C is as fast, and does the rest of the kernel meanwhile: of dot products of lines, and
 # of others, whose second matrix stays in cache.
 _FEW_DOTS, _FEW, _NEAR = 1 << 20, 24 << 20, 1 << 18
 # ... unless its rows, if they are no few, are so many elements apart: all fall into the same few lines of the cache.
 _APART = 1 << 10
-# A sum over windows is many products of few terms each, which BLAS adds to memory one after another.
-_TERMS = 16
+_TERMS = 16  # a sum over windows is many products of few terms each, which BLAS adds to memory one after another
 # A call of BLAS computes at least so many multiplications, and so many rows or columns; so many where there are enough.
 _BLOCK, _ROWS, _MANY_ROWS = 1 << 18, 32, 192
 
+# Which of two factors and a sum have a range of the rows, the columns, the terms and the batch of a product.
+_KINDS = ((True, False, False), (False, True, False), (True, True, True), (True, True, False))
 # Ranges that are as one in all operands, outermost first.
 Axis = tuple[UOp, ...]
 
@@ -110,9 +109,12 @@ class Taken:
     @property
     def scratch(self) -> dict[int, int]:
         """The memory between the parts: bytes by slot."""
-        products = [p for p in self.parts if isinstance(p, BlasProduct)]
         return {
-            o.slot: aligned(_extent(o.steps) * p.itemsize) for p in products for o in p.operands if o.slot >= self.first
+            o.slot: aligned(_extent(o.steps) * p.itemsize)
+            for p in self.parts
+            if isinstance(p, BlasProduct)
+            for o in p.operands
+            if o.slot >= self.first
         }
 
     def add(self, kernel: UOp, has_blas: bool) -> None:
@@ -134,13 +136,11 @@ class Taken:
         if not all(is_symbolic(r.src[0]) and least(r.src[0]) > 0 for r in ranges):
             return None
         factors = u.src[0].src
-        in_a, in_b = map(_ranges, factors)
-        sides = defaultdict[tuple[bool, ...], list[UOp]](list)  # by who has a range: the factors, and the sum
-        for r in ranges:
-            sides[r in in_a, r in in_b, r in u.src[1:]].append(r)
-        groups = [sides[has] for has in ((True, False, False), (False, True, False), (True, True, True))]
-        batch, along = sides[True, True, False], groups[2]
-        if len(along) < len(u.src) - 1 or min(map(_extent, groups)) < _SHORTEST:
+        has = [*map(_ranges, factors), u.src[1:]]
+        rows, columns, along, batch = groups = [
+            [r for r in ranges if tuple([r in x for x in has]) == kind] for kind in _KINDS
+        ]
+        if len(along) < len(u.src) - 1 or min(map(_extent, groups[:3])) < _SHORTEST:
             return None
         places = [_in_memory(x) for x in factors]
         # the ranges along which BLAS can sum each factor as it lies
@@ -148,9 +148,10 @@ class Taken:
             {k for k in along if place and any(_readable(place, (r,), (k,)) for r in lines)}
             for place, lines in zip(places, groups)
         ]
-        if scattered := all(sums) and not sums[0] & sums[1] and _scattered(places, ranges):
-            wide = _extent(groups[0]) < _extent(groups[1])
-            other = int(_windows(factors[1]) or (wide and not _windows(factors[0])))
+        # along every range one of them may be no neighbours in memory, which C would read one by one
+        apart = all(any(o and o.step((r,)) > 1 for o in places) for r in ranges)
+        if scattered := apart and all(sums) and not sums[0] & sums[1]:
+            other = int(_windows(factors[1]) or (_extent(rows) < _extent(columns) and not _windows(factors[0])))
             along.sort(key=sums[other].__contains__)
             sums[1 - other].clear()
         operands: list[Operand] = []
@@ -163,16 +164,16 @@ class Taken:
                 before.append(kernel)
             operands.append(place)
         a, b = operands
-        apart: list[list[Axis]] = [[(r,) for r in group] for group in (*groups, batch)]
-        axes = [_joined(group, operands) for group in apart]
+        single: list[list[Axis]] = [[(r,) for r in group] for group in groups]
+        axes = [_joined(group, operands) for group in single]
         made = _matrices(a, b, *axes[:3])
         if not made and scattered:  # lines that overlap are no matrix, but those of a part of each are
-            axes[2] = apart[2]
+            axes[2] = single[2]
             made = _matrices(a, b, *axes[:3])
         if not made:
             return None
-        rows, columns, terms = ([x for x in group if x not in made] for group in axes[:3])
-        each = (*axes[3], *rows, *columns)
+        rest = [[x for x in group if x not in made] for group in axes]
+        each, terms = (*rest[3], *rest[0], *rest[1]), rest[2]
         c = self._memory(sum((*each, *made[:2]), ()))
         self.parts += [*before, BlasProduct((a, b, c), (*made, *each, *terms), len(each), u.dtype.itemsize)]
         return UOp(Op.LOAD, u.dtype, _place(c, u))
@@ -231,11 +232,6 @@ def _in_memory(x: UOp) -> Operand | None:
 def _ranges(x: UOp) -> list[UOp]:
     """The ranges that a value depends on."""
     return [r for r in toposort((x,)) if r.op is Op.RANGE and x.ranges >> r.arg[0] & 1]
-
-
-def _scattered(operands: Sequence[Operand | None], ranges: Sequence[UOp]) -> bool:
-    """True if along every range one of the operands is no neighbours in memory, which C would read one by one."""
-    return all(any(o is not None and o.step((r,)) > 1 for o in operands) for r in ranges)
 
 
 def _windows(x: UOp) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,7 @@ _CHUNK = 2048
 _APART = np.__version__.startswith("1.")
 # More threads than this only queue for the interpreter lock; threads in C do not take it.
 _MOST, _MOST_IN_C = 4, 16
+_OF_BLAS = ("openblas_get_num_threads", "openblas_set_num_threads", "cblas_sgemm", "cblas_dgemm")
 
 
 class _Thread:
@@ -145,44 +147,34 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def address(library: ctypes.CDLL, symbol: str) -> int:
-    """The address of a function."""
-    return ctypes.cast(library[symbol], ctypes.c_void_p).value or 0
+def address(function: Any) -> int:
+    """The address of a function in C."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-class _Blas:
-    """OpenBLAS's own thread count, in the library that NumPy's wheels bring along."""
+class Blas(NamedTuple):
+    """OpenBLAS's own thread count, in the library that NumPy's wheels bring along. `products` are the addresses of the
+    functions for matrices of floats of 32 and 64 bits, 0 where C cannot call them, and whether their integers have 64
+    bits."""
 
-    def __init__(self) -> None:
-        self.get: Any = None
-        self.set: Any = None
-        # addresses of the functions for matrices of floats of 32 and 64 bits, 0 where C cannot call them; and whether
-        # their integers have 64 bits
-        self.products = [0, 0, False]
-        package = Path(np.__file__).parent
-        folders = (package.parent / "numpy.libs", package / ".dylibs")
-        for path in (p for folder in folders if folder.is_dir() for p in sorted(folder.iterdir())):
-            if "openblas" in path.name and self._open(path):
-                return
+    get: Any = None
+    set: Any = None
+    products: tuple[int, int, bool] = (0, 0, False)
 
-    def _open(self, path: Path) -> bool:
-        try:
+
+@functools.cache
+def blas() -> Blas:
+    """The BLAS of this process, as far as it can be reached."""
+    package = Path(np.__file__).parent
+    for path in (*package.parent.glob("numpy.libs/*openblas*"), *package.glob(".dylibs/*openblas*")):
+        with contextlib.suppress(OSError):
             library = ctypes.CDLL(str(path))
-        except OSError:
-            return False
-        for prefix, suffix in (("scipy_", "64_"), ("scipy_", ""), ("", "64_"), ("", "")):
-            name = f"{prefix}openblas_set_num_threads{suffix}"
-            if hasattr(library, name):
-                self.set = getattr(library, name)
-                self.get = getattr(library, f"{prefix}openblas_get_num_threads{suffix}")
-                names = [f"{prefix}cblas_{letter}gemm{suffix}" for letter in "sd"]
-                if all(hasattr(library, n) for n in names):
-                    self.products = [*[address(library, n) for n in names], bool(suffix)]
-                return True
-        return False
-
-
-blas = functools.cache(_Blas)
+            for prefix, suffix in itertools.product(("scipy_", ""), ("64_", "")):
+                get, put, *products = [getattr(library, f"{prefix}{name}{suffix}", None) for name in _OF_BLAS]
+                if get and put:
+                    single, double = map(address, products)
+                    return Blas(get, put, (single, double, bool(suffix)))
+    return Blas()
 
 
 def blas_obeys() -> bool:

@@ -112,7 +112,7 @@ def test_a_kernel_touches_the_same_memory_for_every_worker(monkeypatch: pytest.M
     d = device(2)
     x, y = (np.zeros(N * N, np.float32) for _ in range(2))
     for bound in d.prepare([(d.compile(column_sums()), [y, x]), (d.compile(add_one()), [x, y])]).__dict__["_bound"]:
-        assert bound.program.shared or bound.name.startswith("e_")
+        assert bound.program.shared or bound.program.name.startswith("e_")
         spans = [[item.spans for item in wave] for wave in bound.waves]
         assert spans == [[item.spans for item in wave] for wave in bound.for_worker(1)]
 
