@@ -82,7 +82,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "arrays that go right to a model's kernels": {"onnx": 4, "runtime": 3},
     "kernels of the cpu in C": {
         "backend": 69,
-        "codegen": 34,
+        "codegen": 35,
         "cache": 2,
         "inspect": 3,
         "runtime": 2,

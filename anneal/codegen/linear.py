@@ -481,7 +481,7 @@ class _Lineariser:
         return found
 
     def loads(self, stores: Sequence[tuple[UOp, tuple[UOp, ...]]]) -> list[UOp]:
-        """What is yet to be loaded for stores."""
+        """The values that are yet to be loaded for stores."""
         return [u for u in self.order([x for _, src in stores for x in src]) if u.op is Op.LOAD]
 
     def store(self, s: UOp, src: tuple[UOp, ...]) -> None:

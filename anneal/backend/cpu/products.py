@@ -19,20 +19,7 @@ from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, is_symbolic, least, most, product
 
-_SHORTEST, _EACH = 8, 1 << 12  # a product with a shorter side is not BLAS's, nor one of fewer multiplications
-# Up to so many multiplications C is as fast, and does the rest of the kernel meanwhile: of dot products of lines, and
-# of others, whose second matrix stays in cache.
-_FEW_DOTS, _FEW, _NEAR = 1 << 20, 24 << 20, 1 << 18
-# ... unless its rows, if they are no few, are so many elements apart: all fall into the same few lines of the cache.
-_APART = 1 << 10
-_TERMS = 16  # a sum over windows is many products of few terms each, which BLAS adds to memory one after another
-# A call of BLAS computes at least so many multiplications, and so many rows or columns; so many where there are enough.
-_BLOCK, _ROWS, _MANY_ROWS = 1 << 18, 32, 192
-
-# Which of two factors and a sum have a range of the rows, the columns, the terms and the batch of a product.
-_KINDS = ((True, False, False), (False, True, False), (True, True, True), (True, True, False))
-# Ranges that are as one in all operands, outermost first.
-Axis = tuple[UOp, ...]
+Axis = tuple[UOp, ...]  # ranges that are as one in all operands, outermost first
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +32,20 @@ class Operand:
 
     def step(self, axis: Axis) -> int:
         return self.steps.get(axis[-1], 0)
+
+
+_SHORTEST, _EACH = 8, 1 << 12  # a product with a shorter side is not BLAS's, nor one of fewer multiplications
+# Up to so many multiplications C is as fast, and does the rest of the kernel meanwhile: of dot products of lines, and
+# of others, whose second matrix stays in cache.
+_FEW_DOTS, _FEW, _NEAR = 1 << 20, 24 << 20, 1 << 18
+# ... unless its rows, if they are no few, are so many elements apart: all fall into the same few lines of the cache.
+_APART = 1 << 10
+_TERMS = 16  # a sum over windows is many products of few terms each, which BLAS adds to memory one after another
+# A call of BLAS computes at least so many multiplications, and so many rows or columns; so many where there are enough.
+_BLOCK, _ROWS, _MANY_ROWS = 1 << 18, 32, 192
+
+# Which of two factors and a sum have a range of the rows, the columns, the terms and the batch of a product.
+_KINDS = ((True, False, False), (False, True, False), (True, True, True), (True, True, False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from anneal.codegen.linear import Param
 from anneal.codegen.target import Target
 from anneal.uop import Op, UOp, toposort
 
+_ALIGNMENT = 256  # of a binding's offset: the most that WebGPU lets an adapter ask for
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Memory that one binding cannot show is bound several times, a segment of it each.
 #
@@ -25,9 +27,6 @@ from anneal.uop import Op, UOp, toposort
 # Segments are as long as a binding may be, rounded down to the 256 bytes that every adapter aligns offsets to, so all
 # but the last are full and a comparison finds the segment. The first is bound at the memory's slot, the others behind
 # all slots.
-
-
-_ALIGNMENT = 256  # of a binding's offset: the most that WebGPU lets an adapter ask for
 _BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2, "i64": 8, "u64": 8, "f64": 8}
 
 
