@@ -49,7 +49,7 @@ def scaled_dot_product_attention(
         enable_gqa: repeat the heads (axis -3) of key and value to those of query.
 
     Returns:
-        (..., l, v). A row whose every position is masked gives zeros.
+        (..., l, v). A row whose every position is masked gives the mean of the values.
 
     Raises ShapeError if sizes do not fit or both a mask and is_causal are given.
 
@@ -66,8 +66,6 @@ def scaled_dot_product_attention(
         out = _in_turns(turns, q, k, v, scale, attn_mask, is_causal)
     else:
         out = _attended((query, key, attn_mask), q, k, v, scale, is_causal, dropout_p)
-    if attn_mask is not None:
-        out = broadcast(_open(attn_mask).any(-1, True).uop, out.shape).where(out, 0.0)
     return result(out, query, key, value, attn_mask)
 
 
@@ -90,8 +88,9 @@ def _attended(
     if whole:
         shares = weights / expand(total, weights.shape)
         weights = named("softmax", shares, scores, arguments=len(scores.shape) - 1)
+    out = _weighted(weights, v)
     columns = k.shape[-2]
-    out = reshape(_weighted(weights, v), (*v.shape[:-2], q.shape[-2], v.shape[-1]))
+    out = reshape(out, (*v.shape[:-2], q.shape[-2], v.shape[-1]))
     if not whole and (columns.__class__ is not int or columns):  # nothing to attend to gives zeros
         out = out / expand(total, out.shape)
     return out
@@ -212,14 +211,8 @@ def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp
     padded = (1,) * (len(scores.shape) - len(mask.shape)) + mask.shape
     if any(m not in (1, s) for m, s in zip(padded, scores.shape)) or len(padded) > len(scores.shape):
         raise ShapeError(f"{_NAME}: attn_mask of shape {mask.shape} does not broadcast to {scores.shape}")
-    if mask.dtype is not _BOOL:
-        scores = scores + broadcast(mask.cast(scores.dtype), scores.shape)
-    return broadcast(_open(attn_mask).uop, scores.shape).where(scores, low), None
-
-
-def _open(mask: Tensor) -> Tensor:
-    """The positions that a mask lets take part, as bools."""
-    return mask if mask.dtype is _BOOL else mask > -math.inf
+    mask = broadcast(mask, scores.shape)
+    return (mask.where(scores, low) if mask.dtype is _BOOL else scores + mask.cast(scores.dtype)), None
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------

@@ -360,7 +360,8 @@ class CpuDevice(Device[Array]):
         share it."""
         found = self._arenas.get(key)
         if found is None or found.nbytes < nbytes:
-            found = self._arenas[key] = _aligned(max(nbytes, 1 << 16, 0 if found is None else 2 * found.nbytes))
+            more = 0 if found is None or key[1] else 2 * found.nbytes  # of a product as much as it needs
+            found = self._arenas[key] = _aligned(max(nbytes, 1 << 16, more))
         return found
 
     def shared(self, nbytes: int) -> Array:

@@ -23,7 +23,7 @@ from anneal.backend import get_device
 from anneal.rewrite import forget
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor
-from anneal.uop import Arena, Op, UOp, alu, const, dtypes
+from anneal.uop import Arena, Op, Recent, UOp, alu, const, dtypes
 from tests.fuzz.test_mutations import (
     dropped_barrier,
     gate_off_by_one,
@@ -175,16 +175,16 @@ def unrolled_term_lost() -> Iterator[None]:
     """The opt UNROLL writes the iteration before the last one twice, and the last one not at all."""
     from anneal.codegen import apply
 
-    right = apply._Split._plain
+    right = apply._digits
 
-    def wrong(self: Any, head: UOp) -> UOp:
-        found = right(self, head)
-        if self.pieces and self.pieces[-1].arg[1] in ("unroll", "written"):
-            last = apply.extent(self.pieces[-1]) - 1
-            return found - (self.pieces[-1]) // last
+    def wrong(head: UOp, pieces: Sequence[UOp]) -> UOp:
+        found = right(head, pieces)
+        if pieces and pieces[-1].arg[1] in ("unroll", "written"):
+            last = apply.extent(pieces[-1]) - 1
+            return found - (pieces[-1]) // last
         return found
 
-    with mock.patch.object(apply._Split, "_plain", wrong), fresh_programs():
+    with mock.patch.object(apply, "_digits", wrong), fresh_programs():
         yield
 
 
@@ -241,7 +241,7 @@ def wrong_numpy() -> Iterator[None]:
     with (
         settings.override(cpu="numpy"),
         mock.patch.dict(table, {Op.TANH: np.arctan}),
-        mock.patch.object(device, "_programs", {}),
+        mock.patch.object(device, "_programs", Recent(1024)),
     ):
         yield
 
