@@ -45,14 +45,14 @@ def timed(call: Callable[[int], Any], wait: Callable[[], None]) -> str:
     return f"{min(took[1:]):.2f} ms, median {statistics.median(took[1:]):.2f}"
 
 
-def attention(F: Any, give: Callable[[Any], Any]) -> Callable[..., Any]:
+def attention(F: Any) -> Callable[..., list[Any]]:
     """A function of tensors of a library, whose results and gradients it gives."""
 
-    def run(*tensors: Any) -> Any:
+    def run(*tensors: Any) -> list[Any]:
         q, k, v = [t.detach().requires_grad_(True) for t in tensors[:3]]
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         out.backward(tensors[3])
-        return give([out.detach(), q.grad, k.grad, v.grad])
+        return [out.detach(), q.grad, k.grad, v.grad]
 
     return run
 
@@ -69,7 +69,7 @@ def ours(sets: Sequence[Arrays], dtype: str, device: str) -> None:
     about = found.describe()
     print(about.get("adapter") or about["name"], about.get("driver", ""), flush=True)
     given = [[Tensor(a).cast(dtype).realize() for a in s] for s in sets]
-    run = attention(F, list)
+    run = attention(F)
     fast = an.jit(run)
     print("anneal, jit  ", timed(lambda n: fast(*given[n % SETS]), found.synchronize), flush=True)
     print("anneal, eager", timed(lambda n: realize(run(*given[n % SETS])), found.synchronize), flush=True)
@@ -81,7 +81,7 @@ def theirs(sets: Sequence[Arrays], dtype: str) -> None:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     given = [[torch.tensor(a).to(device, getattr(torch, dtype)) for a in s] for s in sets]
-    run = attention(torch.nn.functional, list)
+    run = attention(torch.nn.functional)
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     print(f"torch, {device}  ", timed(lambda n: run(*given[n % SETS]), wait), flush=True)
 

@@ -15,7 +15,7 @@ _precision = ["highest"]
 CPU = CostModel(max_buffers=16, row_fusion=8192, recompute_cost=8, reorders=False)
 
 # In float32 computing scores again takes longer than reading them (GPT-2's training step 188 ms, not 170, on an H100,
-# for 11 GB, not 16): only those that are too large for memory's comfort. By subgroup matrices it is faster.
+# for 11 GB, not 16): only those of more than 1 GiB. By subgroup matrices it is faster.
 _CHAINED, _CHAINED_BY_MATRICES = (1 << 30) + 1, 1 << 20
 
 

@@ -44,7 +44,7 @@ _TERMS = 16  # a sum over windows is many products of few terms each, which BLAS
 # A call of BLAS computes at least so many multiplications, and so many rows or columns; so many where there are enough.
 _BLOCK, _ROWS, _MANY_ROWS = 1 << 18, 32, 192
 
-# Which of two factors and a sum have a range of the rows, the columns, the terms and the batch of a product.
+# Whether the first factor, the second and the sum over `k` contain a range: of rows, of columns, of `k`, of the batch.
 _KINDS = ((True, False, False), (False, True, False), (True, True, True), (True, True, False))
 
 
