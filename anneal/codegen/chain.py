@@ -347,6 +347,8 @@ class ChainedKernel:
 
 def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
     """The columns, before and after a row's own number, for which `value` is not what `op` leaves out."""
+    if op is Op.MAX and (sized := _sized(value)) is not None:
+        return _reach(sized, chain, Op.ADD)._replace(least=const(_F32, 0))
     before: int | None = None
     after: int | None = None
     least: UOp | None = None
@@ -371,9 +373,15 @@ def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
             continue
         elif u.op is Op.MUL:
             stack += u.src
-        elif u.op in (Op.CAST, Op.NEG):
+        elif u.op in (Op.CAST, Op.NEG, Op.BITCAST) or (u.op is Op.AND and u.src[1].op is Op.CONST):
             stack.append(u.src[0])
     return _Reach(before, after, least)
+
+
+def _sized(value: UOp) -> UOp | None:
+    """The size that `value` is as far as it is finite, so that no element is below 0; None for another value."""
+    is_size = value.op is Op.WHERE and value.src[0].op is Op.LT and value.src[0].src[0] is value.src[1]
+    return value.src[1] if is_size and value.src[2].op is Op.CONST and value.src[2].arg == 0 else None
 
 
 def _ruled_out(condition: UOp, when: bool) -> list[tuple[dict[UOp, int], int]]:

@@ -224,13 +224,15 @@ class Matrices(ChainedKernel):
             f, x = chain.product(u)
             assert x is not None
             x, scale = scaled(x, chain.d)
+            while f.op is Op.CAST and f.src[0].dtype is _F16:  # memory rounds
+                f = f.src[0]
             f = _by_exp2(f if scale is None else alu(scale[0], (f, scale[1])))
             memory = UOp(Op.SHARED, _F16, (), (next(self.memories), (s.rows * stride,)))
             put = []
             for r, c in self.places():
                 sums = self.sums(tiles, r, c, columns)
                 value = self.made(f, sums, self.row + r, columns + c, Op.ADD)
-                put.append(UOp(Op.STORE, _F16, (memory, r * stride + c, value)))  # memory rounds
+                put.append(UOp(Op.STORE, _F16, (memory, r * stride + c, value)))
             tile = UOp(Op.BUFFERIZE, _F16, (UOp(Op.SINK, _F16, tuple(put)),), ("stored", False, False))
             right = self.right(x, chain.d, wide, True)
             for i in range(0, self.mine, SIDE):

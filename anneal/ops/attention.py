@@ -133,7 +133,7 @@ def _turns(device: str, q: UOp, k: UOp) -> int:
     costs = get_device(device).cost_model
     if not costs.chained_bytes or any(n.__class__ is not int for n in sizes):
         return 1
-    if costs.matrix_bytes and all(x.op is Op.CAST and x.src[0].dtype is dtypes.float16 for x in (q, k)):
+    if costs.matrix_bytes and all(x.op is Op.CAST and x.src[0].dtype.is_narrow for x in (q, k)):
         return 1
     heads = math.prod(lead)
     least = math.prod(sizes) * q.dtype.itemsize / costs.chained_bytes  # more turns than that

@@ -24,7 +24,8 @@ Array = npt.NDArray[Any]
 _ALU: dict[Op, Callable[..., Array]] = {
     Op.ADD: np.add, Op.SUB: np.subtract, Op.MUL: np.multiply, Op.IDIV: np.floor_divide, Op.MOD: np.mod,
     Op.MAX: np.maximum, Op.MIN: np.minimum, Op.EXP: np.exp, Op.EXP2: np.exp2, Op.LT: np.less, Op.WHERE: np.where, Op.DIV: np.divide,
-    Op.NEG: np.negative, Op.AND: np.bitwise_and, Op.SHR: np.right_shift,
+    Op.NEG: np.negative, Op.AND: np.bitwise_and, Op.SHL: np.left_shift,
+    Op.SHR: np.right_shift,
 }  # fmt: skip
 
 
@@ -125,6 +126,8 @@ class _Workgroup:
             return self.memory[memory][at]
         if u.op is Op.CAST:
             return self.value(s.src[0]).astype(numpy_dtype(u.dtype))
+        if u.op is Op.BITCAST:
+            return np.ascontiguousarray(self.value(s.src[0])).view(numpy_dtype(u.dtype))
         if u.op is Op.LANES:  # an element of a vector
             index, lane = self.alike(s.src, self.program.width(u))
             return index * 4 + lane
@@ -178,4 +181,4 @@ class _Workgroup:
             at, value = at[asked], value[asked]
         assert len(np.unique(at)) == at.size, "two threads store one element"
         self.memory[memory][at] = value.astype(numpy_dtype(memory.dtype))
-        assert memory.dtype in (dtypes.float16, dtypes.float32)
+        assert memory.dtype in (dtypes.float16, dtypes.bfloat16, dtypes.float32)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from anneal.backend import numpy_dtype
+from anneal.backend import Storage, get_device, numpy_dtype
 from anneal.codegen import MatrixShape, Opt, Target, choose, generate, prepare
 from anneal.codegen.chain import Chain, Split, bytes_of, chain_of
 from anneal.codegen.opts import axes_of
 from anneal.codegen.pipeline import lower
 from anneal.errors import CompilerError
 from anneal.nn import functional as F
+from anneal.runtime import Execution, Launch
 from anneal.schedule import CostModel, graph, plan_for
+from anneal.schedule.memory import nbytes
+from anneal.schedule.passes import narrow_products
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, toposort
 from tests.codegen.evaluated import evaluated
@@ -189,3 +193,48 @@ def test_every_kernel_that_computes_scores_is_a_chain(dtype: str) -> None:
         assert not scores, kernel.name
         assert chain is not None or not nested or is_row, kernel.name
     assert chains >= 5
+
+
+@pytest.mark.parametrize(("sizes", "small"), [((2, 64, 64, 16, 16), 1e-12), ((1, 70, 90, 20, 24), 1)])
+def test_scaled_values_of_bfloat16_by_matrices(
+    sizes: tuple[int, ...], small: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole attention and its gradient, chain by chain: what is played by matrices is what the device makes of the
+    same memory, and what the next kernels read; the gradient is so small that float16 has no such numbers."""
+    monkeypatch.setattr(narrow_products, "_WORTH", 1)
+    b, n, m, e, d = sizes
+    rng = np.random.default_rng(0)
+    shapes = ((b, n, e), (b, m, e), (b, m, d), (b, n, d))
+    given = [rng.standard_normal(s).astype(np.float32) * c for s, c in zip(shapes, (1, 1, 1, small), strict=True)]
+    q, k, v, g = (Tensor(a, device="cpu").cast("bfloat16").realize() for a in given)
+    for t in (q, k, v):
+        t.requires_grad_(True)
+    out = causal(q, k, v)
+    out.backward(g)
+    results = [t for t in (out, q.grad, k.grad, v.grad) if t is not None]
+    plan, inputs, _ = plan_for(graph([t.uop for t in results]), replace(COSTS, matrix_bytes=1, matrices=True))
+    device = get_device("cpu")
+    made = [Storage(plan.values[x].size, plan.values[x].dtype, "cpu") for x in plan.outputs]
+    execution = Execution(Launch(plan, inputs, made), device)
+    played_ones = 0
+    for c in plan.calls:
+        buffers = [execution.buffers[x] for x in c.args]
+        views = [
+            np.asarray(a).reshape(-1).view(np.uint8)[: nbytes(plan.values[x])].view(numpy_dtype(plan.values[x].dtype))
+            for a, x in zip(buffers, c.args, strict=True)
+        ]
+        before = dict(enumerate([x.copy() for x in views]))
+        device.prepare([(device.compile(c.kernel.sink), buffers)]).run()
+        ready = prepare(c.kernel.sink, TARGET)
+        chain = chain_of(ready.src, toposort((ready,)))
+        if chain is None:
+            continue
+        played_ones += 1
+        program = lower(ready, MATRICES[0].opts(chain, [a.range for a in axes_of(ready)]), TARGET)
+        got = played(program, {slot: a for slot, a in before.items() if slot >= c.outputs})
+        for slot in range(c.outputs):
+            want = views[slot].astype(np.float64)
+            assert 0 < np.abs(want).max() < np.inf
+            np.testing.assert_allclose(got[slot].astype(np.float64), want, atol=1e-3 * np.abs(want).max(), rtol=0)
+            views[slot][:] = got[slot]
+    assert played_ones >= 7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,15 +16,16 @@ from anneal.amp import autocast
 from anneal.backend import cost_models, get_device
 from anneal.codegen import HALVES, Target, choose, generate, prepare
 from anneal.errors import SettingError
-from anneal.runtime import tracing
+from anneal.runtime import late, tracing
 from anneal.schedule import graph, plan_for
 from anneal.schedule.passes import narrow_products
-from anneal.tensor import Tensor, jit, manual_seed
+from anneal.tensor import Tensor, functional as F, jit, manual_seed
 from anneal.uop import Op, toposort
 
 TARGET = Target(f16=True, subgroup=32, names_subgroups=True, workgroup_bytes=49152, matrices=(HALVES,))
 M, N, K = 128, 64, 512
 Array = npt.NDArray[Any]
+COSTS = replace(cost_models.CPU, matrices=True)
 
 
 @pytest.fixture(autouse=True)
@@ -217,3 +218,52 @@ def test_no_repeated_value_is_stored() -> None:
     assert w.grad is not None
     plan, *_ = plan_for(graph([w.grad.uop]), replace(cost_models.gpu(matrices=True)))
     assert max(v.size for v in plan.values) <= 128 * 64
+
+
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """As a user writes it, with a bias for each head."""
+    scores = q @ k.transpose(-1, -2) * 0.25
+    bias = Tensor.arange(scores.shape[-3], dtype="bfloat16").reshape(-1, 1, 1) * 0.125
+    return (scores + bias).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("attention", "heads", "sizes"),
+    [
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (2, 2), (1, 1, 1, 1)),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (1, 1), (1, 1, 1, 1e-20)),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), (4, 2), (1e10, 1e-10, 1e15, 1e3)),
+        (by_hand, (2, 2), (1, 1, 1, 1)),
+    ],
+    ids=["causal", "one head, small gradients", "grouped heads, extremes", "by hand"],
+)
+def test_attention_of_bfloat16(
+    monkeypatch: pytest.MonkeyPatch, attention: Attention, heads: tuple[int, int], sizes: tuple[float, ...]
+) -> None:
+    """Values and gradients from scaled factors of float16 are those from float32, row by row."""
+    rng = np.random.default_rng(0)
+    shapes = [(2, h, 64, 16) for h in (heads[0], heads[1], heads[1], heads[0])]
+    arrays = [(rng.standard_normal(s) * c).astype(np.float32) for s, c in zip(shapes, sizes, strict=True)]
+    arrays[2] *= np.logspace(-3, 3, 64, dtype=np.float32)[:, None]
+    found, kinds = [], []
+    for least in (1 << 10, 0):
+        late.forget()  # the engine knows a program by its structure, not by what products cost
+        monkeypatch.setattr(get_device("cpu"), "cost_model", replace(COSTS, matrix_bytes=least))
+        q, k, v, g = (Tensor(a, device="cpu").cast("bfloat16").realize() for a in arrays)
+        for t in (q, k, v):
+            t.requires_grad_(True)
+        out = attention(q, k, v)
+        out.backward(g)
+        results = [t for t in (out, q.grad, k.grad, v.grad) if t is not None]
+        plan, *_ = plan_for(graph([t.uop for t in results]), get_device("cpu").cost_model)
+        kinds.append(any(x.dtype.name == "float16" for x in plan.values))
+        found.append([t.float().numpy().astype(np.float64) for t in results])
+    assert kinds == [True, False]
+    for got, want in zip(*found, strict=True):
+        rows = np.linalg.norm(want, axis=-1)
+        off = np.linalg.norm(got - want, axis=-1) / np.where(rows > 1e-6 * rows.max(), rows, np.inf)
+        assert off.max() < 0.04
+        assert np.linalg.norm(got - want) < 5e-3 * np.linalg.norm(want)

@@ -172,6 +172,7 @@ def by_level(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> list[F
 
 _NEAR = 4  # levels that a sum over columns may wait for another; four times that if it reads few elements:
 _SMALL = 1 << 20
+_LARGE = 1 << 22  # elements of results from which on a launch of its own costs nothing, and memory is needed later
 _PRODUCTS = 4  # with one vector in one kernel
 
 
@@ -245,7 +246,8 @@ def shared_launches(
     open_: dict[int, FusionGroup] = {}
     for g in groups:
         written = g.roots[0].op is Op.UPDATE  # a part of memory: an elementwise store like others
-        if g.reduces or g in overwriting or (g.opaque and not g.concatenates and not written):
+        alone = g.opaque and not g.concatenates and not written
+        if g.reduces or g in overwriting or alone or sum([r.size for r in g.roots]) > _LARGE:
             out.append(g)
             continue
         h = open_.get(g.level)

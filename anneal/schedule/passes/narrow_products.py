@@ -9,6 +9,10 @@ two, its upper and its lower half, and the product is three: lower by upper, upp
 sum. It goes to memory after each 512 terms or fewer, and those are summed in float32, since the hardware cuts off what
 a longer sum would round. Numbers that are not finite are in the last of the three alone: what they make is as in
 float32.
+
+Attention's products of bfloat16 stay in their axes, so that they still are chains (`fusion/chains.py`): each value has
+one copy in float16, scaled by its rows, and what a chain computes is scaled by the largest of its row, which is one
+more statistic of the chain.
 """
 
 from __future__ import annotations
@@ -44,17 +48,21 @@ def narrow_products(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
     if not cost_model.matrices:
         return sink
     sink, order = _cast_first(sink, order)
-    products = [u for u in order if _is_large(u)]
+    chained = _chained(order, cost_model.matrix_bytes)
+    products = [u for u in order if u not in chained and _is_large(u)]
     found = {u: how for u in products if (how := _how(u, cost_model.float32_products)) is not None}
     factors = [(f, u in found) for u in products for f in u.src[0].src if _alone(f).size < f.size]
     kept = {x for f, narrowed in factors if (x := _value(f)).size < f.size and _is_kept(x, narrowed)}
-    if not found and not kept:
+    if not found and not kept and not chained:
         return sink
-    known, above = unchanged([*order, sink], {*found, *kept})
+    known, above = unchanged([*order, sink], {*found, *kept, *chained})
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         v = unfolded(u, src)
-        v = _narrow(v, *found[u]) if u in found else v
+        if u in found:
+            v = _narrow(v, *found[u])
+        elif u in chained:
+            v = _in_place(v, chained[u])
         return UOp(Op.CONTIGUOUS, v.dtype, (v,)) if u in kept else v
 
     return rebuild(sink, visit, known, above)
@@ -106,7 +114,7 @@ def _is_sum(u: UOp) -> bool:
 
 def _is_large(u: UOp) -> bool:
     """Is a node such a sum, and not one of attention's?"""
-    return _is_sum(u) and not _is_batched(u) and not any(_is_made_of_scores(_value(f)) for f in u.src[0].src)
+    return _is_sum(u) and not _is_batched(u) and not any(_scores_of(_value(f)) for f in u.src[0].src)
 
 
 def _is_batched(u: UOp) -> bool:
@@ -115,18 +123,86 @@ def _is_batched(u: UOp) -> bool:
     return any(left[a] == right[a] == n != 1 for a, n in enumerate(u.src[0].shape) if a not in u.arg[1])
 
 
-def _is_made_of_scores(x: UOp) -> bool:
-    """Is a factor elementwise work on scores? Then a chain may compute it again and never store it."""
-    stack, seen = [x], {x}
+def _scores_of(x: UOp) -> list[UOp]:
+    """The scores that a factor is elementwise work on: a chain may compute them again and never store them."""
+    stack, seen, found = [x], {x}, []
     while stack:
         u = stack.pop()
         if is_score(u):
-            return True
-        if u.op in ALU or u.op in MOVEMENT:
+            found.append(u)
+        elif u.op in ALU or u.op in MOVEMENT:
             new = [s for s in u.src if s.size == x.size and s not in seen]
             seen.update(new)
             stack += new
-    return False
+    return found
+
+
+def _chained(order: list[UOp], least: int) -> dict[UOp, tuple[int | None, ...]]:
+    """Attention's products of bfloat16 values whose scores have `least` bytes; for each factor the axis along which its
+    value has one scale, None for what is elementwise work on scores.
+
+    That axis is the one that scores sum over, and which a product with work keeps: so a value has the same scales in
+    both.
+    """
+    out: dict[UOp, tuple[int | None, ...]] = {}
+    for u in order if least else ():
+        if not _is_sum(u) or len(u.arg[1]) != 1:
+            continue
+        sides = [_alone(f) for f in u.src[0].src]
+        found = [_scores_of(_value(f)) for f in u.src[0].src]
+        work = found.index(max(found, key=len))
+        value, scores = sides[1 - work], sides[work]
+        kept = [a for a, n in enumerate(value.shape) if n != 1 and scores.shape[a] == 1]
+        if scores.size * _F32.itemsize < least or bool(found[0]) == bool(found[1]) or len(kept) != 1:
+            continue
+        if _is_rounded(value) and all(_is_rounded(f) for x in found[work] for f in x.src[0].src):
+            out.update({x: tuple([_place(f, x.arg[1][0]) for f in x.src[0].src]) for x in found[work]})
+            own = _base(value)[1].index(kept[0])
+            out[u] = (None, own) if work == 0 else (own, None)
+    return out
+
+
+def _place(factor: UOp, axis: int) -> int:
+    """The axis of a factor's value that is an axis of the product."""
+    return _base(_alone(factor))[1].index(axis)
+
+
+def _is_rounded(factor: UOp) -> bool:
+    """Is a factor made of bfloat16 numbers, perhaps times a number for each row?"""
+    while factor.op in MOVEMENT or factor.op in (Op.MUL, Op.DIV):
+        factor = factor.src[0]
+    return factor.op is Op.CAST and factor.src[0].dtype is dtypes.bfloat16
+
+
+def _base(x: UOp) -> tuple[UOp, list[int]]:
+    """The value that `x` shows with its axes in another order, and axes of size 1 elsewhere; and for each axis of the
+    value that of `x`, -1 for those of size 1."""
+    places = [a if n != 1 else -1 for a, n in enumerate(x.shape)]
+    while x.op is Op.PERMUTE or x.op is Op.RESHAPE and _wide(x) == _wide(x.src[0]):
+        inner = x.src[0]
+        if x.op is Op.PERMUTE:
+            places = [places[x.arg.index(a)] for a in range(len(x.arg))]
+        else:
+            wide = iter([p for p in places if p >= 0])
+            places = [next(wide) if n != 1 else -1 for n in inner.shape]
+        x = inner
+    return x, places
+
+
+def _wide(x: UOp) -> list[int]:
+    """The sizes of the axes that have more than one element."""
+    return [n for n in x.shape if n != 1]
+
+
+def _shown(x: UOp, places: list[int], rank: int) -> UOp:
+    """`x` with its axes at their `places` among `rank` axes, of which others have size 1."""
+    wide = sorted([p for p in places if p >= 0])
+    x = _reshaped(x, tuple([n for n, p in zip(x.shape, places, strict=True) if p >= 0]))
+    order = tuple([[p for p in places if p >= 0].index(p) for p in wide])
+    if order != tuple(range(len(order))):
+        x = UOp(Op.PERMUTE, x.dtype, (x,), order)
+    sizes = dict(zip(wide, x.shape, strict=True))
+    return _reshaped(x, tuple([sizes.get(a, 1) for a in range(rank)]))
 
 
 def _how(u: UOp, precision: str) -> tuple[_Axes, bool] | None:
@@ -216,6 +292,45 @@ def _narrow(u: UOp, axes: _Axes, halved: bool) -> UOp:
     return _put_back(_unscaled(_reshaped(total, whole), powers), axes)
 
 
+def _in_place(u: UOp, axes: tuple[int | None, ...]) -> UOp:
+    """The product `u` of attention with values scaled over `axes` of theirs, and work on scores over the axis that is
+    summed; work is not stored. Where a value's scales are summed over, the work is divided by them.
+
+    Powers are even, so that a scale is a square: what is multiplied by its root twice is neither too large nor too
+    small in between.
+    """
+    shape, (depth,) = u.src[0].shape, u.arg[1]
+    sides: list[UOp] = [u, u]
+    outer: list[UOp] = []
+    inner: list[UOp] = []
+    for n in sorted((0, 1), key=lambda n: axes[n] is None):
+        alone, axis = _alone(u.src[0].src[n]), axes[n]
+        if axis is None:
+            for root in inner * 2:
+                alone = alone * _repeated(root, root.shape, alone.shape)
+            half = _half(alone, depth)
+            outer.append(_to_the(const(_I32, 0) - half))
+            up = _repeated(_to_the(half), half.shape, alone.shape)
+            x = (alone * up * up).cast(_F16)
+        else:
+            base, places = _base(alone)
+            half = _half(base, axis)
+            up = _repeated(_to_the(half), half.shape, base.shape)
+            x = _shown(UOp(Op.CONTIGUOUS, _F16, ((base * up * up).cast(_F16),)), places, len(shape))
+            root = _to_the(const(_I32, 0) - _shown(half, places, len(shape)))
+            (outer if places[axis] == depth else inner).append(root)
+        sides[n] = _repeated(x, x.shape, shape).cast(_F32)
+    total = UOp(Op.REDUCE_AXIS, _F32, (sides[0] * sides[1],), u.arg, u.tag)
+    for root in outer * 2:
+        total = total * _repeated(root, root.shape, total.shape)
+    return total
+
+
+def _half(x: UOp, axis: int) -> UOp:
+    """Half the power of two that each row of `x` is multiplied by, with size 1 for `axis`."""
+    return UOp(Op.CONTIGUOUS, _I32, (_power(x, axis) >> 1,))
+
+
 def _pieces(results: int, depth: int) -> int:
     """Pieces of a sum: each of 512 terms or fewer, unless they would take too much memory."""
     fitting = [d for d in range(_STEP, _FLUSHED + 1, _STEP) if depth % d == 0]
@@ -253,11 +368,34 @@ def _is_finite(x: UOp) -> UOp:
     return _bits(x) < _INFINITE
 
 
+def _size(x: UOp) -> UOp:
+    """The size of `x`; of a sum that of its terms, since two kernels may round a difference to different numbers."""
+    made: dict[UOp, UOp] = {}
+    stack = [x]
+    while stack:
+        u = stack[-1]
+        parts = u.src if u.op in (Op.ADD, Op.SUB, Op.MUL, Op.RESHAPE) else u.src[1:] if u.op is Op.WHERE else ()
+        if missing := [p for p in parts if p not in made]:
+            stack += missing
+            continue
+        stack.pop()
+        if not parts:
+            made[u] = u if u.op is Op.EXP else UOp(Op.BITCAST, _F32, (_bits(u),))
+        elif u.op is Op.RESHAPE:
+            made[u] = _reshaped(made[u.src[0]], u.shape)
+        elif u.op is Op.WHERE:
+            made[u] = u.src[0].where(*[made[p] for p in parts])
+        else:
+            made[u] = (Op.MUL if u.op is Op.MUL else Op.ADD)(*[made[p] for p in parts])
+    return made[x]
+
+
 def _power(x: UOp, axis: int) -> UOp:
     """The power of two that each row of a factor is multiplied by, with size 1 for the depth, its `axis`."""
-    finite = _is_finite(x).where(_bits(x), 0)
-    most = UOp(Op.REDUCE_AXIS, _I32, (finite,), (Op.MAX, (axis,)))
-    exponent = most >> _MANTISSA
+    size = _size(x)
+    finite = (size < math.inf).where(size, 0.0)
+    most = UOp(Op.REDUCE_AXIS, _F32, (finite,), (Op.MAX, (axis,)))
+    exponent = _bits(most) >> _MANTISSA
     power = const(_I32, _TOP + _BIAS) - exponent
     return UOp(Op.CONTIGUOUS, _I32, (Op.MIN(power, const(_I32, _LARGEST)),))
 
