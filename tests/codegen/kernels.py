@@ -70,8 +70,8 @@ def half_product(m: int, n: int, k: int, end: str, a_across: bool = False, b_acr
 
 # Of the heuristic for subgroup matrices: subgroups and matrices of each along rows and columns, and depth.
 TILES = [
-    (2, 2, 4, 4, 2), (2, 2, 4, 3, 2), (2, 2, 3, 4, 2), (2, 4, 2, 2, 2), (2, 2, 4, 2, 2),
-    (2, 2, 2, 4, 4), (2, 2, 2, 3, 2), (2, 4, 2, 1, 4), (2, 2, 2, 2, 4), (2, 2, 2, 2, 2),
+    (2, 2, 4, 4, 2), (2, 2, 4, 6, 1), (2, 2, 3, 6, 2), (2, 4, 3, 2, 2), (2, 2, 4, 3, 2), (2, 2, 3, 4, 2), (2, 4, 2, 2, 2),
+    (2, 2, 4, 2, 2), (2, 2, 2, 4, 4), (2, 2, 2, 3, 2), (2, 4, 2, 1, 4), (2, 2, 2, 2, 4), (2, 2, 2, 2, 2),
 ]  # fmt: skip
 
 

@@ -40,12 +40,14 @@ class _Split:
     """Subgroups of a workgroup along rows and columns, matrices of a subgroup, and matrices deep.
 
     `speeds`: those of 1, 2, ... workgroups on each multiprocessor, as many as there is room for, in TFLOP/s of all.
+    `start`: terms of a sum in whose time a workgroup fetches its first operands and stores its results.
     """
 
     subgroups: tuple[int, int]
     matrices: tuple[int, int]
     deep: int
     speeds: tuple[int, ...]
+    start: int = 80
 
     @property
     def block(self) -> tuple[int, int, int]:
@@ -73,13 +75,16 @@ class _Split:
         whole, rest = divmod(-(-self.groups(sizes, batch) // _UNITS), len(self.speeds))
         rounds = whole * len(self.speeds) / self.speeds[-1] + (rest / self.speeds[rest - 1] if rest else 0)
         m, n, k = self.block
-        return rounds * m * n * -(-sizes[2] // k) * k
+        return rounds * m * n * (-(-sizes[2] // k) * k + self.start)
 
 
 _SPLITS = (
-    _Split((2, 2), (4, 4), 2, (181, 280)),
-    _Split((2, 2), (4, 3), 2, (160, 245)),
-    _Split((2, 2), (3, 4), 2, (160, 245)),
+    _Split((2, 2), (4, 4), 2, (189, 278), 160),
+    _Split((2, 2), (4, 6), 1, (160, 232)),
+    _Split((2, 2), (3, 6), 2, (162, 243)),
+    _Split((2, 4), (3, 2), 2, (204, 258), 160),
+    _Split((2, 2), (4, 3), 2, (130, 213)),
+    _Split((2, 2), (3, 4), 2, (159, 226)),
     _Split((2, 4), (2, 2), 2, (154, 202)),
     _Split((2, 2), (4, 2), 2, (141, 197)),
     _Split((2, 2), (2, 4), 4, (180,)),
