@@ -15,7 +15,8 @@ from tests.backend.cpu.in_batches import ALONE
 
 FOUND = compiler.find()
 RANDOM = "tests/backend/cpu/test_random_kernels.py"
-MANY = ("elementwise", "reduce", "edge_gradients")  # files with so many kernels that it pays to compile them together
+# files with so many kernels that it pays to compile them together
+MANY = ("elementwise", "reduce", "edge_gradients", "symbolic", "indexing")
 TABLES = (
     "tests/tensor/test_elementwise.py",
     "tests/tensor/test_gradient.py",
