@@ -1,9 +1,9 @@
 """Run tests with kernels in C: `python -m tests.backend.cpu.in_batches ARGUMENTS OF PYTEST`.
 
-To start a compiler takes longer than to compile a small kernel. So a child of this process runs the tests in NumPy
-first and writes down the C of each kernel that they ask for. All of it is compiled as the package does it, but many
-functions to a unit. Then the tests run with these; a kernel that nobody asked for before is compiled when it is. With
-`--one-by-one` all are: that is faster where the tests themselves take long, and kernels are few.
+To start a compiler takes longer than to compile a small kernel. So forks of this process have a share of the tests
+each, and send it the C of the kernels that they ask for. Once all of them wait for kernels, it compiles what they sent
+in one unit, with the package's flags, and each loads what it waits for. With `--one-by-one` this process runs all, as
+the package does: that is faster where the tests themselves take long, and kernels are few.
 
 The exit code is pytest's, or 1 if a kernel could not be compiled: the package runs all of them in NumPy from then on,
 and what it says of that is output of a test, which pytest keeps to itself.
@@ -12,10 +12,11 @@ and what it says of that is output of a test, which pytest keeps to itself.
 from __future__ import annotations
 
 import os
-import pickle
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 
 import pytest
@@ -23,71 +24,109 @@ import pytest
 from anneal.backend import get_device
 from anneal.backend.cpu import CpuDevice, compiler, in_c
 from anneal.backend.cpu.compiled import CPart
+from anneal.backend.cpu.compiler import Compiler, Library, NotCompiled
 from anneal.backend.cpu.in_c import CKernels
-from anneal.uop import UOp
 
 ALONE = "--one-by-one"
-_FUNCTIONS = 40  # of a unit
+_FORKS = 12  # more would share a start of the compiler among more kernels, and take memory
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit code."""
-    command = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", "not webgpu"]
+    """The exit code, of this process and of each fork, which returns too."""
+    command = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--capture=sys", "-k", "not webgpu"]
     command += [a for a in arguments if a != ALONE]
-    held = [] if ALONE in arguments else _compiled(_asked_for(command))
-    code = int(pytest.main(command))
-    failed = _device().kernels.failed
-    print(f"{len(held)} units were compiled before", failed)
+    code = int(pytest.main(command, plugins=[] if ALONE in arguments else [_Shared()]))
+    if failed := _kernels().failed:
+        print(failed)
     return code or int(bool(failed))
 
 
-def _asked_for(command: list[str]) -> list[CPart]:
-    """A part for each function that the tests would have in C."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder, "parts")
-        child = os.fork()
-        if not child:
-            try:
-                _write_down(command, place)
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        return [CPart(symbol, (), (), 0, head=h, text=t) for symbol, h, t in pickle.loads(place.read_bytes())]
-
-
-def _write_down(command: list[str], place: Path) -> None:
-    parts: dict[str, tuple[str, str, str]] = {}
-
-    def make(self: CKernels, sinks: Sequence[UOp]) -> None:
-        for sink in sinks:
-            made = self.planned(sink)
-            parts.update({p.symbol: (p.symbol, p.head, p.text) for p in (made.parts if made else ()) if p.head})
-            self._programs[sink] = None  # which is: NumPy runs it
-
-    CKernels._make = make  # type: ignore[method-assign]
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    pytest.main(command)
-    place.write_bytes(pickle.dumps([*parts.values()]))
-
-
-def _compiled(parts: Sequence[CPart]) -> list[compiler.Library]:
-    """The libraries of parts, which the device knows for as long as they are held."""
-    kernels, found = _device().kernels, compiler.find()
-    assert found is not None
-    units = [parts[first : first + _FUNCTIONS] for first in range(0, len(parts), _FUNCTIONS)]
-    held: list[compiler.Library] = []
-    for first in range(0, len(units), kernels.threads):  # so many run side by side
-        some = units[first : first + kernels.threads]
-        held += compiler.libraries([in_c._unit(unit) for unit in some], found)
-        for unit, library in zip(some, held[first:], strict=True):
-            kernels._libraries.update({p.symbol: library for p in unit})
-    return held
-
-
-def _device() -> CpuDevice:
+def _kernels() -> CKernels:
     device = get_device("cpu")
     assert isinstance(device, CpuDevice)
-    return device
+    return device.kernels
+
+
+class _Shared:
+    """Has the tests run in forks, which share a compiler."""
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        codes = forked()
+        if isinstance(codes, int):
+            session.items[:] = session.items[codes::_FORKS]
+            return None  # pytest's own loop runs them
+        none = int(pytest.ExitCode.NO_TESTS_COLLECTED)
+        session.testsfailed = sum([code not in (0, none) for code in codes])
+        return True
+
+
+def forked() -> int | list[int]:
+    """In each of `_FORKS` forks its number, from 0 on; in this process the exit codes of all, once they have ended."""
+    found = compiler.find()
+    assert found is not None
+    _kernels()._load([], found)  # the pool: the forks have it then
+    forks: dict[int, Connection] = {}
+    for n in range(_FORKS):
+        ours, theirs = Pipe()
+        child = os.fork()
+        if not child:
+            for end in (ours, *forks.values()):
+                end.close()
+            _ask(theirs)
+            return n
+        theirs.close()
+        forks[child] = ours
+    with tempfile.TemporaryDirectory() as folder:
+        _serve([*forks.values()], found, Path(folder))
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in forks]
+
+
+def _ask(server: Connection) -> None:
+    """Have functions in C compiled by the server."""
+    load, loaded = CKernels._load, dict[str, Library]()
+
+    def ask(self: CKernels, parts: Sequence[CPart], found: Compiler) -> None:
+        if new := {p.symbol: (p.head, p.text) for p in parts if p.head and p.symbol not in self._libraries}:
+            server.send(new)
+            places: dict[str, str] | str = server.recv()
+            if isinstance(places, str):
+                raise NotCompiled(places)
+            for symbol, place in places.items():
+                if place not in loaded:
+                    loaded[place] = Library(place, place)
+                self._libraries[symbol] = loaded[place]
+        load(self, parts, found)
+
+    CKernels._load = ask  # type: ignore[method-assign]
+
+
+def _serve(forks: Sequence[Connection], found: Compiler, folder: Path) -> None:
+    """Compile what forks ask for, until all of them have ended."""
+    left = set(forks)
+    asked: dict[Connection, dict[str, tuple[str, str]]] = {}
+    places: dict[str, str] = {}  # of a function's library
+    while left:
+        for fork in wait(left - asked.keys()):
+            assert isinstance(fork, Connection)
+            try:
+                asked[fork] = fork.recv()
+            except EOFError:
+                left.remove(fork)
+        if asked.keys() < left:
+            continue
+        new = {symbol: text for texts in asked.values() for symbol, text in texts.items() if symbol not in places}
+        failure = ""
+        if new:
+            unit = in_c._unit([CPart(symbol, (), (), 0, head=head, text=text) for symbol, (head, text) in new.items()])
+            place = folder / f"{len(places)}.so"
+            try:
+                place.write_bytes(compiler._compiled([unit], found)[0])
+                places |= dict.fromkeys(new, str(place))
+            except (OSError, subprocess.SubprocessError) as e:
+                failure = str(e)
+        for fork, texts in asked.items():
+            fork.send(failure or {symbol: places[symbol] for symbol in texts})
+        asked.clear()
 
 
 if __name__ == "__main__":
