@@ -33,6 +33,7 @@ _STEP = 32  # its depth, which must divide that of the product
 _FLUSHED = 512  # terms of a sum that the hardware sums, of float32 factors
 _KEPT = 1 << 30  # bytes of such sums that may be kept; beyond, they have more terms
 _WORTH = 1 << 26  # multiplications below which two more kernels cost more than they save
+_LONG = 1 << 18  # scores of a head from which on chains of bfloat16 are as fast as stored scores of float32
 _TOP = 14  # the power of two below the largest of a row
 _LARGEST = 126  # the largest power of two to scale by, such that its inverse is a number, too
 _BIAS, _MANTISSA = 127, 23
@@ -155,11 +156,19 @@ def _chained(order: list[UOp], least: int) -> dict[UOp, tuple[int | None, ...]]:
         kept = [a for a, n in enumerate(value.shape) if n != 1 and scores.shape[a] == 1]
         if scores.size * _F32.itemsize < least or bool(found[0]) == bool(found[1]) or len(kept) != 1:
             continue
+        if any(_of_a_head(x) < _LONG for x in found[work]):
+            continue
         if _is_rounded(value) and all(_is_rounded(f) for x in found[work] for f in x.src[0].src):
             out.update({x: tuple([_place(f, x.arg[1][0]) for f in x.src[0].src]) for x in found[work]})
             own = _base(value)[1].index(kept[0])
             out[u] = (None, own) if work == 0 else (own, None)
     return out
+
+
+def _of_a_head(score: UOp) -> int:
+    """The scores of one of several products."""
+    left, right = [_alone(f).shape for f in score.src[0].src]
+    return math.prod([n for a, n in enumerate(score.shape) if left[a] != right[a]])
 
 
 def _place(factor: UOp, axis: int) -> int:
@@ -379,8 +388,10 @@ def _size(x: UOp) -> UOp:
             stack += missing
             continue
         stack.pop()
-        if not parts:
-            made[u] = u if u.op is Op.EXP else UOp(Op.BITCAST, _F32, (_bits(u),))
+        if u.op is Op.CONST or u.op is Op.EXP:
+            made[u] = const(_F32, abs(u.arg)) if u.op is Op.CONST else u
+        elif not parts:
+            made[u] = UOp(Op.BITCAST, _F32, (_bits(u),))
         elif u.op is Op.RESHAPE:
             made[u] = _reshaped(made[u.src[0]], u.shape)
         elif u.op is Op.WHERE:
