@@ -159,7 +159,7 @@ def interrupted(
 ROWS = [pytest.param(c, n, id=f"{c}-{n}".replace(" ", "_")) for c, n in product(CIRCUMSTANCES, COMMANDS)]
 
 
-@pytest.mark.parametrize(("circumstance", "name"), thinned(ROWS, test=17, ci=5))
+@pytest.mark.parametrize(("circumstance", "name"), thinned(ROWS, test=17, ci=9))
 def test_every_command_in_every_circumstance(
     places: dict[str, Path], tmp_path: Path, circumstance: str, name: str
 ) -> None:
