@@ -25,16 +25,16 @@ from anneal.ops.attention import scaled_dot_product_attention as scaled_dot_prod
 from anneal.ops.convolution import conv1d as conv1d, conv2d as conv2d, conv3d as conv3d, conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d, conv_transpose3d as conv_transpose3d
 from anneal.ops.creation import full as full, zeros as zeros, ones as ones, empty as empty, eye as eye, tri as tri, arange as arange, linspace as linspace, logspace as logspace, tril_indices as tril_indices, triu_indices as triu_indices, hann_window as hann_window, bartlett_window as bartlett_window, kaiser_window as kaiser_window, hamming_window as hamming_window, blackman_window as blackman_window, from_numpy as from_numpy, zeros_like as zeros_like, ones_like as ones_like, full_like as full_like, empty_like as empty_like, meshgrid as meshgrid
 from anneal.ops.diagonals import tril as tril, triu as triu, diagonal as diagonal, diag as diag, diag_embed as diag_embed, rot90 as rot90, fliplr as fliplr, flipud as flipud
-from anneal.ops.dynamic import nonzero as nonzero, nonzero_static as nonzero_static, argwhere as argwhere, masked_select as masked_select, unique as unique, unique_consecutive as unique_consecutive
+from anneal.ops.dynamic import nonzero_static as nonzero_static, argwhere as argwhere, masked_select as masked_select
 from anneal.ops.elementwise import add as add, sub as sub, mul as mul, div as div, floor_divide as floor_divide, remainder as remainder, fmod as fmod, divmod as divmod, pow as pow, maximum as maximum, minimum as minimum, lerp as lerp, addcmul as addcmul, addcdiv as addcdiv, clamp as clamp
-from anneal.ops.extremes import max as max, min as min, amax as amax, amin as amin, aminmax as aminmax, nanmax as nanmax, nanmin as nanmin, argmax as argmax, argmin as argmin
+from anneal.ops.extremes import amax as amax, amin as amin, aminmax as aminmax, nanmax as nanmax, nanmin as nanmin, argmax as argmax, argmin as argmin
 from anneal.ops.functions import exp as exp, exp2 as exp2, expm1 as expm1, log as log, log2 as log2, log10 as log10, log1p as log1p, sqrt as sqrt, rsqrt as rsqrt, reciprocal as reciprocal, square as square, erf as erf, erfc as erfc, erfinv as erfinv, logaddexp as logaddexp, cbrt as cbrt, signbit as signbit, copysign as copysign, xlogy as xlogy, logit as logit, heaviside as heaviside
-from anneal.ops.further import fmax as fmax, fmin as fmin, float_power as float_power, logaddexp2 as logaddexp2, ldexp as ldexp, gcd as gcd, lcm as lcm, nextafter as nextafter, frexp as frexp, equal as equal, positive as positive, isreal as isreal, clamp_min as clamp_min, clamp_max as clamp_max, astype as astype, expand_dims as expand_dims, permute_dims as permute_dims, matrix_transpose as matrix_transpose, unstack as unstack, bitwise_invert as bitwise_invert, cumulative_sum as cumulative_sum, cumulative_prod as cumulative_prod, rsub as rsub, fill as fill, type_as as type_as, split_with_sizes as split_with_sizes, nelement as nelement, ndimension as ndimension, new_tensor as new_tensor, new_full as new_full, new_zeros as new_zeros, new_ones as new_ones, new_empty as new_empty, new_empty_strided as new_empty_strided, stride as stride, is_contiguous as is_contiguous
+from anneal.ops.further import fmax as fmax, fmin as fmin, float_power as float_power, logaddexp2 as logaddexp2, ldexp as ldexp, gcd as gcd, lcm as lcm, nextafter as nextafter, frexp as frexp, equal as equal, positive as positive, isreal as isreal, clamp_min as clamp_min, clamp_max as clamp_max, astype as astype, expand_dims as expand_dims, permute_dims as permute_dims, matrix_transpose as matrix_transpose, unstack as unstack, bitwise_invert as bitwise_invert, cumulative_sum as cumulative_sum, cumulative_prod as cumulative_prod, rsub as rsub, fill as fill, type_as as type_as, split_with_sizes as split_with_sizes, nelement as nelement, ndimension as ndimension, new_tensor as new_tensor, new_full as new_full, new_zeros as new_zeros, new_ones as new_ones, new_empty as new_empty, new_empty_strided as new_empty_strided, is_contiguous as is_contiguous
 from anneal.ops.gamma import lgamma as lgamma, digamma as digamma, erfcx as erfcx, ndtr as ndtr, log_ndtr as log_ndtr, ndtri as ndtri, entr as entr, xlog1py as xlog1py, i0 as i0, i0e as i0e, i1 as i1, i1e as i1e, modified_bessel_k0 as modified_bessel_k0, modified_bessel_k1 as modified_bessel_k1, scaled_modified_bessel_k0 as scaled_modified_bessel_k0, scaled_modified_bessel_k1 as scaled_modified_bessel_k1, bessel_j0 as bessel_j0, bessel_j1 as bessel_j1, bessel_y0 as bessel_y0, bessel_y1 as bessel_y1, spherical_bessel_j0 as spherical_bessel_j0
 from anneal.ops.images import interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, fold as fold, affine_grid as affine_grid, grid_sample as grid_sample, channel_shuffle as channel_shuffle
 from anneal.ops.indexing import gather as gather, take_along_dim as take_along_dim, index_select as index_select, rows as rows, take as take, scatter_add as scatter_add, scatter as scatter, index_add as index_add, where as where, masked_fill as masked_fill, one_hot as one_hot
 from anneal.ops.inplace import add_ as add_, sub_ as sub_, mul_ as mul_, div_ as div_, clamp_ as clamp_, lerp_ as lerp_, copy_ as copy_, fill_ as fill_, fill_diagonal_ as fill_diagonal_, zero_ as zero_, uniform_ as uniform_, normal_ as normal_, log_normal_ as log_normal_, exponential_ as exponential_, cauchy_ as cauchy_, geometric_ as geometric_, bernoulli_ as bernoulli_, random_ as random_
-from anneal.ops.joining import cat as cat, stack as stack, split as split, chunk as chunk, unbind as unbind, unfold as unfold, select as select, select_scatter as select_scatter, slice_scatter as slice_scatter, tensor_split as tensor_split, hsplit as hsplit, vsplit as vsplit, dsplit as dsplit, diagflat as diagflat, sum_to_size as sum_to_size, block_diag as block_diag, cartesian_prod as cartesian_prod, combinations as combinations, atleast_1d as atleast_1d, atleast_2d as atleast_2d, atleast_3d as atleast_3d, hstack as hstack, vstack as vstack, dstack as dstack, column_stack as column_stack
+from anneal.ops.joining import cat as cat, stack as stack, split as split, chunk as chunk, unbind as unbind, unfold as unfold, select as select, select_scatter as select_scatter, slice_scatter as slice_scatter, tensor_split as tensor_split, hsplit as hsplit, vsplit as vsplit, dsplit as dsplit, diagflat as diagflat, sum_to_size as sum_to_size, block_diag as block_diag, cartesian_prod as cartesian_prod, combinations as combinations, hstack as hstack, vstack as vstack, dstack as dstack, column_stack as column_stack
 from anneal.ops.linalg import matmul as matmul, dot as dot, outer as outer, trace as trace, vecdot as vecdot, tensordot as tensordot, kron as kron, cross as cross, addmm as addmm, matrix_norm as matrix_norm, einsum as einsum, inner as inner, vdot as vdot, addmv as addmv, addr as addr, baddbmm as baddbmm, addbmm as addbmm
 from anneal.ops.logic import eq as eq, ne as ne, lt as lt, gt as gt, le as le, ge as ge, isclose as isclose, allclose as allclose, isin as isin, bitwise_and as bitwise_and, bitwise_or as bitwise_or, bitwise_xor as bitwise_xor, bitwise_not as bitwise_not, bitwise_left_shift as bitwise_left_shift, bitwise_right_shift as bitwise_right_shift, logical_not as logical_not, logical_and as logical_and, logical_or as logical_or, logical_xor as logical_xor
 from anneal.ops.losses import cross_entropy as cross_entropy, nll_loss as nll_loss, mse_loss as mse_loss, l1_loss as l1_loss, huber_loss as huber_loss, smooth_l1_loss as smooth_l1_loss, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, kl_div as kl_div, soft_margin_loss as soft_margin_loss, hinge_embedding_loss as hinge_embedding_loss, margin_ranking_loss as margin_ranking_loss, cosine_embedding_loss as cosine_embedding_loss, triplet_margin_loss as triplet_margin_loss, multi_margin_loss as multi_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, poisson_nll_loss as poisson_nll_loss, gaussian_nll_loss as gaussian_nll_loss
@@ -47,8 +47,8 @@ from anneal.ops.pooling import im2col as im2col, max_pool1d as max_pool1d, max_p
 from anneal.ops.random import manual_seed as manual_seed, random_bits as random_bits, rand as rand, uniform as uniform, randn as randn, normal as normal, randint as randint, bernoulli as bernoulli, randperm as randperm, categorical as categorical, multinomial as multinomial, rand_like as rand_like, randn_like as randn_like
 from anneal.ops.reduce import sum as sum, prod as prod, any as any, all as all, count_nonzero as count_nonzero, mean as mean, var as var, std as std, var_mean as var_mean, std_mean as std_mean, norm as norm, nansum as nansum, nanmean as nanmean, nanvar as nanvar, nanstd as nanstd, logsumexp as logsumexp, softmax as softmax, softmin as softmin, log_softmax as log_softmax
 from anneal.ops.rounding import neg as neg, abs as abs, sign as sign, floor as floor, ceil as ceil, trunc as trunc, round as round, frac as frac, isnan as isnan, isinf as isinf, isposinf as isposinf, isneginf as isneginf, isfinite as isfinite, nan_to_num as nan_to_num, conj as conj, sgn as sgn, angle as angle
-from anneal.ops.running import cumsum as cumsum, cumprod as cumprod, logcumsumexp as logcumsumexp, cummax as cummax, cummin as cummin, diff as diff
-from anneal.ops.sorting import argsort as argsort, sort as sort, topk as topk, median as median, nanmedian as nanmedian, quantile as quantile, bincount as bincount, searchsorted as searchsorted
+from anneal.ops.running import cumsum as cumsum, cumprod as cumprod, logcumsumexp as logcumsumexp, diff as diff
+from anneal.ops.sorting import argsort as argsort, sort as sort, topk as topk, quantile as quantile, bincount as bincount, searchsorted as searchsorted
 from anneal.ops.statistics import cosine_similarity as cosine_similarity, cdist as cdist, pairwise_distance as pairwise_distance, cov as cov, corrcoef as corrcoef, histc as histc, histogram as histogram, gradient as gradient, kthvalue as kthvalue, msort as msort, mode as mode, nanquantile as nanquantile, dist as dist, renorm as renorm, trapezoid as trapezoid, cumulative_trapezoid as cumulative_trapezoid, pdist as pdist, vander as vander, matrix_power as matrix_power
 from anneal.ops import made as made, nodes as nodes, operators as operators
 from anneal.ops.data import called_on_host as called_on_host, HELD as HELD, DTypeLike as DTypeLike, array_of as array_of, as_dtype as as_dtype, check_device_dtype as check_device_dtype, wrap_array as wrap_array
@@ -150,6 +150,24 @@ def triu_(x: Tensor, diagonal: int=0) -> Tensor:
     r"""The upper triangle of the last two axes; 0 below the diagonal."""
 def diagonal_copy(x: Tensor, offset: int=0, dim1: int=0, dim2: int=1) -> Tensor:
     r"""The diagonal of two axes, as the last axis."""
+@overload
+def nonzero(x: Tensor, *, as_tuple: Literal[False]=False, size: int | None=None, fill_value: int=-1) -> Tensor:
+    r"""The positions of elements that are not 0, in order, as int32: (count, axes), or a vector for each axis."""
+@overload
+def nonzero(x: Tensor, *, as_tuple: Literal[True], size: int | None=None, fill_value: int=-1) -> tuple[Tensor, ...]:
+    r"""The positions of elements that are not 0, in order, as int32: (count, axes), or a vector for each axis."""
+@overload
+def unique(x: Tensor, sorted: bool=True, return_inverse: Literal[False]=False, return_counts: Literal[False]=False, dim: int | None=None, *, size: int | None=None) -> Tensor:
+    r"""The distinct elements in rising order (or slices of the axis `dim`), computed now; nan is distinct from nan."""
+@overload
+def unique(x: Tensor, sorted: bool=True, return_inverse: bool=False, return_counts: bool=False, dim: int | None=None, *, size: int | None=None) -> Tensor | tuple[Tensor, ...]:
+    r"""The distinct elements in rising order (or slices of the axis `dim`), computed now; nan is distinct from nan."""
+@overload
+def unique_consecutive(x: Tensor, return_inverse: Literal[False]=False, return_counts: Literal[False]=False, dim: int | None=None, *, size: int | None=None) -> Tensor:
+    r"""The first of each run of equal elements (or slices of the axis `dim`), computed now."""
+@overload
+def unique_consecutive(x: Tensor, return_inverse: bool=False, return_counts: bool=False, dim: int | None=None, *, size: int | None=None) -> Tensor | tuple[Tensor, ...]:
+    r"""The first of each run of equal elements (or slices of the axis `dim`), computed now."""
 def subtract(x: Tensor, other: Operand, alpha: Number=1) -> Tensor:
     r"""x - alpha * other. Raises DTypeError for two bools."""
 def subtract_(x: Tensor, other: Operand, alpha: Number=1) -> Tensor:
@@ -185,6 +203,24 @@ def clip(x: Tensor, min: Operand | None=None, max: Operand | None=None) -> Tenso
 def clip_(x: Tensor, min: Operand | None=None, max: Operand | None=None) -> Tensor:
     r"""The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
     number has no gradient; one that equals a bound's element shares it evenly with that."""
+@overload
+def max(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
+    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+@overload
+def max(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
+    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+@overload
+def max(x: Tensor, dim: Tensor) -> Tensor:
+    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+@overload
+def min(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
+    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+@overload
+def min(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
+    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+@overload
+def min(x: Tensor, dim: Tensor) -> Tensor:
+    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
 def exp_(x: Tensor) -> Tensor:
     r"""e ** x."""
 def exp2_(x: Tensor) -> Tensor:
@@ -241,6 +277,14 @@ def adjoint(x: Tensor) -> Tensor:
     r"""Another name of `mT`; of `mH`, too, since numbers are real."""
 def split_with_sizes_copy(x: Tensor, split_sizes: Sequence[int], dim: int=0) -> tuple[Tensor, ...]:
     r"""Another name of `split`, for a list of sizes."""
+@overload
+def stride(x: Tensor, dim: None=None) -> tuple[int, ...]:
+    r"""The strides, in elements, of a contiguous tensor of this shape: one for each axis, or that of `dim`. Nodes have
+    no memory of their own."""
+@overload
+def stride(x: Tensor, dim: int) -> int:
+    r"""The strides, in elements, of a contiguous tensor of this shape: one for each axis, or that of `dim`. Nodes have
+    no memory of their own."""
 def lgamma_(x: Tensor) -> Tensor:
     r"""log(|gamma(x)|): gamma(n + 1) is the factorial of n. inf at 0, -1, -2, ..."""
 def digamma_(x: Tensor) -> Tensor:
@@ -272,6 +316,24 @@ def unbind_copy(x: Tensor, dim: int=0) -> tuple[Tensor, ...]:
     r"""The slices at each position of an axis, without that axis."""
 def unfold_copy(x: Tensor, dim: int, size: int, step: int=1) -> Tensor:
     r"""The windows of `size` elements along an axis, `step` apart; the elements of a window are the last axis."""
+@overload
+def atleast_1d(tensors: Tensor) -> Tensor:
+    r"""The tensor with one axis at least; of several tensors, or a list, a tuple of them."""
+@overload
+def atleast_1d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]:
+    r"""The tensor with one axis at least; of several tensors, or a list, a tuple of them."""
+@overload
+def atleast_2d(tensors: Tensor) -> Tensor:
+    r"""The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them."""
+@overload
+def atleast_2d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]:
+    r"""The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them."""
+@overload
+def atleast_3d(tensors: Tensor) -> Tensor:
+    r"""The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis."""
+@overload
+def atleast_3d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]:
+    r"""The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis."""
 def row_stack(tensors: Any, *others: Any) -> Tensor:
     r"""Tensors one below the other, vectors as rows."""
 def mm(x: Tensor, other: Any) -> Tensor:
@@ -434,6 +496,30 @@ def cumsum_(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DT
     r"""The sum of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`."""
 def cumprod_(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The product of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`."""
+@overload
+def cummax(x: Tensor, dim: int) -> ValuesIndices:
+    r"""The largest of the elements up to and including each, along an axis, with its index; nan from the first nan on."""
+@overload
+def cummax(x: Tensor, *, axis: int) -> Tensor:
+    r"""The largest of the elements up to and including each, along an axis, with its index; nan from the first nan on."""
+@overload
+def cummin(x: Tensor, dim: int) -> ValuesIndices:
+    r"""The smallest of the elements up to and including each, along an axis, with its index; nan from the first nan on."""
+@overload
+def cummin(x: Tensor, *, axis: int) -> Tensor:
+    r"""The smallest of the elements up to and including each, along an axis, with its index; nan from the first nan on."""
+@overload
+def median(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
+    r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone."""
+@overload
+def median(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
+    r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone."""
+@overload
+def nanmedian(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
+    r"""The median of the elements that are not nan, the lower of two; nan where every element is."""
+@overload
+def nanmedian(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
+    r"""The median of the elements that are not nan, the lower of two; nan where every element is."""
 def renorm_(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     r"""Slices along an axis, those longer than `maxnorm` scaled down to it."""
 def trapz(y: Tensor, x: Any=None, *, dx: Number=1, dim: int=-1) -> Tensor:

@@ -34,6 +34,7 @@ class Function:
     node: ast.FunctionDef
     said: dict[str, Any]
     overloads: list[ast.FunctionDef] = field(default_factory=list)
+    ruled: bool = False  # the overloads are no part of the file
 
     @property
     def first(self) -> ast.arg | None:
@@ -114,31 +115,66 @@ def functions(text: str, file: str) -> list[Function]:
             waiting.append(node)
             continue
         if (said := _said(node, file)) is not None:
-            shapes = [w for w in waiting if w.name == node.name] or _by_flag(node)
-            out.append(Function(node.name, file, node, said, shapes))
+            written = [w for w in waiting if w.name == node.name]
+            out.append(Function(node.name, file, node, said, written or _overloads(node), not written))
         waiting.clear()
     return out
 
 
-def _by_flag(node: ast.FunctionDef) -> list[ast.FunctionDef]:
-    """The overloads of a function that gives indices, too, where its argument `return_indices` is true."""
-    names = [a.arg for a in node.args.args]
-    if "return_indices" not in names or not isinstance(node.returns, ast.BinOp):
+def _overloads(node: ast.FunctionDef) -> list[ast.FunctionDef]:
+    """The overloads of a function whose result is of one of two kinds, where its arguments say of which.
+
+    They are flags, as `return_indices`; or `dim`, given or not; or whether one tensor is given, or several.
+    """
+    if not isinstance(node.returns, ast.BinOp):
         return []
-    at = names.index("return_indices")
-    first = at - (len(names) - len(node.args.defaults))  # its place among the defaults
-    out = [ast.parse(ast.unparse(node)).body[0] for _ in range(2)]
-    for f, value in zip(out, (False, True), strict=True):
-        assert isinstance(f, ast.FunctionDef)
-        assert isinstance(f.returns, ast.BinOp)
-        f.args.args[at].annotation = ast.parse(f"Literal[{value}]", mode="eval").body
-        f.returns = f.returns.right if value else f.returns.left
-        if value and not first:
-            del f.args.defaults[0]
-        elif value:  # what stands before it has defaults: by its name alone
-            f.args.kwonlyargs, f.args.args = f.args.args[at:], f.args.args[:at]
-            f.args.kw_defaults, f.args.defaults = [None, *f.args.defaults[first + 1 :]], f.args.defaults[:first]
-    return out  # type: ignore[return-value]
+    one, other = ast.unparse(node.returns.left), ast.unparse(node.returns.right)
+    every = [*node.args.args, *node.args.kwonlyargs]
+    names = {a.arg: a for a in every}
+    flags = [name for name in names if name.startswith(("return_", "as_tuple"))]
+    if len(flags) == 1:
+        return [_with(node, {flags[0]: f"Literal[{v}]"}, r, given=v) for v, r in ((False, one), (True, other))]
+    if flags:
+        return [_with(node, dict.fromkeys(flags, "Literal[False]"), one), _with(node, {}, ast.unparse(node.returns))]
+    if "dim" in names:
+        several = _with(node, {"dim": "int"}, other, given=True)
+        several.args.kwonlyargs, several.args.kw_defaults = [], []
+        if "axis" in names and "keepdim" not in names:  # there is no result along all axes
+            alone = ast.parse(f"def {node.name}(x: Tensor, *, axis: int) -> {one}: ...").body[0]
+            return [several, alone]  # type: ignore[list-item]
+        found = [_with(node, {"dim": "None"}, one), several]
+        if "Tensor" in ast.unparse(names["dim"].annotation or node):
+            found += ast.parse(f"def {node.name}(x: Tensor, dim: Tensor) -> {one}: ...").body  # type: ignore[arg-type]
+        return found
+    if every[0].arg == "tensors":
+        kinds = {"tensors": "Tensor | Sequence[Tensor]"}
+        single = _with(node, {"tensors": "Tensor"}, one)
+        single.args.vararg = None
+        return [single, _with(node, kinds, ast.unparse(node.returns))]
+    return []
+
+
+def _with(node: ast.FunctionDef, kinds: Mapping[str, str], returns: str, given: bool = False) -> ast.FunctionDef:
+    """A function with other annotations; given: the argument of the first of them has no default."""
+    out = ast.parse(ast.unparse(node)).body[0]
+    assert isinstance(out, ast.FunctionDef)
+    out.returns = ast.parse(returns, mode="eval").body
+    a = out.args
+    for arg in [*a.args, *a.kwonlyargs]:
+        if arg.arg in kinds:
+            arg.annotation = ast.parse(kinds[arg.arg], mode="eval").body
+    names, first = [arg.arg for arg in a.args], next(iter(kinds), "")
+    if given and first in names:
+        at = names.index(first)
+        before = at - (len(names) - len(a.defaults))  # its place among the defaults
+        if not before:
+            del a.defaults[0]
+        else:  # what stands before it has defaults: by its name alone
+            a.kwonlyargs, a.args = a.args[at:], a.args[:at]
+            a.kw_defaults, a.defaults = [None, *a.defaults[before + 1 :]], a.defaults[:before]
+    elif given:
+        a.kw_defaults[[arg.arg for arg in a.kwonlyargs].index(first)] = None
+    return out
 
 
 def further() -> Iterator[tuple[str, Function]]:
@@ -299,7 +335,7 @@ def room_stub(words: dict[str, str], found: Sequence[Function]) -> str:
     imports: dict[str, list[str]] = {}
     writer, body = _Stub(), []
     files = set(words.values())
-    own = {f.name: f for f in declared(ROOT / "anneal" / "nn") if _by_flag(f.node) and f"anneal.nn.{f.file}" in files}
+    own = {f.name: f for f in declared(ROOT / "anneal" / "nn") if f.overloads and f"anneal.nn.{f.file}" in files}
     if own:
         writer.imports["overload"] = "from typing import overload"
     for word, room in words.items():
@@ -439,7 +475,8 @@ def stub(found: Sequence[Function]) -> str:
     writer = _Stub()
     body: list[str] = []
     for f in found:
-        for name in (*f.aliases, *f.words("function_alias"), *f.twins):
+        ruled = [f.name] if f.overloads and f.ruled else []
+        for name in (*ruled, *f.aliases, *f.words("function_alias"), *f.twins):
             body += writer.define(f, name, False)
     body += ["", "class Methods(Handle):"]
     usual = "(self, other: Any) -> Tensor: ..."
@@ -452,7 +489,8 @@ def stub(found: Sequence[Function]) -> str:
     writer.imports["Iterator"] = "from collections.abc import Iterator"
     files: dict[str, list[str]] = {}
     for f in found:
-        files.setdefault(f.file, []).append(f.name)
+        if not (f.overloads and f.ruled):
+            files.setdefault(f.file, []).append(f.name)
     shown = [
         f"from anneal.ops.{file} import {', '.join(f'{n} as {n}' for n in names)}" for file, names in files.items()
     ]

@@ -6,7 +6,7 @@ many there are at most, and `fill_value` stands in the places that are left.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,14 +25,6 @@ from anneal.uop import dtypes
 # -- positions --------------------------------------------------------------------------------------------------------
 
 
-@overload
-def nonzero(
-    x: Tensor, *, as_tuple: Literal[False] = False, size: int | None = None, fill_value: int = -1
-) -> Tensor: ...
-@overload
-def nonzero(
-    x: Tensor, *, as_tuple: Literal[True], size: int | None = None, fill_value: int = -1
-) -> tuple[Tensor, ...]: ...
 @function
 def nonzero(
     x: Tensor, *, as_tuple: bool = False, size: int | None = None, fill_value: int = -1
@@ -149,26 +141,6 @@ class _Distinct(NamedTuple):
     counts: Tensor
 
 
-@overload
-def unique(
-    x: Tensor,
-    sorted: bool = True,
-    return_inverse: Literal[False] = False,
-    return_counts: Literal[False] = False,
-    dim: int | None = None,
-    *,
-    size: int | None = None,
-) -> Tensor: ...
-@overload
-def unique(
-    x: Tensor,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
-    *,
-    size: int | None = None,
-) -> Tensor | tuple[Tensor, ...]: ...
 @function
 def unique(
     x: Tensor,
@@ -210,24 +182,6 @@ def unique(
     )
 
 
-@overload
-def unique_consecutive(
-    x: Tensor,
-    return_inverse: Literal[False] = False,
-    return_counts: Literal[False] = False,
-    dim: int | None = None,
-    *,
-    size: int | None = None,
-) -> Tensor: ...
-@overload
-def unique_consecutive(
-    x: Tensor,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
-    *,
-    size: int | None = None,
-) -> Tensor | tuple[Tensor, ...]: ...
 @function
 def unique_consecutive(
     x: Tensor,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from anneal.errors import PositionError, ShapeError
 from anneal.names import Tensor
@@ -27,14 +27,10 @@ def _extreme(x: Tensor, name: str, op: Op, where: Any, keepdim: bool) -> Tensor:
     return reduced(x, name, op, x._kept(), where, keepdim)
 
 
-@overload
-def max(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
-@overload
-def max(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
-@overload
-def max(x: Tensor, dim: Tensor) -> Tensor: ...
 @function
-def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
+def max(
+    x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *, axis: Axes = None
+) -> Tensor | ValuesIndices:
     """The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
 
     Args:
@@ -55,14 +51,10 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None)
     return _extremes(x, "max", Op.MAX, dim, keepdim, axis)
 
 
-@overload
-def min(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
-@overload
-def min(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
-@overload
-def min(x: Tensor, dim: Tensor) -> Tensor: ...
 @function
-def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
+def min(
+    x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *, axis: Axes = None
+) -> Tensor | ValuesIndices:
     """The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
 
     Arguments, results and errors as for `max`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 from anneal.backend import get_device
 from anneal.errors import DTypeError, ShapeError
@@ -513,10 +513,6 @@ def new_empty_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], **o
     return x.new_empty(size, **options)
 
 
-@overload
-def stride(x: Tensor, dim: None = None) -> tuple[int, ...]: ...
-@overload
-def stride(x: Tensor, dim: int) -> int: ...
 @function
 def stride(x: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
     """The strides, in elements, of a contiguous tensor of this shape: one for each axis, or that of `dim`. Nodes have

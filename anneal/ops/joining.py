@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -414,10 +414,6 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
     return x[np.array(places, np.int32).reshape(-1)].reshape(len(places), r)
 
 
-@overload
-def atleast_1d(tensors: Tensor) -> Tensor: ...
-@overload
-def atleast_1d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
 @function(view=True)
 def atleast_1d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     """The tensor with one axis at least; of several tensors, or a list, a tuple of them.
@@ -429,10 +425,6 @@ def atleast_1d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     return _each("atleast_1d", tensors, others, lambda x: x if x.ndim else x.reshape(1))
 
 
-@overload
-def atleast_2d(tensors: Tensor) -> Tensor: ...
-@overload
-def atleast_2d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
 @function(view=True)
 def atleast_2d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     """The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them.
@@ -444,10 +436,6 @@ def atleast_2d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     return _each("atleast_2d", tensors, others, lambda x: x if x.ndim > 1 else x.reshape(1, -1))
 
 
-@overload
-def atleast_3d(tensors: Tensor) -> Tensor: ...
-@overload
-def atleast_3d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
 @function(view=True)
 def atleast_3d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     """The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis.

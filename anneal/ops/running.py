@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from anneal.errors import ShapeError
 from anneal.names import Tensor
@@ -65,10 +65,6 @@ def logcumsumexp(x: Tensor, axis: int | None = None, *, dim: int | None = None) 
     return _running(x, "logcumsumexp", _LOG_SUM_EXP, real_node(x), one_of("logcumsumexp", axis, dim))
 
 
-@overload
-def cummax(x: Tensor, dim: int) -> ValuesIndices: ...
-@overload
-def cummax(x: Tensor, *, axis: int) -> Tensor: ...
 @function
 def cummax(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | ValuesIndices:
     """The largest of the elements up to and including each, along an axis, with its index; nan from the first nan on.
@@ -89,10 +85,6 @@ def cummax(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | V
     return _running_extreme(x, "cummax", Op.MAX, dim, axis)
 
 
-@overload
-def cummin(x: Tensor, dim: int) -> ValuesIndices: ...
-@overload
-def cummin(x: Tensor, *, axis: int) -> Tensor: ...
 @function
 def cummin(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | ValuesIndices:
     """The smallest of the elements up to and including each, along an axis, with its index; nan from the first nan on.

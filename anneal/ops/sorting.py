@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -122,10 +122,6 @@ def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     return x.reshape([1 if i in axes else n for i, n in enumerate(t.shape)]) if keepdim else x
 
 
-@overload
-def median(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
-@overload
-def median(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
 @function
 def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
     """The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone.
@@ -171,10 +167,6 @@ def _shared(rows: Tensor, value: Tensor) -> Tensor:
     return value._new(by_rule("equal", value.uop, same.uop))
 
 
-@overload
-def nanmedian(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
-@overload
-def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
 @function
 def nanmedian(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
     """The median of the elements that are not nan, the lower of two; nan where every element is.
