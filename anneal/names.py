@@ -173,7 +173,7 @@ Array""",
         "arguments": """
 Integer alias checked deferred family function several viewing""",
         "checks": """
-Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor one_of said whole""",
+Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor said whole""",
         "grad_mode": """
 grad_enabled no_grad""",
         "activations": """

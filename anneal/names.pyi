@@ -27,29 +27,27 @@ from anneal.ops.creation import full as full, zeros as zeros, ones as ones, empt
 from anneal.ops.diagonals import tril as tril, triu as triu, diagonal as diagonal, diag as diag, diag_embed as diag_embed, rot90 as rot90, fliplr as fliplr, flipud as flipud
 from anneal.ops.dynamic import nonzero_static as nonzero_static, argwhere as argwhere, masked_select as masked_select
 from anneal.ops.elementwise import add as add, sub as sub, mul as mul, div as div, floor_divide as floor_divide, remainder as remainder, fmod as fmod, divmod as divmod, pow as pow, maximum as maximum, minimum as minimum, lerp as lerp, addcmul as addcmul, addcdiv as addcdiv, clamp as clamp
-from anneal.ops.extremes import amax as amax, amin as amin, aminmax as aminmax, nanmax as nanmax, nanmin as nanmin, argmax as argmax, argmin as argmin
 from anneal.ops.functions import exp as exp, exp2 as exp2, expm1 as expm1, log as log, log2 as log2, log10 as log10, log1p as log1p, sqrt as sqrt, rsqrt as rsqrt, reciprocal as reciprocal, square as square, erf as erf, erfc as erfc, erfinv as erfinv, logaddexp as logaddexp, cbrt as cbrt, signbit as signbit, copysign as copysign, xlogy as xlogy, logit as logit, heaviside as heaviside
-from anneal.ops.further import fmax as fmax, fmin as fmin, float_power as float_power, logaddexp2 as logaddexp2, ldexp as ldexp, gcd as gcd, lcm as lcm, nextafter as nextafter, frexp as frexp, equal as equal, positive as positive, isreal as isreal, clamp_min as clamp_min, clamp_max as clamp_max, astype as astype, expand_dims as expand_dims, permute_dims as permute_dims, matrix_transpose as matrix_transpose, unstack as unstack, bitwise_invert as bitwise_invert, cumulative_sum as cumulative_sum, cumulative_prod as cumulative_prod, rsub as rsub, fill as fill, type_as as type_as, split_with_sizes as split_with_sizes, nelement as nelement, ndimension as ndimension, new_tensor as new_tensor, new_full as new_full, new_zeros as new_zeros, new_ones as new_ones, new_empty as new_empty, new_empty_strided as new_empty_strided, is_contiguous as is_contiguous
+from anneal.ops.further import fmax as fmax, fmin as fmin, float_power as float_power, logaddexp2 as logaddexp2, ldexp as ldexp, gcd as gcd, lcm as lcm, nextafter as nextafter, frexp as frexp, equal as equal, positive as positive, isreal as isreal, clamp_min as clamp_min, clamp_max as clamp_max, astype as astype, expand_dims as expand_dims, permute_dims as permute_dims, matrix_transpose as matrix_transpose, unstack as unstack, bitwise_invert as bitwise_invert, rsub as rsub, fill as fill, type_as as type_as, split_with_sizes as split_with_sizes, nelement as nelement, ndimension as ndimension, new_tensor as new_tensor, new_full as new_full, new_zeros as new_zeros, new_ones as new_ones, new_empty as new_empty, new_empty_strided as new_empty_strided, is_contiguous as is_contiguous
 from anneal.ops.gamma import lgamma as lgamma, digamma as digamma, erfcx as erfcx, ndtr as ndtr, log_ndtr as log_ndtr, ndtri as ndtri, entr as entr, xlog1py as xlog1py, i0 as i0, i0e as i0e, i1 as i1, i1e as i1e, modified_bessel_k0 as modified_bessel_k0, modified_bessel_k1 as modified_bessel_k1, scaled_modified_bessel_k0 as scaled_modified_bessel_k0, scaled_modified_bessel_k1 as scaled_modified_bessel_k1, bessel_j0 as bessel_j0, bessel_j1 as bessel_j1, bessel_y0 as bessel_y0, bessel_y1 as bessel_y1, spherical_bessel_j0 as spherical_bessel_j0
 from anneal.ops.images import interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, fold as fold, affine_grid as affine_grid, grid_sample as grid_sample, channel_shuffle as channel_shuffle
-from anneal.ops.indexing import gather as gather, take_along_dim as take_along_dim, index_select as index_select, rows as rows, take as take, scatter_add as scatter_add, scatter as scatter, index_add as index_add, where as where, masked_fill as masked_fill, one_hot as one_hot
+from anneal.ops.indexing import gather as gather, index_select as index_select, rows as rows, take as take, scatter_add as scatter_add, scatter as scatter, index_add as index_add, where as where, masked_fill as masked_fill, one_hot as one_hot
 from anneal.ops.inplace import add_ as add_, sub_ as sub_, mul_ as mul_, div_ as div_, clamp_ as clamp_, lerp_ as lerp_, copy_ as copy_, fill_ as fill_, fill_diagonal_ as fill_diagonal_, zero_ as zero_, uniform_ as uniform_, normal_ as normal_, log_normal_ as log_normal_, exponential_ as exponential_, cauchy_ as cauchy_, geometric_ as geometric_, bernoulli_ as bernoulli_, random_ as random_
-from anneal.ops.joining import cat as cat, stack as stack, split as split, chunk as chunk, unbind as unbind, unfold as unfold, select as select, select_scatter as select_scatter, slice_scatter as slice_scatter, tensor_split as tensor_split, hsplit as hsplit, vsplit as vsplit, dsplit as dsplit, diagflat as diagflat, sum_to_size as sum_to_size, block_diag as block_diag, cartesian_prod as cartesian_prod, combinations as combinations, hstack as hstack, vstack as vstack, dstack as dstack, column_stack as column_stack
-from anneal.ops.linalg import matmul as matmul, dot as dot, outer as outer, trace as trace, vecdot as vecdot, tensordot as tensordot, kron as kron, cross as cross, addmm as addmm, matrix_norm as matrix_norm, einsum as einsum, inner as inner, vdot as vdot, addmv as addmv, addr as addr, baddbmm as baddbmm, addbmm as addbmm
+from anneal.ops.joining import unbind as unbind, unfold as unfold, select as select, select_scatter as select_scatter, slice_scatter as slice_scatter, tensor_split as tensor_split, hsplit as hsplit, vsplit as vsplit, dsplit as dsplit, diagflat as diagflat, sum_to_size as sum_to_size, block_diag as block_diag, cartesian_prod as cartesian_prod, combinations as combinations, hstack as hstack, vstack as vstack, dstack as dstack, column_stack as column_stack
+from anneal.ops.linalg import matmul as matmul, dot as dot, outer as outer, trace as trace, vecdot as vecdot, tensordot as tensordot, kron as kron, addmm as addmm, matrix_norm as matrix_norm, einsum as einsum, inner as inner, vdot as vdot, addmv as addmv, addr as addr, baddbmm as baddbmm, addbmm as addbmm
 from anneal.ops.logic import eq as eq, ne as ne, lt as lt, gt as gt, le as le, ge as ge, isclose as isclose, allclose as allclose, isin as isin, bitwise_and as bitwise_and, bitwise_or as bitwise_or, bitwise_xor as bitwise_xor, bitwise_not as bitwise_not, bitwise_left_shift as bitwise_left_shift, bitwise_right_shift as bitwise_right_shift, logical_not as logical_not, logical_and as logical_and, logical_or as logical_or, logical_xor as logical_xor
 from anneal.ops.losses import cross_entropy as cross_entropy, nll_loss as nll_loss, mse_loss as mse_loss, l1_loss as l1_loss, huber_loss as huber_loss, smooth_l1_loss as smooth_l1_loss, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, kl_div as kl_div, soft_margin_loss as soft_margin_loss, hinge_embedding_loss as hinge_embedding_loss, margin_ranking_loss as margin_ranking_loss, cosine_embedding_loss as cosine_embedding_loss, triplet_margin_loss as triplet_margin_loss, multi_margin_loss as multi_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, poisson_nll_loss as poisson_nll_loss, gaussian_nll_loss as gaussian_nll_loss
-from anneal.ops.movement import reshape as reshape, view as view, reshape_as as reshape_as, flatten as flatten, ravel as ravel, unflatten as unflatten, squeeze as squeeze, unsqueeze as unsqueeze, permute as permute, transpose as transpose, t as t, movedim as movedim, flip as flip, roll as roll, expand as expand, expand_as as expand_as, broadcast_to as broadcast_to, repeat as repeat, tile as tile, repeat_interleave as repeat_interleave, pad as pad, shrink as shrink, narrow as narrow, broadcast_tensors as broadcast_tensors
+from anneal.ops.movement import reshape as reshape, view as view, reshape_as as reshape_as, flatten as flatten, ravel as ravel, unflatten as unflatten, permute as permute, transpose as transpose, t as t, movedim as movedim, expand as expand, expand_as as expand_as, broadcast_to as broadcast_to, repeat as repeat, tile as tile, pad as pad, shrink as shrink, narrow as narrow, broadcast_tensors as broadcast_tensors
 from anneal.ops.normalisation import layer_norm as layer_norm, rms_norm as rms_norm, group_norm as group_norm, batch_norm as batch_norm, normalize as normalize, instance_norm as instance_norm, local_response_norm as local_response_norm
 from anneal.ops.operators import update_slice as update_slice
-from anneal.ops.placing import take_along_axis as take_along_axis, scatter_reduce as scatter_reduce, index_put as index_put, index_copy as index_copy, index_fill as index_fill, masked_scatter as masked_scatter, bucketize as bucketize, as_strided as as_strided, as_strided_scatter as as_strided_scatter, diagonal_scatter as diagonal_scatter, put as put, index_reduce as index_reduce, unravel_index as unravel_index
+from anneal.ops.placing import scatter_reduce as scatter_reduce, index_put as index_put, index_copy as index_copy, index_fill as index_fill, masked_scatter as masked_scatter, bucketize as bucketize, as_strided as as_strided, as_strided_scatter as as_strided_scatter, diagonal_scatter as diagonal_scatter, put as put, index_reduce as index_reduce, unravel_index as unravel_index
 from anneal.ops.polynomials import chebyshev_polynomial_t as chebyshev_polynomial_t, chebyshev_polynomial_u as chebyshev_polynomial_u, chebyshev_polynomial_v as chebyshev_polynomial_v, chebyshev_polynomial_w as chebyshev_polynomial_w, hermite_polynomial_h as hermite_polynomial_h, hermite_polynomial_he as hermite_polynomial_he, laguerre_polynomial_l as laguerre_polynomial_l, legendre_polynomial_p as legendre_polynomial_p, shifted_chebyshev_polynomial_t as shifted_chebyshev_polynomial_t, shifted_chebyshev_polynomial_u as shifted_chebyshev_polynomial_u, shifted_chebyshev_polynomial_v as shifted_chebyshev_polynomial_v, shifted_chebyshev_polynomial_w as shifted_chebyshev_polynomial_w, zeta as zeta, polygamma as polygamma, mvlgamma as mvlgamma
 from anneal.ops.pooling import im2col as im2col, max_pool1d as max_pool1d, max_pool2d as max_pool2d, max_pool3d as max_pool3d, avg_pool1d as avg_pool1d, avg_pool2d as avg_pool2d, avg_pool3d as avg_pool3d, adaptive_avg_pool1d as adaptive_avg_pool1d, adaptive_avg_pool2d as adaptive_avg_pool2d, adaptive_avg_pool3d as adaptive_avg_pool3d, adaptive_max_pool1d as adaptive_max_pool1d, adaptive_max_pool2d as adaptive_max_pool2d, adaptive_max_pool3d as adaptive_max_pool3d, lp_pool1d as lp_pool1d, lp_pool2d as lp_pool2d
 from anneal.ops.random import manual_seed as manual_seed, random_bits as random_bits, rand as rand, uniform as uniform, randn as randn, normal as normal, randint as randint, bernoulli as bernoulli, randperm as randperm, categorical as categorical, multinomial as multinomial, rand_like as rand_like, randn_like as randn_like
-from anneal.ops.reduce import sum as sum, prod as prod, any as any, all as all, count_nonzero as count_nonzero, mean as mean, var as var, std as std, var_mean as var_mean, std_mean as std_mean, norm as norm, nansum as nansum, nanmean as nanmean, nanvar as nanvar, nanstd as nanstd, logsumexp as logsumexp, softmax as softmax, softmin as softmin, log_softmax as log_softmax
 from anneal.ops.rounding import neg as neg, abs as abs, sign as sign, floor as floor, ceil as ceil, trunc as trunc, round as round, frac as frac, isnan as isnan, isinf as isinf, isposinf as isposinf, isneginf as isneginf, isfinite as isfinite, nan_to_num as nan_to_num, conj as conj, sgn as sgn, angle as angle
-from anneal.ops.running import cumsum as cumsum, cumprod as cumprod, logcumsumexp as logcumsumexp, diff as diff
-from anneal.ops.sorting import argsort as argsort, sort as sort, topk as topk, quantile as quantile, bincount as bincount, searchsorted as searchsorted
-from anneal.ops.statistics import cosine_similarity as cosine_similarity, cdist as cdist, pairwise_distance as pairwise_distance, cov as cov, corrcoef as corrcoef, histc as histc, histogram as histogram, gradient as gradient, kthvalue as kthvalue, msort as msort, mode as mode, nanquantile as nanquantile, dist as dist, renorm as renorm, trapezoid as trapezoid, cumulative_trapezoid as cumulative_trapezoid, pdist as pdist, vander as vander, matrix_power as matrix_power
+from anneal.ops.running import diff as diff
+from anneal.ops.sorting import bincount as bincount, searchsorted as searchsorted
+from anneal.ops.statistics import cosine_similarity as cosine_similarity, cdist as cdist, pairwise_distance as pairwise_distance, cov as cov, corrcoef as corrcoef, histc as histc, histogram as histogram, kthvalue as kthvalue, msort as msort, mode as mode, dist as dist, renorm as renorm, trapezoid as trapezoid, cumulative_trapezoid as cumulative_trapezoid, pdist as pdist, vander as vander, matrix_power as matrix_power
 from anneal.ops import made as made, nodes as nodes, operators as operators
 from anneal.ops.data import called_on_host as called_on_host, HELD as HELD, DTypeLike as DTypeLike, array_of as array_of, as_dtype as as_dtype, check_device_dtype as check_device_dtype, wrap_array as wrap_array
 from anneal.ops.glossary import explain_class as explain_class
@@ -63,7 +61,7 @@ from anneal.ops.images import MODES as MODES
 from anneal.ops.statistics import Histogram as Histogram
 from anneal.backend import Array as Array
 from anneal.ops.arguments import Integer as Integer, alias as alias, checked as checked, deferred as deferred, family as family, function as function, several as several, viewing as viewing
-from anneal.ops.checks import Shape as Shape, axes_of as axes_of, axis_of as axis_of, bound_int as bound_int, broadcast_shapes as broadcast_shapes, int_args as int_args, is_bool as is_bool, is_tensor as is_tensor, need_tensor as need_tensor, one_of as one_of, said as said, whole as whole
+from anneal.ops.checks import Shape as Shape, axes_of as axes_of, axis_of as axis_of, bound_int as bound_int, broadcast_shapes as broadcast_shapes, int_args as int_args, is_bool as is_bool, is_tensor as is_tensor, need_tensor as need_tensor, said as said, whole as whole
 from anneal.ops.grad_mode import grad_enabled as grad_enabled, no_grad as no_grad
 ALIASES: str
 FUNCTIONAL: str
@@ -74,7 +72,7 @@ SPECIAL: str
 STATICS: str
 TURNED: str
 OPENED: dict[str, dict[str, str]]
-__all__ = ['abs', 'abs_', 'absolute', 'absolute_', 'acos', 'acos_', 'acosh', 'acosh_', 'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool2d', 'adaptive_max_pool3d', 'add', 'add_', 'addbmm', 'addbmm_', 'addcdiv', 'addcdiv_', 'addcmul', 'addcmul_', 'addmm', 'addmm_', 'addmv', 'addmv_', 'addr', 'addr_', 'adjoint', 'affine_grid', 'alias_copy', 'all', 'allclose', 'amax', 'amin', 'aminmax', 'angle', 'any', 'arange', 'arccos', 'arccos_', 'arccosh', 'arccosh_', 'arcsin', 'arcsin_', 'arcsinh', 'arcsinh_', 'arctan', 'arctan2', 'arctan2_', 'arctan_', 'arctanh', 'arctanh_', 'argmax', 'argmin', 'argsort', 'argwhere', 'as_strided', 'as_strided_copy', 'as_strided_scatter', 'asin', 'asin_', 'asinh', 'asinh_', 'astype', 'atan', 'atan2', 'atan2_', 'atan_', 'atanh', 'atanh_', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'avg_pool1d', 'avg_pool2d', 'avg_pool3d', 'baddbmm', 'baddbmm_', 'bartlett_window', 'batch_norm', 'bernoulli', 'bernoulli_', 'bessel_j0', 'bessel_j1', 'bessel_y0', 'bessel_y1', 'bilinear', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'bincount', 'bitwise_and', 'bitwise_and_', 'bitwise_invert', 'bitwise_left_shift', 'bitwise_left_shift_', 'bitwise_not', 'bitwise_not_', 'bitwise_or', 'bitwise_or_', 'bitwise_right_shift', 'bitwise_right_shift_', 'bitwise_xor', 'bitwise_xor_', 'blackman_window', 'block_diag', 'bmm', 'broadcast_tensors', 'broadcast_to', 'bucketize', 'cartesian_prod', 'cat', 'categorical', 'cauchy_', 'cbrt', 'cdist', 'ceil', 'ceil_', 'celu', 'channel_shuffle', 'chebyshev_polynomial_t', 'chebyshev_polynomial_u', 'chebyshev_polynomial_v', 'chebyshev_polynomial_w', 'chunk', 'clamp', 'clamp_', 'clamp_max', 'clamp_max_', 'clamp_min', 'clamp_min_', 'clip', 'clip_', 'column_stack', 'combinations', 'concat', 'concatenate', 'conj', 'conj_physical', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'copy_', 'copysign', 'copysign_', 'corrcoef', 'cos', 'cos_', 'cosh', 'cosh_', 'cosine_embedding_loss', 'cosine_similarity', 'count_nonzero', 'cov', 'cross', 'cross_entropy', 'cummax', 'cummin', 'cumprod', 'cumprod_', 'cumsum', 'cumsum_', 'cumulative_prod', 'cumulative_sum', 'cumulative_trapezoid', 'deg2rad', 'deg2rad_', 'diag', 'diag_embed', 'diagflat', 'diagonal', 'diagonal_copy', 'diagonal_scatter', 'diff', 'digamma', 'digamma_', 'dist', 'div', 'div_', 'divide', 'divide_', 'divmod', 'dot', 'dropout', 'dsplit', 'dstack', 'einsum', 'elu', 'embedding', 'empty', 'empty_like', 'entr', 'eq', 'eq_', 'equal', 'erf', 'erf_', 'erfc', 'erfc_', 'erfcx', 'erfinv', 'erfinv_', 'exp', 'exp2', 'exp2_', 'exp_', 'expand', 'expand_as', 'expand_copy', 'expand_dims', 'expm1', 'expm1_', 'exponential_', 'eye', 'fill', 'fill_', 'fill_diagonal_', 'flatten', 'flip', 'fliplr', 'flipud', 'float_power', 'float_power_', 'floor', 'floor_', 'floor_divide', 'floor_divide_', 'fmax', 'fmin', 'fmod', 'fmod_', 'fold', 'frac', 'frac_', 'frexp', 'from_numpy', 'full', 'full_like', 'gather', 'gaussian_nll_loss', 'gcd', 'gcd_', 'ge', 'ge_', 'gelu', 'geometric_', 'glu', 'gradient', 'greater', 'greater_', 'greater_equal', 'greater_equal_', 'grid_sample', 'group_norm', 'gt', 'gt_', 'gumbel_softmax', 'hamming_window', 'hann_window', 'hardshrink', 'hardsigmoid', 'hardswish', 'hardtanh', 'heaviside', 'heaviside_', 'hermite_polynomial_h', 'hermite_polynomial_he', 'hinge_embedding_loss', 'histc', 'histogram', 'hsplit', 'hstack', 'huber_loss', 'hypot', 'hypot_', 'i0', 'i0_', 'i0e', 'i1', 'i1e', 'im2col', 'index_add', 'index_add_', 'index_copy', 'index_copy_', 'index_fill', 'index_fill_', 'index_put', 'index_put_', 'index_reduce', 'index_reduce_', 'index_select', 'inner', 'instance_norm', 'interpolate', 'is_contiguous', 'isclose', 'isfinite', 'isin', 'isinf', 'isnan', 'isneginf', 'isposinf', 'isreal', 'kaiser_window', 'kl_div', 'kron', 'kthvalue', 'l1_loss', 'laguerre_polynomial_l', 'layer_norm', 'lcm', 'lcm_', 'ldexp', 'ldexp_', 'le', 'le_', 'leaky_relu', 'legendre_polynomial_p', 'lerp', 'lerp_', 'less', 'less_', 'less_equal', 'less_equal_', 'lgamma', 'lgamma_', 'linear', 'linspace', 'local_response_norm', 'log', 'log10', 'log10_', 'log1p', 'log1p_', 'log2', 'log2_', 'log_', 'log_ndtr', 'log_normal_', 'log_softmax', 'logaddexp', 'logaddexp2', 'logcumsumexp', 'logical_and', 'logical_and_', 'logical_not', 'logical_not_', 'logical_or', 'logical_or_', 'logical_xor', 'logical_xor_', 'logit', 'logit_', 'logsigmoid', 'logspace', 'logsumexp', 'lp_pool1d', 'lp_pool2d', 'lt', 'lt_', 'manual_seed', 'margin_ranking_loss', 'masked_fill', 'masked_fill_', 'masked_scatter', 'masked_scatter_', 'masked_select', 'matmul', 'matrix_norm', 'matrix_power', 'matrix_transpose', 'max', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'maximum', 'mean', 'median', 'meshgrid', 'min', 'minimum', 'mish', 'mm', 'mode', 'modified_bessel_i0', 'modified_bessel_i1', 'modified_bessel_k0', 'modified_bessel_k1', 'moveaxis', 'movedim', 'mse_loss', 'msort', 'mul', 'mul_', 'multi_margin_loss', 'multilabel_soft_margin_loss', 'multinomial', 'multiply', 'multiply_', 'mv', 'mvlgamma', 'nan_to_num', 'nan_to_num_', 'nanmax', 'nanmean', 'nanmedian', 'nanmin', 'nanquantile', 'nanstd', 'nansum', 'nanvar', 'narrow', 'narrow_copy', 'ndimension', 'ndtr', 'ndtri', 'ne', 'ne_', 'neg', 'neg_', 'negative', 'negative_', 'nelement', 'new_empty', 'new_empty_strided', 'new_full', 'new_ones', 'new_tensor', 'new_zeros', 'nextafter', 'nextafter_', 'nll_loss', 'nonzero', 'nonzero_static', 'norm', 'normal', 'normal_', 'normalize', 'not_equal', 'not_equal_', 'one_hot', 'ones', 'ones_like', 'outer', 'pad', 'pairwise_distance', 'pdist', 'permute', 'permute_copy', 'permute_dims', 'pixel_shuffle', 'pixel_unshuffle', 'poisson_nll_loss', 'polygamma', 'positive', 'pow', 'pow_', 'prelu', 'prod', 'put', 'put_', 'quantile', 'rad2deg', 'rad2deg_', 'rand', 'rand_like', 'randint', 'randn', 'randn_like', 'random_', 'random_bits', 'randperm', 'ravel', 'real', 'reciprocal', 'reciprocal_', 'relu', 'relu6', 'relu_', 'remainder', 'remainder_', 'renorm', 'renorm_', 'repeat', 'repeat_interleave', 'reshape', 'reshape_as', 'resolve_conj', 'resolve_neg', 'rms_norm', 'roll', 'rot90', 'round', 'round_', 'row_stack', 'rows', 'rsqrt', 'rsqrt_', 'rsub', 'scaled_dot_product_attention', 'scaled_modified_bessel_k0', 'scaled_modified_bessel_k1', 'scatter', 'scatter_', 'scatter_add', 'scatter_add_', 'scatter_reduce', 'scatter_reduce_', 'searchsorted', 'select', 'select_scatter', 'selu', 'sgn', 'sgn_', 'shifted_chebyshev_polynomial_t', 'shifted_chebyshev_polynomial_u', 'shifted_chebyshev_polynomial_v', 'shifted_chebyshev_polynomial_w', 'shrink', 'sigmoid', 'sigmoid_', 'sign', 'sign_', 'signbit', 'silu', 'sin', 'sin_', 'sinc', 'sinc_', 'sinh', 'sinh_', 'slice_scatter', 'smooth_l1_loss', 'soft_margin_loss', 'softmax', 'softmin', 'softplus', 'softshrink', 'softsign', 'sort', 'spherical_bessel_j0', 'split', 'split_with_sizes', 'split_with_sizes_copy', 'sqrt', 'sqrt_', 'square', 'square_', 'squeeze', 'squeeze_', 'squeeze_copy', 'stack', 'std', 'std_mean', 'stride', 'sub', 'sub_', 'subtract', 'subtract_', 'sum', 'sum_to_size', 'swapaxes', 'swapaxes_', 'swapdims', 'swapdims_', 'swish', 't', 't_', 't_copy', 'take', 'take_along_axis', 'take_along_dim', 'tan', 'tan_', 'tanh', 'tanh_', 'tanhshrink', 'tensor_split', 'tensordot', 'threshold', 'tile', 'topk', 'trace', 'transpose', 'transpose_', 'transpose_copy', 'trapezoid', 'trapz', 'tri', 'tril', 'tril_', 'tril_indices', 'triplet_margin_loss', 'triu', 'triu_', 'triu_indices', 'true_divide', 'true_divide_', 'trunc', 'trunc_', 'type_as', 'unbind', 'unbind_copy', 'unflatten', 'unfold', 'unfold_copy', 'uniform', 'uniform_', 'unique', 'unique_consecutive', 'unravel_index', 'unsafe_chunk', 'unsafe_split', 'unsqueeze', 'unsqueeze_', 'unsqueeze_copy', 'unstack', 'update_slice', 'vander', 'var', 'var_mean', 'vdot', 'vecdot', 'view', 'view_as', 'view_copy', 'vsplit', 'vstack', 'where', 'xlog1py', 'xlogy', 'xlogy_', 'zero_', 'zeros', 'zeros_like', 'zeta', 'made', 'nodes', 'operators', 'called_on_host', 'HELD', 'DTypeLike', 'array_of', 'as_dtype', 'check_device_dtype', 'wrap_array', 'explain_class', 'changed', 'flagged', 'in_place', 'need_changeable', 'take_running_updates', 'MinMax', 'ValuesIndices', 'per_axis', 'cast_dtype', 'in_single', 'Generator', 'default_generator', 'host_generator', 'host_normal', 'host_uniform', 'MODES', 'Histogram', 'Array', 'Integer', 'alias', 'checked', 'deferred', 'family', 'function', 'several', 'viewing', 'Shape', 'axes_of', 'axis_of', 'bound_int', 'broadcast_shapes', 'int_args', 'is_bool', 'is_tensor', 'need_tensor', 'one_of', 'said', 'whole', 'grad_enabled', 'no_grad']
+__all__ = ['abs', 'abs_', 'absolute', 'absolute_', 'acos', 'acos_', 'acosh', 'acosh_', 'adaptive_avg_pool1d', 'adaptive_avg_pool2d', 'adaptive_avg_pool3d', 'adaptive_max_pool1d', 'adaptive_max_pool2d', 'adaptive_max_pool3d', 'add', 'add_', 'addbmm', 'addbmm_', 'addcdiv', 'addcdiv_', 'addcmul', 'addcmul_', 'addmm', 'addmm_', 'addmv', 'addmv_', 'addr', 'addr_', 'adjoint', 'affine_grid', 'alias_copy', 'all', 'allclose', 'amax', 'amin', 'aminmax', 'angle', 'any', 'arange', 'arccos', 'arccos_', 'arccosh', 'arccosh_', 'arcsin', 'arcsin_', 'arcsinh', 'arcsinh_', 'arctan', 'arctan2', 'arctan2_', 'arctan_', 'arctanh', 'arctanh_', 'argmax', 'argmin', 'argsort', 'argwhere', 'as_strided', 'as_strided_copy', 'as_strided_scatter', 'asin', 'asin_', 'asinh', 'asinh_', 'astype', 'atan', 'atan2', 'atan2_', 'atan_', 'atanh', 'atanh_', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'avg_pool1d', 'avg_pool2d', 'avg_pool3d', 'baddbmm', 'baddbmm_', 'bartlett_window', 'batch_norm', 'bernoulli', 'bernoulli_', 'bessel_j0', 'bessel_j1', 'bessel_y0', 'bessel_y1', 'bilinear', 'binary_cross_entropy', 'binary_cross_entropy_with_logits', 'bincount', 'bitwise_and', 'bitwise_and_', 'bitwise_invert', 'bitwise_left_shift', 'bitwise_left_shift_', 'bitwise_not', 'bitwise_not_', 'bitwise_or', 'bitwise_or_', 'bitwise_right_shift', 'bitwise_right_shift_', 'bitwise_xor', 'bitwise_xor_', 'blackman_window', 'block_diag', 'bmm', 'broadcast_tensors', 'broadcast_to', 'bucketize', 'cartesian_prod', 'cat', 'categorical', 'cauchy_', 'cbrt', 'cdist', 'ceil', 'ceil_', 'celu', 'channel_shuffle', 'chebyshev_polynomial_t', 'chebyshev_polynomial_u', 'chebyshev_polynomial_v', 'chebyshev_polynomial_w', 'chunk', 'clamp', 'clamp_', 'clamp_max', 'clamp_max_', 'clamp_min', 'clamp_min_', 'clip', 'clip_', 'column_stack', 'combinations', 'concat', 'concatenate', 'conj', 'conj_physical', 'conv1d', 'conv2d', 'conv3d', 'conv_transpose1d', 'conv_transpose2d', 'conv_transpose3d', 'copy_', 'copysign', 'copysign_', 'corrcoef', 'cos', 'cos_', 'cosh', 'cosh_', 'cosine_embedding_loss', 'cosine_similarity', 'count_nonzero', 'cov', 'cross', 'cross_entropy', 'cummax', 'cummin', 'cumprod', 'cumprod_', 'cumsum', 'cumsum_', 'cumulative_prod', 'cumulative_sum', 'cumulative_trapezoid', 'deg2rad', 'deg2rad_', 'diag', 'diag_embed', 'diagflat', 'diagonal', 'diagonal_copy', 'diagonal_scatter', 'diff', 'digamma', 'digamma_', 'dist', 'div', 'div_', 'divide', 'divide_', 'divmod', 'dot', 'dropout', 'dsplit', 'dstack', 'einsum', 'elu', 'embedding', 'empty', 'empty_like', 'entr', 'eq', 'eq_', 'equal', 'erf', 'erf_', 'erfc', 'erfc_', 'erfcx', 'erfinv', 'erfinv_', 'exp', 'exp2', 'exp2_', 'exp_', 'expand', 'expand_as', 'expand_copy', 'expand_dims', 'expm1', 'expm1_', 'exponential_', 'eye', 'fill', 'fill_', 'fill_diagonal_', 'flatten', 'flip', 'fliplr', 'flipud', 'float_power', 'float_power_', 'floor', 'floor_', 'floor_divide', 'floor_divide_', 'fmax', 'fmin', 'fmod', 'fmod_', 'fold', 'frac', 'frac_', 'frexp', 'from_numpy', 'full', 'full_like', 'gather', 'gaussian_nll_loss', 'gcd', 'gcd_', 'ge', 'ge_', 'gelu', 'geometric_', 'glu', 'gradient', 'greater', 'greater_', 'greater_equal', 'greater_equal_', 'grid_sample', 'group_norm', 'gt', 'gt_', 'gumbel_softmax', 'hamming_window', 'hann_window', 'hardshrink', 'hardsigmoid', 'hardswish', 'hardtanh', 'heaviside', 'heaviside_', 'hermite_polynomial_h', 'hermite_polynomial_he', 'hinge_embedding_loss', 'histc', 'histogram', 'hsplit', 'hstack', 'huber_loss', 'hypot', 'hypot_', 'i0', 'i0_', 'i0e', 'i1', 'i1e', 'im2col', 'index_add', 'index_add_', 'index_copy', 'index_copy_', 'index_fill', 'index_fill_', 'index_put', 'index_put_', 'index_reduce', 'index_reduce_', 'index_select', 'inner', 'instance_norm', 'interpolate', 'is_contiguous', 'isclose', 'isfinite', 'isin', 'isinf', 'isnan', 'isneginf', 'isposinf', 'isreal', 'kaiser_window', 'kl_div', 'kron', 'kthvalue', 'l1_loss', 'laguerre_polynomial_l', 'layer_norm', 'lcm', 'lcm_', 'ldexp', 'ldexp_', 'le', 'le_', 'leaky_relu', 'legendre_polynomial_p', 'lerp', 'lerp_', 'less', 'less_', 'less_equal', 'less_equal_', 'lgamma', 'lgamma_', 'linear', 'linspace', 'local_response_norm', 'log', 'log10', 'log10_', 'log1p', 'log1p_', 'log2', 'log2_', 'log_', 'log_ndtr', 'log_normal_', 'log_softmax', 'logaddexp', 'logaddexp2', 'logcumsumexp', 'logical_and', 'logical_and_', 'logical_not', 'logical_not_', 'logical_or', 'logical_or_', 'logical_xor', 'logical_xor_', 'logit', 'logit_', 'logsigmoid', 'logspace', 'logsumexp', 'lp_pool1d', 'lp_pool2d', 'lt', 'lt_', 'manual_seed', 'margin_ranking_loss', 'masked_fill', 'masked_fill_', 'masked_scatter', 'masked_scatter_', 'masked_select', 'matmul', 'matrix_norm', 'matrix_power', 'matrix_transpose', 'max', 'max_pool1d', 'max_pool2d', 'max_pool3d', 'maximum', 'mean', 'median', 'meshgrid', 'min', 'minimum', 'mish', 'mm', 'mode', 'modified_bessel_i0', 'modified_bessel_i1', 'modified_bessel_k0', 'modified_bessel_k1', 'moveaxis', 'movedim', 'mse_loss', 'msort', 'mul', 'mul_', 'multi_margin_loss', 'multilabel_soft_margin_loss', 'multinomial', 'multiply', 'multiply_', 'mv', 'mvlgamma', 'nan_to_num', 'nan_to_num_', 'nanmax', 'nanmean', 'nanmedian', 'nanmin', 'nanquantile', 'nanstd', 'nansum', 'nanvar', 'narrow', 'narrow_copy', 'ndimension', 'ndtr', 'ndtri', 'ne', 'ne_', 'neg', 'neg_', 'negative', 'negative_', 'nelement', 'new_empty', 'new_empty_strided', 'new_full', 'new_ones', 'new_tensor', 'new_zeros', 'nextafter', 'nextafter_', 'nll_loss', 'nonzero', 'nonzero_static', 'norm', 'normal', 'normal_', 'normalize', 'not_equal', 'not_equal_', 'one_hot', 'ones', 'ones_like', 'outer', 'pad', 'pairwise_distance', 'pdist', 'permute', 'permute_copy', 'permute_dims', 'pixel_shuffle', 'pixel_unshuffle', 'poisson_nll_loss', 'polygamma', 'positive', 'pow', 'pow_', 'prelu', 'prod', 'put', 'put_', 'quantile', 'rad2deg', 'rad2deg_', 'rand', 'rand_like', 'randint', 'randn', 'randn_like', 'random_', 'random_bits', 'randperm', 'ravel', 'real', 'reciprocal', 'reciprocal_', 'relu', 'relu6', 'relu_', 'remainder', 'remainder_', 'renorm', 'renorm_', 'repeat', 'repeat_interleave', 'reshape', 'reshape_as', 'resolve_conj', 'resolve_neg', 'rms_norm', 'roll', 'rot90', 'round', 'round_', 'row_stack', 'rows', 'rsqrt', 'rsqrt_', 'rsub', 'scaled_dot_product_attention', 'scaled_modified_bessel_k0', 'scaled_modified_bessel_k1', 'scatter', 'scatter_', 'scatter_add', 'scatter_add_', 'scatter_reduce', 'scatter_reduce_', 'searchsorted', 'select', 'select_scatter', 'selu', 'sgn', 'sgn_', 'shifted_chebyshev_polynomial_t', 'shifted_chebyshev_polynomial_u', 'shifted_chebyshev_polynomial_v', 'shifted_chebyshev_polynomial_w', 'shrink', 'sigmoid', 'sigmoid_', 'sign', 'sign_', 'signbit', 'silu', 'sin', 'sin_', 'sinc', 'sinc_', 'sinh', 'sinh_', 'slice_scatter', 'smooth_l1_loss', 'soft_margin_loss', 'softmax', 'softmin', 'softplus', 'softshrink', 'softsign', 'sort', 'spherical_bessel_j0', 'split', 'split_with_sizes', 'split_with_sizes_copy', 'sqrt', 'sqrt_', 'square', 'square_', 'squeeze', 'squeeze_', 'squeeze_copy', 'stack', 'std', 'std_mean', 'stride', 'sub', 'sub_', 'subtract', 'subtract_', 'sum', 'sum_to_size', 'swapaxes', 'swapaxes_', 'swapdims', 'swapdims_', 'swish', 't', 't_', 't_copy', 'take', 'take_along_axis', 'take_along_dim', 'tan', 'tan_', 'tanh', 'tanh_', 'tanhshrink', 'tensor_split', 'tensordot', 'threshold', 'tile', 'topk', 'trace', 'transpose', 'transpose_', 'transpose_copy', 'trapezoid', 'trapz', 'tri', 'tril', 'tril_', 'tril_indices', 'triplet_margin_loss', 'triu', 'triu_', 'triu_indices', 'true_divide', 'true_divide_', 'trunc', 'trunc_', 'type_as', 'unbind', 'unbind_copy', 'unflatten', 'unfold', 'unfold_copy', 'uniform', 'uniform_', 'unique', 'unique_consecutive', 'unravel_index', 'unsafe_chunk', 'unsafe_split', 'unsqueeze', 'unsqueeze_', 'unsqueeze_copy', 'unstack', 'update_slice', 'vander', 'var', 'var_mean', 'vdot', 'vecdot', 'view', 'view_as', 'view_copy', 'vsplit', 'vstack', 'where', 'xlog1py', 'xlogy', 'xlogy_', 'zero_', 'zeros', 'zeros_like', 'zeta', 'made', 'nodes', 'operators', 'called_on_host', 'HELD', 'DTypeLike', 'array_of', 'as_dtype', 'check_device_dtype', 'wrap_array', 'explain_class', 'changed', 'flagged', 'in_place', 'need_changeable', 'take_running_updates', 'MinMax', 'ValuesIndices', 'per_axis', 'cast_dtype', 'in_single', 'Generator', 'default_generator', 'host_generator', 'host_normal', 'host_uniform', 'MODES', 'Histogram', 'Array', 'Integer', 'alias', 'checked', 'deferred', 'family', 'function', 'several', 'viewing', 'Shape', 'axes_of', 'axis_of', 'bound_int', 'broadcast_shapes', 'int_args', 'is_bool', 'is_tensor', 'need_tensor', 'said', 'whole', 'grad_enabled', 'no_grad']
 
 def sigmoid_(x: Tensor) -> Tensor:
     r"""1 / (1 + exp(-x))."""
@@ -221,6 +219,20 @@ def min(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
 @overload
 def min(x: Tensor, dim: Tensor) -> Tensor:
     r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one."""
+def amax(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
+def amin(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
+def aminmax(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> MinMax:
+    r"""`amin` and `amax`, as a pair `(min, max)`."""
+def nanmax(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""The largest element that is not nan; nan where every element is."""
+def nanmin(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""The smallest element that is not nan; nan where every element is."""
+def argmax(x: Tensor, axis: int | None=None, keepdim: bool=False, *, dim: int | None=None) -> Tensor:
+    r"""The position of the first largest value (or nan) along an axis, as int32; of the flat row without one."""
+def argmin(x: Tensor, axis: int | None=None, keepdim: bool=False, *, dim: int | None=None) -> Tensor:
+    r"""The position of the first smallest value (or nan) along an axis, as int32."""
 def exp_(x: Tensor) -> Tensor:
     r"""e ** x."""
 def exp2_(x: Tensor) -> Tensor:
@@ -275,6 +287,10 @@ def clamp_max_(x: Tensor, max: Any) -> Tensor:
     r"""The elements, none above `max`: `clamp(max=max)`."""
 def adjoint(x: Tensor) -> Tensor:
     r"""Another name of `mT`; of `mH`, too, since numbers are real."""
+def cumulative_sum(x: Tensor, axis: int | None=None, *, dim: int | None=None, include_initial: bool=False) -> Tensor:
+    r"""`cumsum`, with a zero before it if `include_initial`."""
+def cumulative_prod(x: Tensor, axis: int | None=None, *, dim: int | None=None, include_initial: bool=False) -> Tensor:
+    r"""`cumprod`, with a one before it if `include_initial`."""
 def split_with_sizes_copy(x: Tensor, split_sizes: Sequence[int], dim: int=0) -> tuple[Tensor, ...]:
     r"""Another name of `split`, for a list of sizes."""
 @overload
@@ -295,6 +311,8 @@ def i0_(x: Tensor) -> Tensor:
     r"""The modified Bessel function of the first kind of order 0."""
 def modified_bessel_i1(x: Tensor) -> Tensor:
     r"""The modified Bessel function of the first kind of order 1."""
+def take_along_dim(x: Tensor, index: Any, dim: int | None=None, *, axis: int | None=None) -> Tensor:
+    r"""`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row."""
 def scatter_add_(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     r"""This tensor with x[index[i, j], j] += src[i, j] (dim=0) done for every element of the index."""
 def scatter_(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None=None) -> Tensor:
@@ -303,13 +321,22 @@ def index_add_(x: Tensor, dim: int, index: Any, source: Any, alpha: Number=1) ->
     r"""This tensor with alpha * source added at the positions `index` of an axis; repeated positions add up."""
 def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
     r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype."""
-def concat(tensors: Any, *others: Any, dim: int | None=None, axis: int | None=None) -> Tensor:
+def cat(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
     r"""Tensors joined along an axis (0 if none is named); other sizes must agree."""
-def concatenate(tensors: Any, *others: Any, dim: int | None=None, axis: int | None=None) -> Tensor:
+def concat(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
     r"""Tensors joined along an axis (0 if none is named); other sizes must agree."""
-def unsafe_split(x: Tensor, split_size: int | Sequence[int], dim: int | None=None, axis: int | None=None) -> tuple[Tensor, ...]:
+def concatenate(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
+    r"""Tensors joined along an axis (0 if none is named); other sizes must agree."""
+def stack(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
+    r"""Tensors of one shape, joined along a new axis (0 if none is named)."""
+def split(x: Tensor, split_size: int | Sequence[int], dim: int | None=None, *, axis: int | None=None) -> tuple[Tensor, ...]:
     r"""Pieces of `split_size` along an axis (the last may be smaller), or of the sizes listed."""
-def unsafe_chunk(x: Tensor, chunks: int, dim: int | None=None, axis: int | None=None) -> tuple[Tensor, ...]:
+def unsafe_split(x: Tensor, split_size: int | Sequence[int], dim: int | None=None, *, axis: int | None=None) -> tuple[Tensor, ...]:
+    r"""Pieces of `split_size` along an axis (the last may be smaller), or of the sizes listed."""
+def chunk(x: Tensor, chunks: int, dim: int | None=None, *, axis: int | None=None) -> tuple[Tensor, ...]:
+    r"""The tensor in at most `chunks` pieces of equal size along an axis (the last may be smaller); an axis of size 0
+    gives `chunks` empty ones."""
+def unsafe_chunk(x: Tensor, chunks: int, dim: int | None=None, *, axis: int | None=None) -> tuple[Tensor, ...]:
     r"""The tensor in at most `chunks` pieces of equal size along an axis (the last may be smaller); an axis of size 0
     gives `chunks` empty ones."""
 def unbind_copy(x: Tensor, dim: int=0) -> tuple[Tensor, ...]:
@@ -342,6 +369,9 @@ def bmm(x: Tensor, other: Any) -> Tensor:
     r"""The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right."""
 def mv(x: Tensor, other: Any) -> Tensor:
     r"""The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right."""
+def cross(x: Tensor, other: Any, dim: int | None=None, *, axis: int | None=None) -> Tensor:
+    r"""The vector product of vectors of three numbers along an axis, by default the first one of three; the other axes
+    broadcast."""
 def addmm_(x: Tensor, a: Any, b: Any, beta: Number=1, alpha: Number=1) -> Tensor:
     r"""beta * x + alpha * (a @ b), of shape (n, m); with beta = 0 x counts for nothing, nan or not."""
 def addmv_(x: Tensor, mat: Any, vec: Any, *, beta: Number=1, alpha: Number=1) -> Tensor:
@@ -408,13 +438,17 @@ def view_copy(x: Tensor, *shape: Any) -> Tensor:
     r"""`reshape`; or `bitcast`, given a dtype."""
 def view_as(x: Tensor, other: Tensor) -> Tensor:
     r"""The tensor in the shape of `other`: `reshape(other.shape)`."""
-def squeeze_copy(x: Tensor, dim: int | Sequence[int] | None=None, axis: int | Sequence[int] | None=None) -> Tensor:
+def squeeze(x: Tensor, dim: int | Sequence[int] | None=None, *, axis: int | Sequence[int] | None=None) -> Tensor:
     r"""The tensor without its axes of size 1: all of them, or those given (an axis of another size stays)."""
-def squeeze_(x: Tensor, dim: int | Sequence[int] | None=None, axis: int | Sequence[int] | None=None) -> Tensor:
+def squeeze_copy(x: Tensor, dim: int | Sequence[int] | None=None, *, axis: int | Sequence[int] | None=None) -> Tensor:
     r"""The tensor without its axes of size 1: all of them, or those given (an axis of another size stays)."""
-def unsqueeze_copy(x: Tensor, dim: int | None=None, axis: int | None=None) -> Tensor:
+def squeeze_(x: Tensor, dim: int | Sequence[int] | None=None, *, axis: int | Sequence[int] | None=None) -> Tensor:
+    r"""The tensor without its axes of size 1: all of them, or those given (an axis of another size stays)."""
+def unsqueeze(x: Tensor, dim: int | None=None, *, axis: int | None=None) -> Tensor:
     r"""The tensor with a new axis of size 1 at `dim`."""
-def unsqueeze_(x: Tensor, dim: int | None=None, axis: int | None=None) -> Tensor:
+def unsqueeze_copy(x: Tensor, dim: int | None=None, *, axis: int | None=None) -> Tensor:
+    r"""The tensor with a new axis of size 1 at `dim`."""
+def unsqueeze_(x: Tensor, dim: int | None=None, *, axis: int | None=None) -> Tensor:
     r"""The tensor with a new axis of size 1 at `dim`."""
 def permute_copy(x: Tensor, *dims: Any) -> Tensor:
     r"""The tensor with its axes reordered: axis i of the result is axis dims[i]."""
@@ -436,10 +470,19 @@ def t_(x: Tensor) -> Tensor:
     r"""The transpose of a matrix; a vector or scalar is itself. Raises ShapeError above two axes."""
 def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     r"""The tensor with the axes `source` moved to `destination`; the others keep their order."""
+def flip(x: Tensor, *dims: Any, dim: int | Sequence[int] | None=None, axis: int | Sequence[int] | None=None) -> Tensor:
+    r"""The tensor with axes reversed; all of them if none is named."""
+def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None=None, *, axis: int | Sequence[int] | None=None) -> Tensor:
+    r"""The elements shifted along the axes; those that leave at one end enter at the other. Without axes, as one flat
+    row."""
 def expand_copy(x: Tensor, *shape: Any) -> Tensor:
     r"""The tensor with axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size."""
+def repeat_interleave(x: Tensor, repeats: Any, dim: int | None=None, *, axis: int | None=None, output_size: int | None=None) -> Tensor:
+    r"""The tensor with each element repeated `repeats` times along an axis; without an axis, flattened first."""
 def narrow_copy(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     r"""`length` elements of one axis from `start` on."""
+def take_along_axis(x: Tensor, index: Any, axis: int | None=None, *, dim: int | None=None) -> Tensor:
+    r"""`take_along_dim`, by NumPy's name."""
 def scatter_reduce_(x: Tensor, dim: int, index: Any, src: Any, reduce: str, include_self: bool=True) -> Tensor:
     r"""This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0)."""
 def index_put_(x: Tensor, indices: Any, values: Any, accumulate: bool=False) -> Tensor:
@@ -456,6 +499,45 @@ def put_(x: Tensor, index: Tensor, source: Tensor, accumulate: bool=False) -> Te
     r"""This tensor with the elements of `source` at the places `index` of its flat row; added with `accumulate`."""
 def index_reduce_(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool=True) -> Tensor:
     r"""This tensor with the slices of `source` reduced into the positions `index` of an axis, as `scatter_reduce` does."""
+def sum(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""The sum along axes; 0 over nothing."""
+def prod(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""The product along axes; 1 over nothing. Products of integers have the dtypes and the errors of `sum`."""
+def any(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""True if some element along axes differs from 0; False over no elements."""
+def all(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""True if every element along axes differs from 0; True over no elements."""
+def count_nonzero(x: Tensor, axis: Axes=None, *, dim: Axes=None) -> Tensor:
+    r"""The number of elements along axes that differ from 0, as int32."""
+def mean(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""The mean along axes; nan over nothing. Integers give float32."""
+def var(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
+    r"""The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1)."""
+def std(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
+    r"""The square root of `var`. The gradient is 0 where it is 0."""
+def var_mean(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> tuple[Tensor, Tensor]:
+    r"""`var` and `mean`."""
+def std_mean(x: Tensor, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> tuple[Tensor, Tensor]:
+    r"""`std` and `mean`."""
+def norm(x: Tensor, p: float | str=2.0, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2."""
+def nansum(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""The sum of the elements that are not nan."""
+def nanmean(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""The mean of the elements that are not nan; nan where every element is."""
+def nanvar(x: Tensor, axis: Axes=None, correction: int | float=1, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""The variance of the elements that are not nan; the divisor is their count less `correction`, nan where that is
+    not above 0."""
+def nanstd(x: Tensor, axis: Axes=None, correction: int | float=1, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""The square root of `nanvar`."""
+def logsumexp(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
+    r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
+def softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
+def softmin(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""`softmax` of -x, a tensor of x's shape."""
+def log_softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
 def negative(x: Tensor) -> Tensor:
     r"""-x; unsigned integers wrap. Raises DTypeError for bools."""
 def neg_(x: Tensor) -> Tensor:
@@ -492,10 +574,16 @@ def real(x: Tensor) -> Tensor:
     r"""The tensor itself: real numbers are their own conjugates."""
 def sgn_(x: Tensor) -> Tensor:
     r"""`sign`, of x's shape."""
+def cumsum(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""The sum of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`."""
 def cumsum_(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The sum of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`."""
+def cumprod(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
+    r"""The product of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`."""
 def cumprod_(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The product of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`."""
+def logcumsumexp(x: Tensor, axis: int | None=None, *, dim: int | None=None) -> Tensor:
+    r"""The logarithm of the running sum of exponentials along an axis, without overflow."""
 @overload
 def cummax(x: Tensor, dim: int) -> ValuesIndices:
     r"""The largest of the elements up to and including each, along an axis, with its index; nan from the first nan on."""
@@ -508,6 +596,12 @@ def cummin(x: Tensor, dim: int) -> ValuesIndices:
 @overload
 def cummin(x: Tensor, *, axis: int) -> Tensor:
     r"""The smallest of the elements up to and including each, along an axis, with its index; nan from the first nan on."""
+def argsort(x: Tensor, dim: int | None=None, descending: bool=False, stable: bool=True, *, axis: int | None=None) -> Tensor:
+    r"""The positions that sort an axis (the last if none is named), as int32; equal elements keep their order."""
+def sort(x: Tensor, dim: int | None=None, descending: bool=False, stable: bool=True, *, axis: int | None=None) -> ValuesIndices:
+    r"""The values of an axis (the last if none is named) in order, and the positions they came from, int32."""
+def topk(x: Tensor, k: int, dim: int | None=None, largest: bool=True, sorted: bool=True, *, axis: int | None=None) -> ValuesIndices:
+    r"""The k largest (or smallest) values of an axis in order, and their positions, int32."""
 @overload
 def median(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
     r"""The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone."""
@@ -520,6 +614,12 @@ def nanmedian(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None
 @overload
 def nanmedian(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
     r"""The median of the elements that are not nan, the lower of two; nan where every element is."""
+def quantile(x: Tensor, q: Any, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, interpolation: str='linear') -> Tensor:
+    r"""The value below which a fraction `q` of the elements lies, along axes; nan if there is one."""
+def gradient(x: Tensor, *, axis: Axes=None, spacing: Any=1, dim: Axes=None, edge_order: int=1) -> list[Tensor]:
+    r"""The slopes of samples along axes, by central differences; at the ends by one-sided ones of order 1 or 2."""
+def nanquantile(x: Tensor, q: Any, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, interpolation: str='linear') -> Tensor:
+    r"""`quantile` of the elements that are not nan; nan where every element is. Arguments and errors as for `quantile`."""
 def renorm_(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     r"""Slices along an axis, those longer than `maxnorm` scaled down to it."""
 def trapz(y: Tensor, x: Any=None, *, dx: Number=1, dim: int=-1) -> Tensor:
@@ -1084,9 +1184,9 @@ class Methods(Handle):
         r"""Another name of `unbind`."""
     def bitwise_invert(self) -> Tensor:
         r"""Another name of `bitwise_not`."""
-    def cumulative_sum(self, axis: int | None=None, *, include_initial: bool=False) -> Tensor:
+    def cumulative_sum(self, axis: int | None=None, *, dim: int | None=None, include_initial: bool=False) -> Tensor:
         r"""`cumsum`, with a zero before it if `include_initial`."""
-    def cumulative_prod(self, axis: int | None=None, *, include_initial: bool=False) -> Tensor:
+    def cumulative_prod(self, axis: int | None=None, *, dim: int | None=None, include_initial: bool=False) -> Tensor:
         r"""`cumprod`, with a one before it if `include_initial`."""
     def type_as(self, other: Any) -> Tensor:
         r"""The tensor in the dtype of `other`: `cast(other.dtype)`."""
@@ -1139,7 +1239,7 @@ class Methods(Handle):
         r"""(..., c, h*r, w*r) to (..., c*r*r, h, w): the reverse of `pixel_shuffle`."""
     def gather(self, dim: int, index: Any) -> Tensor:
         r"""out[i, j, k] = x[i, index[i, j, k], k] for dim=1, and so on; the result has the index's shape."""
-    def take_along_dim(self, index: Any, dim: int | None=None) -> Tensor:
+    def take_along_dim(self, index: Any, dim: int | None=None, *, axis: int | None=None) -> Tensor:
         r"""`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row."""
     def index_select(self, dim: int, index: Any) -> Tensor:
         r"""The positions `index` (one axis) of an axis."""
@@ -1212,25 +1312,25 @@ class Methods(Handle):
     def random_(self, from_: int=0, to: int | None=None, *, generator: Generator | None=None) -> Tensor:
         r"""Whole numbers of [from, to), or of [0, from) if `to` is missing, drawn into this tensor."""
     @staticmethod
-    def cat(tensors: Any, *others: Any, dim: int | None=None, axis: int | None=None) -> Tensor:
+    def cat(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
         r"""Tensors joined along an axis (0 if none is named); other sizes must agree."""
     @staticmethod
-    def concat(tensors: Any, *others: Any, dim: int | None=None, axis: int | None=None) -> Tensor:
+    def concat(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
         r"""Tensors joined along an axis (0 if none is named); other sizes must agree."""
     @staticmethod
-    def concatenate(tensors: Any, *others: Any, dim: int | None=None, axis: int | None=None) -> Tensor:
+    def concatenate(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
         r"""Tensors joined along an axis (0 if none is named); other sizes must agree."""
     @staticmethod
-    def stack(tensors: Any, *others: Any, dim: int | None=None, axis: int | None=None) -> Tensor:
+    def stack(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
         r"""Tensors of one shape, joined along a new axis (0 if none is named)."""
-    def split(self, split_size: int | Sequence[int], dim: int | None=None, axis: int | None=None) -> tuple[Tensor, ...]:
+    def split(self, split_size: int | Sequence[int], dim: int | None=None, *, axis: int | None=None) -> tuple[Tensor, ...]:
         r"""Pieces of `split_size` along an axis (the last may be smaller), or of the sizes listed."""
-    def unsafe_split(self, split_size: int | Sequence[int], dim: int | None=None, axis: int | None=None) -> tuple[Tensor, ...]:
+    def unsafe_split(self, split_size: int | Sequence[int], dim: int | None=None, *, axis: int | None=None) -> tuple[Tensor, ...]:
         r"""Pieces of `split_size` along an axis (the last may be smaller), or of the sizes listed."""
-    def chunk(self, chunks: int, dim: int | None=None, axis: int | None=None) -> tuple[Tensor, ...]:
+    def chunk(self, chunks: int, dim: int | None=None, *, axis: int | None=None) -> tuple[Tensor, ...]:
         r"""The tensor in at most `chunks` pieces of equal size along an axis (the last may be smaller); an axis of size 0
         gives `chunks` empty ones."""
-    def unsafe_chunk(self, chunks: int, dim: int | None=None, axis: int | None=None) -> tuple[Tensor, ...]:
+    def unsafe_chunk(self, chunks: int, dim: int | None=None, *, axis: int | None=None) -> tuple[Tensor, ...]:
         r"""The tensor in at most `chunks` pieces of equal size along an axis (the last may be smaller); an axis of size 0
         gives `chunks` empty ones."""
     def unbind(self, dim: int=0) -> tuple[Tensor, ...]:
@@ -1315,7 +1415,7 @@ class Methods(Handle):
         r"""Products summed over axes: the last `dims` of x with the first of other, or two lists of axes in pairs."""
     def kron(self, other: Any) -> Tensor:
         r"""The Kronecker product: a copy of `other` for each element of x, times it; sizes multiply."""
-    def cross(self, other: Any, dim: int | None=None) -> Tensor:
+    def cross(self, other: Any, dim: int | None=None, *, axis: int | None=None) -> Tensor:
         r"""The vector product of vectors of three numbers along an axis, by default the first one of three; the other axes
         broadcast."""
     def addmm(self, a: Any, b: Any, beta: Number=1, alpha: Number=1) -> Tensor:
@@ -1470,13 +1570,13 @@ class Methods(Handle):
         r"""The tensor with all axes joined to one."""
     def unflatten(self, dim: int, sizes: Sequence[int]) -> Tensor:
         r"""The tensor with one axis split into several, of the given sizes (one may be -1)."""
-    def squeeze(self, dim: int | Sequence[int] | None=None, axis: int | Sequence[int] | None=None) -> Tensor:
+    def squeeze(self, dim: int | Sequence[int] | None=None, *, axis: int | Sequence[int] | None=None) -> Tensor:
         r"""The tensor without its axes of size 1: all of them, or those given (an axis of another size stays)."""
-    def squeeze_(self, dim: int | Sequence[int] | None=None, axis: int | Sequence[int] | None=None) -> Tensor:
+    def squeeze_(self, dim: int | Sequence[int] | None=None, *, axis: int | Sequence[int] | None=None) -> Tensor:
         r"""The tensor without its axes of size 1: all of them, or those given (an axis of another size stays)."""
-    def unsqueeze(self, dim: int | None=None, axis: int | None=None) -> Tensor:
+    def unsqueeze(self, dim: int | None=None, *, axis: int | None=None) -> Tensor:
         r"""The tensor with a new axis of size 1 at `dim`."""
-    def unsqueeze_(self, dim: int | None=None, axis: int | None=None) -> Tensor:
+    def unsqueeze_(self, dim: int | None=None, *, axis: int | None=None) -> Tensor:
         r"""The tensor with a new axis of size 1 at `dim`."""
     def permute(self, *dims: Any) -> Tensor:
         r"""The tensor with its axes reordered: axis i of the result is axis dims[i]."""
@@ -1500,9 +1600,9 @@ class Methods(Handle):
         r"""The tensor with the axes `source` moved to `destination`; the others keep their order."""
     def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
         r"""The tensor with the axes `source` moved to `destination`; the others keep their order."""
-    def flip(self, *dims: Any, axis: int | Sequence[int] | None=None) -> Tensor:
+    def flip(self, *dims: Any, dim: int | Sequence[int] | None=None, axis: int | Sequence[int] | None=None) -> Tensor:
         r"""The tensor with axes reversed; all of them if none is named."""
-    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None=None, axis: int | Sequence[int] | None=None) -> Tensor:
+    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None=None, *, axis: int | Sequence[int] | None=None) -> Tensor:
         r"""The elements shifted along the axes; those that leave at one end enter at the other. Without axes, as one flat
         row."""
     def expand(self, *shape: Any) -> Tensor:
@@ -1515,7 +1615,7 @@ class Methods(Handle):
         r"""The tensor repeated along each axis, with new axes in front (NumPy's tile)."""
     def tile(self, *repeats: Any) -> Tensor:
         r"""`repeat`, with missing counts taken as 1."""
-    def repeat_interleave(self, repeats: Any, dim: int | None=None, axis: int | None=None, *, output_size: int | None=None) -> Tensor:
+    def repeat_interleave(self, repeats: Any, dim: int | None=None, *, axis: int | None=None, output_size: int | None=None) -> Tensor:
         r"""The tensor with each element repeated `repeats` times along an axis; without an axis, flattened first."""
     def pad(self, padding: Sequence[Any], mode: str='constant', value: Number=0.0) -> Tensor:
         r"""Borders added, filled with `value`, which integers keep without its fraction."""
@@ -1537,7 +1637,7 @@ class Methods(Handle):
     def update_slice(self, value: Any, starts: Sequence[Any]) -> Tensor:
         r"""The tensor with `value` in the place that begins at `starts`, one for each axis: ints, sizes, or single
         integers."""
-    def take_along_axis(self, index: Any, axis: int | None=None) -> Tensor:
+    def take_along_axis(self, index: Any, axis: int | None=None, *, dim: int | None=None) -> Tensor:
         r"""`take_along_dim`, by NumPy's name."""
     def scatter_reduce(self, dim: int, index: Any, src: Any, reduce: str, include_self: bool=True) -> Tensor:
         r"""This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0)."""
@@ -1635,13 +1735,13 @@ class Methods(Handle):
         r"""The number of elements along axes that differ from 0, as int32."""
     def mean(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, dtype: DTypeLike | None=None) -> Tensor:
         r"""The mean along axes; nan over nothing. Integers give float32."""
-    def var(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes=None, unbiased: bool | None=None) -> Tensor:
+    def var(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
         r"""The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1)."""
-    def std(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes=None, unbiased: bool | None=None) -> Tensor:
+    def std(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> Tensor:
         r"""The square root of `var`. The gradient is 0 where it is 0."""
-    def var_mean(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes=None, unbiased: bool | None=None) -> tuple[Tensor, Tensor]:
+    def var_mean(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> tuple[Tensor, Tensor]:
         r"""`var` and `mean`."""
-    def std_mean(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes=None, unbiased: bool | None=None) -> tuple[Tensor, Tensor]:
+    def std_mean(self, axis: Axes | bool=None, correction: Number | None=1, keepdim: bool=False, *, dim: Axes | bool=None, unbiased: bool | None=None) -> tuple[Tensor, Tensor]:
         r"""`std` and `mean`."""
     def norm(self, p: float | str=2.0, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2."""

@@ -42,7 +42,6 @@ else:
         is_bool,
         is_tensor,
         need_tensor,
-        one_of,
         said,
         whole,
     )

@@ -214,6 +214,29 @@ def kind_of(name: str, annotation: Any) -> _Kind | None:
     return _DEVICE_KIND if name == "device" else _KINDS.get(annotation)
 
 
+# What a function calls its axis, and the other name of that argument.
+_AXES = {"axis": "dim", "dim": "axis", "dims": "axis"}
+
+
+def _one_axis(
+    name: str, own: str, other: str, place: int, args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[Any, ...]:
+    """The positional arguments, of which the one at `place` is the axis; options that give it by its other name are
+    changed. Raises ShapeError where both names are given, and differ.
+    """
+    x, positional = options.pop(other), place < len(args)
+    given = args[place] if positional else options.get(own)
+    if x is None:
+        return args
+    if given is not None and given != x:
+        both = " and ".join([f"{n}={v}" for n, v in sorted({own: given, other: x}.items())])
+        raise ShapeError(f"{name}: {both} are the same argument; give one of them")
+    if positional:
+        return (*args[:place], x, *args[place + 1 :])
+    options[own] = x
+    return args
+
+
 _NAMED = (ShapeError, DTypeError, DeviceError)  # whose messages begin with the op's name
 _PREFIX = re.compile(r"^[A-Za-z_][\w.]*(?: assignment)?: ")
 
@@ -237,6 +260,11 @@ def checked(function: F, name: str = "") -> F:
     if tensor:
         placed = placed[1:]
     tensors = _TENSOR.plain
+    axis = [p for p in _AXES if p in order]
+    own = axis[0] if len(axis) == 1 else ""
+    other, place = _AXES.get(own, ""), order.index(own) if own in order[: code.co_argcount] else 1 << 30
+    if own in kinds:
+        kinds[other] = kinds[own]
     title = name or function.__name__
     of_class = title in ("__init__", "forward")  # a layer's: it has the name of its class
     method = bool(order) and order[0] == "self" and "self" not in annotations
@@ -260,6 +288,8 @@ def checked(function: F, name: str = "") -> F:
                     named = kinds.get(what)
                     if named is not None and x.__class__ not in named.plain:
                         options[what] = named.look(type(args[0]).__name__ if of_class else title, what, x)
+                if other in options:
+                    args = _one_axis(title, own, other, place, args, options)
             return function(*args, **options)
         except UserError as error:
             # of `forward`, the layer inside that found the fault tells more

@@ -125,15 +125,6 @@ def axis_of(name: str, axis: int, ndim: int) -> int:
     raise PositionError(f"{name}: axis {axis} does not exist: valid axes are {-n} to {n - 1} for {n} axes")
 
 
-def one_of(name: str, axis: Any, dim: Any, default: Any = None) -> Any:
-    """`axis` and `dim` are two spellings of one argument."""
-    if dim is None:
-        return default if axis is None else axis
-    if axis is not None and axis != dim:
-        raise ShapeError(f"{name}: axis={axis} and dim={dim} are the same argument; give one of them")
-    return dim
-
-
 def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
     """`f(2, 3)` and `f((2, 3))` alike, as a tuple of ints, and of nodes where a size is symbolic."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):

@@ -10,7 +10,7 @@ from anneal.errors import PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.checks import axes_of, axis_of, is_tensor, one_of, said, whole
+from anneal.ops.checks import axes_of, axis_of, is_tensor, said, whole
 from anneal.ops.elementwise import binary, choose, halved
 from anneal.ops.indexing import gathered
 from anneal.ops.nodes import broadcast, elementwise, iota, named, reduce_node
@@ -86,7 +86,7 @@ def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, axis: Axes) -> Te
 
 
 @function
-def amax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+def amax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
     Raises ShapeError over nothing.
@@ -95,56 +95,54 @@ def amax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = Non
     >>> Tensor([[1, 5], [7, 3]]).amax(dim=(0, 1)).item()
     7
     """
-    return _extreme(x, "amax", Op.MAX, one_of("amax", axis, dim), keepdim)
+    return _extreme(x, "amax", Op.MAX, axis, keepdim)
 
 
 @function
-def amin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+def amin(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[3, 1], [2, 5]]).amin(axis=1)
     Tensor([1, 2], dtype=int32)
     """
-    return _extreme(x, "amin", Op.MIN, one_of("amin", axis, dim), keepdim)
+    return _extreme(x, "amin", Op.MIN, axis, keepdim)
 
 
 @function
-def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> MinMax:
+def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> MinMax:
     """`amin` and `amax`, as a pair `(min, max)`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 5], [7, 3]]).aminmax(dim=1)
     MinMax(min=Tensor([1, 3], dtype=int32), max=Tensor([5, 7], dtype=int32))
     """
-    axis = one_of("aminmax", axis, dim)
     return MinMax(amin(x, axis, keepdim), amax(x, axis, keepdim))
 
 
 @function
-def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The largest element that is not nan; nan where every element is.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), 1.0, 3.0]).nanmax()
     Tensor(3., dtype=float32)
     """
-    return _nan_extreme(x, "nanmax", Op.MAX, axis, keepdim, dim)
+    return _nan_extreme(x, "nanmax", Op.MAX, axis, keepdim)
 
 
 @function
-def nanmin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+def nanmin(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The smallest element that is not nan; nan where every element is.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), 1.0, 3.0]).nanmin()
     Tensor(1., dtype=float32)
     """
-    return _nan_extreme(x, "nanmin", Op.MIN, axis, keepdim, dim)
+    return _nan_extreme(x, "nanmin", Op.MIN, axis, keepdim)
 
 
-def _nan_extreme(x: Tensor, name: str, op: Op, axis: Axes, keepdim: bool, dim: Axes) -> Tensor:
-    axis = one_of(name, axis, dim)
+def _nan_extreme(x: Tensor, name: str, op: Op, axis: Axes, keepdim: bool) -> Tensor:
     if not x.uop.dtype.is_float:
         return _extreme(x, name, op, axis, keepdim)
     nan = x.isnan()
@@ -180,25 +178,25 @@ def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> 
 
 
 @function
-def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Tensor:
+def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 5], [7, 3]]).argmax(dim=1)
     Tensor([1, 0], dtype=int32)
     """
-    return _position(x, "argmax", Op.MAX, one_of("argmax", axis, dim), keepdim)
+    return _position(x, "argmax", Op.MAX, axis, keepdim)
 
 
 @function
-def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Tensor:
+def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     """The position of the first smallest value (or nan) along an axis, as int32.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[3, 1], [2, 5]]).argmin(axis=1)
     Tensor([1, 0], dtype=int32)
     """
-    return _position(x, "argmin", Op.MIN, one_of("argmin", axis, dim), keepdim)
+    return _position(x, "argmin", Op.MIN, axis, keepdim)
 
 
 # -- values with their indices ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_axes, one_of, said, whole
+from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_axes, said, whole
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
@@ -49,7 +49,7 @@ def join(parts: Sequence[Tensor], axis: int) -> Tensor:
 
 
 @function(alias="concat concatenate")
-def cat(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
+def cat(tensors: Any, *others: Any, dim: int | None = None) -> Tensor:
     """Tensors joined along an axis (0 if none is named); other sizes must agree.
 
     Called on a list, `Tensor.cat([a, b], dim=1)`, or on a tensor, `a.cat(b, dim=1)`.
@@ -58,7 +58,7 @@ def cat(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = N
     >>> Tensor.cat([Tensor([1]), Tensor([2, 3])])
     Tensor([1, 2, 3], dtype=int32)
     """
-    parts, where = members_of("cat", tensors, others, one_of("cat", axis, dim))
+    parts, where = members_of("cat", tensors, others, dim)
     if any(p.ndim > 1 for p in parts):  # torch's exception: a vector without elements joins anything
         parts = [p for p in parts if p.shape != (0,)]
     first = parts[0]
@@ -75,7 +75,7 @@ def cat(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = N
 
 
 @function
-def stack(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
+def stack(tensors: Any, *others: Any, dim: int | None = None) -> Tensor:
     """Tensors of one shape, joined along a new axis (0 if none is named).
 
     >>> from anneal.tensor import Tensor
@@ -83,7 +83,7 @@ def stack(tensors: Any, *others: Any, dim: int | None = None, axis: int | None =
     Tensor([[1, 3],
             [2, 4]], dtype=int32)
     """
-    parts, where = members_of("stack", tensors, others, one_of("stack", axis, dim))
+    parts, where = members_of("stack", tensors, others, dim)
     first = parts[0]
     for i, p in enumerate(parts[1:], 1):
         if p.shape != first.shape:
@@ -94,16 +94,14 @@ def stack(tensors: Any, *others: Any, dim: int | None = None, axis: int | None =
 
 
 @function(alias="unsafe_split", view=True)
-def split(
-    x: Tensor, split_size: int | Sequence[int], dim: int | None = None, axis: int | None = None
-) -> tuple[Tensor, ...]:
+def split(x: Tensor, split_size: int | Sequence[int], dim: int | None = None) -> tuple[Tensor, ...]:
     """Pieces of `split_size` along an axis (the last may be smaller), or of the sizes listed.
 
     >>> from anneal.tensor import Tensor
     >>> [t.tolist() for t in Tensor.arange(5).split(2)]
     [[0, 1], [2, 3], [4]]
     """
-    a = axis_of("split", one_of("split", axis, dim, 0), x.ndim)
+    a = axis_of("split", dim or 0, x.ndim)
     if not x.ndim:
         raise ShapeError("split: a tensor of shape () has no axis to split")
     n = x.shape[a]
@@ -123,7 +121,7 @@ def split(
 
 
 @function(alias="unsafe_chunk", view=True)
-def chunk(x: Tensor, chunks: int, dim: int | None = None, axis: int | None = None) -> tuple[Tensor, ...]:
+def chunk(x: Tensor, chunks: int, dim: int | None = None) -> tuple[Tensor, ...]:
     """The tensor in at most `chunks` pieces of equal size along an axis (the last may be smaller); an axis of size 0
     gives `chunks` empty ones.
 
@@ -133,7 +131,7 @@ def chunk(x: Tensor, chunks: int, dim: int | None = None, axis: int | None = Non
     """
     if chunks <= 0:
         raise ShapeError(f"chunk: the number of chunks must be positive, not {chunks}")
-    a = axis_of("chunk", one_of("chunk", axis, dim, 0), x.ndim)
+    a = axis_of("chunk", dim or 0, x.ndim)
     n = x.shape[a] if x.ndim else 1
     return x.split(max(1, -(-n // chunks)), a) if n else (x,) * chunks
 

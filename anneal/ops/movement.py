@@ -19,7 +19,6 @@ from anneal.ops.checks import (
     is_tensor,
     need_axes,
     need_tensor,
-    one_of,
     said,
     whole,
 )
@@ -134,28 +133,27 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 @function(function_alias="squeeze_copy", in_place="shape", view=True)
-def squeeze(x: Tensor, dim: int | Sequence[int] | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """The tensor without its axes of size 1: all of them, or those given (an axis of another size stays).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros(1, 3, 1).squeeze().shape, Tensor.zeros(1, 3, 1).squeeze(0).shape
     ((3,), (3, 1))
     """
-    axes = axes_of("squeeze", one_of("squeeze", axis, dim), x.ndim)
+    axes = axes_of("squeeze", dim, x.ndim)
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if n != 1 or i not in axes]))
 
 
 @function(function_alias="unsqueeze_copy", in_place="shape", view=True)
-def unsqueeze(x: Tensor, dim: int | None = None, axis: int | None = None) -> Tensor:
+def unsqueeze(x: Tensor, dim: int | None = None) -> Tensor:
     """The tensor with a new axis of size 1 at `dim`.
 
     >>> from anneal.tensor import Tensor; Tensor.zeros(3).unsqueeze(-1).shape
     (3, 1)
     """
-    at = one_of("unsqueeze", axis, dim)
-    if at is None:
+    if dim is None:
         raise ShapeError("unsqueeze: say where, as dim=")
-    a = axis_of("unsqueeze", at, x.ndim + 1)
+    a = axis_of("unsqueeze", dim, x.ndim + 1)
     s = x.shape
     return x.reshape((*s[:a], 1, *s[a:]))
 
@@ -245,7 +243,6 @@ def roll(
     x: Tensor,
     shifts: int | Sequence[int],
     dims: int | Sequence[int] | None = None,
-    axis: int | Sequence[int] | None = None,
 ) -> Tensor:
     """The elements shifted along the axes; those that leave at one end enter at the other. Without axes, as one flat
     row.
@@ -253,14 +250,13 @@ def roll(
     >>> from anneal.tensor import Tensor; Tensor.arange(5).roll(2)
     Tensor([3, 4, 0, 1, 2], dtype=int32)
     """
-    where = one_of("roll", axis, dims)
-    if where is None:
+    if dims is None:
         if not isinstance(shifts, int) and len(shifts) != 1:
             raise ShapeError("roll: several shifts need as many dims")
         return x.ravel().roll(shifts, 0).reshape(x.shape)
     need_axes("roll", x.shape)
     amounts = [shifts] if isinstance(shifts, int) else list(shifts)
-    axes = [where] if isinstance(where, int) else list(where)
+    axes = [dims] if isinstance(dims, int) else list(dims)
     if len(amounts) != len(axes):
         raise ShapeError(f"roll: {len(amounts)} shifts for {len(axes)} axes; give one each")
     u = x.uop
@@ -367,9 +363,7 @@ def tile(x: Tensor, *repeats: Any) -> Tensor:
 
 
 @function
-def repeat_interleave(
-    x: Tensor, repeats: Any, dim: int | None = None, axis: int | None = None, *, output_size: int | None = None
-) -> Tensor:
+def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
     """The tensor with each element repeated `repeats` times along an axis; without an axis, flattened first.
 
     A tensor or a list has a count for each position. The counts are computed now, unless `output_size` says what they
@@ -379,16 +373,17 @@ def repeat_interleave(
     >>> Tensor([1, 2]).repeat_interleave(2)
     Tensor([1, 1, 2, 2], dtype=int32)
     """
-    at = one_of("repeat_interleave", axis, dim)
     if is_tensor(repeats) or isinstance(repeats, (list, tuple)):
-        return _repeated(x, repeats if is_tensor(repeats) else x._made(list(repeats), device=x.device), at, output_size)
+        return _repeated(
+            x, repeats if is_tensor(repeats) else x._made(list(repeats), device=x.device), dim, output_size
+        )
     repeats = whole("repeat_interleave", "repeats", repeats)
     if isinstance(repeats, int) and repeats < 0:
         raise ShapeError(f"repeat_interleave: repeats is a count, not {repeats!r}")
-    if at is None or not x.ndim:
-        axis_of("repeat_interleave", at or 0, x.ndim)
+    if dim is None or not x.ndim:
+        axis_of("repeat_interleave", dim or 0, x.ndim)
         return x.ravel().repeat_interleave(repeats, 0)
-    a = axis_of("repeat_interleave", at, x.ndim)
+    a = axis_of("repeat_interleave", dim, x.ndim)
     s = x.shape
     u = broadcast(nodes.reshape(x.uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], repeats, *s[a + 1 :]))
     return x._new(nodes.reshape(u, (*s[:a], s[a] * repeats, *s[a + 1 :])))

@@ -15,7 +15,7 @@ from typing import Any
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import axes_of, axis_of, one_of
+from anneal.ops.checks import axes_of, axis_of
 from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.logic import truth
@@ -50,9 +50,7 @@ def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, ma
 
 
 @function(autocast="float32")
-def sum(
-    x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
-) -> Tensor:
+def sum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The sum along axes; 0 over nothing.
 
     Sums of integers of 32 bits or fewer, and of bools, are int32 (of uint32: uint32), or int64 where the number of
@@ -65,57 +63,51 @@ def sum(
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).sum(axis=0)
     Tensor([4., 6.], dtype=float32)
     """
-    axis = one_of("sum", axis, dim)
     return folded(x, "sum", Op.ADD, axis, dtype, lambda u: _along("sum", Op.ADD, u, axis, keepdim))
 
 
 @function(autocast="float32")
-def prod(
-    x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
-) -> Tensor:
+def prod(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The product along axes; 1 over nothing. Products of integers have the dtypes and the errors of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).prod().item()
     24
     """
-    axis = one_of("prod", axis, dim)
     return folded(x, "prod", Op.MUL, axis, dtype, lambda u: _along("prod", Op.MUL, u, axis, keepdim))
 
 
 @function
-def any(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """True if some element along axes differs from 0; False over no elements.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[0, 1], [0, 0]]).any(axis=1)
     Tensor([ True, False], dtype=bool)
     """
-    axis = one_of("any", axis, dim)
     return x._new_plain(reduced(x, "any", Op.MAX, truth(x).uop, axis, keepdim).uop)
 
 
 @function
-def all(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+def all(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """True if every element along axes differs from 0; True over no elements.
 
     >>> from anneal.tensor import Tensor
     >>> (Tensor([1, 2]) > 0).all().item()
     True
     """
-    axis = one_of("all", axis, dim)
     return x._new_plain(reduced(x, "all", Op.MIN, truth(x).uop, axis, keepdim).uop)
 
 
 @function
-def count_nonzero(x: Tensor, axis: Axes = None, *, dim: Axes = None) -> Tensor:
+def count_nonzero(x: Tensor, axis: Axes = None) -> Tensor:
     """The number of elements along axes that differ from 0, as int32.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[0, 1], [2, 3]]).count_nonzero(axis=1)
     Tensor([1, 2], dtype=int32)
     """
-    return truth(x).sum(axis, dim=dim)
+    return truth(x).sum(axis)
 
 
 # -- statistics -------------------------------------------------------------------------------------------------------
@@ -129,16 +121,13 @@ def _count(x: Tensor, name: str, axis: Axes) -> int:
 
 @function
 @in_single()
-def mean(
-    x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
-) -> Tensor:
+def mean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
     """The mean along axes; nan over nothing. Integers give float32.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2], [3, 4]]).mean(axis=1)
     Tensor([1.5, 3.5], dtype=float32)
     """
-    axis = one_of("mean", axis, dim)
     u = real_node(x) if dtype is None else x.uop.cast(as_dtype(dtype))
     if not u.dtype.is_float:
         raise DTypeError(f"mean: the dtype of a mean is a float, not {u.dtype.name}")
@@ -160,7 +149,6 @@ def var(
     correction: Number | None = 1,
     keepdim: bool = False,
     *,
-    dim: Axes = None,
     unbiased: bool | None = None,
 ) -> Tensor:
     """The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1).
@@ -172,7 +160,6 @@ def var(
     1.25
     """
     axis, unbiased = _unbiased(axis, unbiased)
-    axis = one_of("var", axis, dim)
     if unbiased is not None or correction is None:
         correction = int(unbiased is not False)
     floats = x._new(real_node(x))
@@ -193,7 +180,6 @@ def std(
     correction: Number | None = 1,
     keepdim: bool = False,
     *,
-    dim: Axes = None,
     unbiased: bool | None = None,
 ) -> Tensor:
     """The square root of `var`. The gradient is 0 where it is 0.
@@ -202,7 +188,7 @@ def std(
     >>> Tensor([[1.0, 3.0], [5.0, 5.0]]).std(axis=1, correction=0)
     Tensor([1., 0.], dtype=float32)
     """
-    return root(x.var(axis, correction, keepdim, dim=dim, unbiased=unbiased), 2)
+    return root(x.var(axis, correction, keepdim, unbiased=unbiased), 2)
 
 
 @function
@@ -212,7 +198,6 @@ def var_mean(
     correction: Number | None = 1,
     keepdim: bool = False,
     *,
-    dim: Axes = None,
     unbiased: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`var` and `mean`.
@@ -222,7 +207,6 @@ def var_mean(
     (Tensor(1., dtype=float32), Tensor(2., dtype=float32))
     """
     axis, unbiased = _unbiased(axis, unbiased)
-    axis = one_of("var_mean", axis, dim)
     return x.var(axis, correction, keepdim, unbiased=unbiased), x.mean(axis, keepdim)
 
 
@@ -233,7 +217,6 @@ def std_mean(
     correction: Number | None = 1,
     keepdim: bool = False,
     *,
-    dim: Axes = None,
     unbiased: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`std` and `mean`.
@@ -243,7 +226,6 @@ def std_mean(
     (Tensor(1., dtype=float32), Tensor(2., dtype=float32))
     """
     axis, unbiased = _unbiased(axis, unbiased)
-    axis = one_of("std_mean", axis, dim)
     return x.std(axis, correction, keepdim, unbiased=unbiased), x.mean(axis, keepdim)
 
 
@@ -269,7 +251,7 @@ def size_power(x: Tensor, p: float) -> Tensor:
 
 @function(autocast="float32")
 @in_single()
-def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2.
 
     The gradient of the norm of zeros is 0.
@@ -278,7 +260,6 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
     >>> Tensor([3.0, 4.0]).norm().item(), Tensor([3.0, -4.0]).norm(float("inf")).item()
     (5.0, 4.0)
     """
-    axis = one_of("norm", axis, dim)
     floats = x._new(real_node(x))
     if p in ("fro", 2):
         return root((floats * floats).sum(axis, keepdim), 2)
@@ -301,26 +282,25 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
 
 
 @function
-def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The sum of the elements that are not nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("nan"), 2.0]).nansum().item()
     3.0
     """
-    return choose(x.isnan(), 0, x).sum(axis, keepdim, dim=dim)
+    return choose(x.isnan(), 0, x).sum(axis, keepdim)
 
 
 @function
 @in_single()
-def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """The mean of the elements that are not nan; nan where every element is.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("nan"), 2.0]).nanmean().item()
     1.5
     """
-    axis = one_of("nanmean", axis, dim)
     x = x._new(real_node(x))
     nan = x.isnan()
     return choose(nan, 0.0, x).sum(axis, keepdim) / (~nan).sum(axis, keepdim)
@@ -328,9 +308,7 @@ def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = 
 
 @function
 @in_single()
-def nanvar(
-    x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
-) -> Tensor:
+def nanvar(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False) -> Tensor:
     """The variance of the elements that are not nan; the divisor is their count less `correction`, nan where that is
     not above 0.
 
@@ -338,7 +316,6 @@ def nanvar(
     >>> Tensor([1.0, float("nan"), 3.0]).nanvar(correction=0)
     Tensor(1., dtype=float32)
     """
-    axis = one_of("nanvar", axis, dim)
     x = x._new(real_node(x))
     nan = x.isnan()
     apart = choose(nan, 0.0, x - x.nanmean(axis, True))
@@ -348,16 +325,14 @@ def nanvar(
 
 @function
 @in_single()
-def nanstd(
-    x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
-) -> Tensor:
+def nanstd(x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False) -> Tensor:
     """The square root of `nanvar`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("nan"), 3.0]).nanstd(correction=0)
     Tensor(1., dtype=float32)
     """
-    return root(x.nanvar(axis, correction, keepdim, dim=dim), 2)
+    return root(x.nanvar(axis, correction, keepdim), 2)
 
 
 # -- exponential families ---------------------------------------------------------------------------------------------
@@ -372,14 +347,13 @@ def _top(x: Tensor, axis: Axes) -> Tensor:
 
 @function(special=True, autocast="float32")
 @in_single()
-def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) along axes, without overflow; -inf where every element is.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1000.0, 1000.0]).logsumexp().round(1)
     Tensor(1000.7, dtype=float32)
     """
-    axis = one_of("logsumexp", axis, dim)
     floats = x._new(real_node(x))
     top = _top(floats, axis)
     top = choose(top.isinf(), 0.0, top)
@@ -394,7 +368,7 @@ def _drop(x: Tensor, axis: Axes) -> Tensor:
 
 @function(functional=True, special=True, autocast="float32")
 @in_single()
-def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
 
     Args:
@@ -405,7 +379,7 @@ def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
     >>> Tensor([0.0, 0.0]).softmax(-1)
     Tensor([0.5, 0.5], dtype=float32)
     """
-    at = one_of("softmax", axis, dim, -1)
+    at = -1 if axis is None else axis
     floats = x._new(real_node(x)) if dtype is None else x.cast(dtype)
     if not floats.ndim:
         axis_of("softmax", at, 0)
@@ -419,7 +393,7 @@ def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
 
 @function(functional=True, autocast="float32")
 @in_single()
-def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+def softmin(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """`softmax` of -x, a tensor of x's shape.
 
     Args:
@@ -430,14 +404,12 @@ def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
     >>> Tensor([0.0, 0.0]).softmin(0)
     Tensor([0.5, 0.5], dtype=float32)
     """
-    return x.neg().softmax(axis, dim=dim, dtype=dtype)
+    return x.neg().softmax(axis, dtype=dtype)
 
 
 @function(functional=True, special=True, autocast="float32")
 @in_single()
-def log_softmax(
-    x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None
-) -> Tensor:
+def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
 
     Args:
@@ -448,7 +420,7 @@ def log_softmax(
     >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)
     Tensor([-0.6931, -0.6931], dtype=float32)
     """
-    at = one_of("log_softmax", axis, dim, -1)
+    at = -1 if axis is None else axis
     floats = x._new(real_node(x)) if dtype is None else x.cast(dtype)
     if not floats.ndim:
         axis_of("log_softmax", at, 0)

@@ -11,7 +11,7 @@ from anneal.errors import ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.checks import axis_of, one_of
+from anneal.ops.checks import axis_of
 from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import real_node
 from anneal.ops.extremes import ValuesIndices, one_dim, selected
@@ -27,26 +27,26 @@ _BLOCK = 32
 
 @function(in_place=True, autocast="float32")
 @in_single()
-def cumsum(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+def cumsum(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The sum of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).cumsum(0)
     Tensor([1, 3, 6], dtype=int32)
     """
-    return _total(x, "cumsum", Op.ADD, one_of("cumsum", axis, dim), dtype)
+    return _total(x, "cumsum", Op.ADD, axis, dtype)
 
 
 @function(in_place=True, autocast="float32")
 @in_single()
-def cumprod(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+def cumprod(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """The product of the elements up to and including each, along an axis. Of integers it has the dtypes of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).cumprod(0)
     Tensor([ 2,  6, 24], dtype=int32)
     """
-    return _total(x, "cumprod", Op.MUL, one_of("cumprod", axis, dim), dtype)
+    return _total(x, "cumprod", Op.MUL, axis, dtype)
 
 
 def _total(x: Tensor, name: str, op: Op, axis: int | None, dtype: DTypeLike | None) -> Tensor:
@@ -55,14 +55,14 @@ def _total(x: Tensor, name: str, op: Op, axis: int | None, dtype: DTypeLike | No
 
 @function
 @in_single()
-def logcumsumexp(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
+def logcumsumexp(x: Tensor, axis: int | None = None) -> Tensor:
     """The logarithm of the running sum of exponentials along an axis, without overflow.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1000.0, 1000.0, -5.0]).logcumsumexp(0).round(1)
     Tensor([1000. , 1000.7, 1000.7], dtype=float32)
     """
-    return _running(x, "logcumsumexp", _LOG_SUM_EXP, real_node(x), one_of("logcumsumexp", axis, dim))
+    return _running(x, "logcumsumexp", _LOG_SUM_EXP, real_node(x), axis)
 
 
 @function

@@ -17,7 +17,7 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.checks import axes_of, axis_of, is_bool, is_tensor, one_of, said
+from anneal.ops.checks import axes_of, axis_of, is_bool, is_tensor, said
 from anneal.ops.elementwise import choose, real_node
 from anneal.ops.extremes import ValuesIndices, one_dim
 from anneal.ops.indexing import gathered, values_now
@@ -41,16 +41,14 @@ _BETWEEN: dict[str, Callable[[float, int], float]] = {
 
 
 @function
-def argsort(
-    x: Tensor, dim: int | None = None, descending: bool = False, stable: bool = True, *, axis: int | None = None
-) -> Tensor:
+def argsort(x: Tensor, dim: int | None = None, descending: bool = False, stable: bool = True) -> Tensor:
     """The positions that sort an axis (the last if none is named), as int32; equal elements keep their order.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([3, 1, 2]).argsort()
     Tensor([1, 2, 0], dtype=int32)
     """
-    at = axis_of("argsort", one_of("argsort", axis, dim, -1), x.ndim)
+    at = axis_of("argsort", -1 if dim is None else dim, x.ndim)
     ranked = keys(x._kept(), descending)
     if not ranked.shape:
         return x._new_plain(const(_INT32, 0))
@@ -60,9 +58,7 @@ def argsort(
 
 
 @function
-def sort(
-    x: Tensor, dim: int | None = None, descending: bool = False, stable: bool = True, *, axis: int | None = None
-) -> ValuesIndices:
+def sort(x: Tensor, dim: int | None = None, descending: bool = False, stable: bool = True) -> ValuesIndices:
     """The values of an axis (the last if none is named) in order, and the positions they came from, int32.
 
     Equal elements keep their order; nan is the largest. Raises ShapeError for an axis that is not there.
@@ -71,15 +67,13 @@ def sort(
     >>> Tensor([3, 1, 2]).sort(descending=True)
     ValuesIndices(values=Tensor([3, 2, 1], dtype=int32), indices=Tensor([0, 2, 1], dtype=int32))
     """
-    at = axis_of("sort", one_of("sort", axis, dim, -1), x.ndim)
+    at = axis_of("sort", -1 if dim is None else dim, x.ndim)
     order = x.argsort(at, descending)
     return ValuesIndices(gathered(x, at, order.uop), order)
 
 
 @function
-def topk(
-    x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True, *, axis: int | None = None
-) -> ValuesIndices:
+def topk(x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True) -> ValuesIndices:
     """The k largest (or smallest) values of an axis in order, and their positions, int32.
 
     Raises ShapeError for a k that the axis does not have.
@@ -88,7 +82,7 @@ def topk(
     >>> Tensor([3.0, 1.0, 2.0]).topk(2)
     ValuesIndices(values=Tensor([3., 2.], dtype=float32), indices=Tensor([0, 2], dtype=int32))
     """
-    at = axis_of("topk", one_of("topk", axis, dim, -1), x.ndim)
+    at = axis_of("topk", -1 if dim is None else dim, x.ndim)
     n = x.shape[at] if x.ndim else 1
     if not 0 <= k <= n:
         raise ShapeError(f"topk: k must be 0 to {n} for axis {at} of shape {x.shape}, not {k}")
@@ -221,7 +215,6 @@ def quantile(
     axis: Axes = None,
     keepdim: bool = False,
     *,
-    dim: Axes = None,
     interpolation: str = "linear",
 ) -> Tensor:
     """The value below which a fraction `q` of the elements lies, along axes; nan if there is one.
@@ -233,7 +226,6 @@ def quantile(
     >>> Tensor([1.0, 2.0, 4.0]).quantile([0.25, 0.5])
     Tensor([1.5, 2. ], dtype=float32)
     """
-    axis = one_of("quantile", axis, dim)
     rows = as_rows(x._new(real_node(x)), "quantile", axis)
     if is_tensor(q):
         nan = rows.isnan().any(-1, True)

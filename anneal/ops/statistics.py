@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, one_of, said, whole
+from anneal.ops.checks import axes_of, axis_of, broadcast_shapes, is_tensor, need_axes, said, whole
 from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
@@ -349,7 +349,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
 
 @function
 def nanquantile(
-    x: Tensor, q: Any, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, interpolation: str = "linear"
+    x: Tensor, q: Any, axis: Axes = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """`quantile` of the elements that are not nan; nan where every element is. Arguments and errors as for `quantile`.
 
@@ -357,10 +357,9 @@ def nanquantile(
     >>> Tensor([1.0, float("nan"), 3.0]).nanquantile(0.5).item()
     2.0
     """
-    along = one_of("nanquantile", axis, dim)
-    rows = as_rows(x._new(real_node(x)), "nanquantile", along)
+    rows = as_rows(x._new(real_node(x)), "nanquantile", axis)
     last = (~rows.isnan()).sum(-1, True) - 1
-    return quantiles(x, "nanquantile", rows, last.maximum(0), q, along, keepdim, interpolation)
+    return quantiles(x, "nanquantile", rows, last.maximum(0), q, axis, keepdim, interpolation)
 
 
 @function(autocast="float32")
