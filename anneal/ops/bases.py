@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops import nodes
-from anneal.ops.nodes import broadcast, inverse
+from anneal.ops.nodes import broadcast, expand, flip, inverse, iota, pad, permute, reshape, shrink
 from anneal.runtime import Handle, here, is_realized, tensor_class
 from anneal.uop import MOVEMENT, Op, Recent, UOp, const, dtypes
 
@@ -30,12 +29,12 @@ _recipes: Recent[Any, ViewRecipe] = Recent(_MOST)
 # -- steps ------------------------------------------------------------------------------------------------------------
 
 _READ: Final[dict[Any, Callable[[UOp, Any], UOp]]] = {
-    Op.RESHAPE: nodes.reshape,
-    Op.EXPAND: nodes.expand,
-    Op.PERMUTE: nodes.permute,
-    Op.PAD: nodes.pad,
-    Op.SHRINK: nodes.shrink,
-    Op.FLIP: nodes.flip,
+    Op.RESHAPE: reshape,
+    Op.EXPAND: expand,
+    Op.PERMUTE: permute,
+    Op.PAD: pad,
+    Op.SHRINK: shrink,
+    Op.FLIP: flip,
     Op.DETACH: lambda u, _: UOp(Op.DETACH, u.dtype, (u,)),
     Op.BITCAST: lambda u, dtype: UOp(Op.BITCAST, dtype, (u,)),
     Op.CONTIGUOUS: lambda u, _: u,
@@ -69,36 +68,35 @@ class _as_they_stand:
 def _undone(op: Any, arg: Any, new: UOp, parent: UOp) -> UOp:
     """The values that a step was of, where it now gives `new`."""
     if op is Op.RESHAPE:
-        return nodes.reshape(new, parent.shape)
+        return reshape(new, parent.shape)
     if op is Op.PERMUTE:
-        return nodes.permute(new, inverse(arg))
+        return permute(new, inverse(arg))
     if op is Op.FLIP:
-        return nodes.flip(new, arg)
+        return flip(new, arg)
     if op is Op.DETACH or op is Op.CONTIGUOUS:
         return new
     if op is Op.BITCAST:
         return UOp(op, parent.dtype, (new,))
     if op is Op.PAD:
-        return nodes.shrink(new, tuple([(b, b + n) for (b, _), n in zip(arg, parent.shape, strict=True)]))
+        return shrink(new, tuple([(b, b + n) for (b, _), n in zip(arg, parent.shape, strict=True)]))
     if op is not Op.SHRINK:
         return _scattered(lambda u: _read(u, op, arg), new, parent)
     if is_realized(parent) or parent.op is Op.UPDATE:
         return UOp(Op.UPDATE, parent.dtype, (parent, new), tuple([b for b, _ in arg]))
     around = tuple([(b, n - e) for (b, e), n in zip(arg, parent.shape, strict=True)])
-    inside = nodes.pad(broadcast(const(dtypes.bool_, True), new.shape), around)
-    return inside.where(nodes.pad(new, around), parent)
+    inside = pad(broadcast(const(dtypes.bool_, True), new.shape), around)
+    return inside.where(pad(new, around), parent)
 
 
 def _scattered(read: Callable[[UOp], UOp], new: UOp, whole: UOp) -> UOp:
     """The whole with `new` in the places that `read` shows of it: by their numbers."""
     flat = (whole.size,)
-    places = read(nodes.reshape(nodes.iota(whole.size), whole.shape))
+    places = read(reshape(iota(whole.size), whole.shape))
     with _as_they_stand():
         old, at, given = [
-            tensor_class()(nodes.reshape(u, n), "cpu")
-            for u, n in ((whole, flat), (places, (new.size,)), (new, (new.size,)))
+            tensor_class()(reshape(u, n), "cpu") for u, n in ((whole, flat), (places, (new.size,)), (new, (new.size,)))
         ]
-        return nodes.reshape(old.scatter(0, at, given).uop, whole.shape)
+        return reshape(old.scatter(0, at, given).uop, whole.shape)
 
 
 # -- ways -------------------------------------------------------------------------------------------------------------
@@ -219,7 +217,7 @@ def _layout(shape: Shape, steps: Sequence[Step]) -> Layout | None:
                 a != b and n != 1 for n, a, b in zip(shape, strides, _contiguous(shape), strict=True)
             ):
                 return None  # what is not contiguous is copied
-        elif op is Op.PAD:  # of what is cut off again (`nodes.every`)
+        elif op is Op.PAD:  # of what is cut off again (`every`)
             shape = tuple([n + b + e for n, (b, e) in zip(shape, arg, strict=True)])
         elif op == "as_strided":
             shape, strides, offset = tuple(arg[0]), tuple(arg[1]), arg[2] or 0

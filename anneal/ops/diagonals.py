@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from anneal.errors import PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, need_axes
 from anneal.ops.elementwise import beside
-from anneal.ops.nodes import broadcast, iota
+from anneal.ops.nodes import broadcast, iota, pad, permute, reshape, shrink
 from anneal.uop import const
 from anneal.uop.sizes import most
 
@@ -66,18 +65,18 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     a, b = axis_of("diagonal", dim1, n), axis_of("diagonal", dim2, n)
     if a == b:
         raise ShapeError(f"diagonal: dim1 and dim2 are both axis {a}; name two different ones")
-    u = nodes.permute(x.uop, [i for i in range(n) if i not in (a, b)] + [a, b])
+    u = permute(x.uop, [i for i in range(n) if i not in (a, b)] + [a, b])
     rest, (rows, columns) = u.shape[:-2], u.shape[-2:]
     top, left = max(0, -offset), max(0, offset)
     d = max(0, min(rows - top, columns - left))
     whole = tuple([(0, m) for m in rest])
     if not d:
         return x._new(beside(broadcast(const(u.dtype, 0), (*rest, 0)), x))
-    u = nodes.shrink(u, (*whole, (top, top + d), (left, left + d)))
+    u = shrink(u, (*whole, (top, top + d), (left, left + d)))
     # rows one longer put the diagonal under itself
-    u = nodes.pad(nodes.reshape(u, (*rest, d * d)), (*((0, 0) for _ in rest), (0, d)))
-    u = nodes.shrink(nodes.reshape(u, (*rest, d, d + 1)), (*whole, (0, d), (0, 1)))
-    return x._new(nodes.reshape(u, (*rest, d)))
+    u = pad(reshape(u, (*rest, d * d)), (*((0, 0) for _ in rest), (0, d)))
+    u = shrink(reshape(u, (*rest, d, d + 1)), (*whole, (0, d), (0, 1)))
+    return x._new(reshape(u, (*rest, d)))
 
 
 @function
@@ -94,10 +93,10 @@ def diag(x: Tensor, diagonal: int = 0) -> Tensor:
     if x.ndim != 1:
         raise ShapeError(f"diag: takes one or two axes, not shape {x.shape}")
     n = x.shape[0]
-    u = nodes.pad(nodes.reshape(x.uop, (n, 1)), ((0, 0), (0, n)))
-    u = nodes.reshape(nodes.shrink(nodes.reshape(u, (n * (n + 1),)), ((0, n * n),)), (n, n))
+    u = pad(reshape(x.uop, (n, 1)), ((0, 0), (0, n)))
+    u = reshape(shrink(reshape(u, (n * (n + 1),)), ((0, n * n),)), (n, n))
     off = abs(diagonal)
-    return x._new(nodes.pad(u, ((0, off), (off, 0)) if diagonal > 0 else ((off, 0), (0, off))))
+    return x._new(pad(u, ((0, off), (off, 0)) if diagonal > 0 else ((off, 0), (0, off))))
 
 
 @function
@@ -116,13 +115,13 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
         raise ShapeError(f"diag_embed: dim1 and dim2 are both axis {a}; name two different ones")
     n, rest = s[-1], s[:-1]
     plain = [(0, 0)] * len(rest)
-    u = nodes.pad(nodes.reshape(x.uop, (*rest, n, 1)), (*plain, (0, 0), (0, n)))
-    u = nodes.shrink(nodes.reshape(u, (*rest, n * (n + 1))), (*[(0, m) for m in rest], (0, n * n)))
+    u = pad(reshape(x.uop, (*rest, n, 1)), (*plain, (0, 0), (0, n)))
+    u = shrink(reshape(u, (*rest, n * (n + 1))), (*[(0, m) for m in rest], (0, n * n)))
     off = abs(offset)
     border = ((0, off), (off, 0)) if offset > 0 else ((off, 0), (0, off))
-    u = nodes.pad(nodes.reshape(u, (*rest, n, n)), (*plain, *border))
+    u = pad(reshape(u, (*rest, n, n)), (*plain, *border))
     order = [i for i in range(len(s) + 1) if i not in (a, b)] + [a, b]
-    return x._new(nodes.permute(u, sorted(range(len(order)), key=order.__getitem__)))
+    return x._new(permute(u, sorted(range(len(order)), key=order.__getitem__)))
 
 
 @function

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 from anneal.errors import PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, is_tensor, said, whole
 from anneal.ops.elementwise import binary, choose, halved
 from anneal.ops.indexing import gathered
-from anneal.ops.nodes import broadcast, elementwise, iota, named, reduce_node
+from anneal.ops.nodes import broadcast, elementwise, iota, named, reduce_axis, reduce_node, reshape
 from anneal.ops.reduce import Axes, reduced
 from anneal.uop import Op, UOp, by_rule, const, dtypes
 
@@ -75,7 +74,7 @@ def _extremes(x: Tensor, name: str, op: Op, dim: Any, keepdim: bool, axis: Axes)
     values = _extreme(x, name, op, at, keepdim)
     indices = _position(x, name, op, at, True)
     values = selected(x, values, indices, at)
-    return ValuesIndices(values, x._new_plain(nodes.reshape(indices.uop, values.shape)))
+    return ValuesIndices(values, x._new_plain(reshape(indices.uop, values.shape)))
 
 
 def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, axis: Axes) -> Tensor:
@@ -154,7 +153,7 @@ def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> 
     u = x._kept()
     if axis is None:
         shape = u.shape
-        u = nodes.reshape(u, (math.prod(shape),))
+        u = reshape(u, (math.prod(shape),))
         at = 0
     else:
         at = axis_of(name, axis, len(u.shape))
@@ -164,7 +163,7 @@ def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> 
     n = u.shape[at]
     if n == 0:
         raise PositionError(f"{name}: shape {shape} has nothing to choose from along axis {axis}")
-    best = broadcast(nodes.reduce_axis(u, op, (at,)), u.shape)
+    best = broadcast(reduce_axis(u, op, (at,)), u.shape)
     hit = u.eq(best)
     if u.dtype.is_float:
         hit = hit | u.ne(u)
@@ -173,8 +172,8 @@ def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> 
     first = reduce_node(elementwise(Op.WHERE, (hit, place, none), u.shape), Op.MIN, (at,), True)
     first = named("argmax" if op is Op.MAX else "argmin", first, u, arguments=at)
     if axis is None:
-        return x._new_plain(nodes.reshape(first, (1,) * len(shape) if keepdim else ()))
-    return x._new_plain(first if keepdim else nodes.reshape(first, (*shape[:at], *shape[at + 1 :])))
+        return x._new_plain(reshape(first, (1,) * len(shape) if keepdim else ()))
+    return x._new_plain(first if keepdim else reshape(first, (*shape[:at], *shape[at + 1 :])))
 
 
 @function
@@ -248,5 +247,5 @@ def selected(x: Tensor, values: Tensor, indices: Tensor, at: int) -> Tensor:
     if not values.requires_grad:
         return values
     same = gathered(x, at, indices.uop)
-    read = nodes.reshape(same.uop, values.shape)
+    read = reshape(same.uop, values.shape)
     return values._new(by_rule("equal", values.uop, read), same)

@@ -19,12 +19,24 @@ import numpy as np
 from anneal.backend import get_device
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, bound_int, broadcast_shapes, is_tensor
 from anneal.ops.elementwise import choose
 from anneal.ops.inputs import computes
-from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, meet, put_rows, take_rows, wrapped
+from anneal.ops.nodes import (
+    Number,
+    broadcast,
+    elementwise_where,
+    inverse,
+    iota,
+    meet,
+    permute,
+    put_rows,
+    reshape,
+    shrink,
+    take_rows,
+    wrapped,
+)
 from anneal.ops.overflow import kept
 from anneal.runtime import here
 from anneal.uop import Op, UOp, dtypes
@@ -139,10 +151,10 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
         raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
     i = places(x, "index_select", i, at)
     if not x.ndim:
-        return x._new(nodes.reshape(elementwise_where(i, broadcast(x.uop, i.shape)), ()))
+        return x._new(reshape(elementwise_where(i, broadcast(x.uop, i.shape)), ()))
     order = [at, *[a for a in range(x.ndim) if a != at]]
-    got = take_rows(nodes.permute(x.uop, order), nodes.reshape(i, (math.prod(i.shape),)))
-    return x._new(nodes.permute(got, inverse(order)))
+    got = take_rows(permute(x.uop, order), reshape(i, (math.prod(i.shape),)))
+    return x._new(permute(got, inverse(order)))
 
 
 @function
@@ -190,7 +202,7 @@ def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     dtype = x.uop.dtype
     if dtype is _BOOL:
         total = UOp(Op.SCATTER_ADD, _INT32, (i, value.cast(_INT32)), (rows,)).cast(_BOOL)
-        return x._new(x.uop | nodes.reshape(total, x.shape))
+        return x._new(x.uop | reshape(total, x.shape))
     return x._new(added_rows(x, "scatter_add", x.uop, i, value, rows), given)
 
 
@@ -199,7 +211,7 @@ def added_rows(x: Tensor, name: str, u: UOp, index: UOp, value: UOp, rows: Any =
 
     def made(u: UOp, value: UOp) -> UOp:
         total = UOp(Op.SCATTER_ADD, value.dtype, (index, value), (u.shape[0] if rows is None else rows,))
-        return u + nodes.reshape(total, u.shape)
+        return u + reshape(total, u.shape)
 
     return kept(name, x.device, (u, value), made)
 
@@ -222,8 +234,8 @@ def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None
         raise DTypeError(f'scatter: reduce is None, "add" or "multiply", not {reduce!r}')
     rows, i, value, given = scattered(x, "scatter", dim, index, src)
     width = math.prod(value.shape[1:])
-    new = put_rows(nodes.reshape(x.uop, (rows, width)), i, value, given.requires_grad)
-    return x._new(nodes.reshape(new, x.shape), given)
+    new = put_rows(reshape(x.uop, (rows, width)), i, value, given.requires_grad)
+    return x._new(reshape(new, x.shape), given)
 
 
 def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Tensor]:
@@ -231,7 +243,7 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
     i = index_node(x, name, index)
     s = x.uop.shape
     if not i.shape and len(s) == 1:
-        i = nodes.reshape(i, (1,))  # one place of a row
+        i = reshape(i, (1,))  # one place of a row
     at = _fits(name, dim, i.shape, s, "this tensor's")
     i = places(x, name, i, at)
     given = written(x, name, src)
@@ -241,11 +253,11 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
     _fits(name, dim, i.shape, value.shape, "the values'")
     if i.shape and i.shape[at] > value.shape[at]:
         raise ShapeError(f"{name}: the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
-    value = nodes.shrink(value, tuple([(0, n) for n in i.shape]))
+    value = shrink(value, tuple([(0, n) for n in i.shape]))
     n, total = math.prod(i.shape), math.prod(s)
     if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and i.shape[1] == s[1]:
         # the same row for a whole row of values: add rows, not elements
-        return s[0], nodes.reshape(i.src[0], (n // s[1],)), value, given
+        return s[0], reshape(i.src[0], (n // s[1],)), value, given
     position: UOp | None = None
     stride = total
     for a, m in enumerate(s):
@@ -259,7 +271,7 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
     elif len(s) > 1:
         inside = (i >= 0) & (i < s[at])
         position = inside.where(position, -1)
-    return total, nodes.reshape(position, (n,)), nodes.reshape(value, (n, 1)), given
+    return total, reshape(position, (n,)), reshape(value, (n, 1)), given
 
 
 def written(x: Tensor, name: str, source: Any) -> Tensor:
@@ -289,11 +301,11 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
     if not x.ndim:  # a row of one element
         return (
             x.reshape(1)
-            .index_add(0, x._new_plain(nodes.reshape(i, (math.prod(i.shape),))), given.reshape(-1), alpha)
+            .index_add(0, x._new_plain(reshape(i, (math.prod(i.shape),))), given.reshape(-1), alpha)
             .reshape(())
         )
     if not i.shape:
-        i = nodes.reshape(i, (1,))
+        i = reshape(i, (1,))
         given = given if given.ndim == x.ndim else given.unsqueeze(at)
     order = [at, *[a for a in range(x.ndim) if a != at]]
     s = x.shape
@@ -301,11 +313,11 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
     if len(i.shape) != 1 or given.shape != wanted:
         raise ShapeError(f"index_add: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
     i = places(x, "index_add", i, at)
-    value = nodes.permute((given * alpha if alpha != 1 else given).uop.cast(x.uop.dtype), order)
+    value = permute((given * alpha if alpha != 1 else given).uop.cast(x.uop.dtype), order)
     rest = value.shape[1:]
-    value = nodes.reshape(value, (i.shape[0], math.prod(rest)))
-    out = added_rows(x, "index_add", nodes.permute(x.uop, order), i, value)
-    return x._new(nodes.permute(out, inverse(order)), given)
+    value = reshape(value, (i.shape[0], math.prod(rest)))
+    out = added_rows(x, "index_add", permute(x.uop, order), i, value)
+    return x._new(permute(out, inverse(order)), given)
 
 
 # -- masks ------------------------------------------------------------------------------------------------------------
@@ -379,7 +391,7 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
         raise ShapeError(f"one_hot: num_classes must be positive, not {n}")
     shape = (*x.shape, n)
     check_places("one_hot", x.uop, len(shape) - 1, shape, 0)
-    u = broadcast(nodes.reshape(x.uop.cast(_INT32), (*x.shape, 1)), shape)
+    u = broadcast(reshape(x.uop.cast(_INT32), (*x.shape, 1)), shape)
     return x._new_plain(u.eq(broadcast(iota(n), shape)).cast(_INT32))
 
 

@@ -10,13 +10,12 @@ import numpy as np
 
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, int_args, is_tensor, need_axes, said, whole
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
-from anneal.ops.nodes import broadcast, every
+from anneal.ops.nodes import broadcast, every, pad, permute, reshape, shrink
 from anneal.uop import Op, UOp, dtypes, promote
 
 _BOOL = dtypes.bool_
@@ -36,9 +35,7 @@ def join(parts: Sequence[Tensor], axis: int) -> Tensor:
         u = p.uop.cast(dtype)
         n = u.shape[axis]
         if n.__class__ is not int or n:
-            padded = nodes.pad(
-                u, tuple([(begin, total - begin - n) if i == axis else (0, 0) for i in range(len(u.shape))])
-            )
+            padded = pad(u, tuple([(begin, total - begin - n) if i == axis else (0, 0) for i in range(len(u.shape))]))
             out = padded if out is None else op(out, padded)
         else:
             empty.append(p)
@@ -169,18 +166,18 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
     if not size:  # of nothing there are as many, all empty
         s = x.shape
         return x.narrow(a, 0, 0).reshape(*s[:a], n // step + 1, *s[a + 1 :], 0)
-    u = nodes.permute(x.uop, [i for i in range(x.ndim) if i != a] + [a])
+    u = permute(x.uop, [i for i in range(x.ndim) if i != a] + [a])
     rest = u.shape[:-1]
     out = (n - size) // step + 1
     # `size` copies laid end to end and read back in rows one longer: row j starts j elements further on
     copies = size + 1
-    u = nodes.reshape(broadcast(nodes.reshape(u, (*rest, 1, n)), (*rest, copies, n)), (*rest, copies * n))
+    u = reshape(broadcast(reshape(u, (*rest, 1, n)), (*rest, copies, n)), (*rest, copies * n))
     whole = tuple([(0, m) for m in rest])
-    u = nodes.reshape(nodes.shrink(u, (*whole, (0, size * (n + 1)))), (*rest, size, n + 1))
-    u = nodes.shrink(u, (*whole, (0, size), (0, (out - 1) * step + 1)))
+    u = reshape(shrink(u, (*whole, (0, size * (n + 1)))), (*rest, size, n + 1))
+    u = shrink(u, (*whole, (0, size), (0, (out - 1) * step + 1)))
     u = every(u, len(rest) + 1, step)
     order = [*range(a), len(rest) + 1, *range(a, len(rest)), len(rest)]
-    return x._new(nodes.permute(u, order))
+    return x._new(permute(u, order))
 
 
 def members_of(name: str, first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[list[Tensor], int]:
@@ -211,7 +208,7 @@ def members_of(name: str, first: Any, others: tuple[Any, ...], axis: int | None)
 def slice_axis(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
     s = x.uop.shape
     pairs = tuple([(begin, end) if i == axis else (0, n) for i, n in enumerate(s)])
-    return x._new(nodes.shrink(x.uop, pairs))
+    return x._new(shrink(x.uop, pairs))
 
 
 @function(view=True)

@@ -8,11 +8,22 @@ from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import beside
-from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, reduce_node
+from anneal.ops.nodes import (
+    Number,
+    broadcast,
+    common_dtype,
+    elementwise,
+    expand,
+    pad,
+    permute,
+    reduce_axis,
+    reduce_node,
+    reshape,
+    shrink,
+)
 from anneal.ops.overflow import largest_of, whole, whole_product
 from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import most
@@ -131,9 +142,9 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
     rows, columns = [i for i in range(n) if i not in mine], [i for i in range(m) if i not in theirs]
     k = math.prod(summed)
     height, width = [x.shape[i] for i in rows], [o.shape[i] for i in columns]
-    a = nodes.reshape(nodes.permute(x.uop, [*rows, *mine]), (math.prod(height), k))
-    b = nodes.reshape(nodes.permute(o.uop, [*theirs, *columns]), (k, math.prod(width)))
-    return x._new(nodes.reshape(_matmul(x.device, a, b), (*height, *width)), o)
+    a = reshape(permute(x.uop, [*rows, *mine]), (math.prod(height), k))
+    b = reshape(permute(o.uop, [*theirs, *columns]), (k, math.prod(width)))
+    return x._new(reshape(_matmul(x.device, a, b), (*height, *width)), o)
 
 
 @function
@@ -253,8 +264,8 @@ def einsum(formula: str, *operands: Any) -> Tensor:
 
 def _product(a: UOp, b: UOp, space: tuple[int, ...], axis: int) -> UOp:
     """The sum along one axis of a * b, both broadcast to `space`; the axis goes."""
-    u = elementwise(Op.MUL, (nodes.expand(a, space), nodes.expand(b, space)), space)
-    return u if space[axis] == 1 else nodes.reduce_axis(u, Op.ADD, (axis,))
+    u = elementwise(Op.MUL, (expand(a, space), expand(b, space)), space)
+    return u if space[axis] == 1 else reduce_axis(u, Op.ADD, (axis,))
 
 
 def _matmul(device: str, a: UOp, b: UOp) -> UOp:
@@ -281,23 +292,23 @@ def _contracted(a: UOp, b: UOp) -> UOp:
         # One matrix on the right: all leading axes of the left are rows of one matrix.
         m = math.prod(sa[:-1])
         if len(sb) == 1:
-            u = _product(nodes.reshape(a, (m, k)), nodes.reshape(b, (1, k)), (m, k), 1)
-            return nodes.reshape(u, sa[:-1])
+            u = _product(reshape(a, (m, k)), reshape(b, (1, k)), (m, k), 1)
+            return reshape(u, sa[:-1])
         n = sb[1]
-        u = _product(nodes.reshape(a, (m, k, 1)), nodes.reshape(b, (1, k, n)), (m, k, n), 1)
-        return nodes.reshape(u, (*sa[:-1], n))
+        u = _product(reshape(a, (m, k, 1)), reshape(b, (1, k, n)), (m, k, n), 1)
+        return reshape(u, (*sa[:-1], n))
     if len(sa) == 1:
         space = sb
-        u = _product(broadcast(nodes.reshape(a, (k, 1)), (*sb[:-2], k, 1)), b, space, len(space) - 2)
-        return nodes.reshape(u, (*sb[:-2], sb[-1]))
+        u = _product(broadcast(reshape(a, (k, 1)), (*sb[:-2], k, 1)), b, space, len(space) - 2)
+        return reshape(u, (*sb[:-2], sb[-1]))
     m, n = sa[-2], sb[-1]
     lead = broadcast_shapes("matmul", sa[:-2], sb[:-2])
     space = (*lead, m, k, n)
     fill_a = (1,) * (len(lead) - len(sa) + 2)
     fill_b = (1,) * (len(lead) - len(sb) + 2)
-    left = nodes.reshape(a, (*fill_a, *sa, 1))
-    right = nodes.reshape(b, (*fill_b, *sb[:-2], 1, k, n))
-    return nodes.reshape(_product(left, right, space, len(space) - 2), (*lead, m, n))
+    left = reshape(a, (*fill_a, *sa, 1))
+    right = reshape(b, (*fill_b, *sb[:-2], 1, k, n))
+    return reshape(_product(left, right, space, len(space) - 2), (*lead, m, n))
 
 
 def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
@@ -350,7 +361,7 @@ def _einsum(device: str, formula: str, operands: list[UOp]) -> UOp:
             else:
                 total, have_ = _contract(total, have_, parts[i], named[i], later, sizes)
         order = [have_.index(x) for x in out]
-        return broadcast(nodes.permute(total, order), tuple([sizes[x] for x in out]))
+        return broadcast(permute(total, order), tuple([sizes[x] for x in out]))
 
     parts = [p.cast(kind) for p in parts]
     if kind.is_float or kind.bits != 32:
@@ -385,12 +396,12 @@ def _unrepeat(formula: str, u: UOp, letters: list[str]) -> tuple[UOp, list[str]]
             if u.shape[j] != n:
                 raise ShapeError(f"einsum: axis {letter!r} of {formula!r} is {n} and {u.shape[j]} in one operand")
             rest = [k for k in range(len(letters)) if k not in (i, j)]
-            u = nodes.permute(u, [i, j, *rest])
+            u = permute(u, [i, j, *rest])
             tail = u.shape[2:]
             whole = tuple([(0, m) for m in tail])
-            flat = nodes.pad(nodes.reshape(u, (n * n, *tail)), ((0, n), *((0, 0) for _ in tail)))
-            u = nodes.shrink(nodes.reshape(flat, (n, n + 1, *tail)), ((0, n), (0, 1), *whole))
-            u = nodes.reshape(u, (n, *tail))
+            flat = pad(reshape(u, (n * n, *tail)), ((0, n), *((0, 0) for _ in tail)))
+            u = shrink(reshape(flat, (n, n + 1, *tail)), ((0, n), (0, 1), *whole))
+            u = reshape(u, (n, *tail))
             letters = [letter, *[letters[k] for k in rest]]
     return u, letters
 
@@ -432,9 +443,9 @@ def _presum(u: UOp, names: list[str], keep: set[str], sizes: dict[str, int]) -> 
 def _place(u: UOp, names: list[str], order: list[str], space: tuple[int, ...]) -> UOp:
     """`u` with its axes in the order of the common space, and expanded to it."""
     mine = [x for x in order if x in names]
-    u = nodes.permute(u, [names.index(x) for x in mine])
+    u = permute(u, [names.index(x) for x in mine])
     sizes = iter(u.shape)
-    return nodes.expand(nodes.reshape(u, tuple([next(sizes) if x in names else 1 for x in order])), space)
+    return expand(reshape(u, tuple([next(sizes) if x in names else 1 for x in order])), space)
 
 
 @function

@@ -11,7 +11,6 @@ import numpy as np
 from anneal.doors import named
 from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError
 from anneal.names import Tensor
-from anneal.ops import nodes
 from anneal.ops.arguments import changing, deferred, function, several, viewing
 from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
 from anneal.ops.data import wrap_array
@@ -27,10 +26,16 @@ from anneal.ops.nodes import (
     check_inside,
     elementwise,
     every,
+    flip,
     inverse,
+    iota,
     lay_back,
     lay_out,
+    pad,
+    permute,
     put_rows,
+    reshape,
+    shrink,
     take_rows,
 )
 from anneal.ops.precision import casts
@@ -59,7 +64,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         return part
     rows, position, shape, front = lay_out(part.uop, picks)
     got = take_rows(rows, position)
-    return x._new(nodes.permute(nodes.reshape(got, (*shape, *rows.shape[1:])), inverse(front)))
+    return x._new(permute(reshape(got, (*shape, *rows.shape[1:])), inverse(front)))
 
 
 def setitem(x: Tensor, index: Any, value: Any) -> None:
@@ -95,19 +100,19 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         # leading axes of size 1 are dropped, as torch and NumPy do
         extra = len(new.shape) - len(chosen)
         if new.shape[:extra] == (1,) * extra:
-            new = nodes.reshape(new, new.shape[extra:])
+            new = reshape(new, new.shape[extra:])
     if new.shape != chosen:
         if broadcast_shapes("index assignment", new.shape, chosen) != chosen:
             raise ShapeError(f"index assignment: values of shape {given.shape} do not fit the chosen {chosen}")
         new = broadcast(new, chosen)
     if picks:
-        new = nodes.reshape(nodes.permute(new, front), (math.prod(shape), *rows.shape[1:]))
-        new = put_rows(rows, nodes.reshape(position, (math.prod(shape),)), new, given.requires_grad)
+        new = reshape(permute(new, front), (math.prod(shape), *rows.shape[1:]))
+        new = put_rows(rows, reshape(position, (math.prod(shape),)), new, given.requires_grad)
         new = lay_back(new, part.shape, picks)
     in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE
     if part is not old.uop and not picks and basic.is_box and in_memory and 0 not in part.shape:
         # memory: what is assigned goes into its place, and where nobody needs the old values nothing else moves
-        box = nodes.reshape(new, tuple([e - b for b, e in basic.bounds]))
+        box = reshape(new, tuple([e - b for b, e in basic.bounds]))
         new = UOp(Op.UPDATE, dtype, (old.uop, box), tuple([b for b, _ in basic.bounds]))
     elif part is not old.uop:
         inside = basic.write(broadcast(const(_BOOL, True), part.shape), x.shape)
@@ -137,7 +142,7 @@ def _as_data(x: Tensor, index: Any) -> tuple[Any, ...] | None:
             found.append(item)
         elif varies((len(found), count), begin, x):
             place = number(begin % n, _INT32, x.device)
-            found.append(x._new_plain(place if count is None else nodes.iota(count) + broadcast(place, (count,))))
+            found.append(x._new_plain(place if count is None else iota(count) + broadcast(place, (count,))))
         else:
             found.append(item)
     moved = [i for i, item in zip(found, items, strict=True) if i is not item]
@@ -162,7 +167,7 @@ def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
         x._mixed("index", mask)
     if broadcast_shapes("index assignment", given.uop.shape, s[len(m) :]) != s[len(m) :]:
         return None
-    return broadcast(nodes.reshape(mask.uop, (*m, *(1 for _ in s[len(m) :]))), s)
+    return broadcast(reshape(mask.uop, (*m, *(1 for _ in s[len(m) :]))), s)
 
 
 def _put(x: Tensor, new: UOp, given: Tensor) -> None:
@@ -229,7 +234,7 @@ def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
                 f"update_slice: a start is a single integer, not {start.dtype.name} of shape {start.shape} at axis "
                 f"{axis}"
             )
-        looked_up.append(nodes.reshape(start.uop, ()).cast(_INT32))
+        looked_up.append(reshape(start.uop, ()).cast(_INT32))
         begins.append(None)
     if looked_up and grad_enabled() and (x.requires_grad or given.requires_grad):
         raise GradientError(
@@ -389,31 +394,31 @@ class _Basic:
 
     def read(self, u: UOp) -> UOp:
         """The chosen part: cut, turned round, thinned, reshaped."""
-        u = nodes.flip(nodes.shrink(u, self.bounds), self.flips)
+        u = flip(shrink(u, self.bounds), self.flips)
         for axis, step in enumerate(self.steps):
             u = every(u, axis, step)
-        return nodes.reshape(u, self.shape)
+        return reshape(u, self.shape)
 
     def write(self, u: UOp, shape: tuple[int, ...]) -> UOp:
         """The reverse of `read`: `u` in its places in an array of `shape`, zeros elsewhere."""
         kept = [-(-(e - b) // s) if s != 1 else e - b for (b, e), s in zip(self.bounds, self.steps, strict=True)]
-        u = nodes.reshape(u, tuple(kept))
+        u = reshape(u, tuple(kept))
         for axis, step in enumerate(self.steps):
             if step > 1:
                 length = self.bounds[axis][1] - self.bounds[axis][0]
                 u = _thin_out(u, axis, step, length)
-        u = nodes.flip(u, self.flips)
-        return nodes.pad(u, tuple([(b, n - e) for (b, e), n in zip(self.bounds, shape, strict=True)]))
+        u = flip(u, self.flips)
+        return pad(u, tuple([(b, n - e) for (b, e), n in zip(self.bounds, shape, strict=True)]))
 
 
 def _thin_out(u: UOp, axis: int, step: int, length: int) -> UOp:
     """`u` along one axis with step-1 zeros after each element, `length` long: the reverse of `every`."""
     s = u.shape
     n = s[axis]
-    u = nodes.reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
-    u = nodes.pad(u, tuple([(0, step - 1) if i == axis + 1 else (0, 0) for i in range(len(s) + 1)]))
-    u = nodes.reshape(u, (*s[:axis], n * step, *s[axis + 1 :]))
-    return nodes.shrink(u, tuple([(0, length) if i == axis else (0, m) for i, m in enumerate(u.shape)]))
+    u = reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
+    u = pad(u, tuple([(0, step - 1) if i == axis + 1 else (0, 0) for i in range(len(s) + 1)]))
+    u = reshape(u, (*s[:axis], n * step, *s[axis + 1 :]))
+    return shrink(u, tuple([(0, length) if i == axis else (0, m) for i, m in enumerate(u.shape)]))
 
 
 class _Position:

@@ -10,12 +10,23 @@ from typing import Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import choose
 from anneal.ops.indexing import added_rows, index_node, places, scattered, written
-from anneal.ops.nodes import broadcast, inverse, iota, keys, lay_back, lay_out, put_rows, reduce_node, take_rows
+from anneal.ops.nodes import (
+    broadcast,
+    inverse,
+    iota,
+    keys,
+    lay_back,
+    lay_out,
+    permute,
+    put_rows,
+    reduce_node,
+    reshape,
+    take_rows,
+)
 from anneal.ops.operators import parsed
 from anneal.ops.overflow import kept
 from anneal.ops.spelling import number_first
@@ -70,8 +81,8 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
             terms = count + 1 if include_self else Op.MAX(count, const(_INT32, 1))
             out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
     elif reduce == "prod":
-        here = broadcast(nodes.reshape(i, (1, n)), (v, n)).eq(broadcast(iota(v, 0, 2), (v, n)))
-        terms = here.where(broadcast(nodes.reshape(value, (1, n)), (v, n)), 1)
+        here = broadcast(reshape(i, (1, n)), (v, n)).eq(broadcast(iota(v, 0, 2), (v, n)))
+        terms = here.where(broadcast(reshape(value, (1, n)), (v, n)), 1)
         product = reduce_node(terms, Op.MUL, (1,), False)
         base = u if include_self else hit.where(const(dtype, 1), u)
         out = base * product
@@ -93,19 +104,19 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
             zero = const(dtype, 0)
             sums = mine.where(u, zero) + _sum_into(i, theirs.where(value, zero), v)
             out = by_rule("equal", out, sums / total.cast(dtype))
-    return x._new(nodes.reshape(broadcast(out, (v,)), x.shape), given)
+    return x._new(reshape(broadcast(out, (v,)), x.shape), given)
 
 
 def _elements(x: Tensor, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, UOp]:
     """A scatter of rows as one of single elements: the flat tensor, the place of each value, the values."""
     n, width = index.shape[0], math.prod(value.shape[1:])
     if width != 1:
-        wide = broadcast(nodes.reshape(index, (n, 1)), (n, width))
+        wide = broadcast(reshape(index, (n, 1)), (n, width))
         inside = (wide >= 0) & (wide < rows)
         place = wide * width + broadcast(iota(width, 1, 2), (n, width))
         index = inside.where(place, -1)
-    flat = nodes.reshape(x.uop, (rows * width,))
-    return flat, nodes.reshape(index, (n * width,)), nodes.reshape(value, (n * width,))
+    flat = reshape(x.uop, (rows * width,))
+    return flat, reshape(index, (n * width,)), reshape(value, (n * width,))
 
 
 @function(in_place=True, autocast="widest")
@@ -133,9 +144,9 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
     if broadcast_shapes("index_put", given.shape, chosen) != chosen:
         raise ShapeError(f"index_put: values of shape {given.shape} do not fit the chosen {chosen}")
     n, width = math.prod(shape), math.prod(rows.shape[1:])
-    value = nodes.permute(broadcast(given.uop.cast(x.uop.dtype), chosen), front)
-    value = nodes.reshape(value, (n, width))
-    added = added_rows(x, "index_put", rows, nodes.reshape(position, (n,)), value)
+    value = permute(broadcast(given.uop.cast(x.uop.dtype), chosen), front)
+    value = reshape(value, (n, width))
+    added = added_rows(x, "index_put", rows, reshape(position, (n,)), value)
     return x._new(lay_back(added, x.shape, picks), given)
 
 
@@ -151,7 +162,7 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     i = index_node(x, "index_copy", index)
     given = written(x, "index_copy", source)
     if not x.ndim:  # a row of one element
-        flat = x._new_plain(nodes.reshape(i, (math.prod(i.shape),)))
+        flat = x._new_plain(reshape(i, (math.prod(i.shape),)))
         return x.reshape(1).index_copy(0, flat, given.reshape(-1)).reshape(())
     s = x.shape
     wanted = (*s[:at], *i.shape, *s[at + 1 :])
@@ -161,10 +172,10 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
         )
     i = places(x, "index_copy", i, at)
     order = [at, *[a for a in range(x.ndim) if a != at]]
-    rows = nodes.permute(x.uop, order)
-    value = nodes.permute(given.uop.cast(x.uop.dtype), order)
-    value = nodes.reshape(value, (i.shape[0], math.prod(value.shape[1:])))
-    return x._new(nodes.permute(put_rows(rows, i, value, given.requires_grad), inverse(order)), given)
+    rows = permute(x.uop, order)
+    value = permute(given.uop.cast(x.uop.dtype), order)
+    value = reshape(value, (i.shape[0], math.prod(value.shape[1:])))
+    return x._new(permute(put_rows(rows, i, value, given.requires_grad), inverse(order)), given)
 
 
 @function(in_place=True)
@@ -178,9 +189,9 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     at = axis_of("index_fill", dim, x.ndim)
     i = places(x, "index_fill", index_node(x, "index_fill", index), at)
     n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
-    count = _sum_into(nodes.reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
+    count = _sum_into(reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
     shape = [n if a == at else 1 for a in range(x.ndim)]
-    hit = x._new_plain(nodes.reshape(const(_INT32, 0) < count, tuple(shape)))
+    hit = x._new_plain(reshape(const(_INT32, 0) < count, tuple(shape)))
     return x.masked_fill(hit, value)
 
 
@@ -201,7 +212,7 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     shape = broadcast_shapes("masked_scatter", m.shape, x.shape)
     x, m = x.expand(shape), m._new_plain(broadcast(m.uop, shape))
     place = (m.cast(_INT32).reshape(-1).cumsum(0) - 1).reshape(x.shape)
-    flat = nodes.reshape(given.uop.cast(x.uop.dtype), (given.numel(),))
+    flat = reshape(given.uop.cast(x.uop.dtype), (given.numel(),))
     return choose(m, x._new(take_rows(flat, place.uop), given), x)
 
 
@@ -223,7 +234,7 @@ def bucketize(x: Tensor, boundaries: Any, *, out_int32: bool = True, right: bool
 def _sum_into(index: UOp, value: UOp, v: int) -> UOp:
     """`v` sums of the elements of `value` whose index is theirs."""
     n = index.shape[0]
-    return nodes.reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, nodes.reshape(value, (n, 1))), (v,)), (v,))
+    return reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, reshape(value, (n, 1))), (v,)), (v,))
 
 
 def _places(x: Tensor, name: str, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Tensor:

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 from anneal.errors import ShapeError
 from anneal.names import Tensor
-from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of
 from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import real_node
 from anneal.ops.extremes import ValuesIndices, one_dim, selected
 from anneal.ops.joining import slice_axis
-from anneal.ops.nodes import Number, broadcast, iota, reduce_node
+from anneal.ops.nodes import Number, broadcast, iota, pad, permute, reduce_node, reshape, shrink
 from anneal.ops.precision import in_single
 from anneal.ops.reduce import folded
 from anneal.uop import DType, Op, UOp, const, dtypes, reduce_identity
@@ -148,15 +147,15 @@ def _running(x: Tensor, name: str, fold: _Fold, u: UOp, axis: int | None) -> Ten
     if not u.shape or most(u.shape[at]) < 2:
         return x._new(u)
     order = [i for i in range(len(u.shape)) if i != at] + [at]
-    moved = nodes.permute(u, order)
+    moved = permute(u, order)
     back = sorted(range(len(order)), key=order.__getitem__)
     n = moved.shape[-1]
     if isinstance(n, UOp):  # what follows the end changes nothing before it
         moved = _filled(moved, (0, most(n) - n), fold.nothing(u.dtype))
-        scanned = nodes.shrink(_scan(moved, fold), tuple([(0, m) for m in (*moved.shape[:-1], n)]))
+        scanned = shrink(_scan(moved, fold), tuple([(0, m) for m in (*moved.shape[:-1], n)]))
     else:
         scanned = _scan(moved, fold)
-    return x._new(nodes.permute(scanned, back))
+    return x._new(permute(scanned, back))
 
 
 class _Fold(NamedTuple):
@@ -179,7 +178,7 @@ def _finite(top: UOp) -> UOp:
 def _log_sum_exp(u: UOp, axis: int) -> UOp:
     top = _finite(reduce_node(UOp(Op.DETACH, u.dtype, (u,)), Op.MAX, (axis,), True))
     total = reduce_node(Op.EXP(u - broadcast(top, u.shape)), Op.ADD, (axis,), True)
-    return nodes.reshape(Op.LOG(total) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
+    return reshape(Op.LOG(total) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
 
 
 def _log_add_exp(a: UOp, b: UOp) -> UOp:
@@ -205,29 +204,29 @@ def _scan(u: UOp, fold: _Fold) -> UOp:
             done = _triangle(u, fold, fill)
             break
         u = _filled(u, (0, blocks * _BLOCK - n), fill)
-        inside = _triangle(nodes.reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
+        inside = _triangle(reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
         levels.append((inside, n))
         last = tuple([(0, m) for m in (*rest, blocks)])
-        u = nodes.reshape(nodes.shrink(inside, (*last, (_BLOCK - 1, _BLOCK))), (*rest, blocks))
+        u = reshape(shrink(inside, (*last, (_BLOCK - 1, _BLOCK))), (*rest, blocks))
     for inside, n in reversed(levels):
         *rest_, blocks, _ = inside.shape
         rest = tuple(rest_)
         # each block goes on from the total of the blocks before it
         whole = tuple([(0, m) for m in rest])
-        before = _filled(nodes.shrink(done, (*whole, (0, blocks - 1))), (1, 0), fill)
-        carried = broadcast(nodes.reshape(before, (*rest, blocks, 1)), inside.shape)
-        done = nodes.reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK))
-        done = nodes.shrink(done, (*whole, (0, n)))
+        before = _filled(shrink(done, (*whole, (0, blocks - 1))), (1, 0), fill)
+        carried = broadcast(reshape(before, (*rest, blocks, 1)), inside.shape)
+        done = reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK))
+        done = shrink(done, (*whole, (0, n)))
     return done
 
 
 def _filled(u: UOp, border: tuple[Size, Size], fill: Number) -> UOp:
     """`u` with elements of value `fill` before and after on its last axis."""
     pairs = (*((0, 0) for _ in u.shape[:-1]), border)
-    padded = nodes.pad(u, pairs)
+    padded = pad(u, pairs)
     if not fill or padded is u:
         return padded
-    inside = nodes.pad(broadcast(const(dtypes.bool_, True), u.shape), pairs)
+    inside = pad(broadcast(const(dtypes.bool_, True), u.shape), pairs)
     return inside.where(padded, fill)
 
 
@@ -238,6 +237,6 @@ def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:
     row = broadcast(iota(n, 0, 2), (n, n))
     column = broadcast(iota(n, 1, 2), (n, n))
     kept = broadcast(row >= column, shape)
-    spread = broadcast(nodes.reshape(u, (*u.shape[:-1], 1, n)), shape)
+    spread = broadcast(reshape(u, (*u.shape[:-1], 1, n)), shape)
     chosen = kept.where(spread, fill)
     return fold.along(chosen, len(shape) - 1)

@@ -15,14 +15,13 @@ import numpy as np
 
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axes_of, axis_of, is_bool, is_tensor, said
 from anneal.ops.elementwise import choose, real_node
 from anneal.ops.extremes import ValuesIndices, one_dim
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
-from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, sorted_places
+from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, permute, reshape, sorted_places
 from anneal.ops.overflow import kept
 from anneal.ops.reduce import Axes
 from anneal.uop import Op, UOp, by_rule, const, dtypes
@@ -53,8 +52,8 @@ def argsort(x: Tensor, dim: int | None = None, descending: bool = False, stable:
     if not ranked.shape:
         return x._new_plain(const(_INT32, 0))
     order = [i for i in range(len(ranked.shape)) if i != at] + [at]
-    place = sorted_places(nodes.permute(ranked, order))
-    return x._new_plain(nodes.permute(place, sorted(range(len(order)), key=order.__getitem__)))
+    place = sorted_places(permute(ranked, order))
+    return x._new_plain(permute(place, sorted(range(len(order)), key=order.__getitem__)))
 
 
 @function
@@ -101,8 +100,8 @@ def as_rows(x: Tensor, name: str, axis: Any) -> Tensor:
     n = math.prod([x.shape[a] for a in axes])
     if not n:
         raise PositionError(f"{name}: shape {x.shape} has nothing to choose from along axis {axis}")
-    u = nodes.permute(x._kept(), [*rest, *axes])
-    return x._new(nodes.reshape(u, (*[x.shape[i] for i in rest], n)))
+    u = permute(x._kept(), [*rest, *axes])
+    return x._new(reshape(u, (*[x.shape[i] for i in rest], n)))
 
 
 def taken(x: Tensor, place: Tensor) -> Tensor:
@@ -319,13 +318,13 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
         raise ShapeError(f"bincount: minlength must not be negative, not {minlength}")
     if weights is not None and weights.shape != x.shape:
         raise ShapeError(f"bincount: weights have the shape of the elements, {x.shape}, not {weights.shape}")
-    each = broadcast(const(_INT32, 1), (n, 1)) if weights is None else nodes.reshape(weights.uop, (n, 1))
+    each = broadcast(const(_INT32, 1), (n, 1)) if weights is None else reshape(weights.uop, (n, 1))
     places = x.uop.cast(_INT32)
     out = kept(
         "bincount",
         x.device if weights is not None else "",
         (each,),
-        lambda each: nodes.reshape(UOp(Op.SCATTER_ADD, each.dtype, (places, each), (minlength,)), (minlength,)),
+        lambda each: reshape(UOp(Op.SCATTER_ADD, each.dtype, (places, each), (minlength,)), (minlength,)),
     )
     return x._new_plain(out) if weights is None else weights._new(out)
 
