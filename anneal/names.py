@@ -3,6 +3,24 @@
 # fmt: off
 # package: what it imports of each file, under TYPE_CHECKING, and opens later
 OPENED = {
+    "anneal.array_api": {
+        "_dtypes": """
+__array_namespace_info__ arange asarray astype can_cast empty empty_like eye finfo from_dlpack full full_like iinfo
+isdtype linspace meshgrid ones ones_like result_type tril triu zeros zeros_like""",
+        "_elementwise": """
+abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_invert bitwise_left_shift bitwise_or
+bitwise_right_shift bitwise_xor ceil clip conj copysign cos cosh divide equal exp expm1 floor floor_divide greater
+greater_equal hypot imag isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not
+logical_or logical_xor maximum minimum multiply negative nextafter not_equal positive pow real reciprocal remainder
+round sign signbit sin sinh sqrt square subtract tan tanh trunc""",
+        "_manipulation": """
+broadcast_arrays broadcast_shapes broadcast_to concat expand_dims flip isin matmul matrix_transpose moveaxis nonzero
+permute_dims repeat reshape roll squeeze stack take take_along_axis tensordot tile unique_all unique_counts
+unique_inverse unique_values unstack vecdot""",
+        "_reductions": """
+all any argmax argmin argsort count_nonzero cumulative_prod cumulative_sum diff max mean min prod searchsorted sort
+std sum var where""",
+    },
     "anneal.backend": {
         "meanings": """
 MEANINGS of_numpy""",
@@ -112,6 +130,68 @@ CheckLimits CheckedKernel Checking Difference GradientCheck NotFinite Replayed R
 error_bounds replayed repro_of under_check""",
         "rounding": """
 FunctionError Numerics numerics""",
+    },
+    "anneal.linalg": {
+        "anneal.errors": """
+LinAlgError""",
+        "_products": """
+cross diagonal matrix_exp matrix_power multi_dot vander""",
+        "_solving": """
+LstSq SLogDet det inv inv_ex lstsq pinv slogdet solve solve_ex solve_triangular tensorinv tensorsolve""",
+        "_spectra": """
+Eigh SVD cond eigh eigvalsh matrix_norm matrix_rank norm svd svdvals vector_norm""",
+        "_triangles": """
+LU LUFactor LUFactorEx QR cholesky cholesky_ex householder_product lu lu_factor lu_factor_ex lu_solve qr""",
+        "anneal.ops": """
+matmul matrix_transpose outer tensordot trace vecdot""",
+    },
+    "anneal.nn": {
+        "": """
+functional init modules parallel parameter utils""",
+        "_activations": """
+AlphaDropout CELU Dropout Dropout1d Dropout2d Dropout3d ELU FeatureAlphaDropout GELU GLU Hardshrink Hardsigmoid
+Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish PReLU RReLU ReLU ReLU6 SELU SiLU Sigmoid Softmax Softmax2d
+Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold""",
+        "_attention": """
+GroupedQueryAttention Llama LlamaBlock LlamaConfig RotaryEmbedding SelfAttention SwiGLU""",
+        "_computed": """
+functional_call""",
+        "_containers": """
+ModuleDict ModuleList ParameterDict ParameterList Sequential""",
+        "_layers": """
+BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CosineSimilarity CrossMapLRN2d Embedding EmbeddingBag GroupNorm
+Identity InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm Linear LocalResponseNorm PairwiseDistance RMSNorm
+SyncBatchNorm""",
+        "_losses": """
+ASMoutput AdaptiveLogSoftmaxWithLoss BCELoss BCEWithLogitsLoss CTCLoss CosineEmbeddingLoss CrossEntropyLoss
+GaussianNLLLoss HingeEmbeddingLoss HuberLoss KLDivLoss L1Loss LinearCrossEntropyLoss MSELoss MarginRankingLoss
+MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss NLLLoss2d PoissonNLLLoss SmoothL1Loss
+SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss""",
+        "_module": """
+Module""",
+        "_multihead": """
+MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer""",
+        "_reader": """
+Reader""",
+        "_recurrent": """
+GRU GRUCell LSTM LSTMCell RNN RNNCell""",
+        "_shapes": """
+ChannelShuffle CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d Flatten Fold
+PixelShuffle PixelUnshuffle ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d
+ReplicationPad3d Unflatten Unfold Upsample UpsamplingBilinear2d UpsamplingNearest2d ZeroPad1d ZeroPad2d ZeroPad3d""",
+        "_transformer": """
+Block CausalSelfAttention GPT GPTConfig MLP PatchEmbed ViT ViTBlock""",
+        "_windows": """
+AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
+AvgPool1d AvgPool2d AvgPool3d Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
+FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d LPPool3d MaxPool1d MaxPool2d MaxPool3d MaxUnpool1d
+MaxUnpool2d MaxUnpool3d""",
+        "parameter": """
+Buffer Parameter""",
+        "anneal.optim": """
+Adam AdamW Optimizer SGD clip_grad_norm_""",
+        "anneal.optim.lr_scheduler": """
+LambdaLR WarmupCosine warmup_cosine""",
     },
     "anneal.nn.functional": {
         "anneal.nn._f_attention": """

@@ -371,10 +371,18 @@ def public(module: str) -> list[str]:
             if isinstance(t, ast.Name):
                 if t.id == "__all__":
                     return list(ast.literal_eval(node.value))  # type: ignore[attr-defined]
-                names.append(t.id)
+                if not _is_kind(node.value):  # type: ignore[attr-defined]
+                    names.append(t.id)
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.append(node.name)
     return [n for n in dict.fromkeys(names) if not n.startswith("_")]
+
+
+def _is_kind(value: ast.expr | None) -> bool:
+    """Whether a value is for annotations: `int | None`, or a variable of types."""
+    called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
+    union = isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr)
+    return union or called in ("TypeVar", "ParamSpec")
 
 
 def table(found: Sequence[Function]) -> str:

@@ -12,15 +12,22 @@ and float8 are there besides. Functions whose results have as many elements as v
 no `fft` extension here: `anneal.fft` takes pairs.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from anneal.array_api import linalg as linalg
-from anneal.array_api._dtypes import *
 from anneal.array_api._dtypes import __array_namespace_info__ as __array_namespace_info__
-from anneal.array_api._elementwise import *
-from anneal.array_api._manipulation import *
-from anneal.array_api._reductions import *
+from anneal.doors import names_of as _names_of, opened_later as _opened_later
 from anneal.tensor import dtypes
+
+if TYPE_CHECKING:
+    from anneal.array_api._dtypes import *
+    from anneal.array_api._elementwise import *
+    from anneal.array_api._manipulation import *
+    from anneal.array_api._reductions import *
+else:
+    __getattr__ = _opened_later(__name__)
 
 __array_api_version__ = "2024.12"
 
@@ -30,3 +37,7 @@ bool = dtypes.bool_
 int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
 uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
 float32, float64 = dtypes.float32, dtypes.float64
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_names_of(__name__)})

@@ -9,11 +9,6 @@ from anneal.errors import ShapeError
 from anneal.ops import as_dtype, axis_of
 from anneal.tensor import DType, Tensor, dtypes
 
-__all__ = [
-    "all", "any", "argmax", "argmin", "argsort", "count_nonzero", "cumulative_prod", "cumulative_sum", "diff", "max",
-    "mean", "min", "prod", "searchsorted", "sort", "std", "sum", "var", "where",
-]  # fmt: skip
-
 
 def _summed(x: Tensor, dtype: Any) -> DType:
     """The dtype to add up in: integers narrower than 32 bits widen to 32, by their kind."""

@@ -63,18 +63,18 @@ def on_device(function: F) -> F:
     return checked(function, f"linalg.{function.__name__}")
 
 
-def matrices(name: str, x: Tensor) -> tuple[int, int]:
+def matrices(x: Tensor) -> tuple[int, int]:
     """The sizes of the last two axes. Raises ShapeError where there are fewer."""
     if x.ndim < 2:
-        raise ShapeError(f"{name}: takes matrices, the last two axes, not shape {x.shape}")
+        raise ShapeError(f"takes matrices, the last two axes, not shape {x.shape}")
     return x.shape[-2], x.shape[-1]
 
 
-def squares(name: str, x: Tensor) -> int:
+def squares(x: Tensor) -> int:
     """The side of square matrices. Raises ShapeError for others."""
-    m, n = matrices(name, x)
+    m, n = matrices(x)
     if m != n:
-        raise ShapeError(f"{name}: takes square matrices, not shape {x.shape}")
+        raise ShapeError(f"takes square matrices, not shape {x.shape}")
     return m
 
 
@@ -84,9 +84,9 @@ def leading(x: Tensor, shape: tuple[Any, ...]) -> Tensor:
     return x if x.shape == wide else x.expand(wide)
 
 
-def one_batch(name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def one_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Two batches of matrices with equal leading axes."""
-    lead = broadcast_shapes(name, a.shape[:-2], b.shape[:-2])
+    lead = broadcast_shapes("linalg", a.shape[:-2], b.shape[:-2])
     return leading(a, lead), leading(b, lead)
 
 

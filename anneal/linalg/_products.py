@@ -116,24 +116,24 @@ def _chain(xs: Sequence[Tensor], splits: dict[tuple[int, int], int], i: int, j: 
 
 
 # Coefficients of the diagonal Padé approximant of degree 13 of exp, and up to which 1-norm it has float64's digits.
-PADE = (
+_PADE = (
     64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600,
     670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,
 )  # fmt: skip
-FAR = 5.37
+_FAR = 5.37
 
 
 def _exponential(a: Array) -> list[Array]:
     wide = a.astype(np.float64)
     size = np.abs(wide).sum(-2).max(-1, initial=0.0)[..., None, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        halvings = np.ceil(np.log2(size / FAR))
+        halvings = np.ceil(np.log2(size / _FAR))
     halvings = np.where(np.isfinite(halvings), np.maximum(halvings, 0), 0)
     x = wide / 2.0**halvings
     x2 = x @ x
     power, even, odd = np.broadcast_to(np.eye(x.shape[-1]), x.shape), np.zeros_like(x), np.zeros_like(x)
-    for k in range(0, len(PADE), 2):
-        even, odd = even + PADE[k] * power, odd + PADE[k + 1] * power
+    for k in range(0, len(_PADE), 2):
+        even, odd = even + _PADE[k] * power, odd + _PADE[k + 1] * power
         power = power @ x2
     odd = x @ odd
     out = np.linalg.solve(even - odd, even + odd)
@@ -155,7 +155,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     Tensor([[1., 1.],
             [0., 1.]], dtype=float32)
     """
-    n = squares("linalg.matrix_exp", A)
+    n = squares(A)
 
     def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         a = inputs[0].mT

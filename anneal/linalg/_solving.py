@@ -10,10 +10,10 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.linalg._host import Array, Tensors, called, float_op, matrices, one_batch, squares
-from anneal.linalg._spectra import eigvalsh, singular_tolerance, svd, svdvals
+from anneal.linalg._spectra import _tolerance, eigvalsh, svd, svdvals
 from anneal.tensor import Tensor, dtypes
 
-SINGULAR = "is singular: it has no inverse"
+_SINGULAR = "is singular: it has no inverse"
 
 
 class SLogDet(NamedTuple):
@@ -50,13 +50,13 @@ def inv(A: Tensor) -> Tensor:
     Tensor([[0.5 , 0.  ],
             [0.  , 0.25]], dtype=float32)
     """
-    squares("linalg.inv", A)
+    squares(A)
 
     def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         y = outputs[0].mT
         return [-(y @ given[0] @ y)]
 
-    return called("inv", SINGULAR, lambda a: [np.linalg.inv(a)], [A.shape], [A], gradient)[0]
+    return called("inv", _SINGULAR, lambda a: [np.linalg.inv(a)], [A.shape], [A], gradient)[0]
 
 
 @float_op
@@ -86,21 +86,21 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     >>> solve(Tensor([[2.0, 0.0], [0.0, 4.0]]), Tensor([2.0, 2.0]))
     Tensor([1. , 0.5], dtype=float32)
     """
-    n = squares("linalg.solve", A)
+    n = squares(A)
     if B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]):
         a = A if left else A.mT
         if B.shape[-1] != n:
             raise ShapeError(f"linalg.solve: matrices of shape {A.shape} and vectors of shape {B.shape} do not fit")
-        return _solved(*one_batch("linalg.solve", a, B.unsqueeze(-1))).squeeze(-1)
-    matrices("linalg.solve", B)
+        return _solved(*one_batch(a, B.unsqueeze(-1))).squeeze(-1)
+    matrices(B)
     if B.shape[-2 if left else -1] != n:
         raise ShapeError(
             f"linalg.solve: {'A X = B' if left else 'X A = B'} with A of shape {A.shape} and B of shape {B.shape}: "
             f"axis {-2 if left else -1} of B must have {n} elements"
         )
     if left:
-        return _solved(*one_batch("linalg.solve", A, B))
-    return _solved(*one_batch("linalg.solve", A.mT, B.mT)).mT
+        return _solved(*one_batch(A, B))
+    return _solved(*one_batch(A.mT, B.mT)).mT
 
 
 def _solved(A: Tensor, B: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def _solved(A: Tensor, B: Tensor) -> Tensor:
         b = _solved(inputs[0].mT, given[0])
         return [-(b @ outputs[0].mT), b]
 
-    return called("solve", SINGULAR, lambda a, b: [np.linalg.solve(a, b)], [B.shape], [A, B], gradient)[0]
+    return called("solve", _SINGULAR, lambda a, b: [np.linalg.solve(a, b)], [B.shape], [A, B], gradient)[0]
 
 
 @float_op
@@ -133,8 +133,8 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
     Tensor([[1.],
             [2.]], dtype=float32)
     """
-    n = squares("linalg.solve_triangular", A)
-    matrices("linalg.solve_triangular", B)
+    n = squares(A)
+    matrices(B)
     triangle = A.triu(int(unitriangular)) if upper else A.tril(-int(unitriangular))
     if unitriangular:
         triangle = triangle + Tensor.eye(n, dtype=A.dtype, device=A.device)
@@ -187,7 +187,7 @@ def det(A: Tensor) -> Tensor:
     >>> det(Tensor([[1.0, 2.0], [3.0, 4.0]])).round(4).item()
     -2.0
     """
-    squares("linalg.det", A)
+    squares(A)
 
     def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         return [given[0].unsqueeze(-1).unsqueeze(-1) * _cofactors(inputs[0])]
@@ -227,7 +227,7 @@ def slogdet(A: Tensor) -> SLogDet:
     >>> sign.item(), size.exp().round(4).item()
     (-1.0, 2.0)
     """
-    squares("linalg.slogdet", A)
+    squares(A)
 
     def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         return [given[1].unsqueeze(-1).unsqueeze(-1) * inv(inputs[0]).mT]
@@ -261,11 +261,11 @@ def pinv(
     Tensor([[0.5, 0. ],
             [0. , 0. ]], dtype=float32)
     """
-    m, n = matrices("linalg.pinv", A)
+    m, n = matrices(A)
     if hermitian:
-        squares("linalg.pinv", A)
+        squares(A)
     values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
-    least = singular_tolerance(values, (m, n), atol, rtol)
+    least = _tolerance(values, (m, n), atol, rtol)
     return _pseudo_inverse(A, least.unsqueeze(-1).unsqueeze(-1), hermitian)
 
 
@@ -315,14 +315,14 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     name = "linalg.lstsq"
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise ShapeError(f'{name}: driver is "gels", "gelsy", "gelsd" or "gelss", not {driver!r}')
-    m, n = matrices(name, A)
+    m, n = matrices(A)
     vectors = B.ndim == A.ndim - 1 and B.shape == A.shape[:-1]
     b = B.unsqueeze(-1) if vectors else B
     if b.ndim < 2 or b.shape[-2] != m:
         raise ShapeError(f"{name}: A of shape {A.shape} and B of shape {B.shape}: as many rows are needed")
-    a, b = one_batch(name, A, b)
+    a, b = one_batch(A, b)
     values = svd(a.detach(), False).S
-    least = singular_tolerance(values, (m, n), None, rcond)
+    least = _tolerance(values, (m, n), None, rcond)
     x = _pseudo_inverse(a, least.unsqueeze(-1).unsqueeze(-1)) @ b
     rank = (values > least.unsqueeze(-1)).sum(-1).cast(dtypes.int32)
     nothing: Tensor = Tensor.zeros(0, dtype=A.dtype, device=A.device)

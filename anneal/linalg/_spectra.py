@@ -12,7 +12,7 @@ from anneal.linalg._host import Array, Tensors, called, float_op, matrices, on_d
 from anneal.ops import axis_of
 from anneal.tensor import Tensor, dtypes
 
-FAULT = "has no such decomposition: LAPACK's iteration did not converge; look for nan and inf"
+_FAULT = "has no such decomposition: LAPACK's iteration did not converge; look for nan and inf"
 
 
 class SVD(NamedTuple):
@@ -61,7 +61,7 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     >>> svd(Tensor([[0.0, 2.0], [1.0, 0.0]])).S
     Tensor([2., 1.], dtype=float32)
     """
-    m, n = matrices("linalg.svd", A)
+    m, n = matrices(A)
     k, lead = min(m, n), A.shape[:-2]
 
     def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
@@ -78,7 +78,7 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
         return [out]
 
     shapes = [(*lead, m, m if full_matrices else k), (*lead, k), (*lead, n if full_matrices else k, n)]
-    made = called("svd", FAULT, lambda a: np.linalg.svd(a, full_matrices), shapes, [A], gradient, full_matrices)
+    made = called("svd", _FAULT, lambda a: np.linalg.svd(a, full_matrices), shapes, [A], gradient, full_matrices)
     return SVD(*made)
 
 
@@ -92,19 +92,19 @@ def svdvals(A: Tensor) -> Tensor:
     >>> svdvals(Tensor([[3.0, 0.0], [0.0, 4.0]]))
     Tensor([4., 3.], dtype=float32)
     """
-    m, n = matrices("linalg.svdvals", A)
+    m, n = matrices(A)
 
     def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         u, _, vh = svd(inputs[0], False)
         return [(u * given[0].unsqueeze(-2)) @ vh]
 
     shape = (*A.shape[:-2], min(m, n))
-    return called("svdvals", FAULT, lambda a: [np.linalg.svd(a, compute_uv=False)], [shape], [A], gradient)[0]
+    return called("svdvals", _FAULT, lambda a: [np.linalg.svd(a, compute_uv=False)], [shape], [A], gradient)[0]
 
 
-def _triangle(name: str, UPLO: str) -> Any:
+def _triangle(UPLO: str) -> Any:
     if UPLO.upper() not in ("L", "U"):
-        raise ShapeError(f'{name}: UPLO is "L" or "U", the triangle that is read, not {UPLO!r}')
+        raise ShapeError(f'UPLO is "L" or "U", the triangle that is read, not {UPLO!r}')
     return UPLO.upper()
 
 
@@ -123,8 +123,8 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     >>> eigh(Tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues
     Tensor([1., 3.], dtype=float32)
     """
-    squares("linalg.eigh", A)
-    uplo = _triangle("linalg.eigh", UPLO)
+    squares(A)
+    uplo = _triangle(UPLO)
 
     def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         values, v = outputs
@@ -133,7 +133,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
         return [v @ (_per_gap(turns, gap) + _diagonal(given[0])) @ v.mT]
 
     shapes = [A.shape[:-1], A.shape]
-    made = called("eigh", FAULT, lambda a: np.linalg.eigh(a, uplo), shapes, [A], gradient, uplo)
+    made = called("eigh", _FAULT, lambda a: np.linalg.eigh(a, uplo), shapes, [A], gradient, uplo)
     return Eigh(*made)
 
 
@@ -148,14 +148,14 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     >>> eigvalsh(Tensor([[2.0, 1.0], [1.0, 2.0]]))
     Tensor([1., 3.], dtype=float32)
     """
-    squares("linalg.eigvalsh", A)
-    uplo = _triangle("linalg.eigvalsh", UPLO)
+    squares(A)
+    uplo = _triangle(UPLO)
 
     def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         v = eigh(inputs[0], uplo).eigenvectors
         return [(v * given[0].unsqueeze(-2)) @ v.mT]
 
-    return called("eigvalsh", FAULT, lambda a: [np.linalg.eigvalsh(a, uplo)], [A.shape[:-1]], [A], gradient, uplo)[0]
+    return called("eigvalsh", _FAULT, lambda a: [np.linalg.eigvalsh(a, uplo)], [A.shape[:-1]], [A], gradient, uplo)[0]
 
 
 # -- norms, ranks and conditions --------------------------------------------------------------------------------------
@@ -279,11 +279,11 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     2.0
     """
     if p in (None, 2, -2):
-        matrices("linalg.cond", A)
+        matrices(A)
         values = svdvals(A)
         high, low = values.amax(-1), values.amin(-1)
         return low / high if p == -2 else _nan_is_inf(high / low, A)
-    squares("linalg.cond", A)
+    squares(A)
     assert p is not None
     return _nan_is_inf(matrix_norm(A, p) * matrix_norm(_inverse_or_inf(A), p), A)
 
@@ -311,7 +311,7 @@ def _inverse_or_inf(A: Tensor) -> Tensor:
     return called("cond", "has no inverse", compute, [A.shape], [A], gradient)[0]
 
 
-def singular_tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> Tensor:
+def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> Tensor:
     """The bound that a singular value must exceed to count, for each matrix: max(atol, rtol * the largest); `values`
     are those of matrices of `sizes`. By default rtol is the larger size times the dtype's epsilon, or 0 beside an atol.
     """
@@ -348,9 +348,9 @@ def matrix_rank(
     >>> matrix_rank(Tensor([[1.0, 2.0], [2.0, 4.0]])).item()
     1
     """
-    sizes = matrices("linalg.matrix_rank", A)
+    sizes = matrices(A)
     if tol is not None:
         atol, rtol = tol, 0.0
     values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
-    least = singular_tolerance(values, sizes, atol, rtol)
+    least = _tolerance(values, sizes, atol, rtol)
     return (values > least.unsqueeze(-1)).sum(-1).cast(dtypes.int32)

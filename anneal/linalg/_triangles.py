@@ -37,7 +37,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     Tensor([[2., 0.],
             [1., 2.]], dtype=float32)
     """
-    squares("linalg.cholesky", A)
+    squares(A)
 
     def gradient(inputs: Tensors, outputs: Tensors, given: Tensors) -> list[Tensor]:
         low = outputs[0]
@@ -75,7 +75,7 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
     >>> qr(Tensor([[3.0], [4.0]])).R.abs()
     Tensor([[5.]], dtype=float32)
     """
-    m, n = matrices("linalg.qr", A)
+    m, n = matrices(A)
     if mode not in ("reduced", "complete", "r"):
         raise ShapeError(f'linalg.qr: mode is "reduced", "complete" or "r", not {mode!r}')
     k, lead = (m if mode == "complete" else min(m, n)), A.shape[:-2]
@@ -119,7 +119,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     Tensor([[-0.6],
             [-0.8]], dtype=float32)
     """
-    m, n = matrices("linalg.householder_product", A)
+    m, n = matrices(A)
     count = tau.shape[-1] if tau.ndim else 0
     if not count <= n <= m or tau.shape[:-1] != A.shape[:-2]:
         raise ShapeError(f"linalg.householder_product: shapes {A.shape} and {tau.shape} do not fit")
@@ -195,7 +195,7 @@ def _reordered(x: Tensor, rows: Tensor) -> Tensor:
 
 def _packed(A: Tensor, pivot: bool, strict: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """L and U in one, the pivots, and the order of the rows, as floats; a 0 on the diagonal is an error if `strict`."""
-    m, n = matrices("linalg.lu_factor", A)
+    m, n = matrices(A)
     k = min(m, n)
 
     def compute(a: Array) -> list[Array]:
@@ -310,8 +310,8 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     Tensor([[1.],
             [1.]], dtype=float32)
     """
-    n = squares("linalg.lu_solve", LU)
-    matrices("linalg.lu_solve", B)
+    n = squares(LU)
+    matrices(B)
     if pivots.shape != LU.shape[:-1] or B.shape[-2 if left else -1] != n:
         raise ShapeError(
             f"linalg.lu_solve: LU of shape {LU.shape}, pivots of {pivots.shape} and B of {B.shape} do not fit"
@@ -319,26 +319,10 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     if not left:
         return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
     rows, back = (x.unsqueeze(-1) for x in _order(pivots, n, LU))
-    packed, b = one_batch("linalg.lu_solve", LU, B)
+    packed, b = one_batch(LU, B)
     rows, back = (leading(x, b.shape[:-2]).squeeze(-1) for x in (rows, back))
     if adjoint:
         y = solve_triangular(packed.mT, b, upper=False)
         return _reordered(solve_triangular(packed.mT, y, upper=True, unitriangular=True), back)
     y = solve_triangular(packed, _reordered(b, rows), upper=False, unitriangular=True)
     return solve_triangular(packed, y, upper=True)
-
-
-@on_device
-def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> LU:
-    """The parts P, L and U of what `lu_factor` gave, `LU_data` and `LU_pivots`; without elements what `unpack_data` (L
-    and U) or `unpack_pivots` (P) leaves out. On the host.
-
-    >>> from anneal.tensor import Tensor
-    >>> lu_unpack(*lu_factor(Tensor([[0.0, 2.0], [4.0, 0.0]]))).P
-    Tensor([[0., 1.],
-            [1., 0.]], dtype=float32)
-    """
-    m, _ = matrices("lu_unpack", LU_data)
-    nothing = LU_data.detach().new_zeros(0)
-    low, high = _triangles(LU_data) if unpack_data else (nothing, nothing)
-    return LU(_permutation(_order(LU_pivots, m, LU_data)[0], LU_data) if unpack_pivots else nothing, low, high)

@@ -7,11 +7,21 @@ from typing import NamedTuple
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.linalg._host import Array, Tensors, called, float_op, matrices, one_batch, squares
+from anneal.linalg._host import Array, Tensors, called, float_op, matrices, on_device, one_batch, squares
 from anneal.linalg._products import matrix_exp, multi_dot
-from anneal.linalg._solving import SINGULAR, det, inv, pinv, slogdet, solve_triangular
+from anneal.linalg._solving import _SINGULAR, det, inv, pinv, slogdet, solve_triangular
 from anneal.linalg._spectra import svd as _svd
-from anneal.linalg._triangles import QR, cholesky, lu_factor_ex, lu_solve as _lu_solve, lu_unpack, qr as _qr
+from anneal.linalg._triangles import (
+    LU,
+    QR,
+    _order,
+    _permutation,
+    _triangles,
+    cholesky,
+    lu_factor_ex,
+    lu_solve as _lu_solve,
+    qr as _qr,
+)
 from anneal.ops import need_tensor
 from anneal.tensor import Tensor
 
@@ -100,7 +110,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int = 2, M: Tensor | None =
     >>> svd_lowrank(Tensor([[0.0, 2.0], [1.0, 0.0]]), q=1).S
     Tensor([2.], dtype=float32)
     """
-    matrices("svd_lowrank", A)
+    matrices(A)
     q, most = 6 if q is None else q, min(A.shape[-2:])
     if not 0 <= q <= most:
         raise ShapeError(f"svd_lowrank: q is at most {most}, the smaller size of shape {A.shape}, not {q}")
@@ -119,7 +129,7 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     Tensor([[0.7071],
             [0.7071]], dtype=float32)
     """
-    matrices("pca_lowrank", A)
+    matrices(A)
     q = min(6, *A.shape[-2:]) if q is None else q
     return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
 
@@ -134,9 +144,9 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     >>> cholesky_solve(Tensor([[4.0]]), Tensor([[2.0]]))
     Tensor([[1.]], dtype=float32)
     """
-    squares("linalg.cholesky_solve", L)
-    matrices("linalg.cholesky_solve", B)
-    return _cholesky_solved(*one_batch("linalg.cholesky_solve", L.mT if upper else L, B))
+    squares(L)
+    matrices(B)
+    return _cholesky_solved(*one_batch(L.mT if upper else L, B))
 
 
 def _cholesky_solved(L: Tensor, B: Tensor) -> Tensor:
@@ -151,7 +161,7 @@ def _cholesky_solved(L: Tensor, B: Tensor) -> Tensor:
         both = g @ outputs[0].mT
         return [-((both + both.mT) @ inputs[0]), g]
 
-    return called("cholesky_solve", SINGULAR, compute, [B.shape], [L, B], gradient)[0]
+    return called("cholesky_solve", _SINGULAR, compute, [B.shape], [L, B], gradient)[0]
 
 
 @float_op
@@ -192,6 +202,22 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
     """
     found = lu_factor_ex(A, pivot=pivot)
     return found if get_infos else found[:2]
+
+
+@on_device
+def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> LU:
+    """The parts P, L and U of what `lu_factor` gave, `LU_data` and `LU_pivots`; without elements what `unpack_data` (L
+    and U) or `unpack_pivots` (P) leaves out. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> lu_unpack(*lu_factor_ex(Tensor([[0.0, 2.0], [4.0, 0.0]]))[:2]).P
+    Tensor([[0., 1.],
+            [1., 0.]], dtype=float32)
+    """
+    m, _ = matrices(LU_data)
+    nothing = LU_data.detach().new_zeros(0)
+    low, high = _triangles(LU_data) if unpack_data else (nothing, nothing)
+    return LU(_permutation(_order(LU_pivots, m, LU_data)[0], LU_data) if unpack_pivots else nothing, low, high)
 
 
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ def rows(*lists: Any) -> Any:
 
 # Of two zeros either is the larger: the standard does not say which.
 TIES = ("maximum", "minimum")
-PUBLIC = [n for n in vars(ours) if not n.startswith("_") and inspect.isfunction(getattr(ours, n))]
+PUBLIC = [n for n in dir(ours) if not n.startswith("_") and inspect.isfunction(getattr(ours, n))]
 
 
 @pytest.mark.parametrize("name", UNARY)
