@@ -7,19 +7,17 @@ OPENED = {
         "_dtypes": """
 __array_namespace_info__ arange asarray astype can_cast empty empty_like eye finfo from_dlpack full full_like iinfo
 isdtype linspace meshgrid ones ones_like result_type tril triu zeros zeros_like""",
-        "_elementwise": """
-abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_invert bitwise_left_shift bitwise_or
-bitwise_right_shift bitwise_xor ceil clip conj copysign cos cosh divide equal exp expm1 floor floor_divide greater
-greater_equal hypot imag isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not
-logical_or logical_xor maximum minimum multiply negative nextafter not_equal positive pow real reciprocal remainder
-round sign signbit sin sinh sqrt square subtract tan tanh trunc""",
+        "_functions": """
+abs acos acosh add all any argmax argmin argsort asin asinh atan atan2 atanh bitwise_and bitwise_invert
+bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor ceil clip conj copysign cos cosh count_nonzero
+cumulative_prod cumulative_sum diff divide equal exp expm1 floor floor_divide greater greater_equal hypot imag
+isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor
+max maximum mean min minimum multiply negative nextafter not_equal positive pow prod real reciprocal remainder round
+searchsorted sign signbit sin sinh sort sqrt square std subtract sum tan tanh trunc var where""",
         "_manipulation": """
 broadcast_arrays broadcast_shapes broadcast_to concat expand_dims flip isin matmul matrix_transpose moveaxis nonzero
 permute_dims repeat reshape roll squeeze stack take take_along_axis tensordot tile unique_all unique_counts
 unique_inverse unique_values unstack vecdot""",
-        "_reductions": """
-all any argmax argmin argsort count_nonzero cumulative_prod cumulative_sum diff max mean min prod searchsorted sort
-std sum var where""",
     },
     "anneal.backend": {
         "meanings": """
@@ -134,10 +132,9 @@ FunctionError Numerics numerics""",
     "anneal.linalg": {
         "anneal.errors": """
 LinAlgError""",
-        "_products": """
-cross diagonal matrix_exp matrix_power multi_dot vander""",
         "_solving": """
-LstSq SLogDet det inv inv_ex lstsq pinv slogdet solve solve_ex solve_triangular tensorinv tensorsolve""",
+LstSq SLogDet cross det diagonal inv inv_ex lstsq matrix_exp matrix_power multi_dot pinv slogdet solve solve_ex
+solve_triangular tensorinv tensorsolve vander""",
         "_spectra": """
 Eigh SVD cond eigh eigvalsh matrix_norm matrix_rank norm svd svdvals vector_norm""",
         "_triangles": """
@@ -171,8 +168,6 @@ SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss""",
 Module""",
         "_multihead": """
 MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer""",
-        "_reader": """
-Reader""",
         "_recurrent": """
 GRU GRUCell LSTM LSTMCell RNN RNNCell""",
         "_shapes": """
@@ -180,7 +175,7 @@ ChannelShuffle CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantP
 PixelShuffle PixelUnshuffle ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d
 ReplicationPad3d Unflatten Unfold Upsample UpsamplingBilinear2d UpsamplingNearest2d ZeroPad1d ZeroPad2d ZeroPad3d""",
         "_transformer": """
-Block CausalSelfAttention GPT GPTConfig MLP PatchEmbed ViT ViTBlock""",
+Block CausalSelfAttention GPT GPTConfig MLP PatchEmbed Reader ViT ViTBlock""",
         "_windows": """
 AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
 AvgPool1d AvgPool2d AvgPool3d Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
@@ -197,10 +192,9 @@ LambdaLR WarmupCosine warmup_cosine""",
         "anneal.nn._f_attention": """
 multi_head_attention_forward""",
         "anneal.nn._f_others": """
-conv_tbc ctc_loss embedding_bag linear_cross_entropy multilabel_margin_loss pdist triplet_margin_with_distance_loss
-upsample upsample_bilinear upsample_nearest""",
-        "anneal.nn._f_pointwise": """
-alpha_dropout dropout dropout1d dropout2d dropout3d feature_alpha_dropout rrelu rrelu_ softmin""",
+alpha_dropout conv_tbc ctc_loss dropout dropout1d dropout2d dropout3d embedding_bag feature_alpha_dropout
+linear_cross_entropy multilabel_margin_loss pdist rrelu rrelu_ softmin triplet_margin_with_distance_loss upsample
+upsample_bilinear upsample_nearest""",
         "anneal.nn._f_pools": """
 adaptive_max_pool1d adaptive_max_pool1d_with_indices adaptive_max_pool2d adaptive_max_pool2d_with_indices
 adaptive_max_pool3d adaptive_max_pool3d_with_indices fractional_max_pool2d fractional_max_pool2d_with_indices

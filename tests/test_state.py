@@ -52,7 +52,7 @@ STATE = {
     "anneal.progress._display": STREAMS,
     "anneal.progress._running": BELOW,
     "anneal.distributions._base.Distribution": "whether arguments are checked by default, as torch lets one set it",
-    "anneal.distributions._kl._TABLE": TABLE,
+    "anneal.distributions._transformed._TABLE": TABLE,
     "anneal.nn._whole_calls._trees": CACHE,
     "anneal.onnx.registry._TABLE": TABLE,
     "anneal.rewrite.symbolic._MEMO": CACHE,

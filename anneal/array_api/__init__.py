@@ -23,9 +23,8 @@ from anneal.tensor import dtypes
 
 if TYPE_CHECKING:
     from anneal.array_api._dtypes import *
-    from anneal.array_api._elementwise import *
+    from anneal.array_api._functions import *
     from anneal.array_api._manipulation import *
-    from anneal.array_api._reductions import *
 else:
     __getattr__ = _opened_later(__name__)
 

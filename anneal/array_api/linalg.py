@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from anneal import linalg
 from anneal.array_api._dtypes import result_type, standards
+from anneal.array_api._functions import sum as _sum
 from anneal.array_api._manipulation import matmul, matrix_transpose, tensordot, vecdot
-from anneal.array_api._reductions import sum as _sum
 from anneal.tensor import Tensor
 
 __all__ = [

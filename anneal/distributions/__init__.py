@@ -7,11 +7,10 @@
 
 import sys
 
-from anneal.distributions import _continuous, _discrete, _kl, _several, _transformed, constraints, transforms
+from anneal.distributions import _continuous, _discrete, _several, _transformed, constraints, transforms
 from anneal.distributions._base import Distribution
 from anneal.distributions._continuous import *
 from anneal.distributions._discrete import *
-from anneal.distributions._kl import *
 from anneal.distributions._several import *
 from anneal.distributions._transformed import *
 from anneal.distributions.constraint_registry import biject_to, transform_to
@@ -20,7 +19,6 @@ from anneal.distributions.transforms import *
 __all__ = [
     *_continuous.__all__,
     *_discrete.__all__,
-    *_kl.__all__,
     *_several.__all__,
     *_transformed.__all__,
     *transforms.__all__,

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, Shape
+from anneal.distributions._base import Distribution, Shape, summed
 from anneal.distributions._continuous import standard_gamma, xlogy
 from anneal.distributions._discrete import Categorical
-from anneal.distributions._transform import summed
 from anneal.errors import SettingError, ShapeError
 from anneal.linalg import cholesky, inv, solve_triangular
 from anneal.tensor import Tensor

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from anneal.distributions import constraints as c
+from anneal.distributions._base import ComposeTransform, Shape, Transform, identity_transform, summed, tensor_of
 from anneal.distributions._discrete import soft
-from anneal.distributions._transform import ComposeTransform, Shape, Transform, identity_transform, summed, tensor_of
 from anneal.errors import SettingError, ShapeError
 from anneal.linalg import cholesky
 from anneal.tensor import Tensor, dtypes

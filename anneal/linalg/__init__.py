@@ -14,7 +14,6 @@ from anneal.doors import names_of, opened_later
 
 if TYPE_CHECKING:
     from anneal.errors import LinAlgError as LinAlgError
-    from anneal.linalg._products import *
     from anneal.linalg._solving import *
     from anneal.linalg._spectra import *
     from anneal.linalg._triangles import *

@@ -8,8 +8,7 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.linalg._host import Array, Tensors, called, float_op, matrices, on_device, one_batch, squares
-from anneal.linalg._products import matrix_exp, multi_dot
-from anneal.linalg._solving import _SINGULAR, det, inv, pinv, slogdet, solve_triangular
+from anneal.linalg._solving import _SINGULAR, det, inv, matrix_exp, multi_dot, pinv, slogdet, solve_triangular
 from anneal.linalg._spectra import svd as _svd
 from anneal.linalg._triangles import (
     LU,

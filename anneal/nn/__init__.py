@@ -42,10 +42,10 @@ if TYPE_CHECKING:
         TransformerEncoder as TransformerEncoder,
         TransformerEncoderLayer as TransformerEncoderLayer,
     )
-    from anneal.nn._reader import Reader as Reader
     from anneal.nn._recurrent import *
     from anneal.nn._shapes import *
     from anneal.nn._transformer import *
+    from anneal.nn._transformer import Reader as Reader
     from anneal.nn._windows import *
     from anneal.nn.parameter import *
     from anneal.optim import (

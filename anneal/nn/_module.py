@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DataError, DTypeError, MissingMethodError
-from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, called, called_first
-from anneal.nn._moving import Moved
+from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, Moved, called, called_first
 from anneal.nn._shown import settings_shown
 from anneal.nn._whole_calls import whole_call
 from anneal.nn.parameter import Buffer, Parameter

@@ -38,10 +38,10 @@ class Row(Module):
     there is one, looks at the settings. To type checkers a row is a dataclass.
     """
 
-    _function: ClassVar[Callable[..., Any]]
+    _function: ClassVar[Callable[..., Tensor]]
     _settings: ClassVar[tuple[str, ...]] = ()
 
-    def __init_subclass__(cls, function: Callable[..., Any] | None = None, kw_only: bool = False) -> None:
+    def __init_subclass__(cls, function: Callable[..., Tensor] | None = None, kw_only: bool = False) -> None:
         if function is not None:
             cls._function = staticmethod(function)
         settings = {n: kind for n, kind in vars(cls).get("__annotations__", {}).items() if "ClassVar" not in kind}
@@ -53,7 +53,7 @@ class Row(Module):
     def __post_init__(self) -> None:
         """Look at the settings."""
 
-    def _of(self, *tensors: Any) -> Any:
+    def _of(self, *tensors: Any) -> Tensor:
         """The function of tensors and the settings."""
         return self._function(*tensors, *[getattr(self, name) for name in self._settings])
 

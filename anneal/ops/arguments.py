@@ -23,10 +23,9 @@ import numpy as np
 from anneal.backend import Place
 from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
 from anneal.names import Tensor
-from anneal.ops.checks import is_bool, is_tensor, need_tensor, said, whole
+from anneal.ops.checks import into, is_bool, is_tensor, lifted, need_tensor, said, spelled, unknown, whole
 from anneal.ops.glossary import arguments_of, explained
 from anneal.ops.precision import casts
-from anneal.ops.spelling import into, lifted, spelled, unknown
 from anneal.runtime import call_late, here, register_late
 from anneal.tracebacks import shorten
 from anneal.uop import UOp

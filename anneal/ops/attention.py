@@ -16,8 +16,7 @@ from anneal.ops.inputs import drops
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, common_dtype, expand, named, permute, reduce_axis, reshape
-from anneal.ops.overflow import whole_product
-from anneal.ops.precision import in_single
+from anneal.ops.precision import in_single, whole_product
 from anneal.ops.random import key, words
 from anneal.runtime import Loop, here, looped
 from anneal.uop import Op, UOp, by_rule, const, dtypes

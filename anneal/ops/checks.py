@@ -1,16 +1,18 @@
-"""Arguments: what is a tensor, an int or a bool, how a message names what is none, and shapes and axes."""
+"""Arguments: what is a tensor, an int, a bool, how a message names what is none; shapes, axes, torch's spellings."""
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Sequence
-from typing import Any, TypeGuard
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
-from anneal.errors import ArgumentError, DTypeError, PositionError, ShapeError
+from anneal.errors import ArgumentError, DTypeError, GradientError, PositionError, ShapeError
 from anneal.names import Tensor
-from anneal.runtime import Handle
+from anneal.runtime import Handle, here, tensor_class
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic, size
 
@@ -148,3 +150,144 @@ def need_axes(name: str, shape: tuple[Any, ...]) -> None:
     """Raise PositionError for a tensor of shape ()."""
     if not shape:
         raise PositionError(f"{name}: a tensor of shape () has no axes; use .reshape(1) first")
+
+
+# -- other spellings of arguments -------------------------------------------------------------------------------------
+# Calls as torch takes them: other names of arguments, a number in a tensor's place, `out=`.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`).
+_SPELLINGS = {
+    "axis": ("dim", "dims"),
+    "axis0": ("dim0",),
+    "axis1": ("dim1",),
+    "condition": ("x",),
+    "dim": ("axis",),
+    "dimension": ("dim",),
+    "dims": ("repeats", "dim"),
+    "indices": ("index",),
+    "keepdims": ("keepdim",),
+    "mat2": ("other",),
+    "other": ("b",),
+    "pad": ("padding",),
+    "size": ("shape",),
+    "split_size_or_sections": ("split_size",),
+    "value": ("src",),  # of scatter, where it is a number
+    "x1": ("a",),
+    "x2": ("b",),
+}
+# Arguments of torch's that say where and how values lie in memory, which is the compiler's affair: left out.
+_OF_MEMORY = frozenset(("layout", "memory_format", "non_blocking", "pin_memory"))
+
+
+def spelled(
+    order: Sequence[str], code: CodeType, args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """A call's arguments with the function's own names in place of torch's; None if it uses none of them."""
+    several = code.co_varnames[len(order)] if code.co_flags & inspect.CO_VARARGS else ""
+    out: dict[str, Any] = {}
+    many: Any = None
+    for name, x in options.items():
+        if name in _OF_MEMORY and name not in order:
+            continue
+        ours = next((o for o in (name, *_SPELLINGS.get(name, ())) if o in order or o == several), name)
+        if ours == several != "":
+            many = x
+        elif ours in out:
+            return None
+        else:
+            out[ours] = x
+    if "input" in out and "input" not in order and not args:  # the first argument that has no other name
+        first = next((o for o in order if o not in out), None)
+        if first is not None:
+            out[first] = out.pop("input")
+    if many is not None:
+        if "axis" in out:
+            return None
+        before = [out.pop(o) for o in order[len(args) : code.co_argcount] if o in out]
+        return (*args, *before, many), out
+    return None if out.keys() == options.keys() else (args, out)
+
+
+def unknown(error: Exception, name: str, order: Sequence[str], options: dict[str, Any]) -> str:
+    """The words for an argument that the function of that qualified name does not take, or lacks; empty where Python
+    says something else.
+    """
+    import difflib
+
+    said = str(error)
+    if not said.startswith(f"{name}() "):
+        return ""
+    wrong = next((o for o in options if o not in order), "")
+    if not wrong:
+        return said.removeprefix(f"{name}() ")
+    names = [o for o in order if o not in ("self", "input")]
+    near = difflib.get_close_matches(wrong, names, 1)
+    write = f"; did you mean {near[0]!r}?" if near else "."
+    return f"there is no argument {wrong!r}{write} It takes {', '.join(names) or 'none'}"
+
+
+def into(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], of_tensors: bool) -> Any:
+    """The result of a call, written into its `out=` (a tensor, or a tuple of them), which is returned.
+
+    As in torch an `out` of no elements takes the shape of the result, and no gradient is recorded. Where torch warns
+    and gives an `out` of other elements another shape there is a ShapeError.
+    """
+    out, rest = options["out"], {name: x for name, x in options.items() if name != "out"}
+    if out is None:
+        return function(*args, **rest)
+    name = function.__name__
+    if not of_tensors and is_tensor(out):  # a function that makes tensors of nothing makes such as `out`
+        rest = {"dtype": out.dtype, "device": out.device, **rest}
+    made = function(*args, **rest)
+    results, outs = (made, out) if isinstance(made, (tuple, list)) else ((made,), (out,))
+    if not all(map(is_tensor, results)):
+        raise DTypeError(f"{name}: gives {said(made)}, which no out holds")
+    if not isinstance(outs, (tuple, list)) or len(outs) != len(results):
+        raise DTypeError(f"{name}: gives {len(results)} tensors, and out is a tuple of as many, not {said(out)}")
+    for new, x in zip(results, outs, strict=True):
+        need_tensor(name, "out", x)
+        if here.grad and (new.requires_grad or x.requires_grad):
+            raise GradientError(f"{name}: out= records no gradient, which a tensor here requires; use no_grad(), or "
+                                f"x.copy_({name}(...))")  # fmt: skip
+        if _rank(new.dtype) > _rank(x.dtype):
+            raise DTypeError(f"{name}: out is {x.dtype.name}, which cannot hold the result, {new.dtype.name}")
+        if new.shape != x.shape and x.numel():
+            raise ShapeError(f"{name}: out has shape {x.shape}, and the result {new.shape}; give one of this shape, or "
+                             "of no elements, which takes any")  # fmt: skip
+    for new, x in zip(results, outs, strict=True):
+        if new.shape == x.shape:
+            x.copy_(new)
+        else:
+            x._take(new.uop.cast(x.dtype))
+    return out if results[0] is made else type(made)(*outs) if hasattr(made, "_fields") else type(made)(outs)
+
+
+def _rank(dtype: Any) -> int:
+    return 2 if dtype.is_float else int(dtype.is_int)
+
+
+def number_first(function: F) -> F:
+    """A function whose first operand may be a number, as in torch, where the second is a tensor."""
+    function.lifts = "number"  # type: ignore[attr-defined]
+    return function
+
+
+def numbers_first(function: F) -> F:
+    """A function whose operands may both be numbers, as in torch."""
+    function.lifts = "numbers"  # type: ignore[attr-defined]
+    return function
+
+
+def lifted(function: Any, name: str, what: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments whose first is no tensor, as a tensor of the second's dtype where torch takes a number there."""
+    first, other = args[0], args[1] if len(args) > 1 else None
+    lifts = None if name[-1] == "_" else getattr(function, "lifts", None)  # a change in place is one of a tensor
+    if lifts and isinstance(first, (bool, int, float)):
+        if is_tensor(other):
+            return (other._lift(name, first), *args[1:])
+        if lifts == "numbers" and isinstance(other, (bool, int, float)):
+            return (tensor_class()(first), *args[1:])
+    return (need_tensor(name, what, first), *args[1:])

@@ -14,11 +14,10 @@ from typing import Any
 from anneal.errors import DTypeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import broadcast_shapes
+from anneal.ops.checks import broadcast_shapes, number_first, numbers_first
 from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_const
-from anneal.ops.overflow import check_growth
-from anneal.ops.spelling import number_first, numbers_first
+from anneal.ops.precision import check_growth
 from anneal.uop import DType, Op, UOp, alu, by_rule, const, dtypes
 
 _SCALARS = (bool, int, float)

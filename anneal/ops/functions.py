@@ -12,11 +12,10 @@ from typing import Any
 
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import is_tensor
+from anneal.ops.checks import is_tensor, number_first
 from anneal.ops.elementwise import beside, by_slopes, choose, one_over, operands, power, real_node, real_unary, unary
 from anneal.ops.nodes import broadcast
 from anneal.ops.precision import in_single
-from anneal.ops.spelling import number_first
 from anneal.uop import DType, Op, UOp, by_rule, dtypes
 
 _FLOAT32 = dtypes.float32

@@ -37,7 +37,7 @@ from anneal.ops.nodes import (
     take_rows,
     wrapped,
 )
-from anneal.ops.overflow import kept
+from anneal.ops.precision import kept
 from anneal.runtime import here
 from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import Count, most

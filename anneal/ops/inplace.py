@@ -163,11 +163,24 @@ def _turned(x: Tensor, op: Callable[..., Tensor], name: str, args: Any, options:
     return x
 
 
+def _changes(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function in place, from one that gives the values which its tensor takes."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def change(x: Tensor, *args: Any, **options: Any) -> Tensor:
+        need_changeable(x, name)
+        return changed(x, name, function(x, *args, **options))
+
+    return change
+
+
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
 @changing
 @function
+@_changes
 @scales
 def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha * other in place.
@@ -180,12 +193,12 @@ def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     >>> x.add_(10), y
     (Tensor([11., 12.], dtype=float32), Tensor([11., 12.], dtype=float32))
     """
-    need_changeable(x, "add_")
-    return changed(x, "add_", x.add(other, alpha))
+    return x.add(other, alpha)
 
 
 @changing
 @function
+@_changes
 @scales
 def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - alpha * other in place; errors as for `add_`.
@@ -194,12 +207,12 @@ def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     >>> Tensor([2.0, 4.0]).sub_(1, alpha=2)
     Tensor([0., 2.], dtype=float32)
     """
-    need_changeable(x, "sub_")
-    return changed(x, "sub_", x.sub(other, alpha))
+    return x.sub(other, alpha)
 
 
 @changing
 @function
+@_changes
 @computes
 def mul_(x: Tensor, other: Operand) -> Tensor:
     """x * other in place; errors as for `add_`.
@@ -208,12 +221,12 @@ def mul_(x: Tensor, other: Operand) -> Tensor:
     >>> Tensor([2.0, 4.0]).mul_(2)
     Tensor([4., 8.], dtype=float32)
     """
-    need_changeable(x, "mul_")
-    return changed(x, "mul_", x.mul(other))
+    return x.mul(other)
 
 
 @changing
 @function
+@_changes
 @computes
 def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other in place, as `div`; errors as for `add_`.
@@ -222,12 +235,12 @@ def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     >>> Tensor([2.0, 4.0]).div_(2)
     Tensor([1., 2.], dtype=float32)
     """
-    need_changeable(x, "div_")
-    return changed(x, "div_", x.div(other, rounding_mode))
+    return x.div(other, rounding_mode)
 
 
 @changing
 @function
+@_changes
 def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Clamp the elements to [min, max], in place; errors as for `add_`.
 
@@ -235,12 +248,12 @@ def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) ->
     >>> Tensor([-5, 0, 5]).clamp_(-1, 2)
     Tensor([-1,  0,  2], dtype=int32)
     """
-    need_changeable(x, "clamp_")
-    return changed(x, "clamp_", x.clamp(min, max))
+    return x.clamp(min, max)
 
 
 @changing
 @function
+@_changes
 @computes
 def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x) in place; errors as for `add_`.
@@ -249,8 +262,7 @@ def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     >>> Tensor([0.0, 4.0]).lerp_(Tensor([10.0, 8.0]), 0.5)
     Tensor([5., 6.], dtype=float32)
     """
-    need_changeable(x, "lerp_")
-    return changed(x, "lerp_", x.lerp(end, weight))
+    return x.lerp(end, weight)
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -258,6 +270,7 @@ def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
 
 @changing
 @function
+@_changes
 def copy_(x: Tensor, src: Any) -> Tensor:
     """The values of `src`, broadcast to this shape and cast to this dtype; its gradient goes to `src`.
 
@@ -266,15 +279,15 @@ def copy_(x: Tensor, src: Any) -> Tensor:
     Tensor([[5, 6],
             [5, 6]], dtype=int32)
     """
-    need_changeable(x, "copy_")
     given, shape = x._lift("copy_", src), x.uop.shape
     if broadcast_shapes("copy_", given.uop.shape, shape) != shape:
         raise ShapeError(f"copy_: values of shape {given.shape} do not fit a tensor of shape {x.shape}")
-    return changed(x, "copy_", given._new(broadcast(given.uop.cast(x.uop.dtype), shape)))
+    return given._new(broadcast(given.uop.cast(x.uop.dtype), shape))
 
 
 @changing
 @function
+@_changes
 def fill_(x: Tensor, value: Any) -> Tensor:
     """Fill the tensor with one number, in place: a number, or a tensor of shape ().
 
@@ -282,16 +295,16 @@ def fill_(x: Tensor, value: Any) -> Tensor:
     >>> Tensor([1.0, 2.0]).fill_(3)
     Tensor([3., 3.], dtype=float32)
     """
-    need_changeable(x, "fill_")
     given = x._lift("fill_", value)
     if given.uop.shape:
         raise ShapeError(f"fill_: the value is one number, not a tensor of shape {given.shape}; use copy_")
     u = broadcast(given.uop.cast(x.uop.dtype), x.uop.shape)
-    return changed(x, "fill_", given._new(_beside(u, x), x))
+    return given._new(_beside(u, x), x)
 
 
 @changing
 @function
+@_changes
 def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
     """Fill the main diagonal with one number, in place: of a matrix, or of more axes of one size. With `wrap` the
     diagonal of a matrix begins again below it, after one row.
@@ -301,7 +314,6 @@ def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
     Tensor([[0., 2.],
             [3., 0.]], dtype=float32)
     """
-    need_changeable(x, "fill_diagonal_")
     s = x.shape
     if len(s) < 2 or (len(s) > 2 and len(set(s)) > 1):
         raise ShapeError(f"fill_diagonal_: takes a matrix, or axes of one size, not shape {s}")
@@ -311,11 +323,12 @@ def fill_diagonal_(x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
     row, hit = broadcast(row, s), broadcast(const(dtypes.bool_, True), s)
     for axis in range(1, len(s)):
         hit = hit & row.eq(broadcast(iota(s[axis], axis, len(s)), s))
-    return changed(x, "fill_diagonal_", x.masked_fill(x._new_plain(hit), fill_value))
+    return x.masked_fill(x._new_plain(hit), fill_value)
 
 
 @changing
 @function
+@_changes
 def zero_(x: Tensor) -> Tensor:
     """Zeros everywhere.
 
@@ -323,8 +336,7 @@ def zero_(x: Tensor) -> Tensor:
     >>> Tensor([2.0, 4.0]).zero_()
     Tensor([0., 0.], dtype=float32)
     """
-    need_changeable(x, "zero_")
-    return changed(x, "zero_", x._new(_beside(broadcast(const(x.uop.dtype, 0), x.uop.shape), x)))
+    return x._new(_beside(broadcast(const(x.uop.dtype, 0), x.uop.shape), x))
 
 
 def _beside(u: UOp, x: Tensor) -> UOp:
@@ -335,10 +347,9 @@ def _beside(u: UOp, x: Tensor) -> UOp:
 _LARGEST = 1.0 - 2.0**-24  # of the uniform numbers in [0, 1)
 
 
-def _need_float(x: Tensor, name: str) -> None:
-    need_changeable(x, name)
+def _need_float(x: Tensor) -> None:
     if not x.dtype.is_float:
-        raise DTypeError(f"{name}: draws floats, which a tensor of {x.dtype.name} does not hold; use .float()")
+        raise DTypeError(f"draws floats, which a tensor of {x.dtype.name} does not hold; use .float()")
 
 
 def _between(x: Tensor, generator: Generator | None) -> Tensor:
@@ -347,6 +358,7 @@ def _between(x: Tensor, generator: Generator | None) -> Tensor:
 
 
 @function
+@_changes
 def uniform_(
     x: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None, **named: Any
 ) -> Tensor:
@@ -359,16 +371,17 @@ def uniform_(
     >>> bool(((x >= 2) & (x < 3)).all().item())
     True
     """
-    _need_float(x, "uniform_")
+    _need_float(x)
     low = named.pop("from", from_)
     if named:
         raise TypeError(f"uniform_: unexpected argument {next(iter(named))!r}")
     if not low <= to:
         raise ShapeError(f"uniform_: from must not be above to, not {low} and {to}")
-    return changed(x, "uniform_", rand(*x.shape, device=x.device, generator=generator) * (to - low) + low)
+    return rand(*x.shape, device=x.device, generator=generator) * (to - low) + low
 
 
 @function
+@_changes
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Normal numbers, drawn into this tensor; errors as for `uniform_`, ShapeError for std < 0.
 
@@ -376,13 +389,14 @@ def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Genera
     >>> Tensor.zeros(3).normal_(5.0, 0.0)
     Tensor([5., 5., 5.], dtype=float32)
     """
-    _need_float(x, "normal_")
+    _need_float(x)
     if not std >= 0:
         raise ShapeError(f"normal_: std must not be negative, not {std}")
-    return changed(x, "normal_", normal(*x.shape, mean=mean, std=std, device=x.device, generator=generator))
+    return normal(*x.shape, mean=mean, std=std, device=x.device, generator=generator)
 
 
 @function
+@_changes
 def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
     """exp of normal numbers of this mean and deviation, drawn into this tensor; errors as for `uniform_`.
 
@@ -390,13 +404,14 @@ def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Ge
     >>> (Tensor.zeros(3).log_normal_() > 0).all().item()
     True
     """
-    _need_float(x, "log_normal_")
+    _need_float(x)
     if not std > 0:
         raise ShapeError(f"log_normal_: std must be above 0, not {std}")
-    return changed(x, "log_normal_", normal(*x.shape, mean=mean, std=std, device=x.device, generator=generator).exp())
+    return normal(*x.shape, mean=mean, std=std, device=x.device, generator=generator).exp()
 
 
 @function
+@_changes
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Numbers of the exponential distribution of rate `lambd`, drawn into this tensor; errors as for `uniform_`.
 
@@ -404,13 +419,14 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None =
     >>> bool((Tensor.zeros(3).exponential_() > 0).all().item())
     True
     """
-    _need_float(x, "exponential_")
+    _need_float(x)
     if not lambd > 0:
         raise ShapeError(f"exponential_: lambd must be above 0, not {lambd}")
-    return changed(x, "exponential_", _between(x, generator).log() * (-1.0 / lambd))
+    return _between(x, generator).log() * (-1.0 / lambd)
 
 
 @function
+@_changes
 def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Numbers of Cauchy's distribution, drawn into this tensor; errors as for `uniform_`.
 
@@ -418,13 +434,14 @@ def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Ge
     >>> Tensor.zeros(3).cauchy_().shape
     (3,)
     """
-    _need_float(x, "cauchy_")
+    _need_float(x)
     if not sigma > 0:
         raise ShapeError(f"cauchy_: sigma must be above 0, not {sigma}")
-    return changed(x, "cauchy_", ((_between(x, generator) - 0.5) * math.pi).tan() * sigma + median)
+    return ((_between(x, generator) - 0.5) * math.pi).tan() * sigma + median
 
 
 @function
+@_changes
 def geometric_(x: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill this tensor with draws of the geometric distribution: the number of trials, each with probability `p`, up to
     the first success, 1 or more.
@@ -435,14 +452,14 @@ def geometric_(x: Tensor, p: float, *, generator: Generator | None = None) -> Te
     >>> (Tensor.zeros(3).geometric_(0.5) >= 1).all().item()
     True
     """
-    need_changeable(x, "geometric_")
     if not 0 < p < 1:
         raise ShapeError(f"geometric_: p must lie between 0 and 1, not {p}")
     drawn = (_between(x, generator).log() * (1 / math.log1p(-p))).ceil()
-    return changed(x, "geometric_", drawn.cast(x.dtype))
+    return drawn.cast(x.dtype)
 
 
 @function
+@_changes
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """1 with probability `p`, a number or a tensor that broadcasts, else 0, drawn into this tensor.
 
@@ -452,15 +469,15 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
     >>> Tensor.zeros(2).bernoulli_(1.0)
     Tensor([1., 1.], dtype=float32)
     """
-    need_changeable(x, "bernoulli_")
     if not is_tensor(p) and not (isinstance(p, (int, float)) and 0 <= p <= 1):
         raise ShapeError(f"bernoulli_: p lies in 0 to 1, not {p!r}")
     if is_tensor(p):
-        return changed(x, "bernoulli_", bernoulli(p.expand(x.shape), generator=generator).cast(x.dtype))
-    return changed(x, "bernoulli_", (rand(*x.shape, device=x.device, generator=generator) < p).cast(x.dtype))
+        return bernoulli(p.expand(x.shape), generator=generator).cast(x.dtype)
+    return (rand(*x.shape, device=x.device, generator=generator) < p).cast(x.dtype)
 
 
 @function
+@_changes
 def random_(x: Tensor, from_: int = 0, to: int | None = None, *, generator: Generator | None = None) -> Tensor:
     """Whole numbers of [from, to), or of [0, from) if `to` is missing, drawn into this tensor.
 
@@ -470,11 +487,10 @@ def random_(x: Tensor, from_: int = 0, to: int | None = None, *, generator: Gene
     >>> (Tensor.zeros(3).random_(0, 4) < 4).all().item()
     True
     """
-    need_changeable(x, "random_")
     if to is None and from_:
         from_, to = 0, from_
     if to is None:
         kind = x.dtype
         exact = 1 << (kind.digits if kind.is_float else 1 if kind is dtypes.bool_ else kind.bits - (kind.kind == "int"))
         to = min(exact, (1 << 31) - 1)
-    return changed(x, "random_", randint(from_, to, x.shape, device=x.device, generator=generator).cast(x.dtype))
+    return randint(from_, to, x.shape, device=x.device, generator=generator).cast(x.dtype)

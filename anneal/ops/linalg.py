@@ -24,7 +24,7 @@ from anneal.ops.nodes import (
     reshape,
     shrink,
 )
-from anneal.ops.overflow import largest_of, whole, whole_product
+from anneal.ops.precision import largest_of, whole, whole_product
 from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import most
 

@@ -7,12 +7,12 @@ import math
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
+from anneal.ops.checks import number_first
 from anneal.ops.elementwise import need, operands
 from anneal.ops.functions import Operand
 from anneal.ops.inputs import compares
 from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
-from anneal.ops.overflow import check_growth
-from anneal.ops.spelling import number_first
+from anneal.ops.precision import check_growth
 from anneal.uop import Op, UOp, dtypes
 
 _BOOL = dtypes.bool_

@@ -26,14 +26,14 @@ __all__: list[str] = [
 _INT32 = dtypes.int32
 
 
-def _reduce_loss(name: str, x: Tensor, reduction: str) -> Tensor:
+def _reduce_loss(x: Tensor, reduction: str) -> Tensor:
     if reduction == "mean":
         return x.mean()
     if reduction == "sum":
         return x.sum()
     if reduction == "none":
         return x
-    raise ShapeError(f'{name}: reduction is "mean", "sum" or "none", not {reduction!r}')
+    raise ShapeError(f'reduction is "mean", "sum" or "none", not {reduction!r}')
 
 
 def _sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
@@ -60,29 +60,37 @@ def _standing_for(value: Tensor, equal: Tensor) -> Tensor:
     return value._new(by_rule("equal", value.uop, equal.uop), equal)
 
 
-def _same_shape(name: str, x: Tensor, target: Tensor) -> None:
-    need_float(name, "the input", x)
-    same_device(name, x, target)
+def _check_input(x: Tensor, *others: Tensor | None) -> None:
+    """Raise DTypeError unless `x` is a float tensor, DeviceError unless the others are on its device.
+
+    Here and below, the loss that was called puts its name before a message (`checked`).
+    """
+    need_float("loss", "the input", x)
+    same_device("loss", x, *others)
+
+
+def _same_shape(x: Tensor, target: Tensor) -> None:
+    _check_input(x, target)
     if x.shape != target.shape:
-        raise ShapeError(f"{name}: input and target must have one shape, not {x.shape} and {target.shape}")
+        raise ShapeError(f"input and target must have one shape, not {x.shape} and {target.shape}")
 
 
-def _class_axis(name: str, x: Tensor) -> int:
+def _class_axis(x: Tensor) -> int:
     if x.ndim == 0:
-        raise ShapeError(f"{name}: the input has shape (classes,) or (batch, classes, ...), not ()")
+        raise ShapeError("the input has shape (classes,) or (batch, classes, ...), not ()")
     return 0 if x.ndim == 1 else 1
 
 
-def _target_shape(name: str, x: Tensor, target: Tensor, axis: int, ignored: int | None = None) -> None:
+def _target_shape(x: Tensor, target: Tensor, axis: int, ignored: int | None = None) -> None:
     expected = (*x.shape[:axis], *x.shape[axis + 1 :])
     if target.shape != expected:
         raise ShapeError(
-            f"{name}: for an input of shape {x.shape} (classes on axis {axis}) class targets have shape {expected}, "
+            f"for an input of shape {x.shape} (classes on axis {axis}) class targets have shape {expected}, "
             f"not {target.shape}"
         )
     if not target.uop.dtype.is_int:
-        raise DTypeError(f"{name}: class targets are integers, not {target.uop.dtype.name}")
-    check_places(name, target.uop, axis, x.shape, 0, ignored)
+        raise DTypeError(f"class targets are integers, not {target.uop.dtype.name}")
+    check_places("loss", target.uop, axis, x.shape, 0, ignored)
 
 
 def _hits(target: UOp, shape: tuple[int, ...], axis: int) -> UOp:
@@ -100,14 +108,14 @@ def _pick(x: UOp, hits: UOp, axis: int) -> UOp:
 
 
 def _weighted(
-    name: str, losses: UOp, hits: UOp, target: UOp, weight: Tensor | None, ignore_index: int | None, axis: int
+    losses: UOp, hits: UOp, target: UOp, weight: Tensor | None, ignore_index: int | None, axis: int
 ) -> tuple[UOp, UOp | None]:
     """Losses (class axis kept) times their class's weight, ignored ones 0; and what a mean divides by, if no count."""
     shape = hits.shape
     share: UOp | None = None
     if weight is not None:
         if weight.shape != (shape[axis],):
-            raise ShapeError(f"{name}: weight has shape {weight.shape}, but there are {shape[axis]} classes")
+            raise ShapeError(f"weight has shape {weight.shape}, but there are {shape[axis]} classes")
         share = _pick(_by_class(weight, losses.dtype, shape, axis), hits, axis)
         losses = losses * share
     # An unsigned target cannot hold a negative ignore_index.
@@ -120,14 +128,12 @@ def _weighted(
     return losses, share
 
 
-def _class_loss(
-    name: str, x: Tensor, losses: UOp, share: UOp | None, axis: int, reduction: str, *others: Any
-) -> Tensor:
+def _class_loss(x: Tensor, losses: UOp, share: UOp | None, axis: int, reduction: str, *others: Any) -> Tensor:
     flat = reshape(losses, (*losses.shape[:axis], *losses.shape[axis + 1 :]))
     out = result(flat, x, *others)
     if reduction == "mean" and share is not None:
         return out.sum() / out._new_plain(reshape(share, flat.shape)).sum()
-    return _reduce_loss(name, out, reduction)
+    return _reduce_loss(out, reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -155,12 +161,10 @@ def cross_entropy(
     >>> round(cross_entropy(Tensor([[2.0, 1.0, 0.1]]), Tensor([0])).item(), 4)
     0.417
     """
-    name = "cross_entropy"
-    need_float(name, "the input", input)
-    same_device(name, input, target, weight)
+    _check_input(input, target, weight)
     if not 0 <= label_smoothing <= 1:
-        raise ShapeError(f"{name}: label_smoothing is between 0 and 1, not {label_smoothing}")
-    axis = _class_axis(name, input)
+        raise ShapeError(f"label_smoothing is between 0 and 1, not {label_smoothing}")
+    axis = _class_axis(input)
     x, t = input.uop, target.uop
     classes = x.shape[axis]
     top = reduce_axis(UOp(Op.DETACH, x.dtype, (x,)), Op.MAX, (axis,))
@@ -168,29 +172,29 @@ def cross_entropy(
     normaliser = Op.LOG(reduce_axis(Op.EXP(z), Op.ADD, (axis,)))
     if t.dtype.is_float:
         if ignore_index is not None and ignore_index >= 0:
-            raise ShapeError(f"{name}: ignore_index {ignore_index} names a class, and the target has probabilities")
+            raise ShapeError(f"ignore_index {ignore_index} names a class, and the target has probabilities")
         if target.shape != input.shape:
-            raise ShapeError(f"{name}: probabilities have the input's shape {input.shape}, not {target.shape}")
+            raise ShapeError(f"probabilities have the input's shape {input.shape}, not {target.shape}")
         t = t.cast(x.dtype)
         if label_smoothing:
             t = t * (1 - label_smoothing) + label_smoothing / classes
         if weight is not None:
             t = t * _by_class(weight, x.dtype, x.shape, axis)
         losses = reduce_axis(t * (expand(normaliser, x.shape) - z), Op.ADD, (axis,))
-        out = _class_loss(name, input, losses, None, axis, "none" if reduction == "mean" else reduction, target, weight)
+        out = _class_loss(input, losses, None, axis, "none" if reduction == "mean" else reduction, target, weight)
         return out.sum() / max(1, out.numel()) if reduction == "mean" else out
-    _target_shape(name, input, target, axis, ignore_index)
+    _target_shape(input, target, axis, ignore_index)
     hits = _hits(t, x.shape, axis)
     losses = normaliser - _pick(z, hits, axis)
-    losses, share = _weighted(name, losses, hits, t, weight, ignore_index, axis)
+    losses, share = _weighted(losses, hits, t, weight, ignore_index, axis)
     if label_smoothing:
         spread = expand(normaliser, x.shape) - z
         if weight is not None:
             spread = spread * _by_class(weight, x.dtype, x.shape, axis)
         smooth = reduce_axis(spread, Op.ADD, (axis,)) * (1.0 / classes)
-        smooth, _ = _weighted(name, smooth, hits, t, None, ignore_index, axis)
+        smooth, _ = _weighted(smooth, hits, t, None, ignore_index, axis)
         losses = losses * (1 - label_smoothing) + smooth * label_smoothing
-    return _class_loss(name, input, losses, share, axis, reduction, weight)
+    return _class_loss(input, losses, share, axis, reduction, weight)
 
 
 def _by_class(weight: Tensor, dtype: DType, shape: tuple[Any, ...], axis: int) -> UOp:
@@ -213,15 +217,13 @@ def nll_loss(
     >>> nll_loss(Tensor([[0.25, 0.75]]).log(), Tensor([1]))
     Tensor(0.2877, dtype=float32)
     """
-    name = "nll_loss"
-    need_float(name, "the input", input)
-    same_device(name, input, target, weight)
-    axis = _class_axis(name, input)
-    _target_shape(name, input, target, axis, ignore_index)
+    _check_input(input, target, weight)
+    axis = _class_axis(input)
+    _target_shape(input, target, axis, ignore_index)
     hits = _hits(target.uop, input.uop.shape, axis)
     losses = -_pick(input.uop, hits, axis)
-    losses, share = _weighted(name, losses, hits, target.uop, weight, ignore_index, axis)
-    return _class_loss(name, input, losses, share, axis, reduction, weight)
+    losses, share = _weighted(losses, hits, target.uop, weight, ignore_index, axis)
+    return _class_loss(input, losses, share, axis, reduction, weight)
 
 
 @function(functional=True, autocast="float32")
@@ -233,9 +235,9 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0])).item()
     2.0
     """
-    _same_shape("mse_loss", input, target)
+    _same_shape(input, target)
     d = input - target
-    return _reduce_loss("mse_loss", d * d, reduction)
+    return _reduce_loss(d * d, reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -247,8 +249,8 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     >>> l1_loss(Tensor([1.0, 2.0]), Tensor([1.0, 5.0]))
     Tensor(1.5, dtype=float32)
     """
-    _same_shape("l1_loss", input, target)
-    return _reduce_loss("l1_loss", (input - target).abs(), reduction)
+    _same_shape(input, target)
+    return _reduce_loss((input - target).abs(), reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -260,14 +262,14 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     >>> huber_loss(Tensor([0.0, 0.0]), Tensor([0.5, 3.0]))
     Tensor(1.3125, dtype=float32)
     """
-    _same_shape("huber_loss", input, target)
+    _same_shape(input, target)
     if delta <= 0:
         raise ShapeError(f"huber_loss: delta must be positive, not {delta}")
     signed = input - target  # its square, and not its size's, has a second derivative at 0
     d = signed.abs()
     near = d < delta
     loss = near.where(signed * signed * 0.5, (d - 0.5 * delta) * delta)
-    return _reduce_loss("huber_loss", by_slopes(loss, (signed, near.where(signed, signed.sign() * delta))), reduction)
+    return _reduce_loss(by_slopes(loss, (signed, near.where(signed, signed.sign() * delta))), reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -281,7 +283,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     """
     if beta == 0:
         return l1_loss(input, target, reduction)
-    _same_shape("smooth_l1_loss", input, target)
+    _same_shape(input, target)
     if beta < 0:
         raise ShapeError(f"smooth_l1_loss: beta may not be negative: {beta}")
     signed = input - target
@@ -289,7 +291,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     near = d < beta
     loss = near.where(signed * signed * (0.5 / beta), d - 0.5 * beta)
     slope = near.where(signed * (1.0 / beta), signed.sign())
-    return _reduce_loss("smooth_l1_loss", by_slopes(loss, (signed, slope)), reduction)
+    return _reduce_loss(by_slopes(loss, (signed, slope)), reduction)
 
 
 @function(functional=True)
@@ -305,7 +307,7 @@ def binary_cross_entropy(
     >>> binary_cross_entropy(Tensor([0.9, 0.2]), Tensor([1.0, 0.0]))
     Tensor(0.1643, dtype=float32)
     """
-    _same_shape("binary_cross_entropy", input, target)
+    _same_shape(input, target)
     yes, no = input.log().maximum(-100.0), (1.0 - input).log().maximum(-100.0)
     losses = -(target * yes + (1.0 - target) * no)
     if losses.requires_grad:
@@ -316,7 +318,7 @@ def binary_cross_entropy(
             down = _sloped(no, input, -1.0 / (1.0 - input).maximum(1e-12))
             equal = equal + (target - target.detach()) * (down - up)
         losses = _standing_for(losses, equal)
-    return _reduce_loss("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
+    return _reduce_loss(losses if weight is None else losses * weight, reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -334,8 +336,7 @@ def binary_cross_entropy_with_logits(
     >>> round(binary_cross_entropy_with_logits(Tensor([0.0]), Tensor([1.0])).item(), 4)
     0.6931
     """
-    name = "binary_cross_entropy_with_logits"
-    _same_shape(name, input, target)
+    _same_shape(input, target)
     ramp, away = _ramps(input)
     factor = 1.0 if pos_weight is None else target * (pos_weight - 1.0) + 1.0
     losses = (1.0 - target) * input + away * factor
@@ -344,7 +345,7 @@ def binary_cross_entropy_with_logits(
         losses = _standing_for(
             losses, (1.0 - target) * ramp + target * away * (1.0 if pos_weight is None else pos_weight)
         )
-    return _reduce_loss(name, losses if weight is None else losses * weight, reduction)
+    return _reduce_loss(losses if weight is None else losses * weight, reduction)
 
 
 @function(functional=True, autocast="float32")
@@ -358,7 +359,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     >>> kl_div(Tensor([0.5, 0.5]).log(), Tensor([0.25, 0.75]), reduction="sum")
     Tensor(0.1308, dtype=float32)
     """
-    _same_shape("kl_div", input, target)
+    _same_shape(input, target)
     if log_target:
         losses = target.exp() * (target - input)
     else:
@@ -366,7 +367,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
         losses = target * (zero.where(1.0, target).log() - input)
     if reduction == "batchmean":
         return losses.sum() / max(1, input.shape[0] if input.ndim else 1)
-    return _reduce_loss("kl_div", losses, reduction)
+    return _reduce_loss(losses, reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -378,8 +379,8 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
     >>> soft_margin_loss(Tensor([0.0, 2.0]), Tensor([1.0, 1.0]))
     Tensor(0.41, dtype=float32)
     """
-    _same_shape("soft_margin_loss", input, target)
-    return _reduce_loss("soft_margin_loss", _ramps(input * -target)[0], reduction)
+    _same_shape(input, target)
+    return _reduce_loss(_ramps(input * -target)[0], reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -392,10 +393,10 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     >>> hinge_embedding_loss(Tensor([0.5, 0.2]), Tensor([1, -1]))
     Tensor(0.65, dtype=float32)
     """
-    _same_shape("hinge_embedding_loss", input, target)
+    _same_shape(input, target)
     # a target that is neither has both terms, as in torch
     losses = (target == -1).where(0.0, input) + (target == 1).where(0.0, (margin - input).clamp(min=0.0))
-    return _reduce_loss("hinge_embedding_loss", losses, reduction)
+    return _reduce_loss(losses, reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -409,9 +410,9 @@ def margin_ranking_loss(
     >>> margin_ranking_loss(Tensor([2.0]), Tensor([1.5]), Tensor([1.0]), margin=1.0).item()
     0.5
     """
-    _same_shape("margin_ranking_loss", input1, input2)
-    _same_shape("margin_ranking_loss", input1, target)
-    return _reduce_loss("margin_ranking_loss", (margin - target * (input1 - input2)).clamp(min=0.0), reduction)
+    _same_shape(input1, input2)
+    _same_shape(input1, target)
+    return _reduce_loss((margin - target * (input1 - input2)).clamp(min=0.0), reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -425,7 +426,7 @@ def cosine_embedding_loss(
     >>> cosine_embedding_loss(Tensor([[1.0, 0.0]]), Tensor([[0.0, 1.0]]), Tensor([1]))
     Tensor(1., dtype=float32)
     """
-    _same_shape("cosine_embedding_loss", input1, input2)
+    _same_shape(input1, input2)
     if target.shape != input1.shape[:-1]:
         raise ShapeError(
             f"cosine_embedding_loss: for inputs of shape {input1.shape} the target has shape {input1.shape[:-1]}, "
@@ -434,7 +435,7 @@ def cosine_embedding_loss(
     tiny = 1e-12
     dot = (input1 * input2).sum(-1)
     cos = dot / (((input1 * input1).sum(-1) + tiny) * ((input2 * input2).sum(-1) + tiny)).sqrt()
-    return _reduce_loss("cosine_embedding_loss", (target == 1).where(1 - cos, (cos - margin).clamp(min=0.0)), reduction)
+    return _reduce_loss((target == 1).where(1 - cos, (cos - margin).clamp(min=0.0)), reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -459,8 +460,8 @@ def triplet_margin_loss(
     """
     if not margin > 0:
         raise ShapeError(f"triplet_margin_loss: margin must be positive, not {margin}")
-    _same_shape("triplet_margin_loss", anchor, positive)
-    _same_shape("triplet_margin_loss", anchor, negative)
+    _same_shape(anchor, positive)
+    _same_shape(anchor, negative)
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         return (a - b + eps).norm(p, -1)
@@ -468,7 +469,7 @@ def triplet_margin_loss(
     far = distance(anchor, negative)
     if swap:
         far = far.minimum(distance(positive, negative))
-    return _reduce_loss("triplet_margin_loss", (distance(anchor, positive) - far + margin).clamp(min=0.0), reduction)
+    return _reduce_loss((distance(anchor, positive) - far + margin).clamp(min=0.0), reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -488,27 +489,23 @@ def multi_margin_loss(
     >>> multi_margin_loss(Tensor([[0.1, 0.9, 0.3]]), Tensor([1]))
     Tensor(0.2, dtype=float32)
     """
-    name = "multi_margin_loss"
-    need_float(name, "the input", input)
-    same_device(name, input, target, weight)
+    _check_input(input, target, weight)
     if input.ndim < 2 and target.shape in ((), (1,)):
         row, place = input.reshape(1, -1), target.reshape(1)
         return multi_margin_loss(row, place, p, margin, weight, "mean" if reduction == "none" else reduction)
     if input.ndim != 2 or p not in (1, 2):
-        raise ShapeError(f"{name}: the input has shape (n, classes) and p is 1 or 2, not {input.shape} and {p}")
-    _target_shape(name, input, target, 1)
+        raise ShapeError(f"the input has shape (n, classes) and p is 1 or 2, not {input.shape} and {p}")
+    _target_shape(input, target, 1)
     hits = _hits(target.uop, input.uop.shape, 1)
     mine = input._new(_pick(input.uop, hits, 1))
     room = (margin - mine + input).relu()
     lost = room * room if p == 2 else room
     if weight is not None:
         if weight.shape != input.shape[1:]:
-            raise ShapeError(
-                f"{name}: weight has a number for each of {input.shape[1]} classes, not shape {weight.shape}"
-            )
+            raise ShapeError(f"weight has a number for each of {input.shape[1]} classes, not shape {weight.shape}")
         lost = lost * weight.index_select(0, target).unsqueeze(1)
     losses = input._new_plain(hits).where(0.0, lost).sum(1) / input.shape[1]
-    return _reduce_loss(name, losses, reduction)
+    return _reduce_loss(losses, reduction)
 
 
 @function(functional=True, method=False)
@@ -523,7 +520,7 @@ def multilabel_soft_margin_loss(
     Tensor(0.41, dtype=float32)
     """
     losses = binary_cross_entropy_with_logits(input, target, weight, "none").mean(-1)
-    return _reduce_loss("multilabel_soft_margin_loss", losses, reduction)
+    return _reduce_loss(losses, reduction)
 
 
 @function(functional=True, method=False, autocast="float32")
@@ -543,14 +540,13 @@ def poisson_nll_loss(
     >>> poisson_nll_loss(Tensor([0.0]), Tensor([2.0]))
     Tensor(1., dtype=float32)
     """
-    name = "poisson_nll_loss"
-    _same_shape(name, input, target)
+    _same_shape(input, target)
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
         above = target > 1
         safe = above.where(target, 1.0)
         losses = losses + above.where(safe * safe.log() - safe + 0.5 * (2 * math.pi * safe).log(), 0.0)
-    return _reduce_loss(name, losses, reduction)
+    return _reduce_loss(losses, reduction)
 
 
 @function(functional=True, method=False)
@@ -567,15 +563,13 @@ def gaussian_nll_loss(
     >>> gaussian_nll_loss(Tensor([1.0]), Tensor([3.0]), Tensor([1.0]))
     Tensor(2., dtype=float32)
     """
-    name = "gaussian_nll_loss"
-    need_float(name, "the input", input)
-    same_device(name, input, target, var)
-    broadcast_shapes(name, input.shape, target.shape)
+    _check_input(input, target, var)
+    broadcast_shapes("loss", input.shape, target.shape)
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         var = var.unsqueeze(-1)
     if var.ndim != input.ndim or any(m not in (1, n) for m, n in zip(var.shape, input.shape, strict=True)):
         raise ShapeError(
-            f"{name}: for an input of shape {input.shape} var has that shape, perhaps with sizes of 1, or shape "
+            f"for an input of shape {input.shape} var has that shape, perhaps with sizes of 1, or shape "
             f"{input.shape[:-1]}, not {var.shape}"
         )
     var = var + (var.maximum(eps) - var).detach()
@@ -583,4 +577,4 @@ def gaussian_nll_loss(
     losses = (var.log() + d * d / var) * 0.5
     if full:
         losses = losses + 0.5 * math.log(2 * math.pi)
-    return _reduce_loss(name, losses, reduction)
+    return _reduce_loss(losses, reduction)

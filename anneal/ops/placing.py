@@ -11,7 +11,7 @@ from typing import Any
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
+from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, number_first, said
 from anneal.ops.elementwise import choose
 from anneal.ops.indexing import added_rows, index_node, places, scattered, written
 from anneal.ops.nodes import (
@@ -28,8 +28,7 @@ from anneal.ops.nodes import (
     take_rows,
 )
 from anneal.ops.operators import parsed
-from anneal.ops.overflow import kept
-from anneal.ops.spelling import number_first
+from anneal.ops.precision import kept
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
 
 _INT32 = dtypes.int32

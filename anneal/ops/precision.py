@@ -1,14 +1,19 @@
-"""The precision of functions: of those that are made of several ops, and of what runs under `autocast`."""
+"""The precision of functions: of those that are made of several ops, of what runs under `autocast`, of integers."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from anneal.backend import HOST, get_device
+from anneal.errors import RangeError
 from anneal.ops.checks import is_tensor
 from anneal.runtime import Handle, here
-from anneal.uop import DType, dtypes, promote
+from anneal.uop import FITS, WRAPS, DType, Op, UOp, const, dtypes, promote
+from anneal.uop.sizes import Size, most
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FLOAT32 = dtypes.float32
@@ -99,3 +104,148 @@ def _changed(x: Any, kind: DType) -> Any:
     if isinstance(x, (list, tuple)) and any(isinstance(t, Handle) for t in x):
         return type(x)([_changed(t, kind) for t in x])
     return x.cast(kind) if is_tensor(x) and _may_change(x) else x
+
+
+# -- integers that outgrow their dtype --------------------------------------------------------------------------------
+# Integers that do not wrap around unseen: sums and products in a dtype that holds them, and ops that are refused.
+#
+# What the bounds of the terms, or how many there are, keep inside 32 bits stays there. What they let out of it is
+# int64. Where they tell nothing, a device with int64 adds up in that; the cpu then looks whether the result fits, once
+# it has been computed. An op of single elements in int32 that is known to leave that raises at the call; what is not
+# known to wraps around.
+
+
+_INT32, _INT64 = dtypes.int32, dtypes.int64
+
+
+def largest_of(u: UOp) -> int:
+    """The largest size of an element of integers or bools, as far as the bounds tell."""
+    assert u.vmin is not None
+    assert u.vmax is not None
+    return max(abs(int(u.vmin)), abs(int(u.vmax)))
+
+
+def _known(u: UOp) -> bool:
+    d = u.dtype
+    return d.bits < 32 or (u.vmax < d.max and (u.vmin > d.min or d.kind == "uint"))  # type: ignore[operator]
+
+
+def whole(name: str, device: str, src: Sequence[UOp], largest: float, made: Callable[..., UOp]) -> UOp:
+    """`made` of integers of 32 bits or fewer, or of bools, all of one dtype, cast to one that holds the result.
+
+    No intermediate result is larger than `largest`. Raises RangeError where it may be more than 32 bits hold, as the
+    bounds of the sources tell, on a device that has no more.
+    """
+    d = src[0].dtype if src[0].dtype.bits == 32 else _INT32
+    wide = largest > d.max and not here.wraps
+    known = wide and all(map(_known, src))
+    if wide and device != HOST and _INT64 not in get_device(device).limits.dtypes:
+        if known:
+            raise RangeError(
+                f"{name}: the result may be as large as {largest:.3g}, more than {d.name} holds, and device {device!r} "
+                f"has no int64; give a float dtype, or use device 'cpu'"
+            )
+        wide = False
+    u = made(*[s.cast(_INT64 if wide else d) for s in src])
+    return u if not wide or (not here.warns and (known or device != HOST)) else _fitted(name, device, d, u)
+
+
+def _fitted(name: str, device: str, d: DType, u: UOp) -> UOp:
+    """`u` in 32 bits, of which the cpu says if they do not hold it."""
+    return UOp(Op.CAST, d, (u,), None, (FITS, name, WRAPS if here.warns else "") if device == HOST else None)
+
+
+def whole_product(name: str, device: str, a: UOp, b: UOp, terms: Size, made: Callable[[UOp, UOp], UOp]) -> UOp:
+    """`made`, sums of so many products each: `whole` of 32 bits, what it is of other dtypes."""
+    if a.dtype.is_float or a.dtype.bits != 32:
+        return made(a, b)
+    return whole(name, device, (a, b), most(terms) * largest_of(a) * largest_of(b), made)
+
+
+def kept(name: str, device: str, src: Sequence[UOp], made: Callable[..., UOp]) -> UOp:
+    """`made`, which adds up numbers of one dtype in that: the cpu looks whether words of 32 bits held them."""
+    d = src[0].dtype
+    if d.is_float or d.bits != 32 or device != HOST or here.wraps:
+        return made(*src)
+    return _fitted(name, device, d, made(*[s.cast(_INT64) for s in src]))
+
+
+def power(base: int, n: int) -> float:
+    """base ** n, infinite where that has more than 64 bits."""
+    return float("inf") if base > 1 and n * math.log2(base) > 64 else float(base**n)
+
+
+def refused(name: str, device: str, u: UOp, right: UOp, text: str) -> UOp:
+    """The int32 `u`: where `right` does not hold, the cpu raises ShapeError with a text when it is computed."""
+    if device != HOST:
+        return u
+    wrong = const(_INT64, 1 << 40)
+    return UOp(Op.CAST, u.dtype, (right.where(u.cast(_INT64), wrong),), None, (FITS, name, text))
+
+
+# -- element by element -----------------------------------------------------------------------------------------------
+
+_SEEN = frozenset((Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.FLIP, Op.CONTIGUOUS, Op.DETACH, Op.NEG))
+
+
+def _reached(u: UOp) -> bool:
+    """True if some element reaches the lower bound and some the upper one: so for constants and `arange`, multiplied by
+    and added to constants.
+    """
+    while u.op is not Op.IOTA and u.vmin != u.vmax:
+        if u.op in _SEEN or (u.op is Op.CAST and u.src[0].dtype.is_int):
+            u = u.src[0]
+        elif u.op in (Op.ADD, Op.SUB, Op.MUL) and any(s.vmin == s.vmax for s in u.src):
+            u = u.src[u.src[0].vmin == u.src[0].vmax]
+        else:
+            return False
+    return True
+
+
+def _exact(op: Op, a: UOp, b: UOp) -> tuple[float, float]:
+    """The bounds of `op` if integers had no end."""
+    (al, ah), (bl, bh) = (a.vmin, a.vmax), (b.vmin, b.vmax)
+    assert al is not None
+    assert ah is not None
+    assert bl is not None
+    assert bh is not None
+    if op is Op.ADD:
+        return al + bl, ah + bh
+    if op is Op.SUB:
+        return al - bh, ah - bl
+    if op is Op.MUL:
+        ends: tuple[float, ...] = (al * bl, al * bh, ah * bl, ah * bh)
+    elif op is Op.SHL:
+        ends = tuple([x * power(2, int(y)) for x in (al, ah) for y in (bl, bh) if 0 <= y < 32]) or (0,)
+    else:  # a power
+        ends = tuple([_signed(int(x), int(y)) for x in (al, ah) for y in (bl, bh) if y >= 0]) or (0,)
+        ends = (*ends, 0) if al < 0 < ah else ends
+    return min(ends), max(ends)
+
+
+def _signed(base: int, n: int) -> float:
+    return power(abs(base), n) * (-1 if base < 0 and n % 2 else 1)
+
+
+def check_growth(name: str, op: Op, a: UOp, b: UOp) -> None:
+    """Raise RangeError if an element of `op` of integers of 32 bits is known to leave them."""
+    d = a.dtype
+    for u in (a, b):
+        if u.vmin == d.min and u.vmax == d.max:
+            return
+    if here.wraps or 0 in a.shape:
+        return
+    low, high = _exact(op, a, b)
+    if d.min <= low and high <= d.max:
+        return
+    one = a.vmin == a.vmax or b.vmin == b.vmax or (a is b and a.vmin >= 0)  # type: ignore[operator]
+    if low > d.max or high < d.min or (one and _reached(a) and _reached(b)):
+        far = high if high > d.max else low
+        reach = str(far) if isinstance(far, int) and abs(far) < 1e15 else f"{far:.10g}"
+        if here.warns:
+            warnings.warn(f"{name}: the result reaches {reach} and wraps around in {d.name}", RuntimeWarning, 2)
+            return
+        raise RangeError(
+            f"{name}: the result reaches {reach}, which {d.name} does not hold ({d.min} to {d.max}); take int64: "
+            f".cast(an.int64), or dtype=an.int64 where the tensor is made"
+        )

@@ -27,7 +27,7 @@ from anneal.ops.creation import arange
 from anneal.ops.data import DTypeLike, as_dtype, wrap_array
 from anneal.ops.joining import cat
 from anneal.ops.nodes import reshape
-from anneal.ops.overflow import refused
+from anneal.ops.precision import refused
 from anneal.runtime import capturing, default_device, here
 from anneal.uop import DType, Op, UOp, dtypes
 from anneal.uop.sizes import most, product

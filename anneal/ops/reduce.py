@@ -20,8 +20,7 @@ from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.logic import truth
 from anneal.ops.nodes import Number, elementwise, named, reciprocal, reduce_node
-from anneal.ops.overflow import largest_of, power, whole
-from anneal.ops.precision import in_single
+from anneal.ops.precision import in_single, largest_of, power, whole
 from anneal.uop import Op, UOp, by_rule, const
 from anneal.uop.sizes import most, product
 

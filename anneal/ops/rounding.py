@@ -10,7 +10,7 @@ from anneal.ops.arguments import function
 from anneal.ops.elementwise import choose, real_node, unary, where_node
 from anneal.ops.functions import by_slope
 from anneal.ops.nodes import broadcast
-from anneal.ops.overflow import check_growth
+from anneal.ops.precision import check_growth
 from anneal.uop import Op, const, dtypes
 
 _BOOL = dtypes.bool_

@@ -22,7 +22,7 @@ from anneal.ops.extremes import ValuesIndices, one_dim
 from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
 from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, permute, reshape, sorted_places
-from anneal.ops.overflow import kept
+from anneal.ops.precision import kept
 from anneal.ops.reduce import Axes
 from anneal.uop import Op, UOp, by_rule, const, dtypes
 

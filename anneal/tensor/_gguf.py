@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from anneal.errors import DataError
-from anneal.tensor._mapped import MAX_BYTES, Array, MappedEntry, MappedTensors
+from anneal.tensor._safetensors import MAX_BYTES, Array, MappedEntry, MappedTensors
 
 MAX_AXES = 8  # writers use four
 MAX_NAME = 1 << 16  # bytes

@@ -1,13 +1,155 @@
-"""Sums and their like along axes, searches, orders."""
+"""Functions element by element, and along axes: the standard's names for ops of tensors.
+
+One operand may be a Python number, which takes the dtype of the other.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
+from anneal import ops
 from anneal.array_api._dtypes import standards
-from anneal.errors import ShapeError
+from anneal.errors import DTypeError, ShapeError
 from anneal.ops import as_dtype, axis_of
 from anneal.tensor import DType, Tensor, dtypes
+
+_Unary = Callable[[Tensor], Tensor]
+_Binary = Callable[[Any, Any], Tensor]
+
+
+def _one(op: Callable[..., Tensor], said: str) -> _Unary:
+    def function(x: Tensor, /) -> Tensor:
+        return op(x)
+
+    function.__doc__ = said
+    return function
+
+
+def _two(op: Callable[..., Tensor], said: str) -> _Binary:
+    def function(x1: Any, x2: Any, /) -> Tensor:
+        if isinstance(x1, Tensor):
+            return op(x1, x2)
+        name = function.__name__
+        if not isinstance(x2, Tensor):
+            raise DTypeError(f"{name}: one of the two is an array; asarray makes one of a number")
+        return op(x2._lift(name, x1), x2)
+
+    function.__doc__ = said
+    return function
+
+
+def _floored(x: Tensor, y: Any) -> Tensor:
+    """The floor of a quotient, by the standard's table of infinities: inf // 2 is inf, 1 // -inf is -0.0."""
+    q: Tensor = ops.floor_divide(x, y)
+    if not q.dtype.is_float:
+        return q
+    far = ops.isinf(x)
+    if isinstance(y, Tensor) or math.isinf(y):
+        far = far | ops.isinf(x._lift("floor_divide", y))
+    return far.where(ops.div(x, y), q)
+
+
+def _of_integers(op: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """An op that leaves integers as they are."""
+    return lambda x: op(x) if x.dtype.is_float else x
+
+
+abs = _one(ops.abs, "The size of each element.")
+acos = _one(ops.acos, "The inverse cosine.")
+acosh = _one(ops.acosh, "The inverse hyperbolic cosine.")
+asin = _one(ops.asin, "The inverse sine.")
+asinh = _one(ops.asinh, "The inverse hyperbolic sine.")
+atan = _one(ops.atan, "The inverse tangent.")
+atanh = _one(ops.atanh, "The inverse hyperbolic tangent.")
+bitwise_invert = _one(ops.bitwise_not, "Every bit the other way; of bools, not.")
+ceil = _one(_of_integers(ops.ceil), "The least integer that is not below.")
+conj = _one(lambda x: x, "The complex conjugate: of real numbers, themselves.")
+cos = _one(ops.cos, "The cosine.")
+cosh = _one(ops.cosh, "The hyperbolic cosine.")
+exp = _one(ops.exp, "e to the power of each element.")
+expm1 = _one(ops.expm1, "exp(x) - 1, with its digits near 0.")
+floor = _one(_of_integers(ops.floor), "The largest integer that is not above.")
+imag = _one(ops.zeros_like, "The imaginary part: of real numbers, 0.")
+isfinite = _one(ops.isfinite, "True where an element is neither infinite nor nan.")
+isinf = _one(ops.isinf, "True where an element is infinite.")
+isnan = _one(ops.isnan, "True where an element is nan.")
+log = _one(ops.log, "The natural logarithm.")
+log1p = _one(ops.log1p, "log(1 + x), with its digits near 0.")
+log2 = _one(ops.log2, "The logarithm to base 2.")
+log10 = _one(ops.log10, "The logarithm to base 10.")
+logical_not = _one(ops.logical_not, "True where an element is 0.")
+negative = _one(ops.neg, "Minus each element.")
+positive = _one(ops.positive, "Each element as it is.")
+real = _one(lambda x: x, "The real part: of real numbers, themselves.")
+reciprocal = _one(ops.reciprocal, "1 over each element.")
+round = _one(_of_integers(ops.round), "The nearest integer, of two the even one.")
+sign = _one(ops.sign, "-1, 0 or 1.")
+signbit = _one(ops.signbit, "True where the sign is minus, also of -0.0 and nan.")
+sin = _one(ops.sin, "The sine.")
+sinh = _one(ops.sinh, "The hyperbolic sine.")
+sqrt = _one(ops.sqrt, "The square root.")
+square = _one(standards(ops.square), "Each element times itself.")
+tan = _one(ops.tan, "The tangent.")
+tanh = _one(ops.tanh, "The hyperbolic tangent.")
+trunc = _one(_of_integers(ops.trunc), "The nearest integer that is not farther from 0.")
+
+add = _two(standards(ops.add), "x1 + x2.")
+atan2 = _two(ops.atan2, "The angle of the point (x2, x1).")
+bitwise_and = _two(ops.bitwise_and, "The bits that both have.")
+bitwise_left_shift = _two(standards(ops.bitwise_left_shift), "The bits of x1 moved up by x2 places.")
+bitwise_or = _two(ops.bitwise_or, "The bits that either has.")
+bitwise_right_shift = _two(ops.bitwise_right_shift, "The bits of x1 moved down by x2 places.")
+bitwise_xor = _two(ops.bitwise_xor, "The bits that one of both has.")
+copysign = _two(ops.copysign, "The size of x1 with the sign of x2.")
+divide = _two(ops.div, "x1 / x2, a float.")
+equal = _two(ops.eq, "True where x1 == x2.")
+floor_divide = _two(
+    _floored,
+    "The largest integer that is not above x1 / x2; of infinities x1 / x2, where `x1 // x2` is Python's.",
+)
+greater = _two(ops.gt, "True where x1 > x2.")
+greater_equal = _two(ops.ge, "True where x1 >= x2.")
+hypot = _two(ops.hypot, "The square root of x1**2 + x2**2, without overflow.")
+less = _two(ops.lt, "True where x1 < x2.")
+less_equal = _two(ops.le, "True where x1 <= x2.")
+logaddexp = _two(ops.logaddexp, "log(exp(x1) + exp(x2)), without overflow.")
+logical_and = _two(ops.logical_and, "True where both differ from 0.")
+logical_or = _two(ops.logical_or, "True where either differs from 0.")
+logical_xor = _two(ops.logical_xor, "True where exactly one differs from 0.")
+maximum = _two(ops.maximum, "The larger one; nan if either is.")
+minimum = _two(ops.minimum, "The smaller one; nan if either is.")
+multiply = _two(standards(ops.mul), "x1 * x2.")
+nextafter = _two(ops.nextafter, "The float next to x1, towards x2.")
+not_equal = _two(ops.ne, "True where x1 != x2.")
+pow = _two(standards(ops.pow), "x1 to the power of x2.")
+remainder = _two(ops.remainder, "The remainder of floor_divide, with the sign of x2.")
+subtract = _two(standards(ops.sub), "x1 - x2.")
+
+
+for _name, _function in [*globals().items()]:
+    if getattr(_function, "__name__", "") == "function":
+        _function.__name__ = _function.__qualname__ = _name
+        _function.__module__ = "anneal.array_api"
+
+
+def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
+    """The elements clamped to [min, max], in the dtype of x; either may be left out, or be an array that broadcasts.
+
+    >>> clip(Tensor([1, 5, 9]), 2, 6)
+    Tensor([2, 5, 6], dtype=int32)
+    """
+    for bound in (min, max):
+        if isinstance(bound, Tensor) and bound.dtype is not x.dtype and bound.dtype.is_float and not x.dtype.is_float:
+            raise DTypeError(f"clip: bounds of {bound.dtype.name} for {x.dtype.name}; use astype")
+    if min is None and max is None:
+        return x
+    return x.clamp(min, max).cast(x.dtype) if x.dtype is not dtypes.bool_ else x
+
+
+# -- reductions and orders --------------------------------------------------------------------------------------------
+# Sums and their like along axes, searches, orders.
 
 
 def _summed(x: Tensor, dtype: Any) -> DType:
