@@ -240,8 +240,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 def _one_axis(name: str, x: Tensor, axis: int | None) -> int:
     if axis is None and x.ndim != 1:
         raise ShapeError(f"{name}: axis is needed for shape {x.shape}")
-    at: int = axis_of(name, -1 if axis is None else axis, x.ndim)
-    return at
+    return axis_of(name, -1 if axis is None else axis, x.ndim)
 
 
 @standards

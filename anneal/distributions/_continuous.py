@@ -37,8 +37,7 @@ def standard_gamma(shape: Shape, of: Tensor, like: Distribution) -> Tensor:
 
 def xlogy(x: Tensor, y: Tensor) -> Tensor:
     """x * log(y), 0 where both are 0."""
-    found: Tensor = x * ((x == 0.0) & (y == 0.0)).where(1.0, y).log()
-    return found
+    return x * ((x == 0.0) & (y == 0.0)).where(1.0, y).log()
 
 
 class _LocScale(Distribution, loc=c.real, scale=c.positive, support=c.real, mean=lambda d: d.loc, mode=lambda d: d.loc):

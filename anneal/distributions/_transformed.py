@@ -6,34 +6,10 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self, TypeVar
 
-from anneal.distributions import constraints as c
+from anneal.distributions import _continuous as continuous, _discrete as discrete, constraints as c
 from anneal.distributions._base import Distribution, Shape, summed
-from anneal.distributions._continuous import (
-    _EULER,
-    Beta,
-    Cauchy,
-    Exponential,
-    Gamma,
-    Gumbel,
-    HalfCauchy,
-    HalfNormal,
-    Laplace,
-    Normal,
-    Pareto,
-    Uniform,
-)
-from anneal.distributions._discrete import (
-    Bernoulli,
-    Binomial,
-    Categorical,
-    Geometric,
-    Multinomial,
-    OneHotCategorical,
-    Poisson,
-    _Chances,
-    clamped,
-    soft,
-)
+from anneal.distributions._continuous import _EULER, Normal
+from anneal.distributions._discrete import Categorical, _Chances, clamped, soft
 from anneal.distributions._several import Dirichlet, Independent, MultivariateNormal
 from anneal.distributions.transforms import ComposeTransform, ExpTransform, SigmoidTransform, Transform
 from anneal.errors import MissingMethodError, SettingError, ShapeError
@@ -355,7 +331,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     )
 
 
-@_of(Bernoulli)
+@_of(discrete.Bernoulli)
 def _bits(p: Any, q: Any) -> Any:
     """The divergence of two Bernoulli distributions; 0 log 0 is 0, and what q excludes is infinitely far."""
     lost = p.probs * (soft(-q.logits) - soft(-p.logits)) + (1.0 - p.probs) * (soft(q.logits) - soft(p.logits))
@@ -368,50 +344,50 @@ def _normal(p: Any, q: Any) -> Any:
     return 0.5 * (ratio + ((p.loc - q.loc) / q.scale) ** 2 - 1.0 - ratio.log())
 
 
-@_of(HalfNormal)
+@_of(continuous.HalfNormal)
 def _half_normal(p: Any, q: Any) -> Any:
     ratio = (p.scale / q.scale) ** 2
     return 0.5 * (ratio - 1.0 - ratio.log())
 
 
-@_of(Laplace)
+@_of(continuous.Laplace)
 def _laplace(p: Any, q: Any) -> Any:
     ratio, away = p.scale / q.scale, (p.loc - q.loc).abs()
     return -ratio.log() + away / q.scale + ratio * (-away / p.scale).exp() - 1.0
 
 
-@_of(Cauchy)
+@_of(continuous.Cauchy)
 def _cauchy(p: Any, q: Any) -> Any:
     spread = ((p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2).log()
     return spread - (4.0 * p.scale * q.scale).log()
 
 
-@_of(Gumbel)
+@_of(continuous.Gumbel)
 def _gumbel(p: Any, q: Any) -> Any:
     ratio, away = p.scale / q.scale, (q.loc - p.loc) / q.scale
     return -ratio.log() - away + ratio * _EULER + (away + (1.0 + ratio).lgamma()).exp() - (1.0 + _EULER)
 
 
-@_of(Uniform)
+@_of(continuous.Uniform)
 def _uniform(p: Any, q: Any) -> Any:
     inside = (q.low <= p.low) & (q.high >= p.high)
     return inside.where(((q.high - q.low) / (p.high - p.low)).log(), math.inf)
 
 
-@_of(Exponential)
+@_of(continuous.Exponential)
 def _exponential(p: Any, q: Any) -> Any:
     ratio = q.rate / p.rate
     return ratio - 1.0 - ratio.log()
 
 
-@_of(Gamma)
+@_of(continuous.Gamma)
 def _gamma(p: Any, q: Any) -> Any:
     a, b = p.concentration, q.concentration
     found = b * (p.rate / q.rate).log() + b.lgamma() - a.lgamma() + (a - b) * a.digamma()
     return found + (q.rate - p.rate) * (a / p.rate)
 
 
-@_of(Beta)
+@_of(continuous.Beta)
 def _beta(p: Any, q: Any) -> Any:
     a, b, total = p.concentration1, p.concentration0, p.concentration1 + p.concentration0
     spread = (a - q.concentration1) * a.digamma() + (b - q.concentration0) * b.digamma()
@@ -426,31 +402,31 @@ def _dirichlet(p: Any, q: Any) -> Any:
     return norms + ((a - b) * (a.digamma() - a.sum(-1, keepdim=True).digamma())).sum(-1)
 
 
-@_of(Pareto)
+@_of(continuous.Pareto)
 def _pareto(p: Any, q: Any) -> Any:
     ratio = p.scale / q.scale
     found = q.alpha * ratio.log() + (p.alpha / q.alpha).log() + q.alpha / p.alpha - 1.0
     return (p.scale >= q.scale).where(found, math.inf)
 
 
-@_of(Categorical, OneHotCategorical)
+@_of(Categorical, discrete.OneHotCategorical)
 def _categorical(p: Any, q: Any) -> Any:
     t = p.probs * (p.logits - q.logits)
     t = (q.probs == 0.0).where(math.inf, t)
     return (p.probs == 0.0).where(0.0, t).sum(-1)
 
 
-@_of(Geometric)
+@_of(discrete.Geometric)
 def _geometric(p: Any, q: Any) -> Any:
     return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
 
 
-@_of(Poisson)
+@_of(discrete.Poisson)
 def _poisson(p: Any, q: Any) -> Any:
     return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
 
 
-@_of(Binomial)
+@_of(discrete.Binomial)
 def _binomial(p: Any, q: Any) -> Any:
     found = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
     return (p.total_count > q.total_count).where(math.inf, found)
@@ -473,7 +449,7 @@ def _independent(p: Any, q: Any) -> Any:
 
 
 # Classes that take formulas of others and are no special case of them.
-_OWN = (HalfCauchy, Multinomial, OneHotCategorical)
+_OWN = (continuous.HalfCauchy, discrete.Multinomial, discrete.OneHotCategorical)
 
 
 @register_kl(TransformedDistribution, TransformedDistribution)

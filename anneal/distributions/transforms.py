@@ -305,8 +305,7 @@ class StickBreakingTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         x = x - _left(x)
-        found: Tensor = (x.logsigmoid() - x + y[..., :-1].log()).sum(-1)
-        return found
+        return (x.logsigmoid() - x + y[..., :-1].log()).sum(-1)
 
     def forward_shape(self, shape: Sequence[int]) -> Shape:
         return (*_ends(self, shape, 1)[:-1], shape[-1] + 1)
@@ -375,8 +374,7 @@ class CorrCholeskyTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         rest = _below(1 - (y * y).cumsum(-1), 2)
-        found: Tensor = 0.5 * rest.log().sum(-1) - 2 * (x + soft(-2 * x) - math.log(2.0)).sum(-1)
-        return found
+        return 0.5 * rest.log().sum(-1) - 2 * (x + soft(-2 * x) - math.log(2.0)).sum(-1)
 
     def forward_shape(self, shape: Sequence[int]) -> Shape:
         count = _ends(self, shape, 1)[-1]

@@ -395,10 +395,9 @@ def _called(name: str, key: Any, compute: Callable[[Array], Array], shape: Any, 
     def gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
         return [transpose(given[0])]
 
-    made: Tensor = host_call(
+    return host_call(
         run, (shape, dtype), x, key=(name, key, shape, dtype.name), gradient=gradient, vmap_method="broadcast_all"
     )
-    return made
 
 
 def complex_to_complex(x: Tensor, axes: Axes, inverse: bool) -> Tensor:
@@ -448,8 +447,7 @@ def complex_to_real(x: Tensor, axis: int, n: int) -> Tensor:
         return real_to_complex(g, axis) * Tensor(weights.astype(g.dtype.name), device=g.device)
 
     def compute(a: Array) -> Array:
-        out: Array = np.fft.irfft(_complex(a), n, axis=axis, norm="forward")
-        return out
+        return np.fft.irfft(_complex(a), n, axis=axis, norm="forward")
 
     shape = tuple(_sizes(x.shape[:-1], axis, n))
     return _called("fft.irfft", (axis, n), compute, shape, x, transpose)

@@ -62,9 +62,7 @@ if TYPE_CHECKING:
     )
 else:
     __getattr__ = opened_later(__name__)
+    __all__ = list(names_of(__name__))
 
-__all__ = list(names_of(__name__))
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -281,8 +281,7 @@ class _Softmax(Row):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         guess = 0 if x.ndim in (0, 1, 3) else 1
-        out: Tensor = self._function(x, dim=guess if self.dim is None else self.dim)
-        return out
+        return self._function(x, dim=guess if self.dim is None else self.dim)
 
 
 class Softmax(_Softmax, function=F.softmax):
@@ -333,8 +332,7 @@ class _Dropout(Row):
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self._function(x, self.p, self.training, self.inplace)
-        return out
+        return self._function(x, self.p, self.training, self.inplace)
 
 
 class Dropout(_Dropout, function=F.dropout):

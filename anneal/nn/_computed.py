@@ -26,8 +26,7 @@ def computed(module: Module) -> dict[str, tuple[Compute, Compute | None]]:
 
 def before(module: Module) -> type:
     """The class of a module before attributes of it were computed."""
-    kind: type = getattr(module, "_before", type(module))
-    return kind
+    return getattr(module, "_before", type(module))
 
 
 def compute(module: Any, name: str, get: Callable[..., Any], put: Callable[..., Any] | None = None) -> None:

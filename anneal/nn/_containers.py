@@ -204,8 +204,7 @@ def _kind(value: Any) -> str:
 
 def _parameter(value: Any) -> Tensor:
     """A tensor as a parameter; anything else as it is, as torch keeps it."""
-    kept: Tensor = Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
-    return kept
+    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
 def _module(row: Module, value: T) -> T:

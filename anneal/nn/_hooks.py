@@ -1,4 +1,4 @@
-"""What a module inherits: functions called before and after its `forward`, or with its gradients; moving it."""
+"""Hooks of modules, called before and after `forward`, or with its gradients; how a module is moved and cast."""
 
 from __future__ import annotations
 

@@ -215,8 +215,7 @@ class CosineSimilarity(Row, function=F.cosine_similarity):
 
     @checked
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        out: Tensor = self._of(x1, x2)
-        return out
+        return self._of(x1, x2)
 
 
 class PairwiseDistance(Module):

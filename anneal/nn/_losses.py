@@ -29,15 +29,13 @@ class _Loss(Row):
 class _OfPair(_Loss):
     @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        out: Tensor = self._of(input, target)
-        return out
+        return self._of(input, target)
 
 
 class _OfThree(_Loss):
     @checked
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        out: Tensor = self._of(input1, input2, target)
-        return out
+        return self._of(input1, input2, target)
 
 
 class CrossEntropyLoss(_OfPair, function=F.cross_entropy):
@@ -234,8 +232,7 @@ class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
 
     @checked
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        out: Tensor = self._of(anchor, positive, negative)
-        return out
+        return self._of(anchor, positive, negative)
 
 
 class MultiMarginLoss(_OfPair, function=F.multi_margin_loss):
@@ -296,8 +293,7 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, kw_only=True):
 
     @checked
     def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
-        out: Tensor = self._of(input, target, var)
-        return out
+        return self._of(input, target, var)
 
 
 class NLLLoss2d(NLLLoss):
@@ -322,8 +318,7 @@ class CTCLoss(_Loss, function=F.ctc_loss):
 
     @checked
     def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
-        out: Tensor = self._of(log_probs, targets, input_lengths, target_lengths)
-        return out
+        return self._of(log_probs, targets, input_lengths, target_lengths)
 
 
 class MultiLabelMarginLoss(_OfPair, function=F.multilabel_margin_loss):

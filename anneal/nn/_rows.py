@@ -63,5 +63,4 @@ class Unary(Row):
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self._of(x)
-        return out
+        return self._of(x)

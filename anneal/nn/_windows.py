@@ -229,8 +229,7 @@ class _MaxPool(_Strided):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         kernel, ceil, indices = self.kernel_size, self.ceil_mode, self.return_indices
-        out: Tensor = self._function(x, kernel, self.stride, self.padding, self.dilation, ceil, indices)
-        return out
+        return self._function(x, kernel, self.stride, self.padding, self.dilation, ceil, indices)
 
 
 class _AvgPool(_Strided, Unary):
@@ -249,8 +248,7 @@ class _MaxUnpool(_Strided):
 
     @checked
     def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        out: Tensor = self._function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
-        return out
+        return self._function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 class _AdaptiveAvgPool(Unary):

@@ -62,8 +62,7 @@ def float_power(x: Tensor, exponent: Any) -> Tensor:
     Tensor([4., 9.], dtype=float64)
     """
     wide = dtypes.float64 if dtypes.float64 in get_device(x.device).limits.dtypes else dtypes.float32
-    out: Tensor = x.cast(wide) ** (exponent.cast(wide) if is_tensor(exponent) else exponent)
-    return out
+    return x.cast(wide) ** (exponent.cast(wide) if is_tensor(exponent) else exponent)
 
 
 @function

@@ -277,8 +277,7 @@ def xlog1py(x: Any, other: Any) -> Tensor:
     a, b = one._lift("xlog1py", x), one._lift("xlog1py", other)
     a, b = a._new(real_node(a)), b._new(real_node(b))
     zero = a.eq(0.0) & ~b.isnan() & (b.le(-1.0) | b.eq(math.inf))
-    out: Tensor = choose(zero, 0.0, a * choose(zero, 0.0, b).log1p())
-    return out
+    return choose(zero, 0.0, a * choose(zero, 0.0, b).log1p())
 
 
 # fmt: off

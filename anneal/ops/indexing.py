@@ -19,24 +19,12 @@ import numpy as np
 from anneal.backend import get_device
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
+from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, bound_int, broadcast_shapes, is_tensor
 from anneal.ops.elementwise import choose
 from anneal.ops.inputs import computes
-from anneal.ops.nodes import (
-    Number,
-    broadcast,
-    elementwise_where,
-    inverse,
-    iota,
-    meet,
-    permute,
-    put_rows,
-    reshape,
-    shrink,
-    take_rows,
-    wrapped,
-)
+from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, permute, reshape, take_rows, wrapped
 from anneal.ops.precision import kept
 from anneal.runtime import here
 from anneal.uop import Op, UOp, dtypes
@@ -234,7 +222,7 @@ def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None
         raise DTypeError(f'scatter: reduce is None, "add" or "multiply", not {reduce!r}')
     rows, i, value, given = scattered(x, "scatter", dim, index, src)
     width = math.prod(value.shape[1:])
-    new = put_rows(reshape(x.uop, (rows, width)), i, value, given.requires_grad)
+    new = nodes.put_rows(reshape(x.uop, (rows, width)), i, value, given.requires_grad)
     return x._new(reshape(new, x.shape), given)
 
 
@@ -253,7 +241,7 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
     _fits(name, dim, i.shape, value.shape, "the values'")
     if i.shape and i.shape[at] > value.shape[at]:
         raise ShapeError(f"{name}: the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
-    value = shrink(value, tuple([(0, n) for n in i.shape]))
+    value = nodes.shrink(value, tuple([(0, n) for n in i.shape]))
     n, total = math.prod(i.shape), math.prod(s)
     if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and i.shape[1] == s[1]:
         # the same row for a whole row of values: add rows, not elements
@@ -265,7 +253,7 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
         here = i if a == at else iota(i.shape[a], a, len(s))
         if m != 1 or a == at:
             here = broadcast(here, i.shape)
-            position = meet(Op.ADD, position, here * stride if stride != 1 else here)
+            position = nodes.meet(Op.ADD, position, here * stride if stride != 1 else here)
     if position is None:
         position = i
     elif len(s) > 1:

@@ -372,7 +372,7 @@ def uniform_(
     True
     """
     _need_float(x)
-    low = named.pop("from", from_)
+    low: float = named.pop("from", from_)
     if named:
         raise TypeError(f"uniform_: unexpected argument {next(iter(named))!r}")
     if not low <= to:

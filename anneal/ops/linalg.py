@@ -8,22 +8,11 @@ from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
+from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import beside
-from anneal.ops.nodes import (
-    Number,
-    broadcast,
-    common_dtype,
-    elementwise,
-    expand,
-    pad,
-    permute,
-    reduce_axis,
-    reduce_node,
-    reshape,
-    shrink,
-)
+from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, expand, permute, reduce_node, reshape, shrink
 from anneal.ops.precision import largest_of, whole, whole_product
 from anneal.uop import Op, UOp, dtypes
 from anneal.uop.sizes import most
@@ -265,7 +254,7 @@ def einsum(formula: str, *operands: Any) -> Tensor:
 def _product(a: UOp, b: UOp, space: tuple[int, ...], axis: int) -> UOp:
     """The sum along one axis of a * b, both broadcast to `space`; the axis goes."""
     u = elementwise(Op.MUL, (expand(a, space), expand(b, space)), space)
-    return u if space[axis] == 1 else reduce_axis(u, Op.ADD, (axis,))
+    return u if space[axis] == 1 else nodes.reduce_axis(u, Op.ADD, (axis,))
 
 
 def _matmul(device: str, a: UOp, b: UOp) -> UOp:
@@ -399,7 +388,7 @@ def _unrepeat(formula: str, u: UOp, letters: list[str]) -> tuple[UOp, list[str]]
             u = permute(u, [i, j, *rest])
             tail = u.shape[2:]
             whole = tuple([(0, m) for m in tail])
-            flat = pad(reshape(u, (n * n, *tail)), ((0, n), *((0, 0) for _ in tail)))
+            flat = nodes.pad(reshape(u, (n * n, *tail)), ((0, n), *((0, 0) for _ in tail)))
             u = shrink(reshape(flat, (n, n + 1, *tail)), ((0, n), (0, 1), *whole))
             u = reshape(u, (n, *tail))
             letters = [letter, *[letters[k] for k in rest]]

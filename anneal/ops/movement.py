@@ -10,19 +10,9 @@ import numpy as np
 
 from anneal.errors import DTypeError, ModeError, RangeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import nodes
+from anneal.ops import checks, nodes
 from anneal.ops.arguments import function, several
-from anneal.ops.checks import (
-    axes_of,
-    axis_of,
-    broadcast_shapes,
-    int_args,
-    is_tensor,
-    need_axes,
-    need_tensor,
-    said,
-    whole,
-)
+from anneal.ops.checks import axes_of, axis_of, int_args, is_tensor, need_axes, need_tensor, said, whole
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
@@ -504,7 +494,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
         need_tensor("broadcast_tensors", "each argument", t)
     if not tensors:
         return ()
-    shape = broadcast_shapes("broadcast_tensors", *[t.shape for t in tensors])
+    shape = checks.broadcast_shapes("broadcast_tensors", *[t.shape for t in tensors])
     return tuple([t.expand(shape) for t in tensors])
 
 

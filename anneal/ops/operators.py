@@ -11,6 +11,7 @@ import numpy as np
 from anneal.doors import named
 from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError
 from anneal.names import Tensor
+from anneal.ops import nodes
 from anneal.ops.arguments import changing, deferred, function, several, viewing
 from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
 from anneal.ops.data import wrap_array
@@ -20,24 +21,7 @@ from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
 from anneal.ops.inputs import compares, computes, places
 from anneal.ops.logic import bitwise, shift
-from anneal.ops.nodes import (
-    Pick,
-    broadcast,
-    check_inside,
-    elementwise,
-    every,
-    flip,
-    inverse,
-    iota,
-    lay_back,
-    lay_out,
-    pad,
-    permute,
-    put_rows,
-    reshape,
-    shrink,
-    take_rows,
-)
+from anneal.ops.nodes import Pick, broadcast, check_inside, every, flip, inverse, lay_out, pad, permute, reshape, shrink
 from anneal.ops.precision import casts
 from anneal.runtime import Handle, here, is_realized, number, varies
 from anneal.uop import Op, UOp, const, dtypes
@@ -63,7 +47,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     if not picks:
         return part
     rows, position, shape, front = lay_out(part.uop, picks)
-    got = take_rows(rows, position)
+    got = nodes.take_rows(rows, position)
     return x._new(permute(reshape(got, (*shape, *rows.shape[1:])), inverse(front)))
 
 
@@ -78,7 +62,9 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     if mask is not None:
         _put(
             x,
-            elementwise(Op.WHERE, (mask, broadcast(given.uop.cast(x.uop.dtype), x.uop.shape), old.uop), x.uop.shape),
+            nodes.elementwise(
+                Op.WHERE, (mask, broadcast(given.uop.cast(x.uop.dtype), x.uop.shape), old.uop), x.uop.shape
+            ),
             given,
         )
         return
@@ -107,8 +93,8 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         new = broadcast(new, chosen)
     if picks:
         new = reshape(permute(new, front), (math.prod(shape), *rows.shape[1:]))
-        new = put_rows(rows, reshape(position, (math.prod(shape),)), new, given.requires_grad)
-        new = lay_back(new, part.shape, picks)
+        new = nodes.put_rows(rows, reshape(position, (math.prod(shape),)), new, given.requires_grad)
+        new = nodes.lay_back(new, part.shape, picks)
     in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE
     if part is not old.uop and not picks and basic.is_box and in_memory and 0 not in part.shape:
         # memory: what is assigned goes into its place, and where nobody needs the old values nothing else moves
@@ -142,7 +128,7 @@ def _as_data(x: Tensor, index: Any) -> tuple[Any, ...] | None:
             found.append(item)
         elif varies((len(found), count), begin, x):
             place = number(begin % n, _INT32, x.device)
-            found.append(x._new_plain(place if count is None else iota(count) + broadcast(place, (count,))))
+            found.append(x._new_plain(place if count is None else nodes.iota(count) + broadcast(place, (count,))))
         else:
             found.append(item)
     moved = [i for i, item in zip(found, items, strict=True) if i is not item]

@@ -10,23 +10,12 @@ from typing import Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
+from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import axis_of, broadcast_shapes, is_tensor, number_first, said
 from anneal.ops.elementwise import choose
 from anneal.ops.indexing import added_rows, index_node, places, scattered, written
-from anneal.ops.nodes import (
-    broadcast,
-    inverse,
-    iota,
-    keys,
-    lay_back,
-    lay_out,
-    permute,
-    put_rows,
-    reduce_node,
-    reshape,
-    take_rows,
-)
+from anneal.ops.nodes import broadcast, inverse, iota, lay_out, permute, put_rows, reduce_node, reshape, take_rows
 from anneal.ops.operators import parsed
 from anneal.ops.precision import kept
 from anneal.uop import Op, UOp, alu, by_rule, const, dtypes
@@ -89,7 +78,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
         # The least is the largest of what is turned round; written in rising order, the largest stays.
         turn = None if reduce == "amax" else Op.NEG if dtype.is_float else Op.NOT
         a, b = (u, value) if turn is None else (turn(u), turn(value))
-        order = x._new_plain(keys(b, False)).argsort().uop
+        order = x._new_plain(nodes.keys(b, False)).argsort().uop
         top = put_rows(a, take_rows(i, order), take_rows(b, order))
         if include_self:
             top = hit.where(Op.MAX(a, top), a)
@@ -146,7 +135,7 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
     value = permute(broadcast(given.uop.cast(x.uop.dtype), chosen), front)
     value = reshape(value, (n, width))
     added = added_rows(x, "index_put", rows, reshape(position, (n,)), value)
-    return x._new(lay_back(added, x.shape, picks), given)
+    return x._new(nodes.lay_back(added, x.shape, picks), given)
 
 
 @function(in_place=True)

@@ -11,18 +11,7 @@ from collections.abc import Sequence
 from anneal.errors import PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function, need_float
-from anneal.ops.nodes import (
-    broadcast,
-    expand,
-    iota,
-    named,
-    pad,
-    permute,
-    reduce_axis,
-    reduce_node,
-    reshape,
-    shrink,
-)
+from anneal.ops.nodes import broadcast, expand, iota, named, pad, permute, reduce_axis, reduce_node, reshape, shrink
 from anneal.ops.reduce import root, size_power
 from anneal.uop import Op, UOp, by_rule, const, dtypes
 

@@ -427,8 +427,7 @@ def _trapezoids(t: Tensor, name: str, x: Any, dx: Number, dim: int) -> Tensor:
     n = t.shape[at]
     y = t._new(real_node(t))
     both: Tensor = (y.narrow(at, 0, max(0, n - 1)) + y.narrow(at, min(1, n), max(0, n - 1))) * 0.5
-    out: Tensor = both * _steps(t, name, x, dx, at)
-    return out
+    return both * _steps(t, name, x, dx, at)
 
 
 @function(autocast="float32")
