@@ -7,10 +7,10 @@ none counts, the result is what the op gives for nothing: 0 for a sum, -inf for 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops import DTypeLike, axes_of, axis_of, broadcast_shapes, checked
+from anneal.ops import DTypeLike, axes_of, axis_of, broadcast_shapes, checked, rows_of
 from anneal.tensor import Tensor
 
 __all__ = [
@@ -21,15 +21,15 @@ __all__ = [
 Dims = int | Sequence[int] | None
 
 
-def _filled(name: str, x: Tensor, mask: Tensor | None, fill: float, dtype: DTypeLike | None = None) -> Tensor:
+def _filled(x: Tensor, mask: Tensor | None, fill: float, dtype: DTypeLike | None = None) -> Tensor:
     """The tensor with `fill` where the mask is false; of `dtype`, and floats at least for a fill that is no int."""
     x = x if dtype is None else x.cast(dtype)
     if mask is None:
         return x
     if mask.dtype.name != "bool":
-        raise DTypeError(f"{name}: a mask is bool, not {mask.dtype.name}; compare first")
-    if broadcast_shapes(name, x.shape, mask.shape) != x.shape:
-        raise ShapeError(f"{name}: a mask of shape {mask.shape} does not fit a tensor of shape {x.shape}")
+        raise DTypeError(f"a mask is bool, not {mask.dtype.name}; compare first")
+    if broadcast_shapes("mask", x.shape, mask.shape) != x.shape:
+        raise ShapeError(f"a mask of shape {mask.shape} does not fit a tensor of shape {x.shape}")
     if not x.dtype.is_float and not math.isfinite(fill):
         if x.dtype.name == "bool":
             x = x.int()
@@ -47,15 +47,19 @@ def _counts(x: Tensor, mask: Tensor | None) -> Tensor:
     return one if mask is None else mask.cast(x.dtype).expand(x.shape)
 
 
-def _axes(name: str, x: Tensor, dim: Dims) -> list[int]:
-    return list(axes_of(name, dim, x.ndim))
+def _axes(x: Tensor, dim: Dims) -> list[int]:
+    return list(axes_of("mask", dim, x.ndim))
 
 
 # -- reductions -------------------------------------------------------------------------------------------------------
 
 
-@checked
-def sum(
+Method = Callable[..., Tensor]
+
+
+def _reduced(
+    method: Method,
+    fill: float,
     input: Tensor,
     dim: Dims = None,
     *,
@@ -63,55 +67,37 @@ def sum(
     dtype: DTypeLike | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The sum along axes, or of all, of the elements that count.
+    return method(_filled(input, mask, fill, dtype), _axes(input, dim), keepdim)
+
+
+sum, prod, amax, amin = map(
+    checked,
+    rows_of(
+        _reduced,
+        {
+            "sum": (
+                Tensor.sum,
+                0,
+                """The sum along axes, or of all, of the elements that count.
 
     >>> sum(Tensor([1.0, 2.0, 4.0]), mask=Tensor([True, False, True])).item()
     5.0
-    """
-    return _filled("sum", input, mask, 0, dtype).sum(_axes("sum", input, dim), keepdim)
-
-
-@checked
-def prod(
-    input: Tensor,
-    dim: Dims = None,
-    *,
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The product along axes, or of all, of the elements that count."""
-    return _filled("prod", input, mask, 1, dtype).prod(_axes("prod", input, dim), keepdim)
-
-
-@checked
-def amax(
-    input: Tensor,
-    dim: Dims = None,
-    *,
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The largest along axes, or of all, of the elements that count.
+    """,
+            ),
+            "prod": (Tensor.prod, 1, """The product along axes, or of all, of the elements that count."""),
+            "amax": (
+                Tensor.amax,
+                -math.inf,
+                """The largest along axes, or of all, of the elements that count.
 
     >>> amax(Tensor([[1.0, 9.0]]), 1, mask=Tensor([[True, False]]))
     Tensor([1.], dtype=float32)
-    """
-    return _filled("amax", input, mask, -math.inf, dtype).amax(_axes("amax", input, dim), keepdim)
-
-
-@checked
-def amin(
-    input: Tensor,
-    dim: Dims = None,
-    *,
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The smallest along axes, or of all, of the elements that count."""
-    return _filled("amin", input, mask, math.inf, dtype).amin(_axes("amin", input, dim), keepdim)
+    """,
+            ),
+            "amin": (Tensor.amin, math.inf, """The smallest along axes, or of all, of the elements that count."""),
+        },
+    ),
+)
 
 
 @checked
@@ -124,7 +110,7 @@ def argmax(
     mask: Tensor | None = None,
 ) -> Tensor:
     """The position of the largest element that counts along an axis, or in the flat row; int32."""
-    return _filled("argmax", input, mask, -math.inf, dtype).argmax(dim, keepdim)
+    return _filled(input, mask, -math.inf, dtype).argmax(dim, keepdim)
 
 
 @checked
@@ -137,7 +123,7 @@ def argmin(
     mask: Tensor | None = None,
 ) -> Tensor:
     """The position of the smallest element that counts along an axis, or in the flat row; int32."""
-    return _filled("argmin", input, mask, math.inf, dtype).argmin(dim, keepdim)
+    return _filled(input, mask, math.inf, dtype).argmin(dim, keepdim)
 
 
 @checked
@@ -154,8 +140,8 @@ def mean(
     >>> mean(Tensor([1.0, 2.0, 4.0]), mask=Tensor([True, False, True])).item()
     2.5
     """
-    x, axes = _floats(input, dtype), _axes("mean", input, dim)
-    return _filled("mean", x, mask, 0).sum(axes, keepdim) / _counts(x, mask).sum(axes, keepdim)
+    x, axes = _floats(input, dtype), _axes(input, dim)
+    return _filled(x, mask, 0).sum(axes, keepdim) / _counts(x, mask).sum(axes, keepdim)
 
 
 @checked
@@ -163,7 +149,7 @@ def median(
     input: Tensor, dim: int = -1, *, keepdim: bool = False, dtype: DTypeLike | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """The middle one in order, the lower of two, of the elements that count along an axis; nan where none counts."""
-    x = _filled("median", _floats(input, dtype), mask, math.nan)
+    x = _filled(_floats(input, dtype), mask, math.nan)
     return x.nanmedian(axis_of("median", dim, x.ndim), keepdim).values if x.ndim else x
 
 
@@ -179,8 +165,8 @@ def norm(
 ) -> Tensor:
     """The norm of order `ord` (`Tensor.norm`) along axes, or of all, of the elements that count."""
     order = 2.0 if ord is None else ord
-    x = _filled("norm", _floats(input, dtype), mask, math.inf if order < 0 else 0.0)
-    return x.norm(order, _axes("norm", input, dim), keepdim)
+    x = _filled(_floats(input, dtype), mask, math.inf if order < 0 else 0.0)
+    return x.norm(order, _axes(input, dim), keepdim)
 
 
 @checked
@@ -203,10 +189,10 @@ def var(
     if unbiased is not None and correction is not None:
         raise ShapeError("var: unbiased and correction are the same argument; give one of them")
     lost = float(unbiased is not False) if correction is None else float(correction)
-    x, axes = _floats(input, dtype), _axes("var", input, dim)
+    x, axes = _floats(input, dtype), _axes(input, dim)
     count = _counts(x, mask).sum(axes, True)
-    centre = _filled("var", x, mask, 0).sum(axes, True) / count
-    apart = _filled("var", x - centre, mask, 0)
+    centre = _filled(x, mask, 0).sum(axes, True) / count
+    apart = _filled(x - centre, mask, 0)
     out = (apart * apart).sum(axes, True) / (count - lost).clamp(min=0.0)
     return out if keepdim else out.sum(axes)  # of one element each
 
@@ -236,49 +222,58 @@ def logsumexp(
     mask: Tensor | None = None,
 ) -> Tensor:
     """log of the sum of exp along axes, of the elements that count."""
-    x = _filled("logsumexp", _floats(input, dtype), mask, -math.inf)
-    return x.logsumexp(_axes("logsumexp", input, dim), keepdim)
+    x = _filled(_floats(input, dtype), mask, -math.inf)
+    return x.logsumexp(_axes(input, dim), keepdim)
 
 
 # -- along an axis ----------------------------------------------------------------------------------------------------
 
 
-@checked
-def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None, mask: Tensor | None = None) -> Tensor:
-    """The running sum along an axis of the elements that count.
+def _along(
+    method: Method, fill: float, input: Tensor, dim: int, *, dtype: DTypeLike | None = None, mask: Tensor | None = None
+) -> Tensor:
+    """A scan, or shares of a whole, which are floats."""
+    x = _floats(input, dtype) if math.isinf(fill) else input
+    return method(_filled(x, mask, fill, dtype), dim)
+
+
+cumsum, cumprod, softmax, log_softmax, softmin = map(
+    checked,
+    rows_of(
+        _along,
+        {
+            "cumsum": (
+                Tensor.cumsum,
+                0,
+                """The running sum along an axis of the elements that count.
 
     >>> cumsum(Tensor([1, 2, 4]), 0, mask=Tensor([True, False, True]))
     Tensor([1, 1, 5], dtype=int32)
-    """
-    return _filled("cumsum", input, mask, 0, dtype).cumsum(dim)
-
-
-@checked
-def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None, mask: Tensor | None = None) -> Tensor:
-    """The running product along an axis of the elements that count."""
-    return _filled("cumprod", input, mask, 1, dtype).cumprod(dim)
-
-
-@checked
-def softmax(input: Tensor, dim: int, *, dtype: DTypeLike | None = None, mask: Tensor | None = None) -> Tensor:
-    """`softmax` along an axis of the elements that count; the others are 0.
+    """,
+            ),
+            "cumprod": (Tensor.cumprod, 1, """The running product along an axis of the elements that count."""),
+            "softmax": (
+                Tensor.softmax,
+                -math.inf,
+                """`softmax` along an axis of the elements that count; the others are 0.
 
     >>> softmax(Tensor([0.0, 0.0, 5.0]), 0, mask=Tensor([True, True, False]))
     Tensor([0.5, 0.5, 0. ], dtype=float32)
-    """
-    return _filled("softmax", _floats(input, dtype), mask, -math.inf).softmax(dim)
-
-
-@checked
-def log_softmax(input: Tensor, dim: int, *, dtype: DTypeLike | None = None, mask: Tensor | None = None) -> Tensor:
-    """`log_softmax` along an axis of the elements that count; the others are -inf."""
-    return _filled("log_softmax", _floats(input, dtype), mask, -math.inf).log_softmax(dim)
-
-
-@checked
-def softmin(input: Tensor, dim: int, *, dtype: DTypeLike | None = None, mask: Tensor | None = None) -> Tensor:
-    """`softmin` along an axis of the elements that count; the others are 0."""
-    return _filled("softmin", _floats(input, dtype), mask, math.inf).softmin(dim)
+    """,
+            ),
+            "log_softmax": (
+                Tensor.log_softmax,
+                -math.inf,
+                """`log_softmax` along an axis of the elements that count; the others are -inf.""",
+            ),
+            "softmin": (
+                Tensor.softmin,
+                math.inf,
+                """`softmin` along an axis of the elements that count; the others are 0.""",
+            ),
+        },
+    ),
+)
 
 
 @checked
@@ -294,7 +289,7 @@ def normalize(
     """The elements that count over their norm along an axis, or over `eps` where that is larger; the others are 0."""
     x = _floats(input, dtype)
     size = norm(x, ord, dim, keepdim=True, mask=mask)
-    return _filled("normalize", x, mask, 0.0) / size.clamp(min=eps)
+    return _filled(x, mask, 0.0) / size.clamp(min=eps)
 
 
 @checked
@@ -307,6 +302,6 @@ def logaddexp(
     other_mask: Tensor | None = None,
 ) -> Tensor:
     """log(exp(input) + exp(other)), where a term counts if its mask, `input_mask` or `other_mask`, is true."""
-    a = _filled("logaddexp", _floats(input, dtype), input_mask, -math.inf)
-    b = _filled("logaddexp", _floats(other, dtype), other_mask, -math.inf)
+    a = _filled(_floats(input, dtype), input_mask, -math.inf)
+    b = _filled(_floats(other, dtype), other_mask, -math.inf)
     return a.logaddexp(b)

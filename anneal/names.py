@@ -245,7 +245,7 @@ matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid van
         "anneal.backend": """
 Array""",
         "arguments": """
-Integer alias checked deferred family function several viewing""",
+Integer alias checked deferred family function rows_of several viewing""",
         "checks": """
 Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor said whole""",
         "grad_mode": """

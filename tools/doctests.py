@@ -58,7 +58,7 @@ def _families(module: griffe.Module) -> Iterator[griffe.Function]:
             griffe.Parameter(
                 p.name,
                 annotation=p.annotation,
-                kind=griffe.ParameterKind.positional_or_keyword,
+                kind=griffe.ParameterKind(p.kind.description),
                 default=None if p.default is p.empty else repr(p.default),
             )
             for p in signature.parameters.values()

@@ -99,11 +99,16 @@ def _family(node: ast.stmt, defined: Mapping[str, ast.FunctionDef]) -> Iterator[
     if not isinstance(call, ast.Call) or ast.unparse(call.func) != "family":
         return
     words = ast.unparse(ast.Call(ast.Name("function"), [], call.keywords))
-    op, documents = defined[ast.unparse(call.args[0])], ast.literal_eval(call.args[1])
-    for name, document in documents.items():
+    op, rows = defined[ast.unparse(call.args[0])], call.args[1]
+    assert isinstance(rows, ast.Dict)
+    for key, row in zip(rows.keys, rows.values, strict=True):
+        name, document = (
+            ast.literal_eval(key or row),
+            ast.literal_eval(row.elts[-1] if isinstance(row, ast.Tuple) else row),
+        )
         made = ast.parse(f"@{words}\n{ast.unparse(op)}").body[0]
         assert isinstance(made, ast.FunctionDef)
-        made.name, made.args.args = name, made.args.args[2:]  # the op's own: a name and a number of axes
+        made.name, made.args.args = name, made.args.args[2:]  # the op's own
         made.body = [ast.Expr(ast.Constant(document))]
         yield made
 

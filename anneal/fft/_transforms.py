@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DTypeError, PositionError, ShapeError
-from anneal.ops import axis_of, checked
+from anneal.ops import axis_of, checked, rows_of
 from anneal.tensor import Tensor, dtypes, host_call
 
 __all__ = [
@@ -166,9 +166,26 @@ def pairs(real: Tensor, imag: Tensor | None = None) -> Tensor:
 # -- one axis ---------------------------------------------------------------------------------------------------------
 
 
-@_op
-def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The discrete Fourier transform, sum over t of x_t exp(-2 pi i k t / n), of pairs along an axis. On the host.
+Transform = Callable[[Tensor, Any, Any, str | None, bool], Tensor]
+
+
+def _along(
+    transform: Transform, inverse: bool, input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
+) -> Tensor:
+    """A transform along one axis; `_axes` takes a size of -1 for none, which no caller may give."""
+    return transform(input, (-1 if n is None else 0 if n == -1 else n,), (dim,), norm, inverse)
+
+
+fft, ifft, rfft, irfft, hfft, ihfft = map(
+    _op,
+    rows_of(
+        _along,
+        {
+            "fft": (
+                _c2c,
+                False,
+                """The discrete Fourier transform, sum over t of x_t exp(-2 pi i k t / n), of pairs along an axis. On
+    the host.
 
     The axis is cut, or filled up with zeros, to n elements first. norm "backward" (None) divides the inverse by n,
     "forward" this one, "ortho" both by sqrt(n).
@@ -178,129 +195,96 @@ def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = N
     >>> from anneal.tensor import Tensor
     >>> fft(pairs(Tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
     [[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0], [-2.0, -2.0]]
-    """
-    return _c2c(input, (-1 if n is None else _whole(n),), (dim,), norm, False)
-
-
-def _whole(n: int) -> int:
-    """A given size: -1 is none."""
-    return 0 if n == -1 else n
-
-
-@_op
-def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `fft`: pairs to pairs. On the host."""
-    return _c2c(input, (-1 if n is None else _whole(n),), (dim,), norm, True)
-
-
-@_op
-def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The first n // 2 + 1 elements of `fft` of real numbers, whose others are their conjugates. On the host.
+    """,
+            ),
+            "ifft": (_c2c, True, """The inverse of `fft`: pairs to pairs. On the host."""),
+            "rfft": (
+                _r2c,
+                False,
+                """The first n // 2 + 1 elements of `fft` of real numbers, whose others are their conjugates. On the
+    host.
 
     >>> from anneal.tensor import Tensor
     >>> rfft(Tensor([1.0, 2.0, 3.0, 4.0])).tolist()
     [[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0]]
-    """
-    return _r2c(input, (-1 if n is None else _whole(n),), (dim,), norm, False)
-
-
-@_op
-def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `rfft`: pairs to n real numbers, 2 (m - 1) of m pairs unless n says. On the host."""
-    return _c2r(input, (-1 if n is None else _whole(n),), (dim,), norm, True)
-
-
-@_op
-def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The `fft` of n numbers whose first half are the pairs and whose others are their conjugates: it is real. On the
-    host.
+    """,
+            ),
+            "irfft": (
+                _c2r,
+                True,
+                """The inverse of `rfft`: pairs to n real numbers, 2 (m - 1) of m pairs unless n says. On the host.""",
+            ),
+            "hfft": (
+                _c2r,
+                False,
+                """The `fft` of n numbers whose first half are the pairs and whose others are their conjugates: it is
+    real. On the host.
 
     >>> from anneal.tensor import Tensor
     >>> hfft(ihfft(Tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
     [1.0, 2.0, 3.0, 4.0]
-    """
-    return _c2r(input, (-1 if n is None else _whole(n),), (dim,), norm, False)
-
-
-@_op
-def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `hfft`: real numbers to n // 2 + 1 pairs. On the host."""
-    return _r2c(input, (-1 if n is None else _whole(n),), (dim,), norm, True)
+    """,
+            ),
+            "ihfft": (_r2c, True, """The inverse of `hfft`: real numbers to n // 2 + 1 pairs. On the host."""),
+        },
+    ),
+)
 
 
 # -- several axes -----------------------------------------------------------------------------------------------------
 
 
-@_op
-def fftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
-    """`fft` along several axes: all of them, or as many of the last as `s` has sizes."""
-    return _c2c(input, s, dim, norm, False)
+def _along_several(
+    transform: Transform, inverse: bool, input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None
+) -> Tensor:
+    return transform(input, s, dim, norm, inverse)
 
 
-@_op
-def ifftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
-    """The inverse of `fftn`. On the host."""
-    return _c2c(input, s, dim, norm, True)
+fftn, ifftn, rfftn, irfftn, hfftn, ihfftn = map(
+    _op,
+    rows_of(
+        _along_several,
+        {
+            "fftn": (
+                _c2c,
+                False,
+                """`fft` along several axes: all of them, or as many of the last as `s` has sizes.""",
+            ),
+            "ifftn": (_c2c, True, """The inverse of `fftn`. On the host."""),
+            "rfftn": (_r2c, False, """`rfft` along the last of the axes, `fft` along the others. On the host."""),
+            "irfftn": (_c2r, True, """The inverse of `rfftn`. On the host."""),
+            "hfftn": (_c2r, False, """`hfft` along the last of the axes, `fft` along the others. On the host."""),
+            "ihfftn": (_r2c, True, """The inverse of `hfftn`. On the host."""),
+        },
+    ),
+)
 
 
-@_op
-def rfftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
-    """`rfft` along the last of the axes, `fft` along the others. On the host."""
-    return _r2c(input, s, dim, norm, False)
+def _along_two(
+    transform: Transform,
+    inverse: bool,
+    input: Tensor,
+    s: Sizes = None,
+    dim: int | Sequence[int] = (-2, -1),
+    norm: str | None = None,
+) -> Tensor:
+    return transform(input, s, dim, norm, inverse)
 
 
-@_op
-def irfftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
-    """The inverse of `rfftn`. On the host."""
-    return _c2r(input, s, dim, norm, True)
-
-
-@_op
-def hfftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
-    """`hfft` along the last of the axes, `fft` along the others. On the host."""
-    return _c2r(input, s, dim, norm, False)
-
-
-@_op
-def ihfftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
-    """The inverse of `hfftn`. On the host."""
-    return _r2c(input, s, dim, norm, True)
-
-
-@_op
-def fft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
-    """`fftn` along two axes."""
-    return _c2c(input, s, dim, norm, False)
-
-
-@_op
-def ifft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
-    """`ifftn` along two axes."""
-    return _c2c(input, s, dim, norm, True)
-
-
-@_op
-def rfft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
-    """`rfftn` along two axes."""
-    return _r2c(input, s, dim, norm, False)
-
-
-@_op
-def irfft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
-    """`irfftn` along two axes."""
-    return _c2r(input, s, dim, norm, True)
-
-
-@_op
-def hfft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
-    """`hfftn` along two axes."""
-    return _c2r(input, s, dim, norm, False)
-
-
-@_op
-def ihfft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
-    """`ihfftn` along two axes."""
-    return _r2c(input, s, dim, norm, True)
+fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = map(
+    _op,
+    rows_of(
+        _along_two,
+        {
+            "fft2": (_c2c, False, """`fftn` along two axes."""),
+            "ifft2": (_c2c, True, """`ifftn` along two axes."""),
+            "rfft2": (_r2c, False, """`rfftn` along two axes."""),
+            "irfft2": (_c2r, True, """`irfftn` along two axes."""),
+            "hfft2": (_c2r, False, """`hfftn` along two axes."""),
+            "ihfft2": (_r2c, True, """`ihfftn` along two axes."""),
+        },
+    ),
+)
 
 
 # -- frequencies ------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from anneal.names import *
 else:
     from anneal.backend import Array
-    from anneal.ops.arguments import Integer, alias, checked, deferred, family, function, several, viewing
+    from anneal.ops.arguments import Integer, alias, checked, deferred, family, function, rows_of, several, viewing
     from anneal.ops.checks import (
         Shape,
         axes_of,

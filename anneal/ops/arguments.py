@@ -352,17 +352,47 @@ def function(op: Any = None, *, view: bool = False, autocast: str = "", **declar
     return declare if op is None else declare(op)
 
 
-def family(
-    op: Callable[Concatenate[str, int, P], R], documents: Mapping[str, str], **declared: Any
+def rows_of(
+    op: Callable[Concatenate[Any, Any, P], R], rows: Mapping[str, tuple[Any, Any, str] | str]
 ) -> list[Callable[P, R]]:
-    """Public functions that are one computation over one, two or three axes.
+    """Functions of one signature: `op`, whose first two arguments each of them has its own of.
 
-    `op` takes the name of a function and its number of axes, the digit in the name, before the function's own
-    arguments; the others' defaults and annotations are its. `tools/names.py` reads it as it reads `function`.
+    The arguments that follow, their defaults and annotations are `op`'s.
 
     Args:
-        documents: the docstrings, by the functions' names.
-        declared: the words of `function`.
+        rows: by the functions' names the first two arguments and a docstring; or a docstring alone for one over one,
+            two or three axes: `op` then takes the name and the number of axes, the digit in the name.
+
+    >>> def _powers(base: float, sign: int, x: float) -> float:
+    ...     return float(base ** (sign * x))
+    >>> twos, halves = rows_of(_powers, {"twos": (2, 1, "2 ** x."), "halves": (2, -1, "0.5 ** x.")})
+    >>> halves(2.0), halves.__doc__
+    (0.25, '0.5 ** x.')
+    """
+    inner: Any = op
+    code = inner.__code__
+    given, alone = code.co_varnames[2 : code.co_argcount], code.co_varnames[code.co_argcount :]
+    alone, first = alone[: code.co_kwonlyargcount], code.co_posonlyargcount - 2
+    own = ", ".join([*given[: max(first, 0)], *"/" * (first > 0), *given[max(first, 0) :], *"*" * bool(alone), *alone])
+    call = ", ".join([*given, *[f"{name}={name}" for name in alone]])
+    kinds = dict(list(inner.__annotations__.items())[2:])
+    found = []
+    for name, row in rows.items():
+        one, two, document = (name, next(int(n) for n in name if n.isdigit()), row) if isinstance(row, str) else row
+        text = f"def {name}({own}): return op(one, two, {call})"
+        body = compile(text, code.co_filename, "exec").co_consts[0].replace(co_firstlineno=code.co_firstlineno)
+        held = {"op": op, "one": one, "two": two, "__name__": op.__module__}
+        made: Any = FunctionType(body, held, name, inner.__defaults__)
+        made.__annotations__, made.__doc__, made.__kwdefaults__ = kinds, document, inner.__kwdefaults__
+        found.append(made)
+    return found
+
+
+def family(
+    op: Callable[Concatenate[Any, Any, P], R], rows: Mapping[str, tuple[Any, Any, str] | str], **declared: Any
+) -> list[Callable[P, R]]:
+    """Public functions of one signature, as `rows_of` makes them, under `function(**declared)`. `tools/names.py` reads
+    both.
 
     >>> def _halved(name: str, axes: int, x: float) -> float:
     ...     return x / 2**axes
@@ -370,19 +400,7 @@ def family(
     >>> halved2d(8.0), halved2d.__doc__.splitlines()[0]
     (2.0, 'A quarter.')
     """
-    inner: Any = op
-    code = inner.__code__
-    own = ", ".join(code.co_varnames[2 : code.co_argcount])
-    kinds = dict(list(inner.__annotations__.items())[2:])
-    found = []
-    for name, document in documents.items():
-        axes = next(n for n in name if n.isdigit())
-        text = f"def {name}({own}): return op({name!r}, {axes}, {own})"
-        body = compile(text, code.co_filename, "exec").co_consts[0].replace(co_firstlineno=code.co_firstlineno)
-        made: Any = FunctionType(body, {"op": op, "__name__": op.__module__}, name, inner.__defaults__)
-        made.__annotations__, made.__doc__ = kinds, document
-        found.append(function(**declared)(made))
-    return found
+    return [function(**declared)(made) for made in rows_of(op, rows)]
 
 
 def viewing(op: F) -> F:
