@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops import DTypeLike, function, in_place
+from anneal.ops import DTypeLike, family, function, in_place
 from anneal.tensor import Tensor, functional as F
 from anneal.uop import by_rule
 
@@ -401,44 +401,39 @@ def _kept(x: Tensor, channels: tuple[int, ...], p: float) -> Tensor:
     return F.dropout(ones, p)
 
 
-def _channels(name: str, x: Tensor, p: float, training: bool, inplace: bool, axes: tuple[int, int]) -> Tensor:
+def _channels(name: str, axes: int, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     _check(name, p)
-    if x.ndim not in axes:
-        raise ShapeError(f"{name}: x has {axes[0]} or {axes[1]} axes, not shape {x.shape}")
+    if x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"{name}: x has {axes + 1} or {axes + 2} axes, not shape {x.shape}")
     if not training or p == 0:
         return x
-    lead = x.shape[:1] if x.ndim == axes[0] and name != "dropout2d" else x.shape[:2]
+    lead = x.shape[:1] if x.ndim == axes + 1 and name != "dropout2d" else x.shape[:2]
     return _given(x, name, inplace, lambda t: t * _kept(t, lead, p))
 
 
-@function
-def dropout1d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of (batch, channels, n) or (channels, n) zero with probability `p`; otherwise as `dropout`.
+dropout1d, dropout2d, dropout3d = family(
+    _channels,
+    {
+        "dropout1d": """Whole channels of (batch, channels, n) or (channels, n) zero with probability `p`; as
+    `dropout`.
 
     >>> sorted(set(dropout1d(Tensor.ones(1, 9, 2)).sum(2).flatten().tolist()) | {0.0, 4.0})
     [0.0, 4.0]
-    """
-    return _channels("dropout1d", x, p, training, inplace, (2, 3))
-
-
-@function
-def dropout2d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of (batch, channels, h, w) or (batch, channels, n) zero with probability `p`; else as `dropout`.
+    """,
+        "dropout2d": """Whole channels of (batch, channels, h, w) or (batch, channels, n) zero with probability `p`;
+    as `dropout`.
 
     >>> dropout2d(Tensor.ones(1, 1, 2, 2), 1.0).sum().item()
     0.0
-    """
-    return _channels("dropout2d", x, p, training, inplace, (3, 4))
-
-
-@function
-def dropout3d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of (batch, channels, d, h, w) or (channels, d, h, w) zero with probability `p`; as `dropout`.
+    """,
+        "dropout3d": """Whole channels of (batch, channels, d, h, w) or (channels, d, h, w) zero with probability `p`; as
+    `dropout`.
 
     >>> dropout3d(Tensor.ones(1, 1, 2, 2, 2), 1.0).sum().item()
     0.0
-    """
-    return _channels("dropout3d", x, p, training, inplace, (4, 5))
+    """,
+    },
+)
 
 
 _SELU_LOW = -1.7580993408473766  # selu's value far below 0: -scale * alpha
