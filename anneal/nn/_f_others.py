@@ -426,8 +426,8 @@ dropout1d, dropout2d, dropout3d = family(
     >>> dropout2d(Tensor.ones(1, 1, 2, 2), 1.0).sum().item()
     0.0
     """,
-        "dropout3d": """Whole channels of (batch, channels, d, h, w) or (channels, d, h, w) zero with probability `p`; as
-    `dropout`.
+        "dropout3d": """Whole channels of (batch, channels, d, h, w) or (channels, d, h, w) zero with probability `p`;
+    as `dropout`.
 
     >>> dropout3d(Tensor.ones(1, 1, 2, 2, 2), 1.0).sum().item()
     0.0
