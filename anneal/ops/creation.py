@@ -12,12 +12,13 @@ import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import made, nodes
+from anneal.ops import nodes
 from anneal.ops.arguments import function, number
 from anneal.ops.checks import bound_int, int_args, is_tensor, need_tensor, said
 from anneal.ops.data import DTypeLike, as_dtype
+from anneal.ops.made import fresh, tensor
 from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
-from anneal.uop import DType, Op, UOp, const, dtypes, normalise_const
+from anneal.uop import DType, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
 _FLOAT32 = dtypes.float32
@@ -43,7 +44,7 @@ def full(
     """
     kind = weak_dtype(fill_value) if dtype is None else as_dtype(dtype)
     u = broadcast(fitting("full", kind, fill_value), _sizes("full", (shape,)))
-    return made.fresh(u, device, requires_grad)
+    return fresh(u, device, requires_grad)
 
 
 @function(static=True)
@@ -60,7 +61,7 @@ def zeros(
     Tensor([[0., 0.],
             [0., 0.]], dtype=float32)
     """
-    return made.fresh(broadcast(const(_or_float(dtype), 0), _sizes("zeros", shape)), device, requires_grad)
+    return fresh(broadcast(const(_or_float(dtype), 0), _sizes("zeros", shape)), device, requires_grad)
 
 
 @function(static=True)
@@ -77,7 +78,7 @@ def ones(
     Tensor([[1, 1],
             [1, 1]], dtype=int32)
     """
-    return made.fresh(broadcast(const(_or_float(dtype), 1), _sizes("ones", shape)), device, requires_grad)
+    return fresh(broadcast(const(_or_float(dtype), 1), _sizes("ones", shape)), device, requires_grad)
 
 
 @function(static=True)
@@ -114,7 +115,7 @@ def eye(
     """
     shape = _sizes("eye", (n, n if m is None else m))
     same = broadcast(iota(shape[0], 0, 2), shape).eq(broadcast(iota(shape[1], 1, 2), shape))
-    return made.fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
+    return fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
 
 
 @function(static=True)
@@ -160,8 +161,8 @@ def arange(
             raise ShapeError(f"arange: from {start} to {end} by {step}: symbolic ends are whole and go by steps of 1")
         n = size(end - start)
         kind = dtypes.int32 if dtype is None else as_dtype(dtype)
-        u = broadcast(UOp(Op.IOTA, dtypes.int32, (), (n,)) + start, (n,)).cast(kind)
-        return made.fresh(u, device, requires_grad)
+        u = broadcast(iota(n) + start, (n,)).cast(kind)
+        return fresh(u, device, requires_grad)
     if not all(math.isfinite(x) for x in (start, end, step)):
         raise ShapeError(f"arange: from {start} to {end} by {step}: all three must be finite")
     whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
@@ -175,11 +176,11 @@ def arange(
         for x in (start, start + (n - 1) * step):
             if not kind.min <= int(x) <= kind.max:
                 raise DTypeError(f"arange: {x} does not fit {kind.name} ({kind.min} to {kind.max}); give a wider dtype")
-    u = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(kind if whole or kind.is_float else _FLOAT32)
+    u = iota(n).cast(kind if whole or kind.is_float else _FLOAT32)
     if step != 1:
         u = u * step
     u = u + start if start else u
-    return made.fresh(broadcast(u.cast(kind), (n,)), device, requires_grad)
+    return fresh(broadcast(u.cast(kind), (n,)), device, requires_grad)
 
 
 @function(static=True)
@@ -205,15 +206,15 @@ def linspace(
         return _line_between("linspace", start, end, n, device).cast(kind)
     start, end = number("linspace", "start", start), number("linspace", "end", end)
     if not kind.is_float:
-        return made.fresh(_whole_line(kind, start, end, n), device, requires_grad)
+        return fresh(_whole_line(kind, start, end, n), device, requires_grad)
     low, high = normalise_const(kind, float(start)), normalise_const(kind, float(end))
     gap = normalise_const(kind, normalise_const(kind, high - low) / max(1, n - 1))
-    i = UOp(Op.IOTA, dtypes.int32, (), (n,))
+    i = iota(n)
     # counted from both ends, so that both come out exactly
     rising = i.cast(kind) * gap + low
     falling = ((i * -1) + (n - 1)).cast(kind) * -gap + high
     u = (i < max(1, n // 2)).where(broadcast(rising, (n,)), falling)
-    return made.fresh(broadcast(u, (n,)), device, requires_grad)
+    return fresh(broadcast(u, (n,)), device, requires_grad)
 
 
 @function(static=True)
@@ -263,7 +264,7 @@ def tril_indices(row: int, col: int, offset: int = 0, *, device: str | None = No
     [[0, 1, 1], [0, 0, 1]]
     """
     _sizes("tril_indices", (row, col))
-    return made.tensor(np.array(np.tril_indices(row, offset, col), np.int32), device=device)
+    return tensor(np.array(np.tril_indices(row, offset, col), np.int32), device=device)
 
 
 @function(static=True)
@@ -276,7 +277,7 @@ def triu_indices(row: int, col: int, offset: int = 0, *, device: str | None = No
             [0, 1, 2, 1, 2]], dtype=int32)
     """
     _sizes("triu_indices", (row, col))
-    return made.tensor(np.array(np.triu_indices(row, offset, col), np.int32), device=device)
+    return tensor(np.array(np.triu_indices(row, offset, col), np.int32), device=device)
 
 
 def _window(n: int, periodic: bool, parts: Sequence[float], device: str | None) -> Tensor:
@@ -363,7 +364,7 @@ def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor
     >>> Tensor.from_numpy(np.array([1.5, 2.5]))
     Tensor([1.5, 2.5], dtype=float64)
     """
-    return made.tensor(array, device=device)
+    return tensor(array, device=device)
 
 
 # -- like another -----------------------------------------------------------------------------------------------------
@@ -473,7 +474,7 @@ def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
     wide = dtypes.int32 if dtype.bits < 64 and dtype is not dtypes.uint32 else dtype
     if rest and n * rest > wide.max:
         raise ShapeError(f"linspace: {n} steps from {start} to {end} need larger numbers than {wide.name} has")
-    i = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(wide)
+    i = iota(n).cast(wide)
     below, sign = const(wide, max(1, n - 1)), 1 if apart >= 0 else -1
     place = i * whole + (i * rest // below)  # how far from the start, rounded down
     line = place + first if sign > 0 else place * -1 + first

@@ -20,13 +20,13 @@ import numpy as np
 from anneal.backend import HOST, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops import made
 from anneal.ops.arguments import Integer, deferred, function, need_float
 from anneal.ops.checks import int_args, need_tensor
 from anneal.ops.creation import arange
 from anneal.ops.data import DTypeLike, as_dtype, wrap_array
 from anneal.ops.joining import cat
-from anneal.ops.nodes import reshape
+from anneal.ops.made import fresh, tensor
+from anneal.ops.nodes import iota, reshape
 from anneal.ops.precision import refused
 from anneal.runtime import capturing, default_device, here
 from anneal.uop import DType, Op, UOp, dtypes
@@ -93,11 +93,11 @@ class Generator:
         seed = self.seed_of(device)
         if not capturing():
             number = wrap_array(np.array([self.next_key()[1]], np.uint32), device)
-            return seed, _in_turn(seed, made.fresh(number, device))
+            return seed, _in_turn(seed, fresh(number, device))
         counter = self._counters.get(device)
         if counter is None:
             counter = self._counters[device] = _word(_JIT_START, device)
-        call = made.fresh(counter.uop, device)
+        call = fresh(counter.uop, device)
         counter.assign(counter + 1)
         return seed, _in_turn(seed, call)
 
@@ -132,7 +132,7 @@ class _Numbered(Generator):
         self._parent, self._call = parent, call
 
     def key(self, device: str) -> tuple[Tensor, Tensor]:
-        return self._parent.seed_of(device), made.fresh(self._call.uop.cast(_U32), device)
+        return self._parent.seed_of(device), fresh(self._call.uop.cast(_U32), device)
 
 
 def _in_turn(seed: Tensor, call: Tensor) -> Tensor:
@@ -142,11 +142,11 @@ def _in_turn(seed: Tensor, call: Tensor) -> Tensor:
     key, number = reshape(seed.uop, ()) ^ 0x9E3779B9, reshape(call.uop, ())
     for turn in here.turns:
         number = Op.THREEFRY(turn.cast(_U32), key, number)
-    return made.fresh(reshape(number, (1,)), call.device)
+    return fresh(reshape(number, (1,)), call.device)
 
 
 def _word(value: int, device: str) -> Tensor:
-    return made.tensor(np.array([value], np.uint32), device=device)
+    return tensor(np.array([value], np.uint32), device=device)
 
 
 default_generator = Generator(0)
@@ -186,7 +186,7 @@ def words(shape: tuple[int, ...], seed: Tensor, call: Tensor, count: int = 1) ->
     """`count` arrays of random 32-bit words, all of the call with this key."""
     n = product(shape)
     key = reshape(seed.uop, ()), reshape(call.uop, ())
-    positions = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(_U32)
+    positions = iota(n).cast(_U32)
     starts = [n * i for i in range(count)]
     places = [positions + (s.cast(_U32) if isinstance(s, UOp) else s) if s != 0 else positions for s in starts]
     return [reshape(Op.THREEFRY(at, *key), shape) for at in places]
@@ -226,7 +226,7 @@ def random_bits(*shape: Any, device: str | None = None, generator: Generator | N
     dtypes.uint32
     """
     device = _device(device)
-    return made.fresh(_bits(_shape("random_bits", shape), device, generator), device)
+    return fresh(_bits(_shape("random_bits", shape), device, generator), device)
 
 
 # -- distributions --------------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def uniform(
     """
     d, size, device = _float_dtype("uniform", dtype), _shape("uniform", shape), _device(device)
     drawn = _uniform(*key(size, device, generator), size, d, low, high)
-    return made.fresh(drawn.uop, device, True) if requires_grad else drawn
+    return fresh(drawn.uop, device, True) if requires_grad else drawn
 
 
 @deferred
@@ -274,7 +274,7 @@ def _uniform(seed: Tensor, call: Tensor, shape: tuple[int, ...], d: DType, low: 
     u = _unit(words(shape, seed, call)[0], d)
     if high - low != 1:
         u = u * (high - low)
-    return made.fresh(u if low == 0 else u + low, seed.device)
+    return fresh(u if low == 0 else u + low, seed.device)
 
 
 @function(static=True)
@@ -314,7 +314,7 @@ def normal(
         raise ShapeError(f"normal: the standard deviation is 0 or more, not {std}")
     d, size, device = _float_dtype("normal", dtype), _shape("normal", shape), _device(device)
     drawn = _normal(*key(size, device, generator, 2), size, d, mean, std)
-    return made.fresh(drawn.uop, device, True) if requires_grad else drawn
+    return fresh(drawn.uop, device, True) if requires_grad else drawn
 
 
 @deferred
@@ -324,7 +324,7 @@ def _normal(seed: Tensor, call: Tensor, shape: tuple[int, ...], d: DType, mean: 
     # 1 - u lies in (0, 1], so the logarithm is finite.
     radius = Op.SQRT(Op.LOG(1.0 - _unit(a, f)) * (-2.0 * std * std))
     u = radius * Op.COS(_unit(b, f) * (2 * math.pi))
-    return made.fresh((u if mean == 0 else u + mean).cast(d), seed.device)
+    return fresh((u if mean == 0 else u + mean).cast(d), seed.device)
 
 
 @function(static=True)
@@ -360,7 +360,7 @@ def randint(
     device = _device(device)
     bits = _bits(_shape("randint", (tuple(shape if size is None else size),)), device, generator)
     u = (bits if span == 1 << 32 else bits % span).cast(d)
-    return made.fresh(u + low if low else u, device)
+    return fresh(u + low if low else u, device)
 
 
 @function
@@ -393,14 +393,14 @@ def randperm(n: int, *, device: str | None = None, generator: Generator | None =
     device = _device(device)
     bits = _bits(_shape("randperm", (n,)), device, generator)
     keys = UOp(Op.BITCAST, dtypes.int32, (bits,))
-    return made.fresh(UOp(Op.ARGSORT, dtypes.int32, (keys,)), device)
+    return fresh(UOp(Op.ARGSORT, dtypes.int32, (keys,)), device)
 
 
 def _gumbel(shape: tuple[int, ...], device: str, generator: Generator | None) -> Tensor:
     """-log(-log(u)) with u strictly between 0 and 1."""
     u = _unit(_bits(shape, device, generator), dtypes.float32) + 2.0**-25
     inner = -Op.LOG(u)
-    return made.fresh(-Op.LOG(inner), device)
+    return fresh(-Op.LOG(inner), device)
 
 
 @function(method=False)
