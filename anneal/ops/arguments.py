@@ -217,6 +217,17 @@ def kind_of(name: str, annotation: Any) -> _Kind | None:
 _AXES = {"axis": "dim", "dim": "axis", "dims": "axis"}
 
 
+def _axis_among(order: Sequence[str], count: int, kinds: dict[str, _Kind]) -> tuple[str, str, int]:
+    """The name of a function's axis, its other name, and its place among the `count` arguments that have one; of both
+    names there is one kind.
+    """
+    names = [name for name in _AXES if name in order]
+    own = names[0] if len(names) == 1 else ""
+    if own in kinds:
+        kinds[_AXES[own]] = kinds[own]
+    return own, _AXES.get(own, ""), order.index(own) if own in order[:count] else 1 << 30
+
+
 def _one_axis(
     name: str, own: str, other: str, place: int, args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Any, ...]:
@@ -259,11 +270,7 @@ def checked(function: F, name: str = "") -> F:
     if tensor:
         placed = placed[1:]
     tensors = _TENSOR.plain
-    axis = [p for p in _AXES if p in order]
-    own = axis[0] if len(axis) == 1 else ""
-    other, place = _AXES.get(own, ""), order.index(own) if own in order[: code.co_argcount] else 1 << 30
-    if own in kinds:
-        kinds[other] = kinds[own]
+    own, other, place = _axis_among(order, code.co_argcount, kinds)
     title = name or function.__name__
     of_class = title in ("__init__", "forward")  # a layer's: it has the name of its class
     method = bool(order) and order[0] == "self" and "self" not in annotations
@@ -273,19 +280,16 @@ def checked(function: F, name: str = "") -> F:
         try:
             if tensor and args and args[0].__class__ not in tensors:
                 args = lifted(function, title, tensor, args)
-            if placed:
-                n = len(args)
-                for i, what, kind in placed:
-                    if i >= n:
-                        break
-                    if args[i].__class__ not in kind.plain:
-                        seen = kind.look(type(args[0]).__name__ if of_class else title, what, args[i])
-                        if seen is not args[i]:
-                            args = (*args[:i], seen, *args[i + 1 :])
+            for i, what, kind in placed:
+                if i >= len(args):
+                    break
+                if args[i].__class__ not in kind.plain:
+                    seen = kind.look(type(args[0]).__name__ if of_class else title, what, args[i])
+                    if seen is not args[i]:
+                        args = (*args[:i], seen, *args[i + 1 :])
             if options:
                 for what, x in options.items():
-                    named = kinds.get(what)
-                    if named is not None and x.__class__ not in named.plain:
+                    if (named := kinds.get(what)) is not None and x.__class__ not in named.plain:
                         options[what] = named.look(type(args[0]).__name__ if of_class else title, what, x)
                 if other in options:
                     args = _one_axis(title, own, other, place, args, options)
