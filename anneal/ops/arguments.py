@@ -395,8 +395,12 @@ def rows_of(
 def family(
     op: Callable[Concatenate[Any, Any, P], R], rows: Mapping[str, tuple[Any, Any, str] | str], **declared: Any
 ) -> list[Callable[P, R]]:
-    """Public functions of one signature, as `rows_of` makes them, under `function(**declared)`. `tools/names.py` reads
-    both.
+    """Public functions of one signature, under `function`; `tools/names.py` reads it as it reads that.
+
+    Args:
+        op: the computation, as of `rows_of`.
+        rows: what each function has its own of, as there.
+        declared: the words of `function`.
 
     >>> def _halved(name: str, axes: int, x: float) -> float:
     ...     return x / 2**axes
