@@ -21,13 +21,27 @@ from typing import Any, Protocol
 import numpy as np
 
 from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMemoryError
-from anneal.onnx import host_sizes
-from anneal.onnx.graph import FileNode, Graph
-from anneal.onnx.host_sizes import Items, Sizes, leaves, size_of
-from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Scope, work_of
+from anneal.onnx.graph import FileNode, Graph, wrong_types
 from anneal.onnx.registry import Operator
-from anneal.onnx.schemas import wrong_types
 from anneal.onnx.types import Map, array_code, array_dtype, device_array
+from anneal.onnx.values import (
+    HostStep,
+    Items,
+    Memo,
+    NeedsHostError,
+    Scope,
+    Sizes,
+    brief,
+    dtype_name,
+    fit_device,
+    is_small,
+    leaves,
+    on_sizes,
+    size_of,
+    tensor_of,
+    type_of,
+    work_of,
+)
 from anneal.progress import told
 from anneal.runtime import here
 from anneal.tensor import Tensor, realize
@@ -254,7 +268,7 @@ class GraphRun:
             if id(array) in memo.lifted:
                 return memo.lifted[id(array)][1]
         if isinstance(array, Sizes):
-            return host_sizes.tensor_of(array, self.device)
+            return tensor_of(array, self.device)
         try:
             t = device_array(array, self.device, self.float64, constant=id(array) in self.constants.fixed)
         except DTypeError as e:
@@ -497,7 +511,7 @@ class NodeCall:
         except (OnnxError, JitError, NeedsHostError):
             raise
         except Exception as e:  # whatever the file says, the answer names the node
-            told = ", ".join([host_sizes.brief(v) for v in values])
+            told = ", ".join([brief(v) for v in values])
             kind = "" if isinstance(e, (ValueError, TypeError)) else f"{type(e).__name__}: "
             raise self.fail(f"{kind}{e} (inputs: {told})") from e
         if not isinstance(results, tuple):
@@ -527,7 +541,7 @@ class NodeCall:
         graph = node.body()
         if graph is None:
             assert node.function is not None
-            graph = node.function.graph(node, [host_sizes.type_of(v) for v in values])
+            graph = node.function.graph(node, [type_of(v) for v in values])
         if len(values) > len(graph.inputs):
             raise self.fail(f"is given {len(values)} inputs; {graph.path} takes {len(graph.inputs)}")
         scope = Scope(graph, (*self._key, graph.path), None)
@@ -545,7 +559,7 @@ class NodeCall:
             raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
         if any(isinstance(v, (list, Map)) for v in values) and not of.raw:
             raise self.fail("takes tensors, not a sequence or a map")
-        dtypes = [None if v is None or isinstance(v, (list, Map)) else host_sizes.dtype_name(v) for v in values]
+        dtypes = [None if v is None or isinstance(v, (list, Map)) else dtype_name(v) for v in values]
         if fault := wrong_types(self.node, dtypes, self.device != "cpu"):
             raise self.fail(fault)
         own = self.node.attributes
@@ -573,10 +587,10 @@ class NodeCall:
         others = [v for v, w in zip(given, wanted) if not w and v is not None]
         if of.on_host is not None:
             if not any(isinstance(v, Tensor) for v in others) and (
-                host_sizes.is_small(others, self.of.elements) or not host_sizes.fit_device(others)
+                is_small(others, self.of.elements) or not fit_device(others)
             ):
                 return of.on_host(self, *given, **attributes)
-            if not host_sizes.fit_device(others):
+            if not fit_device(others):
                 why = "no device holds elements of this type"
                 return of.on_host(self, *[self.host(v, why) for v in given], **attributes)
         given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
@@ -589,7 +603,7 @@ class NodeCall:
         data = [v for v, w in zip(given, wanted) if not w and v is not None]
         if not self.node.domain and not any(isinstance(v, (Tensor, list)) for v in data):
             function = partial(of.on_host or of.function, self, **attributes)
-            if (found := host_sizes.on_sizes(self.op, function, given, data)) is not None:
+            if (found := on_sizes(self.op, function, given, data)) is not None:
                 return found
         if of.raw and (of.takes_sizes or not any(isinstance(v, Sizes) for v in data)):
             return of.function(self, *given, **attributes)

@@ -19,10 +19,9 @@ from anneal.errors import DTypeError, JitError, OutOfMemoryError
 from anneal.onnx.captured import Captured, UnsizedError, is_given, own, signature, split
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import FileNode, Graph, ValueInfo
-from anneal.onnx.host_sizes import leaves
 from anneal.onnx.loaded import LoadedModel
-from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Scope
 from anneal.onnx.types import fits_device, uploaded
+from anneal.onnx.values import HostStep, Memo, NeedsHostError, Scope, leaves
 from anneal.tensor import Tensor, Variable, no_grad, realize
 from anneal.uop import UOp
 

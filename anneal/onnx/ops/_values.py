@@ -9,8 +9,8 @@ import numpy as np
 
 from anneal.errors import DTypeError
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.host_sizes import Sizes
 from anneal.onnx.types import fits_device
+from anneal.onnx.values import Sizes
 from anneal.tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]

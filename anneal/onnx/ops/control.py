@@ -11,9 +11,8 @@ import numpy as np
 from anneal import transforms
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
-from anneal.onnx.host_sizes import size_of
-from anneal.onnx.notes import NeedsHostError
 from anneal.onnx.registry import op
+from anneal.onnx.values import NeedsHostError, size_of
 from anneal.tensor import Tensor, vjp
 
 _UNROLLED = 1024  # nodes that the turns of a loop run together, where they become one graph

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.host_sizes import Sizes
 from anneal.onnx.ops._values import Array, Value, counted, is_float, operand, single
 from anneal.onnx.registry import op, rows
 from anneal.onnx.types import array_dtype, element_name, fits_device
+from anneal.onnx.values import Sizes
 from anneal.tensor import Tensor
 
 # -- one input --------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ import numpy as np
 import regex
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.host_sizes import size_of
 from anneal.onnx.ops._values import Array, Value
 from anneal.onnx.registry import op
+from anneal.onnx.values import size_of
 from anneal.tensor import Tensor
 
 

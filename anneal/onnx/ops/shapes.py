@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.host_sizes import broadcast, host_value
 from anneal.onnx.ops._values import Array, Value, axis_of, counted, ints, iota, single
 from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype, fits_device
+from anneal.onnx.values import broadcast, host_value
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 from anneal.uop.sizes import least, product, range_of, size as size_of

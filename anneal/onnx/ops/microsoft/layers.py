@@ -1,20 +1,22 @@
-"""com.microsoft: layers that onnxruntime's optimiser and the exporters for it fuse."""
+"""com.microsoft: layers that onnxruntime's optimiser and the exporters for it fuse; attention with caches and rotary
+positions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import axis_of, single
-from anneal.onnx.ops.indexing import gather_nd
+from anneal.onnx.ops._values import Array, axis_of, iota, single
+from anneal.onnx.ops.attention import attend, heads_of, rotated, scored, together
+from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
 from anneal.onnx.ops.microsoft import MICROSOFT
-from anneal.onnx.ops.normalisation import layer_normalization, rms_normalization
 from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.recurrent import ACTIVATIONS
 from anneal.onnx.ops.shapes import pad, range_, trilu
+from anneal.onnx.ops.training import layer_normalization, rms_normalization
 from anneal.onnx.ops.windows import WINDOWS, Windows, convolved, kernel_of, max_pool, window_of
 from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, dtypes
@@ -282,3 +284,220 @@ op("Trilu", domain=MICROSOFT, values=("k",))(
     lambda node, x, k=None, *, upper=1: trilu.function(node, x, k, upper=upper)
 )
 op("Range", domain=MICROSOFT, values=("start", "limit", "delta"))(range_.function)
+
+
+class Heads(NamedTuple):
+    """The attributes of attention with masks."""
+
+    mask_filter_value: float = -10000.0
+    num_heads: int = 1
+    scale: float = 0.0
+    unidirectional: int = 0
+
+
+HEADS = Heads()
+
+
+def joint_attention(
+    node: NodeCall,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    past: tuple[Tensor, Tensor] | None,
+    how: Heads,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of heads after a cache; what a mask hides gets `mask_filter_value` added, not minus infinity."""
+    before = 0
+    if past is not None:
+        before = past[0].shape[2]
+        k, v = Tensor.cat([past[0], k], dim=2), Tensor.cat([past[1], v], dim=2)
+    total, length = k.shape[2], q.shape[2]
+    if mask is not None:
+        hidden = _hidden(node, mask, q, total)
+        added = hidden.where(how.mask_filter_value, Tensor.zeros(1, dtype=q.dtype, device=q.device))
+        bias = added if bias is None else bias + added
+    allowed = None
+    if how.unidirectional and (before or bias is not None):
+        allowed = iota(q, total, 3, 4) <= iota(q, length, 2, 4) + before
+    plain = bool(how.unidirectional) and allowed is None
+    y = attend(q, k, v, allowed, bias, how.scale or None, causal=plain, guarded=False)
+    return together(y), k, v
+
+
+def _hidden(node: NodeCall, mask: Tensor, q: Tensor, total: int) -> Tensor:
+    """The keys that a mask hides: lengths (batch,), or zeros of (batch, keys), (batch, queries, keys) or of four
+    axes.
+    """
+    key = iota(q, total, 3, 4)
+    batch = q.shape[0]
+    mask = mask.cast(dtypes.int32)
+    if mask.ndim == 1 and mask.shape[0] == batch:
+        return key >= mask.reshape(-1, 1, 1, 1)
+    if mask.ndim == 1 and mask.shape[0] == 2 * batch:
+        end, start = mask[:batch].reshape(-1, 1, 1, 1), mask[batch:].reshape(-1, 1, 1, 1)
+        return (key >= end) | (key < start)
+    if mask.ndim == 2 and mask.shape == (batch, total):
+        return mask.reshape(batch, 1, 1, total) == 0
+    if mask.ndim == 3:
+        return mask.unsqueeze(1) == 0
+    if mask.ndim == 4:
+        before = total - q.shape[2]
+        return mask[:, :, before : before + q.shape[2], :total] == 0
+    raise node.fail(f"a mask of shape {tuple(mask.shape)}")
+
+
+@op("Attention", domain=MICROSOFT)
+def attention(
+    node: NodeCall,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    past: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    *,
+    qkv_hidden_sizes: Sequence[int] | None = None,
+    how: Heads = HEADS,
+) -> Any:
+    """Self-attention with its projection: the weights of queries, keys and values side by side."""
+    joined = x.matmul(weights) if bias is None else x.matmul(weights) + bias
+    widths = list(qkv_hidden_sizes or [weights.shape[1] // 3] * 3)
+    q, k, v = [heads_of(p, how.num_heads) for p in joined.split(widths, dim=2)]
+    kept = None if past is None else (past[0], past[1])
+    y, k, v = joint_attention(node, q, k, v, mask, attention_bias, kept, how)
+    return (y, Tensor.stack([k, v])) if node.wants(1) else y
+
+
+@op("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(
+    node: NodeCall,
+    query: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    *,
+    how: Heads = HEADS,
+) -> Any:
+    """Attention of projected queries, keys and values, in one value of five axes or apart."""
+    if query.ndim == 5:
+        q, k, v = [query[:, :, :, i].transpose(1, 2) for i in range(3)]
+    elif key is not None and key.ndim == 5:
+        q, k, v = heads_of(query, how.num_heads), key[:, :, :, 0].transpose(1, 2), key[:, :, :, 1].transpose(1, 2)
+    elif key is not None and value is not None:
+        q = heads_of(query, how.num_heads)
+        k, v = [x if x.ndim == 4 else heads_of(x, how.num_heads) for x in (key, value)]
+    else:
+        raise node.fail("the keys or the values are missing")
+    if bias is not None:
+        width = q.shape[1] * q.shape[3]
+        rows = [bias[:width], bias[width : 2 * width], bias[2 * width :]]
+        q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows, strict=True)]
+    past = None if past_key is None or past_value is None else (past_key, past_value)
+    y, k, v = joint_attention(node, q, k, v, mask, attention_bias, past, how)
+    return (y, k, v)[: node.outputs]
+
+
+@op("GroupQueryAttention", domain=MICROSOFT, values=("total_sequence_length",))
+def group_query_attention(
+    node: NodeCall,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    past_key: Tensor | None,
+    past_value: Tensor | None,
+    seqlens_k: Tensor,
+    total_sequence_length: Array,
+    cos_cache: Tensor | None = None,
+    sin_cache: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    *,
+    do_rotary: int = 0,
+    kv_num_heads: int,
+    local_window_size: int = -1,
+    num_heads: int,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    softcap: float = 0.0,
+) -> Any:
+    """Causal attention with fewer heads of keys, rotary positions and a cache with a length for each sample."""
+    if key is None or value is None:
+        size = query.shape[2] // (num_heads + 2 * kv_num_heads)
+        query, key, value = query.split([num_heads * size, kv_num_heads * size, kv_num_heads * size], dim=2)
+    q, k, v = heads_of(query, num_heads), heads_of(key, kv_num_heads), heads_of(value, kv_num_heads)
+    length, total = q.shape[2], int(single(total_sequence_length))
+    # Keys of each sample before this call's: none in the first one, whatever is padded.
+    first = past_key is None or total == length
+    ends = seqlens_k.cast(dtypes.int32).reshape(-1)
+    starts = ends.zeros_like() if first else ends + 1 - length
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise node.fail("do_rotary=1 without cos_cache and sin_cache")
+        places = starts.reshape(-1, 1) + iota(q, length, 1, 2) if position_ids is None else position_ids
+        places = places.cast(dtypes.int32)
+        cos, sin = cos_cache.rows(places).unsqueeze(1), sin_cache.rows(places).unsqueeze(1)
+        q, k = _turned(q, cos, sin, rotary_interleaved), _turned(k, cos, sin, rotary_interleaved)
+    if past_key is not None and past_value is not None:
+        room = max(total, past_key.shape[2])
+        k, v = [_written(node, old, new, starts, room) for old, new in ((past_key, k), (past_value, v))]
+    position = iota(q, length, 2, 4) + starts.reshape(-1, 1, 1, 1)
+    seen = iota(q, k.shape[2], 3, 4)
+    allowed: Any = seen <= position
+    if local_window_size > 0:
+        allowed = allowed & (seen > position - local_window_size)
+    bias = attention_bias
+    if bias is not None and bias.shape[-1] < k.shape[2]:
+        bias = bias.pad([(0, 0)] * (bias.ndim - 1) + [(0, k.shape[2] - bias.shape[-1])])
+    if softcap:
+        y, _ = scored(node, q, k, v, allowed, bias, scale or None, softcap, None, 0)
+    else:
+        y = attend(q, k, v, allowed, bias, scale or None, guarded=False)
+    return (together(y), k, v)[: node.outputs]
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int) -> Tensor:
+    """The first features of each head turned, as many as there are angles for."""
+    width = 2 * cos.shape[-1]
+    turned = rotated(x[..., :width], cos, sin, interleaved)
+    return turned if width == x.shape[-1] else Tensor.cat([turned, x[..., width:]], dim=-1)
+
+
+def _written(node: NodeCall, cache: Tensor, new: Tensor, starts: Tensor, room: int) -> Tensor:
+    """A cache of `room` positions with new ones written from each sample's start on."""
+    more = room - cache.shape[2]
+    cache = cache.pad(((0, 0), (0, 0), (0, more), (0, 0))) if more else cache
+    out: Tensor = tensor_scatter.function(node, cache, new, starts, axis=2, mode="linear")
+    return out
+
+
+@op("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding(
+    node: NodeCall,
+    x: Tensor,
+    position_ids: Tensor,
+    cos_cache: Tensor,
+    sin_cache: Tensor,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Tensor:
+    """The first features of each head turned by the angles of their positions, which may be told by the first alone."""
+    if is_packed_batching or scale != 1.0:
+        raise node.fail("packed batches and a scale are not computed")
+    flat = x.ndim == 3
+    heads = num_heads or (x.shape[-1] // (2 * cos_cache.shape[-1]) if flat else x.shape[1])
+    data = heads_of(x, heads) if flat else x
+    places = position_ids.cast(dtypes.int32)
+    if places.ndim == 1:
+        places = (places.reshape(1, 1) + iota(x, data.shape[2], 1, 2)).expand(x.shape[0], data.shape[2])
+    out = _turned(data, cos_cache.rows(places).unsqueeze(1), sin_cache.rows(places).unsqueeze(1), interleaved)
+    return together(out) if flat else out

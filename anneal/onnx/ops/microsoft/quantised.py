@@ -12,8 +12,7 @@ from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Value, axis_of
 from anneal.onnx.ops.attention import heads_of
 from anneal.onnx.ops.microsoft import MICROSOFT
-from anneal.onnx.ops.microsoft.layers import embed_layer_normalization
-from anneal.onnx.ops.microsoft.transformers import HEADS, Heads, joint_attention
+from anneal.onnx.ops.microsoft.layers import HEADS, Heads, embed_layer_normalization, joint_attention
 from anneal.onnx.ops.quantised import (
     columns_of,
     dequantised,
