@@ -23,7 +23,7 @@ import numpy as np
 from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMemoryError
 from anneal.onnx.graph import FileNode, Graph, wrong_types
 from anneal.onnx.registry import Operator
-from anneal.onnx.types import Map, array_code, array_dtype, device_array
+from anneal.onnx.types import Map, array_dtype, device_array
 from anneal.onnx.values import (
     HostStep,
     Items,
@@ -408,9 +408,12 @@ class NodeCall:
         out.fresh = [*(base.fresh if isinstance(base, Items) else base), *new]
         return out
 
-    def numpy_dtype(self, name: str) -> Any:
-        """NumPy's dtype of an element type by its name."""
-        return array_dtype(array_code(name))
+    def element(self, code: int) -> np.dtype[Any]:
+        """NumPy's dtype of an element type. Raises OnnxError for a type that there is not."""
+        dtype = array_dtype(code)
+        if dtype is None:
+            raise self.fail(f"there is no element type {code}")
+        return dtype
 
     def run(self, graph: Graph, *inputs: Any) -> list[Any]:
         """The outputs of a subgraph, an attribute of this node, for these inputs."""

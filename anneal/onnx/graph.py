@@ -208,6 +208,17 @@ def schema_of(name: str, domain: str, version: int) -> Any:
         return None
 
 
+# AttributeProto.AttributeType -> the value of an attribute of numbers or texts
+PLAIN: dict[int, Callable[[Any], Any]] = {
+    1: lambda a: float(a.f),
+    2: lambda a: int(a.i),
+    3: lambda a: text_of(a.s),
+    6: lambda a: list(a.floats),
+    7: lambda a: list(a.ints),
+    8: lambda a: [text_of(s) for s in a.strings],
+}
+
+
 @lru_cache(4096)
 def _defaults_of(name: str, domain: str, version: int) -> tuple[tuple[str, Any], ...]:
     schema = schema_of(name, domain, version)
@@ -216,23 +227,8 @@ def _defaults_of(name: str, domain: str, version: int) -> tuple[tuple[str, Any],
         default = attribute.default_value
         if not default.name:
             continue
-        kind = default.type
-        value: Any
-        if kind == 1:
-            value = float(default.f)
-        elif kind == 2:
-            value = int(default.i)
-        elif kind == 3:
-            value = text_of(default.s)
-        elif kind == 6:
-            value = list(default.floats)
-        elif kind == 7:
-            value = list(default.ints)
-        elif kind == 8:
-            value = [text_of(s) for s in default.strings]
-        else:
-            continue
-        out.append((key, value))
+        if read := PLAIN.get(default.type):
+            out.append((key, read(default)))
     return tuple(out)
 
 

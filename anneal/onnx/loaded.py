@@ -1,5 +1,4 @@
-"""A model that was read: its inputs, the bounds of their symbolic sizes, checked values for them, the start of a run.
-"""
+"""A model that was read: its inputs, the bounds of their symbolic sizes, checked values for them, a run's start."""
 
 from __future__ import annotations
 

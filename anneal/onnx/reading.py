@@ -17,6 +17,7 @@ import numpy as np
 from anneal.errors import OnnxError
 from anneal.files import opened
 from anneal.onnx.graph import (
+    PLAIN,
     FileNode,
     Graph,
     LocalFunction,
@@ -419,22 +420,12 @@ class _Reader:
     def attribute(self, a: Any, kind: int, node: FileNode, visible: _Names) -> Any:
         """An attribute as a Python value: numbers, text, lists of them, arrays, graphs."""
         where = f"attribute {text_of(a.name)!r} of {node}"
-        if kind == 1:
-            return float(a.f)
-        if kind == 2:
-            return int(a.i)
-        if kind == 3:
-            return text_of(a.s)
+        if kind in PLAIN:
+            return PLAIN[kind](a)
         if kind == 4:
             return self.array(a.t, where)
         if kind == 5:
             return self.graph(a.g, f"{node.path} / {node.op} {node.name!r} {text_of(a.name)}", visible, node.depth + 1)
-        if kind == 6:
-            return [float(x) for x in a.floats]
-        if kind == 7:
-            return [int(x) for x in a.ints]
-        if kind == 8:
-            return [text_of(x) for x in a.strings]
         if kind == 9:
             return [self.array(t, where) for t in a.tensors]
         if kind == 11:
@@ -495,18 +486,25 @@ class _Reader:
         return out
 
 
+_OLD = {
+    "t": 4,
+    "g": 5,
+    "sparse_tensor": 11,
+    "tp": 13,
+    "floats": 6,
+    "ints": 7,
+    "strings": 8,
+    "tensors": 9,
+    "f": 1,
+    "i": 2,
+    "s": 3,
+}
+
+
 def _kind_of_old(a: Any) -> int:
     """The type of an attribute of a file of ir_version 1, which does not say it."""
-    for kind, name in ((4, "t"), (5, "g"), (11, "sparse_tensor"), (13, "tp")):
-        if a.HasField(name):
-            return kind
-    for kind, name in ((6, "floats"), (7, "ints"), (8, "strings"), (9, "tensors")):
-        if len(getattr(a, name)):
-            return kind
-    for kind, name in ((1, "f"), (2, "i"), (3, "s")):
-        if a.HasField(name):
-            return kind
-    return 7  # an empty list
+    given = {field.name for field, _ in a.ListFields()}
+    return next((kind for name, kind in _OLD.items() if name in given), 7)  # an empty list
 
 
 def _value_info(proto: Any) -> ValueInfo:

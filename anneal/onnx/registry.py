@@ -60,6 +60,13 @@ class Operator:
         self.on_host = function
         return function
 
+    def also(self, domain: str, name: str = "", **defaults: Any) -> None:
+        """Register the same in another domain, from its first version on, perhaps by another name. `defaults` are those
+        of attributes, which no schema says there.
+        """
+        attributes = {**self.attributes, **defaults}
+        _put(replace(self, name=name or self.name, domain=domain, since=1, attributes=attributes))
+
     def wants_value(self, n: int) -> bool:
         """True if the values of input `n` decide shapes."""
         return bool(self.values) and self.inputs[min(n, len(self.inputs) - 1)] in self.values
@@ -67,6 +74,14 @@ class Operator:
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 _DOMAINS = {"ai.onnx": ""}
+
+
+def _put(one: Operator) -> None:
+    known = _TABLE.setdefault((one.domain, one.name), [])
+    if any(k.since == one.since for k in known):
+        raise ValueError(f"{one.name} of {one.domain or 'ai.onnx'} is registered twice for version {one.since}")
+    known.append(one)
+    known.sort(key=lambda k: k.since)
 
 
 def op(
@@ -81,6 +96,7 @@ def op(
     sizes: bool = False,
     asks: bool = False,
     was: Mapping[str, Any] | None = None,
+    passes: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Register a function for the operators `names`, from version `since` of `domain` on: a decorator.
 
@@ -93,6 +109,7 @@ def op(
         sizes: it is raw, and takes `Sizes` as well.
         asks: it takes tensors for `values` as well.
         was: its last inputs, which were attributes before `since`, by their names then: one function serves both.
+        passes: the function that it hands its further keywords, `**how`, on to, whose attributes it so has.
 
     A keyword whose default is a NamedTuple stands for several attributes: they are its fields.
 
@@ -101,13 +118,15 @@ def op(
 
     def register(function: Callable[..., Any]) -> Operator:
         parameters = list(inspect.signature(function).parameters.values())[1:]
-        inputs = tuple([p.name for p in parameters if p.kind is not p.KEYWORD_ONLY])
+        inputs = tuple([p.name for p in parameters if p.kind < p.KEYWORD_ONLY])
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        if passes is not None:
+            parameters += inspect.signature(passes).parameters.values()
         attributes, record = _attributes(parameters)
         if unknown := set(values) - set(inputs):
             raise ValueError(
                 f"{names[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
             )
-        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         of_host = function if host else None
         how = (frozenset(values), raw, by_shape, pure, sizes, asks, inputs, variadic, attributes, record)
         made = [Operator(n, domain, since, function, of_host, *how) for n in names]
@@ -115,11 +134,7 @@ def op(
             more = {**attributes, **dict.fromkeys(was.values())}
             made += [replace(one, since=1, attributes=more, was=tuple(was.values())) for one in made]
         for one in made:
-            known = _TABLE.setdefault((domain, one.name), [])
-            if any(k.since == one.since for k in known):
-                raise ValueError(f"{one.name} of {domain or 'ai.onnx'} is registered twice for version {one.since}")
-            known.append(one)
-            known.sort(key=lambda k: k.since)
+            _put(one)
         return made[0] if len(made) == 1 else _Several(made)
 
     return register

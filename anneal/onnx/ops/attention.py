@@ -10,7 +10,7 @@ from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
 from anneal.onnx.ops._values import iota
 from anneal.onnx.registry import op
-from anneal.onnx.types import array_dtype
+from anneal.onnx.types import element_name
 from anneal.tensor import Tensor, dtypes
 
 # -- heads ------------------------------------------------------------------------------------------------------------
@@ -106,10 +106,10 @@ def scored(
 
 
 def _float_name(node: NodeCall, code: int) -> str:
-    dtype = array_dtype(code)
-    if dtype is None or not dtype.name.startswith(("float", "bfloat")):
+    name = element_name(code)
+    if not name.startswith(("float", "bfloat")):
         raise node.fail(f"softmax_precision {code} is no float type")
-    return str(dtype.name)
+    return name
 
 
 def _visible(q: Tensor, total: int, offset: Tensor | int, causal: bool, left: int, right: int) -> Tensor | None:

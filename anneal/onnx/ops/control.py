@@ -12,6 +12,7 @@ from anneal import transforms
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
 from anneal.onnx.registry import op
+from anneal.onnx.types import array_code, array_dtype
 from anneal.onnx.values import NeedsHostError, size_of
 from anneal.tensor import Tensor, vjp
 
@@ -193,7 +194,7 @@ def _no_rows(node: NodeCall, body: Graph, n: int, length: int = 0) -> Any:
     info = body.outputs[n]
     shape = [d if isinstance(d, int) else 0 for d in info.shape or ()]
     node.room(length, *shape)
-    dtype = np.dtype(object) if info.dtype == "string" else node.numpy_dtype(info.dtype or "float32")
+    dtype = np.dtype(object) if info.dtype == "string" else array_dtype(array_code(info.dtype or "float32"))
     return np.zeros((length, *shape), dtype)
 
 

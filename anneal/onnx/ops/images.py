@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, axis_of, ints, iota, is_float
+from anneal.onnx.ops._values import Array, axes_of, ints, iota, is_float
 from anneal.onnx.ops.windows import WINDOWS, Windows, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
@@ -68,9 +68,7 @@ def _kernel(mode: str, distance: Array, a: float) -> Array:
     d = np.abs(distance)
     if mode == "linear":
         return np.asarray(np.maximum(1 - d, 0))
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+    return np.where(d <= 1, _cubic(d, a, True), np.where(d < 2, _cubic(d, a, False), 0))
 
 
 def _taps(
@@ -214,7 +212,7 @@ def _targets(
     node: NodeCall, x: Tensor, scales: Any, sizes: Any, axes: Sequence[int] | None, policy: str
 ) -> tuple[list[float], list[int]]:
     """The scale and size of every axis, of which scales or sizes name some or all."""
-    which = list(range(x.ndim)) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
+    which = axes_of(node, axes, x.ndim)
     given = sizes if sizes is not None and sizes.size else scales
     if given is None or given.size != len(which):
         raise node.fail(f"scales or sizes name {0 if given is None else given.size} of {len(which)} axes")
@@ -235,32 +233,23 @@ def _targets(
 
 
 @op("Upsample")
-def upsample_oldest(node: NodeCall, x: Tensor, *, height_scale: float, mode: str, width_scale: float) -> Tensor:
+def upsample_old(node: NodeCall, x: Tensor, *, height_scale: float, mode: str, width_scale: float) -> Any:
     """An image's height and width times two numbers, in version 1; mode "bilinear" is linear."""
-    by = [1.0, 1.0, height_scale, width_scale]
-    return _upsampled(node, x, np.array(by), "linear" if mode == "bilinear" else mode)
+    by = np.array([1.0, 1.0, height_scale, width_scale])
+    return upsample(node, x, by, mode="linear" if mode == "bilinear" else mode)
 
 
-@op("Upsample", since=7)
-def upsample_old(node: NodeCall, x: Tensor, *, mode: str, scales: Sequence[float]) -> Tensor:
-    """An image resized by one scale for each axis, an attribute in versions 7 and 8."""
-    return _upsampled(node, x, np.array(scales), mode)
-
-
-@op("Upsample", since=9, values=("scales",))
 def upsample(node: NodeCall, x: Tensor, scales: Array, *, mode: str) -> Tensor:
     """An image resized by one scale for each axis: the floor of the place, or linear between neighbours, from the first
-    element on.
+    element on. The scales are an attribute in versions 7 and 8.
     """
-    return _upsampled(node, x, scales, mode)
-
-
-op("Resize", since=10, values=("scales",))(upsample.function)
-
-
-def _upsampled(node: NodeCall, x: Tensor, scales: Array, mode: str) -> Tensor:
     by, to = _targets(node, x, scales, None, None, "stretch")
     return _resized(node, x, by, to, None, RESIZING._replace(mode=mode))
+
+
+op("Upsample", since=7)(lambda node, x, *, mode, scales: upsample(node, x, np.array(scales), mode=mode))
+op("Upsample", since=9, values=("scales",))(upsample)
+op("Resize", since=10, values=("scales",))(upsample)
 
 
 @op("Resize", since=11, values=("roi", "scales", "sizes"))
@@ -279,7 +268,7 @@ def resize(
     part: list[float] | None = None
     if roi is not None and roi.size and how.coordinate_transformation_mode == "tf_crop_and_resize":
         part = [0.0] * x.ndim + [1.0] * x.ndim
-        which = list(range(x.ndim)) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
+        which = axes_of(node, axes, x.ndim)
         for i, a in enumerate(which):
             part[a], part[x.ndim + a] = float(roi[i]), float(roi[len(which) + i])
     return _resized(node, x, by, to, part, how)
@@ -288,9 +277,9 @@ def resize(
 # -- reading at places ------------------------------------------------------------------------------------------------
 
 
-def _reflected(x: Tensor, low: float, high: float) -> Tensor:
-    """Places reflected at both ends until they are inside."""
-    span = high - low
+def _reflected(x: Tensor, n: int, corners: int) -> Tensor:
+    """Places reflected at both ends of an axis until they are inside."""
+    low, span = (0.0, n - 1.0) if corners else (-0.5, float(n))
     if not span:
         return x.zeros_like()
     away = (x - low).abs()
@@ -303,7 +292,7 @@ def _inside(place: Tensor, n: int, padding: str, corners: int) -> tuple[Tensor, 
     if padding == "zeros":
         return place.clamp(0, n - 1), (place >= 0) & (place <= n - 1)
     if padding == "reflection":
-        place = _reflected(place, *((0.0, n - 1.0) if corners else (-0.5, n - 0.5)))
+        place = _reflected(place, n, corners)
     return place.clamp(0, n - 1), None
 
 
@@ -343,7 +332,7 @@ def sampled(
     return total
 
 
-def _cubic(d: Tensor, a: float, near: bool) -> Tensor:
+def _cubic(d: Any, a: float, near: bool) -> Any:
     """Keys's weight of an element that lies d away: nearer than 1, or between 1 and 2."""
     if near:
         return ((a + 2) * d - (a + 3)) * d * d + 1
@@ -363,7 +352,7 @@ def grid_sample(node: NodeCall, x: Tensor, grid: Tensor, *, align_corners: int, 
         if kind != "cubic" and padding_mode == "border":
             place = place.clamp(0, n - 1)
         if kind != "cubic" and padding_mode == "reflection":
-            place = _reflected(place, *((0.0, n - 1.0) if align_corners else (-0.5, n - 0.5)))
+            place = _reflected(place, n, align_corners)
         places.append(place)
     return sampled(x, places, kind, padding_mode, align_corners).reshape(*x.shape[:2], *grid.shape[1:-1])
 

@@ -164,12 +164,18 @@ def _dequantised_on_host(
 @op("DynamicQuantizeLinear")
 def dynamic_quantize_linear(node: NodeCall, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """x as uint8, with the scale and zero point that its own least and largest elements, and 0, ask for."""
+    steps, scale, zero = by_range(x)
+    return steps, scale, zero.cast(dtypes.uint8)
+
+
+def by_range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """DynamicQuantizeLinear, with the zero point as a float."""
     low, high = x.min().minimum(0), x.max().maximum(0)
     scale = (high - low) / 255
     # Of nothing but zeros every scale is right.
     scale = (scale == 0).where(1.0, scale)
     zero = (-low / scale).round().clamp(0, 255)
-    return quantised(x, scale, zero, "uint8"), scale, zero.cast(dtypes.uint8)
+    return quantised(x, scale, zero, "uint8"), scale, zero
 
 
 # -- exact products ---------------------------------------------------------------------------------------------------

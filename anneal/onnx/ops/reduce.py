@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, Value, axis_of, counted, ints, iota, is_float, single
+from anneal.onnx.ops._values import Array, Value, axes_of, axis_of, counted, ints, iota, is_float, single
 from anneal.onnx.registry import op
-from anneal.onnx.types import array_dtype
 from anneal.tensor import Tensor, host_call
 
 Axes = tuple[int, ...]
@@ -85,7 +84,7 @@ ON_HOST: dict[str, Callable[[Array, Axes, bool], Any]] = {
 def _axes(node: NodeCall, ndim: int, given: Array | None, noop: int) -> Axes:
     if given is None or not given.size:
         return () if noop else tuple(range(ndim))
-    return tuple(sorted({axis_of(node, a, ndim) for a in ints(given)}))
+    return tuple(sorted({*axes_of(node, ints(given), ndim)}))
 
 
 def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> None:
@@ -306,25 +305,7 @@ def _transformed(node: NodeCall, x: Tensor, n: int, inverse: bool, onesided: boo
     return Tensor.stack([first, second], dim=-1)
 
 
-def _along(node: NodeCall, x: Tensor, length: Array | None, axis: int, inverse: int, onesided: int) -> Tensor:
-    axis = axis_of(node, axis, x.ndim)
-    if axis == x.ndim - 1 or x.shape[-1] not in (1, 2):
-        raise node.fail(f"axis {axis} of shape {tuple(x.shape)}; the last axis has the real and imaginary parts")
-    n = x.shape[axis]
-    n = int(single(length)) if length is not None else 2 * (n - 1) if inverse and onesided else n
-    y = _transformed(node, x.movedim(axis, -2), n, bool(inverse), bool(onesided))
-    return y.movedim(-2, axis)
-
-
-@op("DFT", values=("dft_length",))
-def dft_old(
-    node: NodeCall, x: Tensor, dft_length: Array | None = None, *, axis: int, inverse: int, onesided: int
-) -> Tensor:
-    """The discrete Fourier transform along an axis, which is an attribute in version 17."""
-    return _along(node, x, dft_length, axis, inverse, onesided)
-
-
-@op("DFT", since=20, values=("dft_length", "axis"))
+@op("DFT", since=20, values=("dft_length", "axis"), was={"axis": "axis"})
 def dft(
     node: NodeCall,
     x: Tensor,
@@ -334,8 +315,15 @@ def dft(
     inverse: int,
     onesided: int,
 ) -> Tensor:
-    """The discrete Fourier transform along an axis, the last but one unless another is named."""
-    return _along(node, x, dft_length, -2 if axis is None else int(single(axis)), inverse, onesided)
+    """The discrete Fourier transform along an axis, the last but one unless another is named; an attribute before
+    version 20.
+    """
+    at = axis_of(node, -2 if axis is None else int(single(axis)), x.ndim)
+    if at == x.ndim - 1 or x.shape[-1] not in (1, 2):
+        raise node.fail(f"axis {at} of shape {tuple(x.shape)}; the last axis has the real and imaginary parts")
+    n = x.shape[at]
+    n = int(single(dft_length)) if dft_length is not None else 2 * (n - 1) if inverse and onesided else n
+    return _transformed(node, x.movedim(at, -2), n, bool(inverse), bool(onesided)).movedim(-2, at)
 
 
 @op("STFT", values=("frame_step", "frame_length"))
@@ -376,10 +364,7 @@ def _window(name: str, *weights: float) -> None:
         node.room(n)
         angle = np.arange(n) * (2 * math.pi / max(n if periodic else n - 1, 1))
         total = sum((-1) ** i * w * np.cos(i * angle) for i, w in enumerate(weights))
-        dtype = array_dtype(output_datatype)
-        if dtype is None:
-            raise node.fail(f"there is no element type {output_datatype}")
-        return np.asarray(total).astype(dtype)
+        return np.asarray(total).astype(node.element(output_datatype))
 
     op(name, values=("size",))(window)
 
@@ -407,5 +392,4 @@ def mel_weight_matrix(
             out[a : b + 1, i] = np.arange(b - a + 1) / (b - a)
         if c > b:
             out[b:c, i] = (c - np.arange(b, c)) / (c - b)
-    dtype: Any = array_dtype(output_datatype)
-    return out.astype(dtype)
+    return out.astype(node.element(output_datatype))

@@ -15,10 +15,9 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Value, axis_of, counted, single
+from anneal.onnx.ops._values import Value, axes_of, axis_of, counted, plus, single
 from anneal.onnx.ops.elementwise import array_dtype_of
 from anneal.onnx.registry import op
-from anneal.onnx.types import array_dtype
 from anneal.tensor import Generator, Tensor, dtypes
 from anneal.tensor.random import multinomial, rand, randn
 
@@ -49,7 +48,7 @@ def _inference(node: NodeCall, x: Tensor, scale: Value, bias: Value, mean: Value
 
 
 @op("BatchNormalization", raw=True)
-def batch_normalization_old(
+def batch_normalization(
     node: NodeCall,
     data: Value,
     scale: Value,
@@ -61,12 +60,14 @@ def batch_normalization_old(
     momentum: float,
     is_test: int = 1,
     spatial: int = 1,
+    training_mode: int = 0,
 ) -> Any:
-    """Versions 1 to 13: with is_test=0 (1 and 6) or outputs for them (7 and 9) the statistics are the batch's.
+    """Batch normalisation. The statistics are the batch's, and the running ones are outputs as well, with is_test=0 in
+    versions 1 and 6, with outputs for them in versions 7 and 9, and with training_mode=1 since version 14.
 
     spatial=0, until version 7, has statistics for each place and not for each channel.
     """
-    training = (node.version >= 7 or not is_test) and node.wants(1)
+    training = (node.version >= 7 or not is_test) and node.wants(1) if node.version < 14 else training_mode
     x: Tensor = node.tensor(data)
     if spatial and not training:
         return _inference(node, x, scale, bias, mean, var, epsilon)
@@ -77,28 +78,6 @@ def batch_normalization_old(
         raise node.fail("statistics of a batch with spatial=0 are not computed", "export with spatial=1")
     s, b, m, v = [r.reshape(1, *x.shape[1:]) for r in rows]
     return (x - m) * (s * (v + epsilon).rsqrt()) + b
-
-
-@op("BatchNormalization", since=14, raw=True)
-def batch_normalization(
-    node: NodeCall,
-    data: Value,
-    scale: Value,
-    bias: Value,
-    mean: Value,
-    var: Value,
-    *,
-    epsilon: float,
-    momentum: float,
-    training_mode: int,
-) -> Any:
-    """Batch normalisation; with training_mode=1 the statistics are the batch's, and the running ones are outputs as
-    well.
-    """
-    x: Tensor = node.tensor(data)
-    if not training_mode:
-        return _inference(node, x, scale, bias, mean, var, epsilon)
-    return _of_batch(x, [node.tensor(v) for v in (scale, bias, mean, var)], epsilon, momentum)[: node.outputs]
 
 
 def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float) -> tuple[Tensor, ...]:
@@ -119,19 +98,15 @@ def instance_normalization(node: NodeCall, x: Tensor, scale: Tensor, bias: Tenso
 
 
 @op("GroupNormalization")
-def group_normalization_old(
-    node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int
-) -> Tensor:
-    """Groups of channels with mean 0 and variance 1; in version 18 scale and bias have a number for each group."""
-    each = x.shape[1] // num_groups
-    return F.group_norm(x, num_groups, scale.repeat_interleave(each), bias.repeat_interleave(each), epsilon)
-
-
-@op("GroupNormalization", since=21)
 def group_normalization(
-    node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int
+    node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int = 1
 ) -> Tensor:
-    """Groups of channels with mean 0 and variance 1; scale and bias have a number for each channel."""
+    """Groups of channels with mean 0 and variance 1; scale and bias have a number for each channel, before version 21
+    for each group.
+    """
+    if node.version < 21:
+        each = x.shape[1] // num_groups
+        scale, bias = scale.repeat_interleave(each), bias.repeat_interleave(each)
     return F.group_norm(_stashed(x, stash_type), num_groups, scale, bias, epsilon).cast(x.dtype)
 
 
@@ -154,7 +129,7 @@ def layer_normalization(
         y = F.layer_norm(wide, tail, scale, bias, epsilon)
     else:
         y = F.layer_norm(wide, tail, None, None, epsilon) * scale
-        y = y if bias is None else y + bias
+        y = plus(y, bias)
     y = y.cast(x.dtype)
     if not node.wants(1) and not node.wants(2):
         return y
@@ -186,7 +161,7 @@ def lp_normalization(node: NodeCall, x: Tensor, *, axis: int = -1, p: int = 2) -
 @op("MeanVarianceNormalization")
 def mean_variance_normalization(node: NodeCall, x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
     """Mean 0 and variance 1 over axes; 1e-9 is added to the deviation."""
-    over = tuple([axis_of(node, a, x.ndim) for a in axes])
+    over = tuple(axes_of(node, axes, x.ndim))
     less = x - x.mean(over, keepdim=True)
     return less / ((less * less).mean(over, keepdim=True).sqrt() + 1e-9)
 
@@ -237,8 +212,15 @@ def dropout(node: NodeCall, x: Tensor, ratio: Any = None, training_mode: Any = N
     return _dropped(node, x, share, training, seed)
 
 
-def _negative_log_likelihood(
-    node: NodeCall, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, reduction: str
+@op("NegativeLogLikelihoodLoss")
+def negative_log_likelihood_loss(
+    node: NodeCall,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str,
 ) -> Tensor:
     """Minus the log-probability (axis 1) of each target, weighted by class; a mean is over the weights."""
     if reduction not in ("none", "sum", "mean"):
@@ -260,33 +242,13 @@ def _negative_log_likelihood(
     return total / counts.sum() if weight is not None or ignored is not None else loss.mean()
 
 
-@op("NegativeLogLikelihoodLoss")
-def negative_log_likelihood_loss(
-    node: NodeCall,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: str,
-) -> Tensor:
-    """Minus the log-probability of each target class; the same in every version."""
-    return _negative_log_likelihood(node, x, target, weight, ignore_index, reduction)
-
-
-@op("SoftmaxCrossEntropyLoss")
+@op("SoftmaxCrossEntropyLoss", passes=negative_log_likelihood_loss.function)
 def softmax_cross_entropy_loss(
-    node: NodeCall,
-    scores: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: str,
+    node: NodeCall, scores: Tensor, target: Tensor, weight: Tensor | None = None, **how: Any
 ) -> Any:
     """The loss of softmax over axis 1, and the log-probabilities if they are wanted."""
     x = scores.log_softmax(1)
-    loss = _negative_log_likelihood(node, x, target, weight, ignore_index, reduction)
+    loss = negative_log_likelihood_loss.function(node, x, target, weight, **how)
     return (loss, x) if node.wants(1) else loss
 
 
@@ -372,65 +334,40 @@ def _generator(seed: float | None) -> Generator | None:
     return None if seed is None else Generator(struct.unpack("<I", struct.pack("<f", seed))[0])
 
 
-def _named(node: NodeCall, code: int | None, like: Value | None = None) -> str:
-    if code is None:
-        return "float32" if like is None else like.dtype.name
-    dtype = array_dtype(code)
-    if dtype is None:
-        raise node.fail(f"there is no element type {code}")
-    return str(dtype.name)
+def _named(node: NodeCall, code: int | None, like: Value | None) -> str:
+    return node.element(code).name if code is not None else "float32" if like is None else like.dtype.name
 
 
-def _normal(node: NodeCall, shape: Sequence[int], name: str, mean: float, scale: float, seed: float | None) -> Tensor:
-    return (randn(*shape, device=node.device, generator=_generator(seed)) * scale + mean).cast(name)
-
-
-def _uniform(node: NodeCall, shape: Sequence[int], name: str, low: float, high: float, seed: float | None) -> Tensor:
-    return (rand(*shape, device=node.device, generator=_generator(seed)) * (high - low) + low).cast(name)
-
-
-@op("RandomNormal", pure=False)
+@op("RandomNormal", "RandomNormalLike", raw=True, pure=False)
 def random_normal(
     node: NodeCall,
+    like: Value | None = None,
     *,
     dtype: int | None = None,
     mean: float,
     scale: float,
     seed: float | None = None,
-    shape: Sequence[int],
+    shape: Sequence[int] | None = None,
 ) -> Tensor:
-    """Normal numbers of a shape."""
-    return _normal(node, shape, _named(node, dtype), mean, scale, seed)
+    """Normal numbers of a shape, or that of another value."""
+    drawn = randn(*(shape or ()) if like is None else like.shape, device=node.device, generator=_generator(seed))
+    return (drawn * scale + mean).cast(_named(node, dtype, like))
 
 
-@op("RandomNormalLike", raw=True, pure=False)
-def random_normal_like(
-    node: NodeCall, x: Value, *, dtype: int | None = None, mean: float, scale: float, seed: float | None = None
-) -> Tensor:
-    """Normal numbers of the shape of another value."""
-    return _normal(node, x.shape, _named(node, dtype, x), mean, scale, seed)
-
-
-@op("RandomUniform", pure=False)
+@op("RandomUniform", "RandomUniformLike", raw=True, pure=False)
 def random_uniform(
     node: NodeCall,
+    like: Value | None = None,
     *,
     dtype: int | None = None,
     high: float,
     low: float,
     seed: float | None = None,
-    shape: Sequence[int],
+    shape: Sequence[int] | None = None,
 ) -> Tensor:
-    """Uniform numbers of a shape."""
-    return _uniform(node, shape, _named(node, dtype), low, high, seed)
-
-
-@op("RandomUniformLike", raw=True, pure=False)
-def random_uniform_like(
-    node: NodeCall, x: Value, *, dtype: int | None = None, high: float, low: float, seed: float | None = None
-) -> Tensor:
-    """Uniform numbers of the shape of another value."""
-    return _uniform(node, x.shape, _named(node, dtype, x), low, high, seed)
+    """Uniform numbers of a shape, or that of another value."""
+    drawn = rand(*(shape or ()) if like is None else like.shape, device=node.device, generator=_generator(seed))
+    return (drawn * (high - low) + low).cast(_named(node, dtype, like))
 
 
 @op("Bernoulli", pure=False)

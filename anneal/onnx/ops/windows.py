@@ -164,7 +164,7 @@ def conv_transpose(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    group: int,
+    group: int = 1,
     output_padding: Sequence[int] | None = None,
     output_shape: Sequence[int] | None = None,
     how: Windows = WINDOWS,

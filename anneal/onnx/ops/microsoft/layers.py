@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, axis_of, iota, single
+from anneal.onnx.ops._values import Array, axis_of, iota, plus, single
 from anneal.onnx.ops.attention import attend, heads_of, rotated, scored, together
 from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
-from anneal.onnx.ops.microsoft import MICROSOFT
+from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.recurrent import ACTIVATIONS
 from anneal.onnx.ops.shapes import pad, range_, trilu
 from anneal.onnx.ops.training import layer_normalization, rms_normalization
 from anneal.onnx.ops.windows import WINDOWS, Windows, convolved, kernel_of, max_pool, window_of
-from anneal.onnx.registry import op, rows
+from anneal.onnx.registry import rows
 from anneal.tensor import Tensor, dtypes
 
 # -- activations ------------------------------------------------------------------------------------------------------
@@ -26,11 +26,11 @@ from anneal.tensor import Tensor, dtypes
 POINTWISE: dict[str, Callable[..., Tensor]] = {
     "Gelu": lambda node, x: x.gelu(),
     "BiasGelu": lambda node, x, bias: (x + bias).gelu(),
-    "FastGelu": lambda node, x, bias=None: (x if bias is None else x + bias).gelu("tanh"),
+    "FastGelu": lambda node, x, bias=None: plus(x, bias).gelu("tanh"),
     "QuickGelu": lambda node, x, *, alpha=1.702: x * (x * alpha).sigmoid(),
     "BiasAdd": lambda node, x, bias, skip: x + bias + skip,
     "ScaledSiLU": lambda node, x, scale=None, *, alpha=1.0: (x * alpha if scale is None else x * scale).silu(),
-    "GemmFastGelu": lambda node, x, weight, bias=None: _sum(x.matmul(weight), bias).gelu("tanh"),
+    "GemmFastGelu": lambda node, x, weight, bias=None: plus(x.matmul(weight), bias).gelu("tanh"),
     "MatMulInteger16": lambda node, a, b: exact_matmul(a.cast(dtypes.int32), b.cast(dtypes.int32)),
     # the padding and the scale concern gradients alone
     "TorchEmbedding": lambda node, weight, index, padding=None, scale=None: weight.rows(index.cast(dtypes.int32)),
@@ -38,11 +38,7 @@ POINTWISE: dict[str, Callable[..., Tensor]] = {
 rows(POINTWISE, domain=MICROSOFT)
 
 
-def _sum(x: Tensor, bias: Tensor | None) -> Tensor:
-    return x if bias is None else x + bias
-
-
-@op("BiasSplitGelu", domain=MICROSOFT)
+@op("BiasSplitGelu")
 def bias_split_gelu(node: NodeCall, x: Tensor, bias: Tensor) -> Tensor:
     """The first half of the last axis of a sum, times gelu of the second."""
     x = x + bias
@@ -50,7 +46,7 @@ def bias_split_gelu(node: NodeCall, x: Tensor, bias: Tensor) -> Tensor:
     return x[..., :half] * x[..., half:].gelu()
 
 
-@op("BiasSoftmax", domain=MICROSOFT)
+@op("BiasSoftmax")
 def bias_softmax(node: NodeCall, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
     """softmax of a sum over the axes from `axis` on; of the axes before it a bias has the last, or the first."""
     first = axis_of(node, axis, x.ndim)
@@ -78,7 +74,7 @@ def _activated(node: NodeCall, y: Tensor, activation: str, parameters: Sequence[
 # -- products ---------------------------------------------------------------------------------------------------------
 
 
-@op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
+@op("FusedMatMul", "TransposeMatMul")
 def fused_matmul(
     node: NodeCall,
     a: Tensor,
@@ -99,7 +95,7 @@ def fused_matmul(
     return out if alpha == 1 else out * alpha
 
 
-@op("FusedGemm", domain=MICROSOFT)
+@op("FusedGemm")
 def fused_gemm(
     node: NodeCall,
     a: Tensor,
@@ -120,7 +116,7 @@ def fused_gemm(
     return _activated(node, out, activation, [p for p in (activation_alpha, activation_beta) if p is not None])
 
 
-@op("FusedConv", domain=MICROSOFT)
+@op("FusedConv")
 def fused_conv(
     node: NodeCall,
     x: Tensor,
@@ -136,13 +132,13 @@ def fused_conv(
     """An activation of a convolution, to which another value may be added first."""
     w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
     y = convolved(node, x, weight, bias, w, group)
-    return _activated(node, y if z is None else y + z, activation, activation_params or ())
+    return _activated(node, plus(y, z), activation, activation_params or ())
 
 
 # -- norms ------------------------------------------------------------------------------------------------------------
 
 
-@op("SkipLayerNormalization", domain=MICROSOFT)
+@op("SkipLayerNormalization")
 def skip_layer_normalization(
     node: NodeCall,
     x: Tensor,
@@ -154,17 +150,17 @@ def skip_layer_normalization(
     epsilon: float = 1e-12,
 ) -> Any:
     """The layer norm of a sum; the sum is the fourth output."""
-    total = x + skip if bias is None else x + skip + bias
+    total = plus(x + skip, bias)
     y = F.layer_norm(total, total.shape[-1], gamma, beta, epsilon)
     return _with_statistics(node, y, total)
 
 
-@op("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+@op("SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(
     node: NodeCall, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-12
 ) -> Any:
     """The root mean square norm of a sum; the sum is the fourth output."""
-    total = x + skip if bias is None else x + skip + bias
+    total = plus(x + skip, bias)
     return _with_statistics(node, F.rms_norm(total, total.shape[-1], gamma, epsilon), total)
 
 
@@ -175,19 +171,11 @@ def _with_statistics(node: NodeCall, y: Tensor, total: Tensor) -> Any:
 
 
 # onnxruntime's name in ai.onnx for RMSNormalization
-op("SimplifiedLayerNormalization")(
-    lambda node, x, scale, *, axis=-1, epsilon=1e-5, stash_type=1: rms_normalization.function(
-        node, x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type
-    )
-)
-op("LayerNormalization", domain=MICROSOFT)(
-    lambda node, x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_type=1: layer_normalization.function(
-        node, x, scale, bias, axis=axis, epsilon=epsilon, stash_type=stash_type
-    )
-)
+rms_normalization.also("", "SimplifiedLayerNormalization", axis=-1, epsilon=1e-5, stash_type=1)
+layer_normalization.also(MICROSOFT, axis=-1, epsilon=1e-5, stash_type=1)
 
 
-@op("GroupNorm", domain=MICROSOFT)
+@op("GroupNorm")
 def group_norm(
     node: NodeCall,
     x: Tensor,
@@ -206,7 +194,7 @@ def group_norm(
     return y.movedim(1, -1) if channels_last else y
 
 
-@op("EmbedLayerNormalization", domain=MICROSOFT)
+@op("EmbedLayerNormalization")
 def embed_layer_normalization(
     node: NodeCall,
     ids: Tensor,
@@ -241,7 +229,7 @@ def embed_layer_normalization(
 # -- others under a name of their own ---------------------------------------------------------------------------------
 
 
-@op("CDist", domain=MICROSOFT)
+@op("CDist")
 def cdist(node: NodeCall, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
     """The distances, or their squares, of all pairs of rows."""
     if metric not in ("sqeuclidean", "euclidean"):
@@ -251,7 +239,7 @@ def cdist(node: NodeCall, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") 
     return squares if metric == "sqeuclidean" else squares.sqrt()
 
 
-@op("IsAllFinite", domain=MICROSOFT)
+@op("IsAllFinite")
 def is_all_finite(node: NodeCall, *xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tensor:
     """True if no element of any input is infinite or nan."""
     out: Tensor | None = None
@@ -263,27 +251,17 @@ def is_all_finite(node: NodeCall, *xs: Tensor, isinf_only: int = 0, isnan_only: 
     return out
 
 
-@op("NhwcMaxPool", domain=MICROSOFT)
-def nhwc_max_pool(
-    node: NodeCall,
-    x: Tensor,
-    *,
-    how: Windows = WINDOWS,
-) -> Tensor:
+@op("NhwcMaxPool", passes=max_pool.function)
+def nhwc_max_pool(node: NodeCall, x: Tensor, **how: Any) -> Any:
     """MaxPool of images whose channels are the last axis."""
-    y: Tensor = max_pool.function(node, x.movedim(-1, 1), how=how)
-    return y.movedim(1, -1)
+    return max_pool.function(node, x.movedim(-1, 1), **how).movedim(1, -1)
 
 
-op("ExpandDims", domain=MICROSOFT, values=("axis",))(lambda node, x, axis: x.unsqueeze(int(single(axis))))
-op("GatherND", domain=MICROSOFT)(gather_nd.function)
-op("Pad", domain=MICROSOFT, raw=True)(
-    lambda node, x, pads, value=None, *, mode="constant": pad.function(node, x, pads, value, mode=mode)
-)
-op("Trilu", domain=MICROSOFT, values=("k",))(
-    lambda node, x, k=None, *, upper=1: trilu.function(node, x, k, upper=upper)
-)
-op("Range", domain=MICROSOFT, values=("start", "limit", "delta"))(range_.function)
+op("ExpandDims", values=("axis",))(lambda node, x, axis: x.unsqueeze(int(single(axis))))
+gather_nd.also(MICROSOFT)
+pad.also(MICROSOFT, mode="constant")
+trilu.also(MICROSOFT, upper=1)
+range_.also(MICROSOFT)
 
 
 class Heads(NamedTuple):
@@ -298,7 +276,7 @@ class Heads(NamedTuple):
 HEADS = Heads()
 
 
-def joint_attention(
+def _joint_attention(
     node: NodeCall,
     q: Tensor,
     k: Tensor,
@@ -348,7 +326,7 @@ def _hidden(node: NodeCall, mask: Tensor, q: Tensor, total: int) -> Tensor:
     raise node.fail(f"a mask of shape {tuple(mask.shape)}")
 
 
-@op("Attention", domain=MICROSOFT)
+@op("Attention")
 def attention(
     node: NodeCall,
     x: Tensor,
@@ -362,15 +340,28 @@ def attention(
     how: Heads = HEADS,
 ) -> Any:
     """Self-attention with its projection: the weights of queries, keys and values side by side."""
-    joined = x.matmul(weights) if bias is None else x.matmul(weights) + bias
+    joined = plus(x.matmul(weights), bias)
     widths = list(qkv_hidden_sizes or [weights.shape[1] // 3] * 3)
+    return self_attention(node, joined, widths, mask, attention_bias, past, how)
+
+
+def self_attention(
+    node: NodeCall,
+    joined: Tensor,
+    widths: list[int],
+    mask: Tensor | None,
+    bias: Tensor | None,
+    past: Tensor | None,
+    how: Heads,
+) -> Any:
+    """Attention of queries, keys and values of these widths, which lie side by side, and the cache if it is wanted."""
     q, k, v = [heads_of(p, how.num_heads) for p in joined.split(widths, dim=2)]
     kept = None if past is None else (past[0], past[1])
-    y, k, v = joint_attention(node, q, k, v, mask, attention_bias, kept, how)
+    y, k, v = _joint_attention(node, q, k, v, mask, bias, kept, how)
     return (y, Tensor.stack([k, v])) if node.wants(1) else y
 
 
-@op("MultiHeadAttention", domain=MICROSOFT)
+@op("MultiHeadAttention")
 def multi_head_attention(
     node: NodeCall,
     query: Tensor,
@@ -399,11 +390,11 @@ def multi_head_attention(
         rows = [bias[:width], bias[width : 2 * width], bias[2 * width :]]
         q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows, strict=True)]
     past = None if past_key is None or past_value is None else (past_key, past_value)
-    y, k, v = joint_attention(node, q, k, v, mask, attention_bias, past, how)
+    y, k, v = _joint_attention(node, q, k, v, mask, attention_bias, past, how)
     return (y, k, v)[: node.outputs]
 
 
-@op("GroupQueryAttention", domain=MICROSOFT, values=("total_sequence_length",))
+@op("GroupQueryAttention", values=("total_sequence_length",))
 def group_query_attention(
     node: NodeCall,
     query: Tensor,
@@ -476,7 +467,7 @@ def _written(node: NodeCall, cache: Tensor, new: Tensor, starts: Tensor, room: i
     return out
 
 
-@op("RotaryEmbedding", domain=MICROSOFT)
+@op("RotaryEmbedding")
 def rotary_embedding(
     node: NodeCall,
     x: Tensor,

@@ -11,15 +11,14 @@ import numpy as np
 
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, Value, is_float
-from anneal.onnx.ops.ml import ML
-from anneal.onnx.registry import op
+from anneal.onnx.ops.ml import op
 from anneal.onnx.types import Map
 from anneal.tensor import Tensor, dtypes
 
 # -- features ---------------------------------------------------------------------------------------------------------
 
 
-@op("ArrayFeatureExtractor", domain=ML)
+@op("ArrayFeatureExtractor")
 def array_feature_extractor(node: NodeCall, x: Tensor, index: Tensor) -> Tensor:
     """The columns (of the last axis) that an index names; a vector is a row."""
     x = x.reshape(1, -1) if x.ndim == 1 else x
@@ -32,14 +31,14 @@ def array_feature_extractor_on_host(node: NodeCall, x: Array, index: Array) -> A
     return np.take(x.reshape(1, -1) if x.ndim == 1 else x, index.reshape(-1), -1)
 
 
-@op("Binarizer", domain=ML)
+@op("Binarizer")
 def binarizer(node: NodeCall, x: Tensor, *, threshold: float) -> Tensor:
     """1 where an element is above the threshold, else 0."""
     above: Any = x > threshold
     return above.cast(x.dtype)  # type: ignore[no-any-return]
 
 
-@op("FeatureVectorizer", domain=ML)
+@op("FeatureVectorizer")
 def feature_vectorizer(node: NodeCall, *xs: Tensor, inputdimensions: Sequence[int] | None = None) -> Tensor:
     """Columns side by side, as float32, so many of each input as `inputdimensions` says."""
     rows = [x.reshape(1, -1) if x.ndim == 1 else x.reshape(x.shape[0], -1) for x in xs]
@@ -47,7 +46,7 @@ def feature_vectorizer(node: NodeCall, *xs: Tensor, inputdimensions: Sequence[in
     return Tensor.cat([r[:, :w].float() for r, w in zip(rows, widths, strict=True)], dim=1)
 
 
-@op("Imputer", domain=ML)
+@op("Imputer")
 def imputer(
     node: NodeCall,
     x: Tensor,
@@ -67,7 +66,7 @@ def imputer(
     return hit.where(new.reshape(()) if len(values) == 1 else new, x)
 
 
-@op("Normalizer", domain=ML)
+@op("Normalizer")
 def normalizer(node: NodeCall, x: Tensor, *, norm: str) -> Tensor:
     """Rows over their largest element, their sum of sizes, or the root of their sum of squares; of zeros themselves."""
     x = x if is_float(x) else x.float()
@@ -78,7 +77,7 @@ def normalizer(node: NodeCall, x: Tensor, *, norm: str) -> Tensor:
     return (by == 0).where(x, x / by).float()
 
 
-@op("Scaler", domain=ML)
+@op("Scaler")
 def scaler(
     node: NodeCall, x: Tensor, *, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None
 ) -> Tensor:
@@ -101,7 +100,7 @@ def _looked_up(x: Array, keys: Sequence[Any], values: Sequence[Any], default: An
     return out.reshape(x.shape)
 
 
-@op("CategoryMapper", domain=ML, raw=True)
+@op("CategoryMapper", raw=True)
 def category_mapper(
     node: NodeCall,
     x: Value,
@@ -118,7 +117,7 @@ def category_mapper(
     return _looked_up(node.host(x), numbers, texts, default_string, object)
 
 
-@op("LabelEncoder", domain=ML, raw=True)
+@op("LabelEncoder", raw=True)
 def label_encoder_old(
     node: NodeCall, x: Value, *, classes_strings: Sequence[str] | None = None, default_int64: int, default_string: str
 ) -> Array:
@@ -129,7 +128,7 @@ def label_encoder_old(
     return _looked_up(node.host(x), range(len(texts)), texts, default_string, object)
 
 
-@op("LabelEncoder", domain=ML, since=2, raw=True)
+@op("LabelEncoder", since=2, raw=True)
 def label_encoder(
     node: NodeCall,
     x: Value,
@@ -166,7 +165,7 @@ def label_encoder(
     raise node.fail("the values are missing")
 
 
-@op("OneHotEncoder", domain=ML, raw=True)
+@op("OneHotEncoder", raw=True)
 def one_hot_encoder(
     node: NodeCall,
     x: Value,
@@ -211,7 +210,7 @@ def labelled(node: NodeCall, place: Tensor, numbers: Sequence[int] | None, texts
     return node.constant(np.array(numbers or (), np.int64)).index_select(0, place.reshape(-1)).reshape(*place.shape)
 
 
-@op("LinearRegressor", domain=ML)
+@op("LinearRegressor")
 def linear_regressor(
     node: NodeCall,
     x: Tensor,
@@ -232,7 +231,7 @@ def _linear(node: NodeCall, x: Tensor, coefficients: Sequence[float], intercepts
     return y + node.constant(np.array(intercepts, np.float32)) if intercepts else y
 
 
-@op("LinearClassifier", domain=ML)
+@op("LinearClassifier")
 def linear_classifier(
     node: NodeCall,
     x: Tensor,
@@ -259,7 +258,7 @@ def linear_classifier(
     return labelled(node, place, classlabels_ints, classlabels_strings), transformed(node, scores, post_transform)
 
 
-@op("ZipMap", domain=ML, raw=True)
+@op("ZipMap", raw=True)
 def zip_map(
     node: NodeCall,
     x: Value,
@@ -276,7 +275,7 @@ def zip_map(
     return [Map(dict(zip(keys, row, strict=True))) for row in rows.tolist()]
 
 
-@op("DictVectorizer", domain=ML, raw=True)
+@op("DictVectorizer", raw=True)
 def dict_vectorizer(
     node: NodeCall,
     x: Any,
@@ -294,7 +293,7 @@ def dict_vectorizer(
     return row.reshape(1, -1)
 
 
-@op("CastMap", domain=ML, raw=True)
+@op("CastMap", raw=True)
 def cast_map(node: NodeCall, x: Any, *, cast_to: str, map_form: str, max_map: int) -> Array:
     """The values of a map with whole numbers as keys, in their order (DENSE), or at the places that the keys name
     (SPARSE), as numbers or texts: (1, n).
@@ -371,7 +370,7 @@ def _matrix(node: NodeCall, values: Sequence[float] | None, rows: int, what: str
     return array.reshape(rows, -1)
 
 
-@op("SVMRegressor", domain=ML)
+@op("SVMRegressor")
 def svm_regressor(
     node: NodeCall,
     x: Tensor,
@@ -399,7 +398,7 @@ def _rows(x: Tensor) -> Tensor:
     return (x.reshape(1, -1) if x.ndim == 1 else x).float()
 
 
-@op("SVMClassifier", domain=ML)
+@op("SVMClassifier")
 def svm_classifier(
     node: NodeCall,
     x: Tensor,
