@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,11 @@ def operand(node: NodeCall, x: Value) -> Tensor:
 def plus(x: Tensor, more: Tensor | None) -> Tensor:
     """x and what an optional input adds to it."""
     return x if more is None else x + more
+
+
+def total_of(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of values of which there is one at least."""
+    return reduce(Tensor.add, parts)
 
 
 def counted(x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import anneal.tensor.functional as F
@@ -127,10 +128,7 @@ def _visible(q: Tensor, total: int, offset: Tensor | int, causal: bool, left: in
 
 
 def _all_of(parts: list[Any]) -> Tensor | None:
-    out: Tensor | None = None
-    for p in parts:
-        out = p if out is None else out & p
-    return out
+    return reduce(Tensor.bitwise_and, parts) if parts else None
 
 
 def _mask(mask: Tensor, total: int) -> tuple[Tensor | None, Tensor | None]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, axes_of, ints, iota, is_float
+from anneal.onnx.ops._values import Array, axes_of, ints, iota, is_float, total_of
 from anneal.onnx.ops.windows import WINDOWS, Windows, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
@@ -114,14 +114,13 @@ def _interpolated(node: NodeCall, x: Tensor, axis: int, places: Array, weights: 
         matrix = np.zeros((x.shape[axis], len(places)))
         np.add.at(matrix, (places, np.arange(len(places))[:, None]), weights)
         return x.movedim(axis, -1).matmul(node.constant(matrix.astype(name))).movedim(-1, axis)
-    total: Tensor | None = None
+    parts = []
     for column, weight in zip(places.T, weights.T, strict=True):
         part = _picked(node, x, axis, column)
         if not (weight == 1).all():
             part = part * node.constant(weight.astype(name)).reshape(*_along(x, axis))
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+        parts.append(part)
+    return total_of(parts)
 
 
 class Resizing(NamedTuple):
@@ -313,7 +312,7 @@ def sampled(
         else:
             steps = [(i, _cubic((part - i).abs(), a, i in (0, 1))) for i in (-1, 0, 1, 2)]
         axes.append([(*_inside(low + i, n, padding, corners), w) for i, w in steps])
-    total: Tensor | None = None
+    parts = []
     for taps in itertools.product(*axes):
         index = weight = valid = None
         for (position, seen, w), n in zip(taps, sizes, strict=True):
@@ -327,9 +326,8 @@ def sampled(
             part = part * weight.unsqueeze(1).cast(x.dtype)
         if valid is not None:
             part = valid.unsqueeze(1).where(part, part.zeros_like())
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+        parts.append(part)
+    return total_of(parts)
 
 
 def _cubic(d: Any, a: float, near: bool) -> Any:
@@ -415,9 +413,13 @@ def roi_align(
             steps = np.arange(count)[:, None] + (np.arange(grid) + 0.5) / grid
             lines.append(_between(begin + steps * (length / count), n))
         images.append(_region(node, x[image], lines, mode))
-    if not images:
-        return Tensor.zeros(0, x.shape[1], output_height, output_width, dtype=x.dtype, device=x.device)
-    return Tensor.stack(images)
+    return _stacked(x, images, output_height, output_width)
+
+
+def _stacked(x: Tensor, regions: list[Tensor], *sizes: int) -> Tensor:
+    if not regions:
+        return Tensor.zeros(0, x.shape[1], *sizes, dtype=x.dtype, device=x.device)
+    return Tensor.stack(regions)
 
 
 def _region(node: NodeCall, image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
@@ -459,9 +461,7 @@ def max_roi_pool(
             else:
                 cells.append(Tensor.zeros(x.shape[1], dtype=x.dtype, device=x.device))
         regions.append(Tensor.stack(cells, dim=1).reshape(x.shape[1], rows, columns))
-    if not regions:
-        return Tensor.zeros(0, x.shape[1], rows, columns, dtype=x.dtype, device=x.device)
-    return Tensor.stack(regions)
+    return _stacked(x, regions, rows, columns)
 
 
 def _cell(i: int, count: int, begin: int, end: int, n: int) -> tuple[int, int]:

@@ -60,14 +60,14 @@ def batch_normalization(
     momentum: float,
     is_test: int = 1,
     spatial: int = 1,
-    training_mode: int = 0,
+    training_mode: int | None = None,
 ) -> Any:
     """Batch normalisation. The statistics are the batch's, and the running ones are outputs as well, with is_test=0 in
     versions 1 and 6, with outputs for them in versions 7 and 9, and with training_mode=1 since version 14.
 
     spatial=0, until version 7, has statistics for each place and not for each channel.
     """
-    training = (node.version >= 7 or not is_test) and node.wants(1) if node.version < 14 else training_mode
+    training = (node.version >= 7 or not is_test) and node.wants(1) if training_mode is None else training_mode
     x: Tensor = node.tensor(data)
     if spatial and not training:
         return _inference(node, x, scale, bias, mean, var, epsilon)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import anneal.tensor.functional as F
@@ -242,13 +243,8 @@ def cdist(node: NodeCall, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") 
 @op("IsAllFinite")
 def is_all_finite(node: NodeCall, *xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tensor:
     """True if no element of any input is infinite or nan."""
-    out: Tensor | None = None
-    for x in xs:
-        bad = x.isinf() if isinf_only else x.isnan() if isnan_only else x.isfinite().logical_not()
-        fine = bad.any().logical_not()
-        out = fine if out is None else out & fine
-    assert out is not None
-    return out
+    bad = [x.isinf() if isinf_only else x.isnan() if isnan_only else x.isfinite().logical_not() for x in xs]
+    return reduce(Tensor.bitwise_and, [b.any().logical_not() for b in bad])
 
 
 @op("NhwcMaxPool", passes=max_pool.function)

@@ -14,7 +14,7 @@ from anneal.onnx.ops._values import Array, Value, axis_of, ints, plus
 from anneal.onnx.ops.images import grid_sample, sampled
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
-from anneal.onnx.ops.sequences import PATIENCE
+from anneal.onnx.ops.sequences import PATIENCE, filled
 from anneal.onnx.ops.windows import WINDOWS, Windows, conv_transpose
 from anneal.tensor import Tensor, dtypes
 
@@ -266,12 +266,7 @@ def tokenizer(
         raise node.fail(f"its pattern takes more than {PATIENCE:g} s for a text", "simplify it") from None
     if mark:
         rows = [["\x02", *row, "\x03"] for row in rows]
-    longest = max([len(row) for row in rows], default=0)
-    node.room(len(rows), longest)
-    out = np.full((len(rows), longest), pad_value, object)
-    for line, row in zip(out, rows, strict=True):
-        line[: len(row)] = row
-    return out.reshape(*x.shape, longest)
+    return filled(node, rows, pad_value, x.shape)
 
 
 def _words(text: str, separators: Sequence[str] | None, pattern: str | None, least: int) -> Iterator[str]:
