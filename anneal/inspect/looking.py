@@ -17,10 +17,9 @@ from typing import Any
 
 from anneal.codegen import Target, generate, opts_text
 from anneal.errors import AnnealError
-from anneal.inspect.graphs import passes
+from anneal.inspect.derivations import KernelTexts, launch
+from anneal.inspect.graphs import PassGraph, graph_nodes, kernel_pass_graphs, pass_graphs, passes
 from anneal.inspect.kernel_list import kernel_calls, refusals
-from anneal.inspect.lines import KernelTexts, launch
-from anneal.inspect.structure import PassGraph, graph_nodes, kernel_pass_graphs, pass_graphs
 from anneal.rewrite import Event
 from anneal.schedule import CostModel, Plan, nbytes, origins, plan_for
 from anneal.training import suggest

@@ -23,15 +23,17 @@ import numpy as np
 from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMemoryError
 from anneal.onnx.graph import FileNode, Graph, wrong_types
 from anneal.onnx.registry import Operator
-from anneal.onnx.types import Map, array_dtype, device_array
 from anneal.onnx.values import (
     HostStep,
     Items,
+    Map,
     Memo,
     NeedsHostError,
     Scope,
     Sizes,
+    array_dtype,
     brief,
+    device_array,
     dtype_name,
     fit_device,
     is_small,

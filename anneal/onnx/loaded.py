@@ -17,8 +17,7 @@ from anneal.backend import Storage, get_device
 from anneal.errors import DTypeError, OnnxError
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import ModelProgram, ValueInfo, deciding
-from anneal.onnx.types import Map, device_array, fits_device, uploaded
-from anneal.onnx.values import Memo
+from anneal.onnx.values import Map, Memo, device_array, fits_device, uploaded
 from anneal.runtime import buffer_leaf, here, storage_of
 from anneal.tensor import Tensor, Variable, realize
 from anneal.uop import UOp, arena

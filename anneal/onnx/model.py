@@ -22,8 +22,7 @@ from anneal.onnx.loaded import BUDGET, LoadedModel, SizeUse, inside_another
 from anneal.onnx.plan import ModelPlan
 from anneal.onnx.reading import parsed, program_of, reader_of
 from anneal.onnx.report import Description, describe, gaps_of, nodes_of, told
-from anneal.onnx.types import device_array
-from anneal.onnx.values import HostStep
+from anneal.onnx.values import HostStep, device_array
 from anneal.tensor import Tensor, default_device
 
 _PLANS = 16  # signatures that a model, or a module, keeps plans for

@@ -20,8 +20,7 @@ from anneal.onnx.captured import Captured, UnsizedError, is_given, own, signatur
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import FileNode, Graph, ValueInfo
 from anneal.onnx.loaded import LoadedModel
-from anneal.onnx.types import fits_device, uploaded
-from anneal.onnx.values import HostStep, Memo, NeedsHostError, Scope, leaves
+from anneal.onnx.values import HostStep, Memo, NeedsHostError, Scope, fits_device, leaves, uploaded
 from anneal.tensor import Tensor, Variable, no_grad, realize
 from anneal.uop import UOp
 

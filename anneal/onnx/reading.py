@@ -31,7 +31,7 @@ from anneal.onnx.graph import (
     text_of,
 )
 from anneal.onnx.registry import find
-from anneal.onnx.types import PACKED_BITS, array_dtype, element_bits, element_name
+from anneal.onnx.values import PACKED_BITS, array_dtype, element_bits, element_name
 
 _FIELDS = {  # where a TensorProto that has no raw_data keeps the elements of a type
     **dict.fromkeys((1, 14), "float_data"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from anneal.onnx.graph import FileNode, Graph, ModelProgram, ValueInfo, deciding, made_types, schema_of, wrong_types
 from anneal.onnx.registry import table
-from anneal.onnx.types import element_name
+from anneal.onnx.values import element_name
 
 # Attributes that change nothing that is computed, or say again what the weights' shapes say; random numbers are ours
 # whatever the seed.

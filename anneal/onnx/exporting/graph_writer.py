@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.types import array_code, array_dtype
+from anneal.onnx.values import array_code, array_dtype
 from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import DType, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import size

@@ -16,10 +16,18 @@ import numpy as np
 
 from anneal import progress
 from anneal.onnx.exporting import pointwise as forms
-from anneal.onnx.exporting.composites import composite
+from anneal.onnx.exporting.composites import (
+    argsorted,
+    composite,
+    contraction,
+    gathered,
+    plain_index,
+    reduced,
+    scattered,
+    updated,
+)
 from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier, code_of
-from anneal.onnx.exporting.reductions import argsorted, contraction, gathered, plain_index, reduced, scattered, updated
-from anneal.onnx.types import array_dtype
+from anneal.onnx.values import array_dtype
 from anneal.ops.nodes import reshape, shrink
 from anneal.rewrite import value_of
 from anneal.tensor import Tensor

@@ -25,7 +25,7 @@ from anneal.nn import Module
 from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, carrier, code_of
 from anneal.onnx.exporting.lowering import Constants, GraphLowering, Leaf, Missing
 from anneal.onnx.graph import ValueInfo
-from anneal.onnx.types import array_code
+from anneal.onnx.values import array_code
 from anneal.runtime import Jit, here, realize
 from anneal.tensor import Tensor, Variable, tree_leaves, tree_map
 from anneal.transforms import Trace, paths_of, stand_in

@@ -10,8 +10,7 @@ import numpy as np
 
 from anneal.errors import DTypeError
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.types import fits_device
-from anneal.onnx.values import Sizes
+from anneal.onnx.values import Sizes, fits_device
 from anneal.tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]

@@ -11,7 +11,7 @@ from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
 from anneal.onnx.ops._values import iota
 from anneal.onnx.registry import op
-from anneal.onnx.types import element_name
+from anneal.onnx.values import element_name
 from anneal.tensor import Tensor, dtypes
 
 # -- heads ------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from anneal import transforms
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
 from anneal.onnx.registry import op
-from anneal.onnx.types import array_code, array_dtype
-from anneal.onnx.values import NeedsHostError, size_of
+from anneal.onnx.values import NeedsHostError, array_code, array_dtype, size_of
 from anneal.tensor import Tensor, vjp
 
 _UNROLLED = 1024  # nodes that the turns of a loop run together, where they become one graph

@@ -15,8 +15,7 @@ import numpy as np
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, Value, counted, is_float, operand, single
 from anneal.onnx.registry import op, rows
-from anneal.onnx.types import element_name, fits_device
-from anneal.onnx.values import Sizes
+from anneal.onnx.values import Sizes, element_name, fits_device
 from anneal.tensor import Tensor
 
 # -- one input --------------------------------------------------------------------------------------------------------

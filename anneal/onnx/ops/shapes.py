@@ -11,8 +11,7 @@ import numpy as np
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, Value, axes_of, axis_of, counted, ints, iota, single
 from anneal.onnx.registry import op
-from anneal.onnx.types import array_dtype, fits_device
-from anneal.onnx.values import broadcast, host_value
+from anneal.onnx.values import array_dtype, broadcast, fits_device, host_value
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 from anneal.uop.sizes import least, product, range_of, size as size_of

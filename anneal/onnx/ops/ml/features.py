@@ -12,7 +12,7 @@ import numpy as np
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, Value, is_float
 from anneal.onnx.ops.ml import op
-from anneal.onnx.types import Map
+from anneal.onnx.values import Map
 from anneal.tensor import Tensor, dtypes
 
 # -- features ---------------------------------------------------------------------------------------------------------
