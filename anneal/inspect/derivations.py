@@ -1,10 +1,4 @@
-"""Derivations: the way of a kernel's node back through passes and rules to nodes of the tensor graph.
-
-Walks tell what took the place of which node, rules what they made of it, and range propagation what a node of the
-tensor graph became at an index. Off, none of this is asked for. So a line of a kernel's text leads to what it computes,
-the rules that made that and the user's lines, and back: the kernel is made once more for it, by the passes that always
-make it.
-"""
+"""Derivations: the way of a kernel's node back through passes and rules to nodes of the tensor graph."""
 
 from __future__ import annotations
 
@@ -50,6 +44,11 @@ class Origins:
 
 class Derivations:
     """Steps from nodes back to their origins, collected during a compilation.
+
+    Walks tell what took the place of which node, rules what they made of it, and range propagation what a node of the
+    tensor graph became at an index. Off, none of this is asked for. So a line of a kernel's text leads to what it
+    computes, the rules that made that and the user's lines, and back: the kernel is made once more for it, by the
+    passes that always make it.
 
     `numbers` has those of nodes that the way back ends at: which nodes of the tensor graph each stands for.
     """

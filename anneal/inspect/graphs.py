@@ -5,7 +5,7 @@ became of it, and the graph after each pass with what that pass changed; and the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,23 +13,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from anneal import codegen, progress, schedule, settings
 from anneal.codegen import Target
 from anneal.errors import UserError
-from anneal.inspect.derivations import launch
-from anneal.rewrite import Pass
-from anneal.schedule import BUILDING, CostModel, parametrise
+from anneal.inspect.derivations import FiredRule, launch, made_by
+from anneal.inspect.kernel_list import Line
+from anneal.rewrite import Event, Pass
+from anneal.schedule import BUILDING, CostModel, Plan, Schedule, live_nodes, parametrise
 from anneal.training import load_example
-from anneal.uop import UOp, arena, toposort
+from anneal.uop import Op, UOp, arena, toposort
 
 if TYPE_CHECKING:
     import numpy as np
 
     from anneal.onnx import ValueInfo
-from collections.abc import Mapping
-
-from anneal.inspect.derivations import FiredRule, made_by
-from anneal.inspect.kernel_list import Line
-from anneal.rewrite import Event
-from anneal.schedule import Plan, Schedule, live_nodes
-from anneal.uop import Op
 
 
 class Steps(Protocol):

@@ -1,12 +1,4 @@
-"""The answers for a viewer about one graph and its plan: each a dict of records, ready for JSON.
-
-    graph()          the tensor graph, each node with the kernels that compute it
-    passes(), of()   what each pass made of the graph, or of one kernel
-    kernels()        the launches, why neighbours are two, memory over the launches
-    kernel(N)        one launch: its text line by line, and how it is launched
-
-The studio asks this of a model; a recording keeps the answers for each plan that a program ran.
-"""
+"""The answers for a viewer about one graph and its plan: each a dict of records, ready for JSON."""
 
 from __future__ import annotations
 
@@ -28,6 +20,13 @@ from anneal.uop import UOp
 
 class Looked:
     """Answers about `SINK(outputs...)`, planned for a device; `fired` are the rules that fired while it was made.
+
+        graph()          the tensor graph, each node with the kernels that compute it
+        passes(), of()   what each pass made of the graph, or of one kernel
+        kernels()        the launches, why neighbours are two, memory over the launches
+        kernel(N)        one launch: its text line by line, and how it is launched
+
+    The studio asks this of a model; a recording keeps the answers for each plan that a program ran.
 
     Args:
         model: the name of the model.

@@ -16,20 +16,8 @@ import numpy as np
 
 from anneal.errors import OnnxError
 from anneal.files import opened
-from anneal.onnx.graph import (
-    PLAIN,
-    FileNode,
-    Graph,
-    LocalFunction,
-    ModelProgram,
-    ValueInfo,
-    body_of,
-    defaults_of,
-    fault_of,
-    same,
-    schema_of,
-    text_of,
-)
+from anneal.onnx import graph as records
+from anneal.onnx.graph import FileNode, Graph, LocalFunction, ModelProgram, ValueInfo, text_of
 from anneal.onnx.registry import find
 from anneal.onnx.values import PACKED_BITS, array_dtype, element_bits, element_name
 
@@ -370,7 +358,7 @@ class _Reader:
         domain, op = _domain(proto.domain), text_of(proto.op_type)
         opset = self.opsets.get(domain, 0)
         local = self.functions.get((domain, op, text_of(getattr(proto, "overload", ""))))
-        schema = schema_of(op, domain, opset) if opset and local is None else None
+        schema = records.schema_of(op, domain, opset) if opset and local is None else None
         node = FileNode(
             name=text_of(proto.name),
             op=op,
@@ -379,7 +367,7 @@ class _Reader:
             version=0 if schema is None else schema.since_version,
             inputs=tuple([text_of(x) for x in proto.input]),
             outputs=tuple([text_of(x) for x in proto.output]),
-            attributes={} if schema is None else defaults_of(schema),
+            attributes={} if schema is None else records.defaults_of(schema),
             given=frozenset(),
             unusual=frozenset(),
             path=path,
@@ -391,7 +379,7 @@ class _Reader:
             return node
         node.implementation = find(op, domain, opset or 1 << 30)
         if node.implementation is None and schema is not None:
-            node.function = body_of(schema, node, proto, self.function)
+            node.function = records.body_of(schema, node, proto, self.function)
         return node
 
     def attributes(self, node: FileNode, proto: Any, schema: Any, visible: _Names) -> None:
@@ -410,18 +398,18 @@ class _Reader:
                     node.attributes[name] = self.bound[text_of(a.ref_attr_name)]
                 continue
             node.attributes[name] = self.attribute(a, kinds[name], node, visible)
-        if schema is not None and (fault := fault_of(schema, node, kinds)):
+        if schema is not None and (fault := records.fault_of(schema, node, kinds)):
             raise node.fault(fault)
         node.given = frozenset(kinds.keys() & node.attributes.keys())
         node.unusual = frozenset(
-            a for a in node.given if a not in defaults or not same(node.attributes[a], defaults[a])
+            a for a in node.given if a not in defaults or not records.same(node.attributes[a], defaults[a])
         )
 
     def attribute(self, a: Any, kind: int, node: FileNode, visible: _Names) -> Any:
         """An attribute as a Python value: numbers, text, lists of them, arrays, graphs."""
         where = f"attribute {text_of(a.name)!r} of {node}"
-        if kind in PLAIN:
-            return PLAIN[kind](a)
+        if kind in records.PLAIN:
+            return records.PLAIN[kind](a)
         if kind == 4:
             return self.array(a.t, where)
         if kind == 5:

@@ -1,10 +1,5 @@
 """The values of graphs: ONNX's element types and what holds them; on the host sizes that depend on Variables, and
-sequences; and the notes of runs.
-
-A `Sizes` is an array of whole numbers, of which some follow from Variables. An operator that moves numbers moves nodes
-as well; one that computes has a row in `ARITHMETIC`; a comparison holds for all values of the Variables, or it is an
-error. What no row is for is computed on the device, from the numbers that a run has.
-"""
+sequences; and the notes of runs."""
 
 from __future__ import annotations
 
@@ -157,7 +152,12 @@ Array = np.ndarray[Any, Any]
 
 
 class Sizes:
-    """An array of sizes: ints, and nodes that depend on Variables; `dtype` is the element type that ONNX gives it."""
+    """An array of sizes: ints, and nodes that depend on Variables; `dtype` is the element type that ONNX gives it.
+
+    A `Sizes` is an array of whole numbers, of which some follow from Variables. An operator that moves numbers moves
+    nodes as well; one that computes has a row in `ARITHMETIC`; a comparison holds for all values of the Variables, or
+    it is an error. What no row is for is computed on the device, from the numbers that a run has.
+    """
 
     __slots__ = ("dtype", "items")
 

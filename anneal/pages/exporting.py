@@ -15,18 +15,8 @@ from anneal.backend import Array, get_device
 from anneal.errors import UserError
 from anneal.inspect import error_bounds
 from anneal.onnx import named_tensors
-from anneal.pages.program import (
-    DeviceProfile,
-    PageProgram,
-    Values,
-    expected,
-    judged,
-    planned_for,
-    profile,
-    put_back,
-    state_of,
-    values_of,
-)
+from anneal.pages import program as paged
+from anneal.pages.program import DeviceProfile, PageProgram, planned_for, profile
 from anneal.pages.writing import VISITOR, check_place, loaded, stored, write
 from anneal.progress import told
 from anneal.runtime import BoundStep, Jit, bound_step, default_device
@@ -147,12 +137,12 @@ def _values(
     weights: str,
 ) -> tuple[dict[str, Array], dict[str, Any], dict[str, Array]]:
     """The tensors of the weights' file, what model.json says of values, and the arrays of the check's file."""
-    values = state_of([step for steps in plans for step in steps.values()])
+    values = paged.state_of([step for steps in plans for step in steps.values()])
     constants = {n: a for p in programs for n, a in p.constants.items()}
     as_they_are = constants.keys() | {n for p in programs for n in p.written}
     arrays = {names(t): a for t, a in values.values()} | constants
     if weights == VISITOR:
-        put_back(values)
+        paged.put_back(values)
         wanted = {n: list(a.shape) for n, a in arrays.items() if n not in as_they_are}
         return {n: arrays[n] for n in as_they_are}, {"forms": {}, "check": {}, "wanted": wanted}, {}
     file, forms = stored(arrays, as_they_are, weights)
@@ -161,7 +151,7 @@ def _values(
     try:
         check, examples = _checks(entries, plans, computed)
     finally:
-        put_back(values)
+        paged.put_back(values)
     return file, {"forms": forms, "check": check, "wanted": {}}, examples
 
 
@@ -195,7 +185,7 @@ def programs_of(
     """
     if not profiles:
         raise UserError("export: there is no profile; the plainest is 'browser'")
-    before = {} if any(e.gradients for e in entries) else values_of(names.known)
+    before = {} if any(e.gradients for e in entries) else paged.values_of(names.known)
     pack: list[str] = []
     programs: list[PageProgram] = []
     plans: dict[CostModel, dict[str, BoundStep]] = {}
@@ -207,7 +197,7 @@ def programs_of(
             step = plans[p.cost_model][entry.name]
             program.add(entry.name, step, entry.inputs, _results(entry, step))
         programs.append(program)
-    put_back({n: v for n, v in before.items() if names(v[0]) in programs[0].written})
+    paged.put_back({n: v for n, v in before.items() if names(v[0]) in programs[0].written})
     return programs, list(plans.values())
 
 
@@ -266,7 +256,7 @@ def _results(entry: Entry, step: BoundStep) -> list[str]:
 
 
 def _checks(
-    entries: Sequence[Entry], plans: Sequence[Mapping[str, BoundStep]], values: Values
+    entries: Sequence[Entry], plans: Sequence[Mapping[str, BoundStep]], values: paged.Values
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The values that a page compares its own with: numbers for model.json, and arrays by name."""
     check: dict[str, Any] = {}
@@ -274,8 +264,8 @@ def _checks(
     for entry in told(entries, "comparing values", len(entries)):
         tensors = [t for _, t in entry.inputs]
         arrays |= {f"{entry.name}/in/{n}": t.numpy() for n, t in entry.inputs}
-        verdicts = [judged(steps[entry.name], values, tensors, error_bounds) for steps in plans]
-        found = entry.call(partial(expected, entry.function, entry.args, values))
+        verdicts = [paged.judged(steps[entry.name], values, tensors, error_bounds) for steps in plans]
+        found = entry.call(partial(paged.expected, entry.function, entry.args, values))
         names = _results(entry, plans[0][entry.name])
         arrays |= {f"{entry.name}/out/{n}": a for n, a in zip(names, found, strict=True)}
         check[entry.name] = {"bounds": [b for _, b in verdicts], "calls": [c for c, _ in verdicts]}

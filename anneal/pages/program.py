@@ -1,12 +1,4 @@
-"""From captured calls to a program for one profile: buffers, kernels and calls by number, as JSON says them.
-
-Tensors that several functions read or write have one buffer. What is computed on the way has memory that all functions
-share, since a page runs one at a time.
-
-Values travel with a page: what the functions give for the example, as they stand, on this device and with its own
-plans; and what each kernel of the page's plan leaves, so that a page whose results differ can name the first kernel
-that does. How far both may be off follows from the ops of the plan.
-"""
+"""From captured calls to a program for one profile: buffers, kernels and calls by number, as JSON says them."""
 
 from __future__ import annotations
 
@@ -63,7 +55,15 @@ def nbytes(size: int, dtype: DType) -> int:
 
 @dataclass(eq=False)
 class PageProgram:
-    """The program of one profile. `add` takes a function; then `data` is what a page reads."""
+    """The program of one profile. `add` takes a function; then `data` is what a page reads.
+
+    Tensors that several functions read or write have one buffer. What is computed on the way has memory that all
+    functions share, since a page runs one at a time.
+
+    Values travel with a page: what the functions give for the example, as they stand, on this device and with its own
+    plans; and what each kernel of the page's plan leaves, so that a page whose results differ can name the first kernel
+    that does. How far both may be off follows from the ops of the plan.
+    """
 
     profile: DeviceProfile
     pack: list[str]  # WGSL of distinct kernels, shared by the profiles of an export

@@ -1,14 +1,4 @@
-"""Jobs: commands of anneal's in processes of their own, one a device at a time, the others in a queue.
-
-    runs/.studio/jobs/20260314T150926-train-a1b2c3/
-        job.json        what it is, and how far it is
-        events.jsonl    what the command prints with --json: a line an event
-        log.txt         what it says on stderr
-        lock, exit      held while the process lives; its exit code
-        reserve         room on the disk for its last words, until they are said
-
-All that is known of a job is in its folder, so a server that starts again goes on with those that are there.
-"""
+"""Jobs: commands of anneal's in processes of their own, one a device at a time, the others in a queue."""
 
 from __future__ import annotations
 
@@ -71,7 +61,17 @@ class Job:
 
 @dataclass(slots=True)
 class Jobs:
-    """The jobs in a folder; commands run in `where`, the folder that has runs/."""
+    """The jobs in a folder; commands run in `where`, the folder that has runs/.
+
+        runs/.studio/jobs/20260314T150926-train-a1b2c3/
+            job.json        what it is, and how far it is
+            events.jsonl    what the command prints with --json: a line an event
+            log.txt         what it says on stderr
+            lock, exit      held while the process lives; its exit code
+            reserve         room on the disk for its last words, until they are said
+
+    All that is known of a job is in its folder, so a server that starts again goes on with those that are there.
+    """
 
     folder: Path
     where: Path

@@ -1,12 +1,4 @@
-"""The tensor graph as the user wrote it, in float64 with bounds, from the values that a device has in memory.
-
-Rules, passes and kernels have no part in this: nodes are evaluated one by one, as the oracle of the tests does
-(`tests/reference.py`). A value that a kernel stored and that was found right is taken as it is, without a
-bound, so that bounds tell of one kernel each and do not grow from kernel to kernel.
-
-Of a value that is too large to be evaluated whole, single elements are, from the top: an index goes down through
-movement, a reduction opens axes for its terms, and memory is read at what is left.
-"""
+"""The tensor graph as the user wrote it, in float64 with bounds, from the values that a device has in memory."""
 
 from __future__ import annotations
 
@@ -45,7 +37,15 @@ def base(u: UOp) -> UOp:
 
 
 class TensorValues:
-    """Nodes of one graph. `leaves` are the contents of BUFFERs, flat; `known` those of nodes that are in memory."""
+    """Nodes of one graph. `leaves` are the contents of BUFFERs, flat; `known` those of nodes that are in memory.
+
+    Rules, passes and kernels have no part in this: nodes are evaluated one by one, as the oracle of the tests does
+    (`tests/reference.py`). A value that a kernel stored and that was found right is taken as it is, without a bound, so
+    that bounds tell of one kernel each and do not grow from kernel to kernel.
+
+    Of a value that is too large to be evaluated whole, single elements are, from the top: an index goes down through
+    movement, a reduction opens axes for its terms, and memory is read at what is left.
+    """
 
     def __init__(self, leaves: Mapping[Any, Array], most: int, plain: bool = False) -> None:
         self.leaves = leaves

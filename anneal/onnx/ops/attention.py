@@ -14,8 +14,6 @@ from anneal.onnx.registry import op
 from anneal.onnx.values import element_name
 from anneal.tensor import Tensor, dtypes
 
-# -- heads ------------------------------------------------------------------------------------------------------------
-
 
 def heads_of(x: Tensor, heads: int) -> Tensor:
     """(batch, positions, heads * size) to (batch, heads, positions, size)."""

@@ -18,8 +18,6 @@ from anneal.onnx.registry import op, rows
 from anneal.onnx.values import Sizes, element_name, fits_device
 from anneal.tensor import Tensor
 
-# -- one input --------------------------------------------------------------------------------------------------------
-
 # name: on a device, on the host (None: what is on the host is moved to the device)
 UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Any] | None]] = {
     "Abs": (Tensor.abs, np.abs),

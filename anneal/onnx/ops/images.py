@@ -22,8 +22,6 @@ from anneal.tensor import Tensor, dtypes
 from anneal.uop import UOp
 from anneal.uop.sizes import divided_size
 
-# -- Resize -----------------------------------------------------------------------------------------------------------
-
 
 def _origins(node: NodeCall, mode: str, n: int, m: int, scale: float, roi: tuple[float, float]) -> Array:
     """The place of each of m elements among n, `scale` of them for each of those."""

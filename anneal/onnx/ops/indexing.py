@@ -19,8 +19,6 @@ from anneal.tensor import Tensor, dtypes
 from anneal.uop import UOp
 from anneal.uop.sizes import least
 
-# -- reading ----------------------------------------------------------------------------------------------------------
-
 
 def wrapped(index: Tensor, count: int) -> Tensor:
     """Positions counted from 0, as int32."""

@@ -1,9 +1,5 @@
 """Quantised tensors: integers of 2 to 16 bits and narrow floats, with a scale and a zero point for all of a tensor, for
-each slice of an axis, or (since version 21) for each block of one.
-
-Products of integers are summed exactly: in int32, or where the device is the cpu, whose integers have no BLAS, in
-float32 if the values of a weight bound every sum below 2**24, else in float64, which holds all of them.
-"""
+each slice of an axis, or (since version 21) for each block of one."""
 
 from __future__ import annotations
 
@@ -186,7 +182,11 @@ _FAR = 255  # the largest distance of 8 bits from their zero point
 
 
 def exactly(function: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
-    """A sum of products of int32 tensors, exactly, as int32; `b` may be float32, as `weight_of` gives it."""
+    """A sum of products of int32 tensors, exactly, as int32; `b` may be float32, as `weight_of` gives it.
+
+    Products of integers are summed exactly: in int32, or where the device is the cpu, whose integers have no BLAS, in
+    float32 if the values of a weight bound every sum below 2**24, else in float64, which holds all of them.
+    """
     if a.device != "cpu":
         return function(a, b)
     dtype = dtypes.float32 if b.dtype is dtypes.float32 else dtypes.float64

@@ -21,8 +21,6 @@ from anneal.onnx.registry import op
 from anneal.tensor import Generator, Tensor, dtypes
 from anneal.tensor.random import multinomial, rand, randn
 
-# -- batches ----------------------------------------------------------------------------------------------------------
-
 
 def _channels(x: Tensor, row: Tensor) -> Tensor:
     """A number for each channel, along axis 1."""

@@ -18,8 +18,6 @@ from anneal.onnx.ops.sequences import PATIENCE, filled
 from anneal.onnx.ops.windows import WINDOWS, Windows, conv_transpose
 from anneal.tensor import Tensor, dtypes
 
-# -- images -----------------------------------------------------------------------------------------------------------
-
 
 @op("NhwcConv", "NhwcFusedConv", passes=fused_conv.function)
 def nhwc_conv(

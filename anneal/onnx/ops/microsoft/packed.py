@@ -1,8 +1,4 @@
-"""com.microsoft: weights of few bits, which are unpacked on the host, once, and mixtures of experts.
-
-Every expert computes every row, and the rows of those that a router did not choose count nothing: shapes stay fixed,
-and there is no host in between.
-"""
+"""com.microsoft: weights of few bits, which are unpacked on the host, once, and mixtures of experts."""
 
 from __future__ import annotations
 
@@ -230,7 +226,11 @@ def _gated(node: NodeCall, h: Tensor, other: Tensor | None, how: Mixture) -> Ten
 def _mixed(
     node: NodeCall, x: Tensor, router: Tensor, layers: list[tuple[Tensor, Tensor | None] | None], how: Mixture
 ) -> Tensor:
-    """The experts' results, weighted; a layer is (experts, out, in) weights and (experts, out) biases."""
+    """The experts' results, weighted; a layer is (experts, out, in) weights and (experts, out) biases.
+
+    Every expert computes every row, and the rows of those that a router did not choose count nothing: shapes stay
+    fixed, and there is no host in between.
+    """
     if how.use_sparse_mixer:
         raise node.fail("use_sparse_mixer=1 is not computed")
     rows = x.reshape(1, -1, x.shape[-1])

@@ -9,28 +9,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from anneal.onnx.execute import NodeCall
+from anneal.onnx.ops import quantised as main
 from anneal.onnx.ops._values import Value, axes_of, axis_of, plus
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.microsoft.layers import HEADS, Heads, embed_layer_normalization, self_attention
-from anneal.onnx.ops.quantised import (
-    by_range,
-    columns_of,
-    dequantised,
-    dequantize_linear,
-    exact_matmul,
-    integers,
-    is_narrow,
-    qlinear_conv,
-    quantised,
-    quantize_linear,
-    requantised,
-    weight_of,
-)
 from anneal.onnx.ops.recurrent import LAYER, Cell, Layer, activations_of, directions_of, lstm_step, run_layer
 from anneal.onnx.ops.windows import WINDOWS, Windows, average_pool
 from anneal.tensor import Tensor
 
-for _one in (quantize_linear, dequantize_linear, qlinear_conv):
+for _one in (main.quantize_linear, main.dequantize_linear, main.qlinear_conv):
     _one.also(MICROSOFT)
 
 # -- elementwise ------------------------------------------------------------------------------------------------------
@@ -41,11 +28,11 @@ def _scalar(x: Tensor | None) -> Tensor | None:
 
 
 def _read(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    return dequantised(x, scale.reshape(()), _scalar(zero))
+    return main.dequantised(x, scale.reshape(()), _scalar(zero))
 
 
 def _written(y: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
-    return quantised(y, scale.reshape(()), _scalar(zero), like.dtype.name if zero is None else zero.dtype.name)
+    return main.quantised(y, scale.reshape(()), _scalar(zero), like.dtype.name if zero is None else zero.dtype.name)
 
 
 @op("QLinearAdd", "QLinearMul")
@@ -149,14 +136,14 @@ def _columns(x: Tensor) -> Tensor:
 
 def _dynamic(x: Tensor) -> tuple[Tensor, Tensor]:
     """x as int32 steps from its zero point, and their scale, as DynamicQuantizeLinear finds them."""
-    steps, scale, zero = by_range(x)
-    return integers(steps, zero), scale
+    steps, scale, zero = main.by_range(x)
+    return main.integers(steps, zero), scale
 
 
 def _of_floats(a: Tensor, b: Tensor, b_scale: Tensor) -> Tensor:
     """The product of floats, quantised for it, and steps of a scale, as `weight_of` gives them."""
     steps, scale = _dynamic(a)
-    return exact_matmul(steps, b).float() * (scale * b_scale)
+    return main.exact_matmul(steps, b).float() * (scale * b_scale)
 
 
 @op("DynamicQuantizeMatMul")
@@ -164,7 +151,7 @@ def dynamic_quantize_matmul(
     node: NodeCall, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """Floats, quantised by their own range, times a quantised matrix, as floats."""
-    y = _of_floats(a, columns_of(node, a, b, b_zero), _columns(b_scale))
+    y = _of_floats(a, main.columns_of(node, a, b, b_zero), _columns(b_scale))
     return plus(y, bias)
 
 
@@ -180,7 +167,7 @@ def matmul_integer_to_float(
     bias: Tensor | None = None,
 ) -> Tensor:
     """The product of quantised matrices, as floats."""
-    total = exact_matmul(integers(a, _scalar(a_zero)), columns_of(node, a, b, b_zero))
+    total = main.exact_matmul(main.integers(a, _scalar(a_zero)), main.columns_of(node, a, b, b_zero))
     y = total.cast(a_scale.dtype) * (a_scale.reshape(()) * _columns(b_scale))
     return plus(y, bias)
 
@@ -203,14 +190,14 @@ def qgemm(
     transB: int = 0,
 ) -> Tensor:
     """alpha * (A @ B + C) of quantised matrices and int32, quantised if there is a scale for it, else as floats."""
-    left = integers(a, a_zero.reshape(()))
-    right = weight_of(node, b, b_zero, [1 if transB else 0], (-1, 1) if transB else (-1,))
-    total = exact_matmul(left.T if transA else left, right.T if transB else right)
+    left = main.integers(a, a_zero.reshape(()))
+    right = main.weight_of(node, b, b_zero, [1 if transB else 0], (-1, 1) if transB else (-1,))
+    total = main.exact_matmul(left.T if transA else left, right.T if transB else right)
     total = plus(total, c)
     factor = a_scale.reshape(()) * _columns(b_scale) * alpha
     if y_scale is None:
         return total.float() * factor
-    return requantised(total, factor / y_scale.reshape(()), _scalar(y_zero), a.dtype.name)
+    return main.requantised(total, factor / y_scale.reshape(()), _scalar(y_zero), a.dtype.name)
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------
@@ -232,7 +219,7 @@ def qattention(
     how: Heads = HEADS,
 ) -> Any:
     """Self-attention whose projection is a product of quantised matrices."""
-    total = exact_matmul(integers(x, _scalar(x_zero)), columns_of(node, x, weight, weight_zero))
+    total = main.exact_matmul(main.integers(x, _scalar(x_zero)), main.columns_of(node, x, weight, weight_zero))
     joined = total.float() * (x_scale.reshape(()) * _columns(weight_scale)) + bias
     return self_attention(node, joined, [weight.shape[1] // 3] * 3, mask, None, past, how)
 
@@ -300,10 +287,10 @@ class QuantisedCell(Cell):
         """The part of the gates that the state gives."""
         assert self.state_scale is not None
         steps, scale = _dynamic(h)
-        state = integers(self.state, None)  # of the weights as they are: they are read in 8 bits
-        total = exact_matmul(steps, state.float() if self.narrow else state)
+        state = main.integers(self.state, None)  # of the weights as they are: they are read in 8 bits
+        total = main.exact_matmul(steps, state.float() if self.narrow else state)
         if self.state_zero is not None:
-            total = total - steps.sum(-1, keepdim=True) * integers(self.state_zero, None)
+            total = total - steps.sum(-1, keepdim=True) * main.integers(self.state_zero, None)
         return total.float() * (scale * self.state_scale)
 
 
@@ -335,8 +322,8 @@ def dynamic_quantize_lstm(
     functions = activations_of(node, how, ["Sigmoid", "Tanh", "Tanh"], count)
     scales = [node.tensor(s).reshape(count, -1) for s in (w_scale, r_scale)]
     less = None if r_zero is None else node.tensor(r_zero).reshape(count, -1)
-    inputs = weight_of(node, weights, node.tensor(w_zero), [1], (count, 1, -1))
-    narrow = is_narrow(states, node.of.constants.held(states), [1])
+    inputs = main.weight_of(node, weights, node.tensor(w_zero), [1], (count, 1, -1))
+    narrow = main.is_narrow(states, node.of.constants.held(states), [1])
     peeps = node.tensor(p)
     cells = []
     for d in range(count):

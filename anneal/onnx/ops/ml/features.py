@@ -15,8 +15,6 @@ from anneal.onnx.ops.ml import op
 from anneal.onnx.values import Map
 from anneal.tensor import Tensor, dtypes
 
-# -- features ---------------------------------------------------------------------------------------------------------
-
 
 @op("ArrayFeatureExtractor")
 def array_feature_extractor(node: NodeCall, x: Tensor, index: Tensor) -> Tensor:
