@@ -14,7 +14,29 @@ from typing import Any
 
 @dataclass(eq=False)
 class Operator:
-    """The computation of an operator from version `since` of its domain on, until another one begins."""
+    """The computation of an operator from version `since` of its domain on, until another one begins.
+
+        @op("Gemm", since=7, host=True)
+        def gemm(node, a, b, c=None, *, alpha, beta, transA, transB):
+            ...
+
+    The function takes the node (`execute.Call`), the inputs by position (an absent optional one is None, and so is the
+    default of one that the node leaves off) and, as keyword-only parameters, the attributes it reads, by their ONNX
+    names. Defaults of the schema are filled in; an attribute that has none is None, or the parameter's own default. It
+    returns one value, or a tuple for several outputs.
+
+    Values are Tensors on the node's device, NumPy arrays on the host, lists (sequences), None (an empty optional), and
+    NumPy arrays of objects (strings). Which of them a function gets is said where it is registered:
+
+    - by default every input is a Tensor;
+    - `values=("shape",)` names inputs whose values decide shapes: they come as NumPy arrays, whatever they were;
+    - `host=True`: if all other inputs are NumPy arrays as well, the function gets them as they are, and gives arrays;
+      `@function.host` registers another function, of the same inputs, for that case;
+    - `raw=True`: every other input comes as it is (sequences, control flow, what looks at shapes alone); symbolic sizes
+      (`Sizes`) come as tensors, unless `sizes=True`.
+
+    An array that depends on fixed arrays and on shapes alone is computed once for each set of input shapes.
+    """
 
     name: str
     domain: str
@@ -76,28 +98,8 @@ def op(
     was: Mapping[str, Any] | None = None,
     passes: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Operator]:
-    """Register a function for the operators `names`, from version `since` of `domain` on: a decorator.
-
-        @op("Gemm", since=7, host=True)
-        def gemm(node, a, b, c=None, *, alpha, beta, transA, transB):
-            ...
-
-    The function takes the node (`execute.Call`), the inputs by position (an absent optional one is None, and so is the
-    default of one that the node leaves off) and, as keyword-only parameters, the attributes it reads, by their ONNX
-    names. Defaults of the schema are filled in; an attribute that has none is None, or the parameter's own default. It
-    returns one value, or a tuple for several outputs.
-
-    Values are Tensors on the node's device, NumPy arrays on the host, lists (sequences), None (an empty optional), and
-    NumPy arrays of objects (strings). Which of them a function gets is said where it is registered:
-
-    - by default every input is a Tensor;
-    - `values=("shape",)` names inputs whose values decide shapes: they come as NumPy arrays, whatever they were;
-    - `host=True`: if all other inputs are NumPy arrays as well, the function gets them as they are, and gives arrays;
-      `@function.host` registers another function, of the same inputs, for that case;
-    - `raw=True`: every other input comes as it is (sequences, control flow, what looks at shapes alone); symbolic sizes
-      (`Sizes`) come as tensors, unless `sizes=True`.
-
-    An array that depends on fixed arrays and on shapes alone is computed once for each set of input shapes.
+    """Register a function for the operators `names`, from version `since` of `domain` on: a decorator. `Operator` says
+    what the function gets and gives.
 
     Args:
         host: the function computes with NumPy arrays as well, where all its inputs are arrays.
