@@ -126,7 +126,7 @@ cond custom_jvp custom_vjp fori_loop scan while_loop""",
         "checking": """
 CheckLimits CheckedKernel Checking Difference GradientCheck NotFinite Replayed Report Suspect check check_gradients
 error_bounds replayed repro_of under_check""",
-        "rounding": """
+        "devices": """
 FunctionError Numerics numerics""",
     },
     "anneal.linalg": {

@@ -6,16 +6,22 @@ Start in `kernel_list.py`: a plan enters, one `KernelCall` for each of its launc
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.inspect.derivations import FiredRule, Firing, firings
+from anneal.inspect.derivations import FiredRule, Firing, KernelText, TextLine, firings, kernel_text, launch
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
 from anneal.inspect.graphs import (
+    GraphNode,
     Node,
     Part,
+    PassGraph,
     PassInfo,
+    PassNode,
     PassState,
     StepGraph,
     after_pass,
+    graph_nodes,
+    kernel_pass_graphs,
     nodes,
+    pass_graphs,
     passes,
     random_input,
     step_graph,
@@ -25,15 +31,16 @@ from anneal.inspect.kernel_list import (
     KernelBuffer,
     KernelCall,
     KernelRefusal,
+    Line,
     c_target,
     kernel_calls,
+    label_of,
     of_line,
+    placed,
     refusals,
     wgsl_for,
 )
-from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
 from anneal.inspect.looking import LaunchFacts, Life, Looked, MemoryPlan, chrome_trace, launch_facts, memory_plan, plain
-from anneal.inspect.names import Line, label_of, placed
 from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording
 from anneal.inspect.rules import (
     KINDS,
@@ -47,7 +54,6 @@ from anneal.inspect.rules import (
     tensor_methods,
     worked,
 )
-from anneal.inspect.structure import GraphNode, PassGraph, PassNode, graph_nodes, kernel_pass_graphs, pass_graphs
 from anneal.inspect.tensor_files import TensorEntry, TensorFile, TensorStatistics, statistics_of, tensor_file
 from anneal.uop import ALL
 
@@ -69,7 +75,7 @@ if TYPE_CHECKING:
         repro_of,
         under_check,
     )
-    from anneal.inspect.rounding import FunctionError, Numerics, numerics
+    from anneal.inspect.devices import FunctionError, Numerics, numerics
 else:
     __getattr__ = opened_later(__name__)
 

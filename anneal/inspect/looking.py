@@ -1,12 +1,4 @@
-"""The answers for a viewer about one graph and its plan: each a dict of records, ready for JSON.
-
-    graph()          the tensor graph, each node with the kernels that compute it
-    passes(), of()   what each pass made of the graph, or of one kernel
-    kernels()        the launches, why neighbours are two, memory over the launches
-    kernel(N)        one launch: its text line by line, and how it is launched
-
-The studio asks this of a model; a recording keeps the answers for each plan that a program ran.
-"""
+"""The answers for a viewer about one graph and its plan: each a dict of records, ready for JSON."""
 
 from __future__ import annotations
 
@@ -17,10 +9,9 @@ from typing import Any
 
 from anneal.codegen import Target, generate, opts_text
 from anneal.errors import AnnealError
-from anneal.inspect.graphs import passes
+from anneal.inspect.derivations import KernelTexts, launch
+from anneal.inspect.graphs import PassGraph, graph_nodes, kernel_pass_graphs, pass_graphs, passes
 from anneal.inspect.kernel_list import kernel_calls, refusals
-from anneal.inspect.lines import KernelTexts, launch
-from anneal.inspect.structure import PassGraph, graph_nodes, kernel_pass_graphs, pass_graphs
 from anneal.rewrite import Event
 from anneal.schedule import CostModel, Plan, nbytes, origins, plan_for
 from anneal.training import suggest
@@ -29,6 +20,13 @@ from anneal.uop import UOp
 
 class Looked:
     """Answers about `SINK(outputs...)`, planned for a device; `fired` are the rules that fired while it was made.
+
+        graph()          the tensor graph, each node with the kernels that compute it
+        passes(), of()   what each pass made of the graph, or of one kernel
+        kernels()        the launches, why neighbours are two, memory over the launches
+        kernel(N)        one launch: its text line by line, and how it is launched
+
+    The studio asks this of a model; a recording keeps the answers for each plan that a program ran.
 
     Args:
         model: the name of the model.

@@ -1,18 +1,4 @@
-"""Recordings: every plan that a program runs, with all that the studio shows of it.
-
-    with anneal.inspect.recording() as r:
-        train_one_step()
-    r.save("step.zip")        # drop it on the studio's first page; or: anneal web, anneal record SCRIPT.py -o step.zip
-
-A recording is saved as a zip file of JSON:
-
-    recording.json           what ran, how it ended, and a line for each plan
-    sources.json             of each file that nodes come from, the lines about those that they come from
-    0/graph.json             the answers of `looking.py` for plan 0
-    0/kernels.json           with the times of its launches, where they were measured
-    0/passes.json, 0/pass/NAME.json
-    0/kernel/N.json
-"""
+"""Recordings: every plan that a program runs, with all that the studio shows of it."""
 
 from __future__ import annotations
 
@@ -83,6 +69,19 @@ class RecordedPlan:
 
 class PlanRecording:
     """The plans that ran so far, in the order of their first runs.
+
+        with anneal.inspect.recording() as r:
+            train_one_step()
+        r.save("step.zip")    # drop it on the studio's first page; or: anneal web, anneal record SCRIPT.py -o step.zip
+
+    A recording is saved as a zip file of JSON:
+
+        recording.json           what ran, how it ended, and a line for each plan
+        sources.json             of each file that nodes come from, the lines about those that they come from
+        0/graph.json             the answers of `looking.py` for plan 0
+        0/kernels.json           with the times of its launches, where they were measured
+        0/passes.json, 0/pass/NAME.json
+        0/kernel/N.json
 
     `left_out` counts runs of plans beyond the `most` that are kept. `told` is called with each plan that is new, and
     every two seconds with each that ran since.

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anneal.inspect.graphs import Node, nodes
+from anneal.inspect.graphs import Node, PassGraph, nodes, pass_graphs
 from anneal.inspect.kernel_list import kernel_calls
-from anneal.inspect.structure import PassGraph, pass_graphs
 from anneal.rewrite import listing
 from anneal.rewrite.listing import Listed
 from anneal.schedule import CostModel, graph, origins, plan_for

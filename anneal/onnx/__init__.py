@@ -6,14 +6,11 @@ package is imported when a model is loaded or written.
 
 from anneal.errors import OnnxError
 from anneal.onnx.compare import Checked, NodeDifference, check
-from anneal.onnx.exporting import named_tensors
+from anneal.onnx.exporting import Exported, export, named_tensors
 from anneal.onnx.graph import ValueInfo
-from anneal.onnx.model import Model, load
-from anneal.onnx.module import OnnxModule
-from anneal.onnx.notes import HostStep
+from anneal.onnx.model import InferenceSession, Model, OnnxModule, load
 from anneal.onnx.report import Description, Gap, Use
-from anneal.onnx.session import InferenceSession
-from anneal.onnx.writing import Exported, export
+from anneal.onnx.values import HostStep
 
 __all__ = [
     "Checked", "Description", "Exported", "Gap", "HostStep", "InferenceSession", "Model", "NodeDifference", "OnnxError",

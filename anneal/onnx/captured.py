@@ -14,11 +14,8 @@ import numpy as np
 from anneal.errors import AnnealError, OutOfMemoryError
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import Graph
-from anneal.onnx.host_sizes import Sizes, leaves
-from anneal.onnx.loaded import LoadedModel
-from anneal.onnx.notes import Memo, NeedsHostError
-from anneal.onnx.size_bounds import exact, roomy
-from anneal.onnx.types import Map, fits_device
+from anneal.onnx.loaded import LoadedModel, exact, roomy
+from anneal.onnx.values import Map, Memo, NeedsHostError, Sizes, fits_device, leaves
 from anneal.tensor import Tensor, jit, no_grad, realize
 from anneal.uop import UOp
 from anneal.uop.sizes import evaluator, mapped, product, symbolic_arg, unbound, variables_of

@@ -11,10 +11,10 @@ import numpy as np
 
 from anneal import progress
 from anneal.errors import OnnxError
-from anneal.onnx.files import parsed
 from anneal.onnx.graph import FileNode
 from anneal.onnx.model import load
 from anneal.onnx.plan import ModelPlan
+from anneal.onnx.reading import parsed
 from anneal.progress import told
 from anneal.tensor import Tensor, realize
 

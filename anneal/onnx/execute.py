@@ -1,15 +1,4 @@
-"""Running the nodes of a graph, one after the other.
-
-A value is a Tensor on the device, a NumPy array or a Map on the host, an array of sizes that Variables are in
-(`Sizes`), a list of values (a sequence) or None (an empty optional). Every value is one of three:
-
-- *fixed*: it follows from the file and from the shapes of the inputs. What a node makes of fixed values is fixed too;
-  it is computed once for a set of input shapes and kept in a `Memo`, arrays on the host and tensors on the device;
-- *plain*: a tensor whose values come with each run, and whose shape is fixed, or made of Variables; so are `Sizes`;
-- *loose*: it depends on values that were read on the host in the middle of a run, and so may its shape.
-
-A run with loose values is dynamic: nothing of it is replayed without asking the host again. `Run.steps` tells where.
-"""
+"""Running the nodes of a graph, one after the other."""
 
 from __future__ import annotations
 
@@ -21,13 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from anneal.errors import AnnealError, DTypeError, JitError, OnnxError, OutOfMemoryError
-from anneal.onnx import host_sizes
-from anneal.onnx.graph import FileNode, Graph
-from anneal.onnx.host_sizes import Items, Sizes, leaves, size_of
-from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Scope, work_of
+from anneal.onnx import values as kinds
+from anneal.onnx.graph import FileNode, Graph, wrong_types
 from anneal.onnx.registry import Operator
-from anneal.onnx.schemas import wrong_types
-from anneal.onnx.types import Map, array_code, array_dtype, device_array
+from anneal.onnx.values import HostStep, Items, Map, Memo, NeedsHostError, Scope, Sizes, leaves, size_of, work_of
 from anneal.progress import told
 from anneal.runtime import here
 from anneal.tensor import Tensor, realize
@@ -53,6 +39,18 @@ class RunsPieces(Protocol):
 
 class GraphRun:
     """A run of a model: its device, and the notes made on the way.
+
+    A value is a Tensor on the device, a NumPy array or a Map on the host, an array of sizes that Variables are in
+    (`Sizes`), a list of values (a sequence) or None (an empty optional). Every value is one of three:
+
+    - *fixed*: it follows from the file and from the shapes of the inputs. What a node makes of fixed values is fixed,
+      too; it is computed once for a set of input shapes and kept in a `Memo`, arrays on the host and tensors on the
+      device;
+    - *plain*: a tensor whose values come with each run, and whose shape is fixed, or made of Variables; so are `Sizes`;
+    - *loose*: it depends on values that were read on the host in the middle of a run, and so may its shape.
+
+    A run with loose values is dynamic: nothing of it is replayed without asking the host again. `Run.steps` tells
+    where.
 
     Args:
         device: where tensors are made.
@@ -254,9 +252,9 @@ class GraphRun:
             if id(array) in memo.lifted:
                 return memo.lifted[id(array)][1]
         if isinstance(array, Sizes):
-            return host_sizes.tensor_of(array, self.device)
+            return kinds.tensor_of(array, self.device)
         try:
-            t = device_array(array, self.device, self.float64, constant=id(array) in self.constants.fixed)
+            t = kinds.device_array(array, self.device, self.float64, constant=id(array) in self.constants.fixed)
         except DTypeError as e:
             raise OnnxError(str(e)) if node is None else node.fault(str(e)) from None
         if self.is_fixed(array):
@@ -361,7 +359,7 @@ class NodeCall:
         found = None if loose else memo.results.get(key)
         if found is None:
             made = array() if callable(array) else array
-            found = (device_array(np.asarray(made), run.device, run.float64),)
+            found = (kinds.device_array(np.asarray(made), run.device, run.float64),)
             if not loose:
                 memo.fix(found[0])
                 memo.results[key] = found
@@ -394,9 +392,12 @@ class NodeCall:
         out.fresh = [*(base.fresh if isinstance(base, Items) else base), *new]
         return out
 
-    def numpy_dtype(self, name: str) -> Any:
-        """NumPy's dtype of an element type by its name."""
-        return array_dtype(array_code(name))
+    def element(self, code: int) -> np.dtype[Any]:
+        """NumPy's dtype of an element type. Raises OnnxError for a type that there is not."""
+        dtype = kinds.array_dtype(code)
+        if dtype is None:
+            raise self.fail(f"there is no element type {code}")
+        return dtype
 
     def run(self, graph: Graph, *inputs: Any) -> list[Any]:
         """The outputs of a subgraph, an attribute of this node, for these inputs."""
@@ -497,7 +498,7 @@ class NodeCall:
         except (OnnxError, JitError, NeedsHostError):
             raise
         except Exception as e:  # whatever the file says, the answer names the node
-            told = ", ".join([host_sizes.brief(v) for v in values])
+            told = ", ".join([kinds.brief(v) for v in values])
             kind = "" if isinstance(e, (ValueError, TypeError)) else f"{type(e).__name__}: "
             raise self.fail(f"{kind}{e} (inputs: {told})") from e
         if not isinstance(results, tuple):
@@ -527,7 +528,7 @@ class NodeCall:
         graph = node.body()
         if graph is None:
             assert node.function is not None
-            graph = node.function.graph(node, [host_sizes.type_of(v) for v in values])
+            graph = node.function.graph(node, [kinds.type_of(v) for v in values])
         if len(values) > len(graph.inputs):
             raise self.fail(f"is given {len(values)} inputs; {graph.path} takes {len(graph.inputs)}")
         scope = Scope(graph, (*self._key, graph.path), None)
@@ -545,7 +546,7 @@ class NodeCall:
             raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
         if any(isinstance(v, (list, Map)) for v in values) and not of.raw:
             raise self.fail("takes tensors, not a sequence or a map")
-        dtypes = [None if v is None or isinstance(v, (list, Map)) else host_sizes.dtype_name(v) for v in values]
+        dtypes = [None if v is None or isinstance(v, (list, Map)) else kinds.dtype_name(v) for v in values]
         if fault := wrong_types(self.node, dtypes, self.device != "cpu"):
             raise self.fail(fault)
         own = self.node.attributes
@@ -573,10 +574,10 @@ class NodeCall:
         others = [v for v, w in zip(given, wanted) if not w and v is not None]
         if of.on_host is not None:
             if not any(isinstance(v, Tensor) for v in others) and (
-                host_sizes.is_small(others, self.of.elements) or not host_sizes.fit_device(others)
+                kinds.is_small(others, self.of.elements) or not kinds.fit_device(others)
             ):
                 return of.on_host(self, *given, **attributes)
-            if not host_sizes.fit_device(others):
+            if not kinds.fit_device(others):
                 why = "no device holds elements of this type"
                 return of.on_host(self, *[self.host(v, why) for v in given], **attributes)
         given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
@@ -589,7 +590,7 @@ class NodeCall:
         data = [v for v, w in zip(given, wanted) if not w and v is not None]
         if not self.node.domain and not any(isinstance(v, (Tensor, list)) for v in data):
             function = partial(of.on_host or of.function, self, **attributes)
-            if (found := host_sizes.on_sizes(self.op, function, given, data)) is not None:
+            if (found := kinds.on_sizes(self.op, function, given, data)) is not None:
                 return found
         if of.raw and (of.takes_sizes or not any(isinstance(v, Sizes) for v in data)):
             return of.function(self, *given, **attributes)

@@ -1,33 +1,31 @@
-"""A model that was loaded: inputs and outputs, and how it is run."""
+"""A model that was loaded: how it is run, as an `nn.Module` as well, and by onnxruntime's names."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal import progress
 from anneal.backend import get_device
 from anneal.errors import AnnealError, OnnxError
+from anneal.nn import Module
 from anneal.onnx.captured import UnsizedError, is_given, signature
-from anneal.onnx.files import parsed, reader_of
-from anneal.onnx.loaded import BUDGET, LoadedModel
-from anneal.onnx.notes import HostStep
+from anneal.onnx.graph import Graph, ValueInfo
+from anneal.onnx.loaded import BUDGET, LoadedModel, SizeUse, inside_another
 from anneal.onnx.plan import ModelPlan
-from anneal.onnx.reading import program_of
-from anneal.onnx.report import Description, describe, gaps_of, told
-from anneal.onnx.size_bounds import SizeUse, inside_another
+from anneal.onnx.reading import parsed, program_of, reader_of
+from anneal.onnx.report import Description, describe, gaps_of, nodes_of, told
+from anneal.onnx.values import HostStep, device_array
 from anneal.tensor import Tensor, default_device
 
-if TYPE_CHECKING:
-    from anneal.onnx.module import OnnxModule
-
-_PLANS = 16  # signatures that a model keeps plans for
+_PLANS = 16  # signatures that a model, or a module, keeps plans for
 
 
 def load(
@@ -160,8 +158,6 @@ class Model(LoadedModel):
 
     def module(self) -> OnnxModule:
         """The model as an `nn.Module` whose parameters are the initialisers of floats, by their names in the file."""
-        from anneal.onnx.module import OnnxModule
-
         return OnnxModule(self)
 
     def gaps(self) -> tuple[Any, ...]:
@@ -220,3 +216,146 @@ class Model(LoadedModel):
             if len(self._plans) > _PLANS:
                 self._plans.popitem(last=False)[1].close()
         return plan
+
+
+_TRAINED = ("float16", "bfloat16", "float32", "float64")
+
+
+class OnnxModule(Module):
+    """The network of an ONNX file: `module(*inputs)` gives the one output, or a tuple.
+
+    Initialisers of floats are parameters, with the names that they have in the file; so are Constant nodes of more than
+    one element, by the names of their outputs. Running means and variances and single numbers are buffers: saved, not
+    trained. What decides shapes stays as the file says. A name that Python's attributes of a module do not allow (it
+    begins with an underscore, or a module has one) gets "p" before it.
+
+    Args:
+        model: the model that is run.
+    """
+
+    def __init__(self, model: LoadedModel) -> None:
+        self._model = model
+        self._names: dict[tuple[str, str], str] = {}  # by graph and name in the file
+        self._plans: dict[Any, ModelPlan] = {}
+        statistics = _statistics(model.program.graph)
+        for path, name, array in _weights(model.program.graph):
+            if array is None or array.dtype.name not in _TRAINED or name in model.deciding:
+                continue
+            own = name if not name.startswith("_") and name and not hasattr(Module, name) else f"p{name}"
+            while own in vars(self):
+                own += "_"
+            tensor = device_array(array, model.device, model.float64, constant=True)
+            setattr(self, own, tensor.requires_grad_(array.ndim > 0 and name not in statistics))
+            self._names[path, name] = own
+        self.realize()
+
+    def forward(self, *inputs: Any) -> Any:
+        """The outputs for inputs by position."""
+        model = self._model
+        values = model.taken(model.named(inputs), detach=False)
+        key = signature(values)
+        plan = self._plans.pop(key, None) or ModelPlan(model, values)
+        self._plans[key] = plan
+        if len(self._plans) > _PLANS:
+            del self._plans[next(iter(self._plans))]
+        results = plan.lazy(values, {at: vars(self)[own] for at, own in self._names.items()})
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def extra_repr(self) -> str:
+        """The graph's name and what goes in and out."""
+        return repr(self._model)
+
+
+def _weights(graph: Graph) -> Any:
+    """Arrays that may be trained, of all graphs: the path of the graph, the name, and the values."""
+    graphs = [graph, *(g for node in nodes_of(graph) for g in node.subgraphs())]
+    for g in graphs:
+        yield from ((g.path, name, array) for name, array in g.constants.items())
+        for node in g.nodes:
+            array = node.attributes.get("value")
+            if node.op == "Constant" and not node.domain and isinstance(array, np.ndarray) and array.size > 1:
+                yield g.path, node.outputs[0], array
+
+
+def _statistics(graph: Graph) -> frozenset[str]:
+    """Names of running means and variances."""
+    return frozenset(x for n in nodes_of(graph) if n.op == "BatchNormalization" for x in n.inputs[3:5])
+
+
+_TYPES = {"float32": "float", "float64": "double"}
+
+
+@dataclass(frozen=True)
+class _NodeArg:
+    """An input or output: `type` as "tensor(float)", `shape` with ints, names and None."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+class InferenceSession:
+    """A model by onnxruntime's names: `run(names, feeds)` gives NumPy arrays.
+
+    Args:
+        path_or_bytes: a path, or what such a file holds.
+        sess_options: not read.
+        providers: not read; `device` says where the model runs.
+        device: "cpu", "webgpu", or None for the default device.
+        shapes: bounds of symbolic sizes, as `anneal.onnx.load` takes them.
+
+    Raises OnnxError as `anneal.onnx.load` does.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes,
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        device: str | None = None,
+        shapes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = load(path_or_bytes, device, shapes=shapes)
+
+    def get_inputs(self) -> list[_NodeArg]:
+        """The inputs that must be given."""
+        return [_argument(v) for v in self.model.inputs]
+
+    def get_outputs(self) -> list[_NodeArg]:
+        """The outputs."""
+        return [_argument(v) for v in self.model.outputs]
+
+    def get_providers(self) -> list[str]:
+        """The device on which the model runs."""
+        return [f"anneal:{self.model.device}"]
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """The outputs with these names, all of them for None, as NumPy arrays (lists of arrays, None).
+
+        Args:
+            output_names: the names of the outputs; None: all.
+            input_feed: the values of the inputs by name.
+            run_options: ignored.
+        """
+        results = self.model.run(input_feed)
+        names = list(results) if output_names is None else list(output_names)
+        for name in names:
+            if name not in results:
+                raise OnnxError(f"run: the model has no output {name!r}; its outputs are {', '.join(results)}")
+        return [_plain(results[name]) for name in names]
+
+
+def _argument(info: ValueInfo) -> _NodeArg:
+    kind = f"tensor({_TYPES.get(info.dtype, info.dtype)})"
+    if info.kind != "tensor":
+        for part in reversed(info.kind.split(" of ")):
+            kind = f"map({info.key},{kind})" if part == "map" else f"{part[:3]}({kind})"
+    return _NodeArg(info.name, kind, list(info.shape or ()))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return value.numpy() if isinstance(value, Tensor) else value

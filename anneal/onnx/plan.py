@@ -1,11 +1,4 @@
-"""Runs of a model for inputs of one signature: captured as a whole, or in pieces around the nodes that need the host.
-
-Which nodes need the host is noted in the first run, node by node. Then the others are divided into parts: a part has
-all nodes that can run before the next one that needs the host. Each part is captured for the shapes of what goes in
-(`Captured`), and a bounded number of captures is kept. So is each branch of an If and each body of a Loop, which are
-graphs too: a turn is a replay. A size that differs from run to run, as that of what NonZero finds, becomes a Variable
-when it first does, so that the part's kernels serve all sizes up to the next power of two.
-"""
+"""Runs of a model for inputs of one signature: captured whole, or in pieces around the nodes that need the host."""
 
 from __future__ import annotations
 
@@ -19,10 +12,8 @@ from anneal.errors import DTypeError, JitError, OutOfMemoryError
 from anneal.onnx.captured import Captured, UnsizedError, is_given, own, signature, split
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import FileNode, Graph, ValueInfo
-from anneal.onnx.host_sizes import leaves
 from anneal.onnx.loaded import LoadedModel
-from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Scope
-from anneal.onnx.types import fits_device, uploaded
+from anneal.onnx.values import HostStep, Memo, NeedsHostError, Scope, fits_device, leaves, uploaded
 from anneal.tensor import Tensor, Variable, no_grad, realize
 from anneal.uop import UOp
 
@@ -30,6 +21,12 @@ from anneal.uop import UOp
 class ModelPlan:
     """A plan that runs a model for inputs of one signature; `shapes` has a shape for each input, in which sizes are
     Variables.
+
+    Which nodes need the host is noted in the first run, node by node. Then the others are divided into parts: a part
+    has all nodes that can run before the next one that needs the host. Each part is captured for the shapes of what
+    goes in (`Captured`), and a bounded number of captures is kept. So is each branch of an If and each body of a Loop,
+    which are graphs too: a turn is a replay. A size that differs from run to run, as that of what NonZero finds,
+    becomes a Variable when it first does, so that the part's kernels serve all sizes up to the next power of two.
 
     Tensors are the arguments of a jit function; small whole numbers that decide shapes are fixed, and so are results
     that follow from them alone. Where values are needed on the host in the middle (`steps` tells where), what is

@@ -1,26 +1,4 @@
-"""The table of operators: one function for each operator and family of versions.
-
-    @op("Gemm", since=7, host=True)
-    def gemm(node, a, b, c=None, *, alpha, beta, transA, transB):
-        ...
-
-The function takes the node (`execute.Call`), the inputs by position (an absent optional one is None, and so is the
-default of one that the node leaves off) and, as keyword-only parameters, the attributes it reads, by their ONNX names.
-Defaults of the schema are filled in; an attribute that has none is None, or the parameter's own default. It returns one
-value, or a tuple for several outputs.
-
-Values are Tensors on the node's device, NumPy arrays on the host, lists (sequences), None (an empty optional), and
-NumPy arrays of objects (strings). Which of them a function gets is said where it is registered:
-
-- by default every input is a Tensor;
-- `values=("shape",)` names inputs whose values decide shapes: they come as NumPy arrays, whatever they were;
-- `host=True`: if all other inputs are NumPy arrays as well, the function gets them as they are, and gives arrays;
-  `@function.host` registers another function, of the same inputs, for that case;
-- `raw=True`: every other input comes as it is (sequences, control flow, what looks at shapes alone); symbolic sizes
-  (`Sizes`) come as tensors, unless `sizes=True`.
-
-An array that depends on fixed arrays and on shapes alone is computed once for each set of input shapes.
-"""
+"""The table of operators: one function for each operator and family of versions."""
 
 from __future__ import annotations
 
@@ -36,7 +14,29 @@ from typing import Any
 
 @dataclass(eq=False)
 class Operator:
-    """The computation of an operator from version `since` of its domain on, until another one begins."""
+    """The computation of an operator from version `since` of its domain on, until another one begins.
+
+        @op("Gemm", since=7, host=True)
+        def gemm(node, a, b, c=None, *, alpha, beta, transA, transB):
+            ...
+
+    The function takes the node (`execute.Call`), the inputs by position (an absent optional one is None, and so is the
+    default of one that the node leaves off) and, as keyword-only parameters, the attributes it reads, by their ONNX
+    names. Defaults of the schema are filled in; an attribute that has none is None, or the parameter's own default. It
+    returns one value, or a tuple for several outputs.
+
+    Values are Tensors on the node's device, NumPy arrays on the host, lists (sequences), None (an empty optional), and
+    NumPy arrays of objects (strings). Which of them a function gets is said where it is registered:
+
+    - by default every input is a Tensor;
+    - `values=("shape",)` names inputs whose values decide shapes: they come as NumPy arrays, whatever they were;
+    - `host=True`: if all other inputs are NumPy arrays as well, the function gets them as they are, and gives arrays;
+      `@function.host` registers another function, of the same inputs, for that case;
+    - `raw=True`: every other input comes as it is (sequences, control flow, what looks at shapes alone); symbolic sizes
+      (`Sizes`) come as tensors, unless `sizes=True`.
+
+    An array that depends on fixed arrays and on shapes alone is computed once for each set of input shapes.
+    """
 
     name: str
     domain: str
@@ -60,6 +60,13 @@ class Operator:
         self.on_host = function
         return function
 
+    def also(self, domain: str, name: str = "", **defaults: Any) -> None:
+        """Register the same in another domain, from its first version on, perhaps by another name. `defaults` are those
+        of attributes, which no schema says there.
+        """
+        attributes = {**self.attributes, **defaults}
+        _put(replace(self, name=name or self.name, domain=domain, since=1, attributes=attributes))
+
     def wants_value(self, n: int) -> bool:
         """True if the values of input `n` decide shapes."""
         return bool(self.values) and self.inputs[min(n, len(self.inputs) - 1)] in self.values
@@ -67,6 +74,14 @@ class Operator:
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 _DOMAINS = {"ai.onnx": ""}
+
+
+def _put(one: Operator) -> None:
+    known = _TABLE.setdefault((one.domain, one.name), [])
+    if any(k.since == one.since for k in known):
+        raise ValueError(f"{one.name} of {one.domain or 'ai.onnx'} is registered twice for version {one.since}")
+    known.append(one)
+    known.sort(key=lambda k: k.since)
 
 
 def op(
@@ -81,8 +96,10 @@ def op(
     sizes: bool = False,
     asks: bool = False,
     was: Mapping[str, Any] | None = None,
+    passes: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Operator]:
-    """Register a function for the operators `names`, from version `since` of `domain` on: a decorator.
+    """Register a function for the operators `names`, from version `since` of `domain` on: a decorator. `Operator` says
+    what the function gets and gives.
 
     Args:
         host: the function computes with NumPy arrays as well, where all its inputs are arrays.
@@ -93,6 +110,7 @@ def op(
         sizes: it is raw, and takes `Sizes` as well.
         asks: it takes tensors for `values` as well.
         was: its last inputs, which were attributes before `since`, by their names then: one function serves both.
+        passes: the function that it hands its further keywords, `**how`, on to, whose attributes it so has.
 
     A keyword whose default is a NamedTuple stands for several attributes: they are its fields.
 
@@ -101,13 +119,15 @@ def op(
 
     def register(function: Callable[..., Any]) -> Operator:
         parameters = list(inspect.signature(function).parameters.values())[1:]
-        inputs = tuple([p.name for p in parameters if p.kind is not p.KEYWORD_ONLY])
+        inputs = tuple([p.name for p in parameters if p.kind < p.KEYWORD_ONLY])
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        if passes is not None:
+            parameters += inspect.signature(passes).parameters.values()
         attributes, record = _attributes(parameters)
         if unknown := set(values) - set(inputs):
             raise ValueError(
                 f"{names[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
             )
-        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         of_host = function if host else None
         how = (frozenset(values), raw, by_shape, pure, sizes, asks, inputs, variadic, attributes, record)
         made = [Operator(n, domain, since, function, of_host, *how) for n in names]
@@ -115,11 +135,7 @@ def op(
             more = {**attributes, **dict.fromkeys(was.values())}
             made += [replace(one, since=1, attributes=more, was=tuple(was.values())) for one in made]
         for one in made:
-            known = _TABLE.setdefault((domain, one.name), [])
-            if any(k.since == one.since for k in known):
-                raise ValueError(f"{one.name} of {domain or 'ai.onnx'} is registered twice for version {one.since}")
-            known.append(one)
-            known.sort(key=lambda k: k.since)
+            _put(one)
         return made[0] if len(made) == 1 else _Several(made)
 
     return register

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anneal.onnx.graph import FileNode, Graph, ModelProgram, ValueInfo, deciding
+from anneal.onnx.graph import FileNode, Graph, ModelProgram, ValueInfo, deciding, made_types, schema_of, wrong_types
 from anneal.onnx.registry import table
-from anneal.onnx.schemas import made_types, schema_of, wrong_types
-from anneal.onnx.types import element_name
+from anneal.onnx.values import element_name
 
 # Attributes that change nothing that is computed, or say again what the weights' shapes say; random numbers are ours
 # whatever the seed.

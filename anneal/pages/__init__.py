@@ -3,8 +3,7 @@
 `export` writes a page, `fit` says what a profile of a browser's adapter would make of one.
 """
 
-from anneal.pages.exporting import DEFAULT, ExportedPage, export
-from anneal.pages.fitting import Fit, fit
+from anneal.pages.exporting import DEFAULT, ExportedPage, Fit, export, fit
 from anneal.pages.program import PROFILES, DeviceProfile, page_device, profile
 from anneal.pages.recipes import PageRecipe, of_gpt2, of_onnx, of_text, of_training
 

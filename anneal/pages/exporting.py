@@ -1,4 +1,6 @@
-"""`export`: functions become a page that runs them by their own kernels, in a browser, without Python."""
+"""`export`: functions become a page that runs them by their own kernels, in a browser, without Python; and `fit`,
+the same under a profile of a browser's adapter, before anything is written.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from anneal.backend import Array, get_device
 from anneal.errors import UserError
 from anneal.inspect import error_bounds
 from anneal.onnx import named_tensors
-from anneal.pages import oracle
+from anneal.pages import program as paged
 from anneal.pages.program import DeviceProfile, PageProgram, planned_for, profile
 from anneal.pages.writing import VISITOR, check_place, loaded, stored, write
 from anneal.progress import told
@@ -135,12 +137,12 @@ def _values(
     weights: str,
 ) -> tuple[dict[str, Array], dict[str, Any], dict[str, Array]]:
     """The tensors of the weights' file, what model.json says of values, and the arrays of the check's file."""
-    values = oracle.state_of([step for steps in plans for step in steps.values()])
+    values = paged.state_of([step for steps in plans for step in steps.values()])
     constants = {n: a for p in programs for n, a in p.constants.items()}
     as_they_are = constants.keys() | {n for p in programs for n in p.written}
     arrays = {names(t): a for t, a in values.values()} | constants
     if weights == VISITOR:
-        oracle.put_back(values)
+        paged.put_back(values)
         wanted = {n: list(a.shape) for n, a in arrays.items() if n not in as_they_are}
         return {n: arrays[n] for n in as_they_are}, {"forms": {}, "check": {}, "wanted": wanted}, {}
     file, forms = stored(arrays, as_they_are, weights)
@@ -149,7 +151,7 @@ def _values(
     try:
         check, examples = _checks(entries, plans, computed)
     finally:
-        oracle.put_back(values)
+        paged.put_back(values)
     return file, {"forms": forms, "check": check, "wanted": {}}, examples
 
 
@@ -183,7 +185,7 @@ def programs_of(
     """
     if not profiles:
         raise UserError("export: there is no profile; the plainest is 'browser'")
-    before = {} if any(e.gradients for e in entries) else oracle.values_of(names.known)
+    before = {} if any(e.gradients for e in entries) else paged.values_of(names.known)
     pack: list[str] = []
     programs: list[PageProgram] = []
     plans: dict[CostModel, dict[str, BoundStep]] = {}
@@ -195,7 +197,7 @@ def programs_of(
             step = plans[p.cost_model][entry.name]
             program.add(entry.name, step, entry.inputs, _results(entry, step))
         programs.append(program)
-    oracle.put_back({n: v for n, v in before.items() if names(v[0]) in programs[0].written})
+    paged.put_back({n: v for n, v in before.items() if names(v[0]) in programs[0].written})
     return programs, list(plans.values())
 
 
@@ -254,7 +256,7 @@ def _results(entry: Entry, step: BoundStep) -> list[str]:
 
 
 def _checks(
-    entries: Sequence[Entry], plans: Sequence[Mapping[str, BoundStep]], values: oracle.Values
+    entries: Sequence[Entry], plans: Sequence[Mapping[str, BoundStep]], values: paged.Values
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The values that a page compares its own with: numbers for model.json, and arrays by name."""
     check: dict[str, Any] = {}
@@ -262,9 +264,70 @@ def _checks(
     for entry in told(entries, "comparing values", len(entries)):
         tensors = [t for _, t in entry.inputs]
         arrays |= {f"{entry.name}/in/{n}": t.numpy() for n, t in entry.inputs}
-        judged = [oracle.judged(steps[entry.name], values, tensors, error_bounds) for steps in plans]
-        found = entry.call(partial(oracle.expected, entry.function, entry.args, values))
+        verdicts = [paged.judged(steps[entry.name], values, tensors, error_bounds) for steps in plans]
+        found = entry.call(partial(paged.expected, entry.function, entry.args, values))
         names = _results(entry, plans[0][entry.name])
         arrays |= {f"{entry.name}/out/{n}": a for n, a in zip(names, found, strict=True)}
-        check[entry.name] = {"bounds": [b for _, b in judged], "calls": [c for c, _ in judged]}
+        check[entry.name] = {"bounds": [b for _, b in verdicts], "calls": [c for c, _ in verdicts]}
     return check, arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The fate of functions under a profile.
+
+    `why` is empty where they fit; else the other numbers are 0. `memory` is all that a page holds on the GPU, and at
+    the same time the most, since a page takes it all when it opens: `weights` of it are tensors, `working` what is
+    computed on the way. `split` names the kernels that see a tensor in several bindings.
+    """
+
+    profile: str
+    why: str = ""
+    memory: int = 0
+    weights: int = 0
+    working: int = 0
+    largest: int = 0
+    kernels: int = 0
+    launches: int = 0
+    split: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.why:
+            return f"{self.profile}: does not fit: {self.why}"
+        split = f"; split over several bindings: {', '.join(self.split)}" if self.split else "; nothing is split"
+        return (
+            f"{self.profile}: fits in {self.memory:,} bytes ({self.weights:,} of tensors, {self.working:,} on the way; "
+            f"the largest buffer has {self.largest:,}), {self.kernels} kernels, {self.launches} launches{split}"
+        )
+
+
+def fit(
+    function: Callable[..., Any] | Mapping[str, Callable[..., Any]],
+    example_args: Any,
+    name: str = "browser",
+    train: bool | Collection[str] = False,
+) -> Fit:
+    """The fate of a page of `function` under a profile: whether it fits, what is split, the memory that it takes.
+
+    Args:
+        function: as `export` takes it. example_args: its arguments. train: whether gradients are taken inside.
+        name: the name of the profile, one of `PROFILES`.
+
+    >>> from anneal import nn
+    >>> from anneal.tensor import Tensor
+    >>> print(fit(nn.Linear(3, 2), Tensor.ones(4, 3)))
+    browser: fits in 128 bytes (48 of tensors, 32 on the way; the largest buffer has 48), 1 kernels, 1 launches; \
+nothing is split
+    """
+    entries = entries_of(function, example_args, train)
+    try:
+        (program,), _ = programs_of(entries, [profile(name)], Names([e.function for e in entries]))
+    except UserError as e:
+        if not str(e).startswith("export: "):
+            raise
+        return Fit(name, str(e).removeprefix("export: "))
+    sizes = program.buffers
+    split = [k["name"] for k in program.kernels if len(k["bindings"]) > len({b[1] for b in k["bindings"]})]
+    launches = sum(len(f["calls"]) for f in program.functions.values())
+    weights, working = (sum(sizes[n] for n in of) for of in (set(program.weights.values()), program.scratch))
+    return Fit(name, "", sum(sizes), weights, working, max(sizes), len(program.kernels), launches, tuple(split))

@@ -18,9 +18,8 @@ from operator import gt
 from pathlib import Path
 from typing import Any
 
-from anneal.web.events import read
-from anneal.web.jobs import Job, Jobs
-from anneal.web.runs import BundleFolder, Runs, json_of
+from anneal.web.jobs import Job, Jobs, read
+from anneal.web.uploads import BundleFolder, Runs, json_of
 
 MOST_RUNS = 500
 SLOTS = 240_000  # of an answer, about 4 bytes each when packed

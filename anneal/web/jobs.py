@@ -1,19 +1,10 @@
-"""Jobs: commands of anneal's in processes of their own, one a device at a time, the others in a queue.
-
-    runs/.studio/jobs/20260314T150926-train-a1b2c3/
-        job.json        what it is, and how far it is
-        events.jsonl    what the command prints with --json: a line an event
-        log.txt         what it says on stderr
-        lock, exit      held while the process lives; its exit code
-        reserve         room on the disk for its last words, until they are said
-
-All that is known of a job is in its folder, so a server that starts again goes on with those that are there.
-"""
+"""Jobs: commands of anneal's in processes of their own, one a device at a time, the others in a queue."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -21,7 +12,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,7 +61,17 @@ class Job:
 
 @dataclass(slots=True)
 class Jobs:
-    """The jobs in a folder; commands run in `where`, the folder that has runs/."""
+    """The jobs in a folder; commands run in `where`, the folder that has runs/.
+
+        runs/.studio/jobs/20260314T150926-train-a1b2c3/
+            job.json        what it is, and how far it is
+            events.jsonl    what the command prints with --json: a line an event
+            log.txt         what it says on stderr
+            lock, exit      held while the process lives; its exit code
+            reserve         room on the disk for its last words, until they are said
+
+    All that is known of a job is in its folder, so a server that starts again goes on with those that are there.
+    """
 
     folder: Path
     where: Path
@@ -311,3 +312,88 @@ def _held(path: Path) -> bool:
             return False
     except (Timeout, OSError):
         return True
+
+
+MOST_STREAMS = 24
+TAIL_S = 0.04
+STATE_LOOKS = 5  # looks from one at the state to the next
+PIECE = 1 << 18  # bytes at a time
+LARGEST = 64 << 20  # bytes of a document
+QUIET_S = 15.0  # after so long a comment shows that the connection lives
+
+
+async def stream(
+    path: Path, begin: int, state: Callable[[], dict[str, Any]], *, whole: bool = False
+) -> AsyncIterator[bytes]:
+    """The lines of `path` from byte `begin` on, in batches, and every new `state`; ends when the job has.
+
+    An event's id is the byte after its last line, from which a page that lost the connection goes on. A file that is
+    one document is `whole`: it is told once, when the job has ended.
+    """
+    at, told, spoke = begin, "", time.monotonic()
+    for look in itertools.count():
+        if look % STATE_LOOKS == 0:
+            now = state()
+        ended = now["state"] in ("done", "failed", "stopped", "cancelled")
+        quiet = not ended and (whole or _size(path) <= at)  # a look at the size costs less than a thread that reads
+        piece = b"" if quiet else await asyncio.to_thread(read, path, at, whole)
+        if piece:
+            at += len(piece)
+            yield b"id: %d\nevent: lines\ndata: [%s]\n\n" % (at, _joined(piece, whole))
+            spoke = time.monotonic()
+            continue
+        said = json.dumps(now)
+        if said != told:
+            told = said
+            yield b"event: state\ndata: " + said.encode() + b"\n\n"
+            spoke = time.monotonic()
+        if ended:
+            return
+        if time.monotonic() - spoke > QUIET_S:
+            yield b": here\n\n"
+            spoke = time.monotonic()
+        await asyncio.sleep(TAIL_S)
+
+
+def told(path: Path, whole: bool) -> bytes:
+    """The lines of a file of events that there are now, with commas between them."""
+    return _joined(read(path, 0, True), whole)
+
+
+def _joined(text: bytes, whole: bool) -> bytes:
+    return b",".join([line for line in ([_one(text)] if whole else text.split(b"\n")) if _is_json(line)])
+
+
+def _one(text: bytes) -> bytes:
+    """A document on one line; what is none as it is."""
+    try:
+        return json.dumps(json.loads(text), separators=(",", ":")).encode()
+    except ValueError:
+        return text
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 of one that is not there."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def read(path: Path, at: int, whole: bool) -> bytes:
+    """Whole lines from byte `at` on, as many as fit a piece, or all."""
+    try:
+        with path.open("rb") as f:
+            f.seek(at)
+            piece = f.read(LARGEST if whole else PIECE)
+    except OSError:
+        return b""
+    return piece[: piece.rfind(b"\n") + 1]
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True

@@ -26,11 +26,9 @@ from anneal.version import __version__
 from anneal.web.asking import Inspector, doctor
 from anneal.web.commands import Command, Wrong, command
 from anneal.web.curves import MOST_RUNS, Curves
-from anneal.web.events import MOST_STREAMS, stream, told
 from anneal.web.guard import Guard, Key
-from anneal.web.jobs import Busy, Job, Jobs
-from anneal.web.runs import NAME, Runs
-from anneal.web.uploads import Refused, Uploads, plain
+from anneal.web.jobs import MOST_STREAMS, Busy, Job, Jobs, stream, told
+from anneal.web.uploads import NAME, Refused, Runs, Uploads, plain
 
 STATIC = Path(__file__).resolve().parent / "static"
 VIEWS = ("/", *[f"/{view}{model}" for model in ("", "/{m}") for view in "vkxctgrs"], "/d", "/o")

@@ -268,7 +268,7 @@ def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:
 def test_weights_go_to_a_file_of_their_own_where_there_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anneal.onnx.writing._APART", 1000)
+    monkeypatch.setattr("anneal.onnx.exporting.writing._APART", 1000)
     assert anneal.onnx.export(nn.Linear(64, 48), floats(3, 64), tmp_path / "m.onnx").data is not None
     assert anneal.onnx.export(nn.Linear(6, 4), floats(3, 6), tmp_path / "n.onnx").data is None
 

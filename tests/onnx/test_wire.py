@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from anneal import onnx
-from anneal.onnx.files import LARGE, parsed, reader_of, without_large
+from anneal.onnx.reading import LARGE, parsed, reader_of, without_large
 
 SIZES = (LARGE // 4 - 1, LARGE // 4, 3 * LARGE)  # just below what is large, just so, and more
 

@@ -18,7 +18,7 @@ from anneal.inspect.checking.bounds import EXACT, Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
-from anneal.inspect.names import Line, lines_of
+from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution
 from anneal.schedule import (

@@ -1,12 +1,4 @@
-"""Values in float64 with a bound on the error of computing them in their own dtype.
-
-A `Bounded` says: a device that computes this by these ops, in any order of a sum, gets a number within `error` of
-`value`. The bound is the running one of Wilkinson and Peters (Higham, Accuracy and Stability of Numerical Algorithms,
-2nd ed., section 3.3): each op adds its own rounding to what it makes of its sources' bounds. Where an op is monotone
-that is its value at both ends of the interval, so that poles, steps and overflow are met; where a choice or a step
-depends on numbers that are no better known than that, the bound takes in both sides, and `inf` says that anything may
-be there.
-"""
+"""Values in float64 with a bound on the error of computing them in their own dtype."""
 
 from __future__ import annotations
 
@@ -32,6 +24,13 @@ _SUMS = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.ABS, Op.MAX, Op.MIN))
 
 class Bounded(NamedTuple):
     """Floats as float64, integers and bools in their dtype, and the bound: an array that broadcasts to them.
+
+    A `Bounded` says: a device that computes this by these ops, in any order of a sum, gets a number within `error` of
+    `value`. The bound is the running one of Wilkinson and Peters (Higham, Accuracy and Stability of Numerical
+    Algorithms, 2nd ed., section 3.3): each op adds its own rounding to what it makes of its sources' bounds. Where an
+    op is monotone that is its value at both ends of the interval, so that poles, steps and overflow are met; where a
+    choice or a step depends on numbers that are no better known than that, the bound takes in both sides, and `inf`
+    says that anything may be there.
 
     Of a bool a bound above 0 says that it may be either. A sum of `many` terms whose magnitudes add up to `mass` may
     be added up in another order together with what it is added to: WGSL lets drivers do that.

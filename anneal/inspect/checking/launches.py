@@ -27,10 +27,9 @@ from anneal.inspect.checking.blame import (
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.not_finite import look
-from anneal.inspect.checking.point_values import PointValues
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
-from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
-from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
+from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base
+from anneal.inspect.kernel_list import Line, label_of, lines_of, modules_of, placed
 from anneal.progress import told
 from anneal.runtime import Execution, Launch, new_outputs, seen
 from anneal.schedule import Call, Origin

@@ -13,7 +13,7 @@ from anneal.inspect.checking.bounds import EXACT, Array, Bounded
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
-from anneal.inspect.names import label_of, lines_of, placed
+from anneal.inspect.kernel_list import label_of, lines_of, placed
 from anneal.schedule import Call
 from anneal.uop import ALU, Op, UOp, toposort
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from anneal.inspect.names import Line
+from anneal.inspect.kernel_list import Line
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from anneal.inspect.checking.bounds import Array
 from anneal.inspect.checking.launches import check_launch
 from anneal.inspect.checking.records import GradientCheck, Report
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge
-from anneal.inspect.names import Line
+from anneal.inspect.kernel_list import Line
 from anneal.progress import told
 from anneal.rewrite import Event, substitute, tracing
 from anneal.runtime import Handle, Launch, here, realize, watched

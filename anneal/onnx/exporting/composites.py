@@ -4,16 +4,18 @@ operators. What has no name here, or does not fit its operator, is opened; a few
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape
-from anneal.onnx.exporting.reductions import contraction, reduced_by
-from anneal.ops.nodes import reshape
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier
+from anneal.onnx.exporting.pointwise import cast
+from anneal.ops.nodes import permute, reshape
+from anneal.rewrite import substitute
 from anneal.schedule import pieces_of
-from anneal.uop import DType, Op, UOp, dtypes, normalise_const
+from anneal.uop import MOVEMENT, DType, Op, UOp, dtypes, normalise_const, reduce_identity
 from anneal.uop.sizes import product
 
 _FLOATS = (dtypes.float32, dtypes.float64)  # those that are no narrower than what is computed in
@@ -262,3 +264,311 @@ def _is_share(u: UOp, many: Any) -> bool:
 
 
 _RULES: dict[Op, Callable[[UOp, int], ExportRecipe | None]] = {Op.MAX: _max, Op.MUL: _mean, Op.ADD: _add}
+
+
+_BOOL, _INT32, _INT64 = dtypes.bool_, dtypes.int32, dtypes.int64
+_REDUCTIONS = {Op.ADD: "ReduceSum", Op.MUL: "ReduceProd", Op.MAX: "ReduceMax", Op.MIN: "ReduceMin"}
+
+
+def reduced_by(w: GraphWriter, op: str, name: str, axes: Sequence[int], *, keepdims: bool = True) -> str:
+    """A reduction along axes, which stay with size 1 or go; their place in the node depends on the opset."""
+    if op == "ReduceSum" or w.opset >= 18:
+        return w.node(op, name, w.ints(axes), keepdims=int(keepdims))
+    return w.node(op, name, axes=list(axes), keepdims=int(keepdims))
+
+
+def reduced(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """REDUCE_AXIS. Along an axis that is repeated a sum is a product, and an extreme the value itself."""
+    op, axes = u.arg
+    old = u.src[0].shape
+    if any(old[a] == 0 for a in axes):
+        return GraphValue(w.scalar(u.dtype, reduce_identity(op, u.dtype)), u.dtype, ())
+    v = w.ranked(given[0], len(old))
+    if op is Op.ADD or op is Op.MUL:
+        v = w.whole(v, tuple([n if a in axes else m for a, (n, m) in enumerate(zip(old, v.shape, strict=True))]))
+    long = [a for a in axes if v.shape[a] == old[a]]
+    if not long:
+        return v
+    shape = tuple([1 if a in axes else n for a, n in enumerate(v.shape)])
+    if u.dtype.is_int and op in (Op.ADD, Op.MUL) and not _is_small(u):
+        name = _whole_sum(w, v, long, shape) if op is Op.ADD else _whole_product(w, v, long)
+        return GraphValue(w.settled(name, u.dtype), u.dtype, shape)
+    return GraphValue(_reduced(w, op, v.name, v.dtype, long), u.dtype, shape)
+
+
+def _is_small(u: UOp) -> bool:
+    """True if a sum or product of integers surely fits the type in which runtimes add integers, int32 or the digits of
+    a float64: onnxruntime's reductions round, and saturate where ours wrap around.
+    """
+    x, (op, axes) = u.src[0], u.arg
+    count = product([x.shape[a] for a in axes])
+    if op is Op.MUL or x.vmin is None or x.vmax is None or not isinstance(count, int):
+        return False
+    return max(abs(x.vmin), abs(x.vmax)) * count < 1 << 31
+
+
+def _whole_sum(w: GraphWriter, v: GraphValue, axes: list[int], shape: Shape) -> str:
+    """A sum of integers as a product with ones: those are exact."""
+    kept = [a for a in range(len(shape)) if a not in axes]
+    name = w.Transpose(v.name, perm=[*kept, *axes]) if kept and axes[0] < kept[-1] else v.name
+    count = product([v.shape[a] for a in axes])
+    rows = w.reshape(name, (*[v.shape[a] for a in kept], 1, count))
+    one = w.Expand(w.scalar(v.dtype, 1), w.shape((count, 1)))
+    return w.reshape(w.MatMul(rows, one), shape)
+
+
+def _whole_product(w: GraphWriter, v: GraphValue, axes: list[int]) -> str:
+    """A product of integers, half of an axis times the other half, until there is one; of a symbolic size ONNX's."""
+    name = v.name
+    for a in axes:
+        n = v.shape[a]
+        if not isinstance(n, int):
+            name = reduced_by(w, "ReduceProd", name, [a])
+            continue
+        while n > 1:
+            half = n // 2
+            parts = [_part(w, name, a, b, e) for b, e in ((0, half), (half, 2 * half), (2 * half, n)) if e > b]
+            name = w.Mul(*parts[:2])
+            name = w.Concat(name, parts[2], axis=a) if len(parts) > 2 else name
+            n -= half
+    return name
+
+
+def _part(w: GraphWriter, name: str, axis: int, begin: int, end: int) -> str:
+    return w.Slice(name, w.ints([begin]), w.ints([end]), w.ints([axis]))
+
+
+def _reduced(w: GraphWriter, op: Op, name: str, dtype: DType, axes: list[int]) -> str:
+    if dtype is _BOOL:
+        op = {Op.ADD: Op.MAX, Op.MUL: Op.MIN}.get(op, op)
+        found = reduced_by(w, _REDUCTIONS[op], w.cast(name, _INT32), axes)
+        return cast(w, found, _INT32, _BOOL)
+    if dtype is dtypes.uint64 and op in (Op.MAX, Op.MIN):
+        turn = w.scalar(_INT64, -(1 << 63))
+        return w.Add(reduced_by(w, _REDUCTIONS[op], w.Add(name, turn), axes), turn)
+    found = reduced_by(w, _REDUCTIONS[op], name, axes)
+    return w.settled(found, dtype) if dtype.is_narrow and op in (Op.ADD, Op.MUL) else found
+
+
+# -- look-ups ---------------------------------------------------------------------------------------------------------
+
+
+def plain_index(index: UOp, n: Any, is_given: bool) -> tuple[UOp, bool]:
+    """An index as ONNX may read it, and whether it is surely inside an axis of `n`: one that is given is its maker's
+    part, and if it is wrapped round from the end, ONNX does that."""
+    if isinstance(n, int) and index.vmin is not None and index.vmin >= 0 and index.vmax is not None and index.vmax < n:
+        return index, True
+    bare = index
+    while bare.op in MOVEMENT:
+        bare = bare.src[0]
+    if is_given and bare.op is Op.WHERE:
+        test, wrapped, plain = bare.src
+        if test.op is Op.LT and _is_of(test, plain, 0) and wrapped.op is Op.ADD and _is_of(wrapped, plain, n):
+            return substitute(index, {bare: plain}), True
+    return index, is_given and bare.op is not Op.WHERE
+
+
+def _is_of(u: UOp, x: UOp, number: Any) -> bool:
+    """True if `u` has the sources `x` and a number."""
+    return u.src[0] is x and u.src[1].is_const and bool(u.src[1].arg == number)
+
+
+def gathered(w: GraphWriter, u: UOp, given: list[GraphValue], sure: bool) -> GraphValue:
+    """GATHER; out of range it reads 0. An index that is the same along all axes but one is a look-up of slices."""
+    x, index = given
+    source = u.src[0]
+    axis, rank = u.arg, len(u.shape)
+    n = source.shape[axis]
+    if n.__class__ is int and not n:
+        return GraphValue(w.scalar(u.dtype, 0), u.dtype, ())
+    index = w.ranked(index, rank)
+    inside = None
+    if not sure:
+        own = carrier(index.dtype)
+        zero = w.scalar(own, 0)
+        last = w.cast(w.Sub(w.size(n), w.ints([1])), own)
+        low = w.Less(index.name, zero)
+        high = w.Less(last, index.name)
+        inside = w.Not(w.Or(low, high))
+        held = w.Max(w.Min(index.name, last), zero)
+        index = GraphValue(held, index.dtype, index.shape)
+    same = all(m == 1 for a, m in enumerate(index.shape) if a != axis)
+    kept = all(a == axis or m == k for a, (m, k) in enumerate(zip(u.shape, source.shape, strict=True)))
+    if same and kept:
+        row = w.reshape(index.name, (u.shape[axis],)) if rank > 1 else index.name
+        row = w.whole(GraphValue(row, index.dtype, (index.shape[axis],)), (u.shape[axis],)).name
+        x = _repeating(w, x, source.shape, axis)
+        name = w.Gather(x.name, row, axis=axis)
+        shape = tuple([u.shape[axis] if a == axis else m for a, m in enumerate(x.shape)])
+    else:
+        x = w.whole(x, source.shape)
+        name = w.GatherElements(x.name, w.whole(index, u.shape).name, axis=axis)
+        shape = u.shape
+    if inside is not None:
+        if u.dtype is _BOOL:
+            name = w.And(inside, name)
+        else:
+            name = w.Where(inside, name, w.scalar(u.dtype, 0))
+        shape = broadcast([shape, index.shape])
+    return GraphValue(name, u.dtype, shape)
+
+
+def _repeating(w: GraphWriter, x: GraphValue, shape: tuple[Any, ...], axis: int) -> GraphValue:
+    """The value with all axes, whole along one."""
+    x = w.ranked(x, len(shape))
+    return w.whole(x, tuple([n if a == axis else m for a, (n, m) in enumerate(zip(shape, x.shape, strict=True))]))
+
+
+def scattered(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """SCATTER_ADD: rows out of range go to one more row, which is cut off."""
+    index, value = [w.whole(v, s.shape) for v, s in zip(given, u.src, strict=True)]
+    rows, columns = u.shape
+    own = carrier(index.dtype)
+    last = w.cast(w.size(rows), own)
+    low, high = w.Less(index.name, w.scalar(own, 0)), w.Less(last, index.name)
+    place = w.Where(w.Or(low, high), last, index.name)
+    place = w.Expand(w.Unsqueeze(place, w.ints([1])), w.shape(value.shape))
+    more = w.shape((rows + 1, columns))
+    start = w.Expand(w.scalar(u.dtype, 0), more)
+    total = w.ScatterElements(start, place, value.name, axis=0, reduction="add")
+    name = w.Slice(total, w.ints([0]), w.size(rows), w.ints([0]))
+    return GraphValue(w.settled(name, u.dtype), u.dtype, u.shape)
+
+
+def argsorted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """ARGSORT of a row: of equal keys the first comes first, as TopK has it."""
+    keys = w.whole(given[0], u.src[0].shape)
+    name = w.TopK(keys.name, w.size(u.shape[0]), outputs=2, axis=0, largest=0, sorted=1)
+    return GraphValue(w.cast(f"{name}_1", _INT32), _INT32, u.shape)
+
+
+def updated(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """UPDATE: the rows, columns, ... of a part, counted from where it starts, are written into the whole."""
+    x, part = w.whole(given[0], u.src[0].shape), w.whole(given[1], u.src[1].shape)
+    starts = iter(given[2:])
+    rank = len(u.shape)
+    grids = []
+    for axis, (begin, n, whole) in enumerate(zip(u.arg, part.shape, x.shape, strict=True)):
+        row = w.Range(w.scalar(_INT64, 0), w.Squeeze(w.size(n)), w.scalar(_INT64, 1))
+        if begin is None:
+            at = w.cast(w.reshape(next(starts).name, (1,)), _INT64)
+            most = w.Sub(w.size(whole), w.size(n))
+            row = w.Add(row, w.Min(w.Max(at, w.ints([0])), most))
+        elif begin.__class__ is not int or begin:
+            row = w.Add(row, w.size(begin))
+        shape = tuple([n if a == axis else 1 for a in range(rank)])
+        grid = w.Expand(w.reshape(row, shape), w.shape(part.shape))
+        grids.append(w.Unsqueeze(grid, w.ints([-1])))
+    places = w.Concat(*grids, axis=-1) if rank > 1 else grids[0]
+    return GraphValue(w.ScatterND(x.name, places, part.name), u.dtype, u.shape)
+
+
+# -- sums of products as MatMul ---------------------------------------------------------------------------------------
+
+
+def factors(u: UOp) -> tuple[UOp, UOp] | None:
+    """The two values, repeated or not, whose products a sum adds up; None if it is no such sum."""
+    if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or u.dtype is dtypes.bool_ or u.dtype is dtypes.uint64:
+        return None
+    inner = u.src[0]
+    if inner.op is not Op.MUL or not all(s.shape for s in inner.src):
+        return None
+    a, b = inner.src
+    return a, b
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """The axes of the common space by what they are in a product of matrices."""
+
+    batch: list[int]
+    rows: list[int]
+    columns: list[int]
+    summed: list[int]
+
+
+def _unrepeated(u: UOp) -> UOp:
+    return u.src[0] if u.op is Op.EXPAND else u
+
+
+def _roles(u: UOp, a: UOp, b: UOp) -> _Roles | None:
+    space, axes = u.src[0].shape, u.arg[1]
+    roles = _Roles([], [], [], [])
+    for i, n in enumerate(space):
+        mine, theirs = a.shape[i] == n, b.shape[i] == n
+        if n == 1:
+            continue
+        if i in axes:
+            if not (mine and theirs):
+                return None
+            roles.summed.append(i)
+        elif mine and theirs:
+            roles.batch.append(i)
+        elif mine:
+            roles.rows.append(i)
+        elif theirs:
+            roles.columns.append(i)
+        else:
+            return None
+    return roles if roles.summed else None
+
+
+def contraction(u: UOp, target: Shape) -> ExportRecipe | None:
+    """A MatMul for a sum of products, in the shape `target` that its one reader gives it; None if it is none."""
+    found = factors(u)
+    if found is None or 0 in u.src[0].shape:
+        return None
+    a, b = map(_unrepeated, found)
+    roles = _roles(u, a, b)
+    if roles is None or not (roles.rows or roles.columns):
+        return None  # an elementwise product and a sum
+    space = u.src[0].shape
+    order = [*roles.batch, *roles.rows, *roles.columns]
+    if order != sorted(order):
+        # a matrix whose columns come first: the other way round
+        turned = [*roles.batch, *roles.columns, *roles.rows]
+        if turned == sorted(turned):
+            a, b = b, a
+            roles = _Roles(roles.batch, roles.columns, roles.rows, roles.summed)
+            order = turned
+    sizes = [[space[i] for i in axes] for axes in (roles.batch, roles.rows, roles.columns, roles.summed)]
+    batch, rows, columns, summed = sizes
+    m, n, k = (product(x) for x in (rows, columns, summed))
+    left = _matrix(a, [*roles.batch, *roles.rows, *roles.summed], (*batch, m, k) if rows else (*batch, 1, k))
+    right = _matrix(b, [*roles.batch, *roles.summed, *roles.columns], (*batch, k, n) if columns else (*batch, k, 1))
+    result: Shape = (*batch, m, n)
+    whole = _as_it_is(left, batch)
+    if whole is not None:
+        left, result = whole, (*whole.shape[:-1], n)
+    back = None
+    if order != sorted(order):
+        back = (tuple([space[i] for i in order]), [order.index(i) for i in sorted(order)])
+
+    def emit(w: GraphWriter, given: list[GraphValue]) -> GraphValue:
+        names = [w.whole(v, s.shape).name for v, s in zip(given, (left, right), strict=True)]
+        name = w.settled(w.MatMul(*names), u.dtype)
+        shape = result
+        if back is not None:
+            shape = back[0]
+            name = w.Transpose(name if result == shape else w.reshape(name, shape), perm=back[1])
+            shape = tuple([shape[i] for i in back[1]])
+        if shape != target:
+            name = w.reshape(name, target)
+        return GraphValue(name, u.dtype, target)
+
+    return ExportRecipe((left, right), emit)
+
+
+def _matrix(u: UOp, order: list[int], shape: Shape) -> UOp:
+    """`u` with its long axes in an order, as matrices; axes of size 1 go first, so that what added them is undone."""
+    long = [i for i, n in enumerate(u.shape) if n.__class__ is not int or n != 1]
+    bare = reshape(u, tuple([u.shape[i] for i in long]))
+    return reshape(permute(bare, [long.index(i) for i in order if i in long]), shape)
+
+
+def _as_it_is(left: UOp, batch: list[Any]) -> UOp | None:
+    """The matrix before its leading axes became rows, where that is all that was done: MatMul takes it so."""
+    if batch or left.op is not Op.RESHAPE:
+        return None
+    source = left.src[0]
+    return source if len(source.shape) > 2 and source.shape[-1] == left.shape[-1] else None

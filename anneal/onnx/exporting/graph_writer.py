@@ -1,9 +1,4 @@
-"""The graph that is written: nodes, initialisers, unique names, and values in the types that runtimes compute in.
-
-Runtimes compute in few types, so every dtype has a carrier: float32 carries the narrow floats, int32 the integers of 8
-and 16 bits and int64 the unsigned ones of 32 and 64 (of 64: the same bits). A carried value is always one that its
-dtype holds: after arithmetic it is rounded or wrapped by a cast to the dtype and back.
-"""
+"""The graph that is written: nodes, initialisers, unique names, and values in the types that runtimes compute in."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anneal.onnx.types import array_code, array_dtype
+from anneal.onnx.values import array_code, array_dtype
 from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import DType, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import size
@@ -53,7 +48,12 @@ class GraphValue(NamedTuple):
 
 class GraphWriter:
     """A graph in the making. `sources` says for each symbolic size the input and the axis that tell it, or the input
-    that is it."""
+    that is it.
+
+    Runtimes compute in few types, so every dtype has a carrier: float32 carries the narrow floats, int32 the integers
+    of 8 and 16 bits and int64 the unsigned ones of 32 and 64 (of 64: the same bits). A carried value is always one that
+    its dtype holds: after arithmetic it is rounded or wrapped by a cast to the dtype and back.
+    """
 
     def __init__(self, opset: int, sources: dict[str, tuple[str, int | None]]) -> None:
         self.opset = opset

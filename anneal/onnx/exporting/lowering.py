@@ -1,9 +1,4 @@
-"""From a traced graph to a written one: for each node that is needed a recipe, then all recipes in order.
-
-The first that fits makes a node's recipe: a weight or an input; a value that follows from constants alone, which is
-computed now; the operator of a name that an op left (`composites.py`), or of several nodes; or the form of the
-node's own op, which every op has that can be exported.
-"""
+"""From a traced graph to a written one: for each node that is needed a recipe, then all recipes in order."""
 
 from __future__ import annotations
 
@@ -15,11 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal import progress
-from anneal.onnx.exporting import pointwise as forms
-from anneal.onnx.exporting.composites import composite
+from anneal.onnx.exporting import composites, pointwise as forms
 from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier, code_of
-from anneal.onnx.exporting.reductions import argsorted, contraction, gathered, plain_index, reduced, scattered, updated
-from anneal.onnx.types import array_dtype
+from anneal.onnx.values import array_dtype
 from anneal.ops.nodes import reshape, shrink
 from anneal.rewrite import value_of
 from anneal.tensor import Tensor
@@ -33,13 +26,13 @@ _FORMS: dict[Op, Callable[[GraphWriter, UOp, list[GraphValue]], GraphValue]] = {
     Op.PAD: forms.padded,
     Op.SHRINK: forms.shrunk,
     Op.FLIP: forms.flipped,
-    Op.REDUCE_AXIS: reduced,
+    Op.REDUCE_AXIS: composites.reduced,
     Op.IOTA: forms.iota,
     Op.VARIABLE: forms.sized,
     Op.BIND: forms.sized,
-    Op.SCATTER_ADD: scattered,
-    Op.ARGSORT: argsorted,
-    Op.UPDATE: updated,
+    Op.SCATTER_ADD: composites.scattered,
+    Op.ARGSORT: composites.argsorted,
+    Op.UPDATE: composites.updated,
 }
 _SAME = frozenset((Op.CONTIGUOUS, Op.DETACH))
 _MOVES = frozenset((Op.CAST, Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.CONTIGUOUS, Op.DETACH))
@@ -68,7 +61,12 @@ class Missing(NamedTuple):
 
 
 class GraphLowering:
-    """The recipes of a graph, and the values that they have made."""
+    """The recipes of a graph, and the values that they have made.
+
+    The first that fits makes a node's recipe: a weight or an input; a value that follows from constants alone, which is
+    computed now; the operator of a name that an op left (`composites.py`), or of several nodes; or the form of the
+    node's own op, which every op has that can be exported.
+    """
 
     def __init__(self, writer: GraphWriter, leaves: dict[UOp, Leaf], constants: Constants) -> None:
         self.writer = writer
@@ -114,7 +112,7 @@ class GraphLowering:
         constant = self.constants.of(u)
         if constant is not None:
             return ExportRecipe((), lambda w, _: constant.written(w))
-        return composite(u, self.writer.opset) or self._summed(u) or self._looked_up(u) or self._own(u)
+        return composites.composite(u, self.writer.opset) or self._summed(u) or self._looked_up(u) or self._own(u)
 
     def _summed(self, u: UOp) -> ExportRecipe | None:
         """A sum of products, in the shape that a reshape of it gives it, if there is one."""
@@ -124,7 +122,7 @@ class GraphLowering:
         first = self._products.get(total)
         if first is not None and first is not u:
             return ExportRecipe((first,), partial(_again, u, first))
-        recipe = contraction(total, u.shape)
+        recipe = composites.contraction(total, u.shape)
         if recipe is not None:
             self._products[total] = u
         return recipe
@@ -143,7 +141,7 @@ class GraphLowering:
         front, rest = u.shape[: len(bare.shape)], u.shape[len(bare.shape) :]
         if front != bare.shape or found.shape[1:] != table.shape[1:]:
             return None
-        plain, inside = plain_index(bare, table.shape[0], self._is_given(bare))
+        plain, inside = composites.plain_index(bare, table.shape[0], self._is_given(bare))
         if not inside:
             return None
         slices = reshape(table, (table.shape[0], *rest))
@@ -160,8 +158,8 @@ class GraphLowering:
         if u.op is Op.CALL:
             return ExportRecipe((value_of(u),), lambda w, given: given[0])
         if u.op is Op.GATHER:
-            index, inside = plain_index(u.src[1], u.src[0].shape[u.arg], self._is_given(u.src[1]))
-            return ExportRecipe((u.src[0], index), lambda w, given: gathered(w, u, given, inside))
+            index, inside = composites.plain_index(u.src[1], u.src[0].shape[u.arg], self._is_given(u.src[1]))
+            return ExportRecipe((u.src[0], index), lambda w, given: composites.gathered(w, u, given, inside))
         if u.op is Op.BITCAST and has_bits(u):
             return ExportRecipe(u.src, lambda w, given: same_bits(w, u, given))
         if u.op.composed is not None and u.op not in forms.FORMS:

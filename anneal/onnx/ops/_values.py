@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from anneal.errors import DTypeError
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.host_sizes import Sizes
-from anneal.onnx.types import fits_device
+from anneal.onnx.values import Sizes, fits_device
 from anneal.tensor import Tensor, dtypes
 
 Array = np.ndarray[Any, Any]
@@ -46,6 +46,16 @@ def operand(node: NodeCall, x: Value) -> Tensor:
     return node.tensor(x)  # type: ignore[no-any-return]
 
 
+def plus(x: Tensor, more: Tensor | None) -> Tensor:
+    """x and what an optional input adds to it."""
+    return x if more is None else x + more
+
+
+def total_of(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of values of which there is one at least."""
+    return reduce(Tensor.add, parts)
+
+
 def counted(x: Tensor) -> Tensor:
     """Positions as int64, which the standard has for them; as they are where a device has no integers of 64 bits."""
     try:
@@ -59,6 +69,11 @@ def axis_of(node: NodeCall, axis: int, ndim: int) -> int:
     if not -ndim <= axis < max(ndim, 1):
         raise node.fail(f"axis {axis} of a value of {ndim} axes")
     return axis + ndim if axis < 0 else axis
+
+
+def axes_of(node: NodeCall, axes: Sequence[int] | None, ndim: int) -> list[int]:
+    """Axes counted from 0, all of them if none are named."""
+    return list(range(ndim)) if axes is None else [axis_of(node, a, ndim) for a in axes]
 
 
 def iota(x: Tensor, count: int, axis: int, ndim: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import anneal.tensor.functional as F
@@ -10,10 +11,8 @@ from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
 from anneal.onnx.ops._values import iota
 from anneal.onnx.registry import op
-from anneal.onnx.types import array_dtype
+from anneal.onnx.values import element_name
 from anneal.tensor import Tensor, dtypes
-
-# -- heads ------------------------------------------------------------------------------------------------------------
 
 
 def heads_of(x: Tensor, heads: int) -> Tensor:
@@ -106,10 +105,10 @@ def scored(
 
 
 def _float_name(node: NodeCall, code: int) -> str:
-    dtype = array_dtype(code)
-    if dtype is None or not dtype.name.startswith(("float", "bfloat")):
+    name = element_name(code)
+    if not name.startswith(("float", "bfloat")):
         raise node.fail(f"softmax_precision {code} is no float type")
-    return str(dtype.name)
+    return name
 
 
 def _visible(q: Tensor, total: int, offset: Tensor | int, causal: bool, left: int, right: int) -> Tensor | None:
@@ -127,10 +126,7 @@ def _visible(q: Tensor, total: int, offset: Tensor | int, causal: bool, left: in
 
 
 def _all_of(parts: list[Any]) -> Tensor | None:
-    out: Tensor | None = None
-    for p in parts:
-        out = p if out is None else out & p
-    return out
+    return reduce(Tensor.bitwise_and, parts) if parts else None
 
 
 def _mask(mask: Tensor, total: int) -> tuple[Tensor | None, Tensor | None]:

@@ -11,9 +11,8 @@ import numpy as np
 from anneal import transforms
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
-from anneal.onnx.host_sizes import size_of
-from anneal.onnx.notes import NeedsHostError
 from anneal.onnx.registry import op
+from anneal.onnx.values import NeedsHostError, array_code, array_dtype, size_of
 from anneal.tensor import Tensor, vjp
 
 _UNROLLED = 1024  # nodes that the turns of a loop run together, where they become one graph
@@ -194,7 +193,7 @@ def _no_rows(node: NodeCall, body: Graph, n: int, length: int = 0) -> Any:
     info = body.outputs[n]
     shape = [d if isinstance(d, int) else 0 for d in info.shape or ()]
     node.room(length, *shape)
-    dtype = np.dtype(object) if info.dtype == "string" else node.numpy_dtype(info.dtype or "float32")
+    dtype = np.dtype(object) if info.dtype == "string" else array_dtype(array_code(info.dtype or "float32"))
     return np.zeros((length, *shape), dtype)
 
 

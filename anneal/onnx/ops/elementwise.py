@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.host_sizes import Sizes
 from anneal.onnx.ops._values import Array, Value, counted, is_float, operand, single
 from anneal.onnx.registry import op, rows
-from anneal.onnx.types import array_dtype, element_name, fits_device
+from anneal.onnx.values import Sizes, element_name, fits_device
 from anneal.tensor import Tensor
-
-# -- one input --------------------------------------------------------------------------------------------------------
 
 # name: on a device, on the host (None: what is on the host is moved to the device)
 UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Any] | None]] = {
@@ -362,9 +359,7 @@ def _power_of_two(x: Array, dtype: np.dtype[Any], saturate: int, round_mode: str
 
 
 def _named(node: NodeCall, code: int) -> np.dtype[Any]:
-    dtype = array_dtype(code)
-    if dtype is None:
-        raise node.fail(f"there is no element type {code}")
+    dtype = node.element(code)
     if dtype.kind == "c":
         raise node.fail(f"there are no tensors of {element_name(code)}")
     return dtype

@@ -15,14 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, axis_of, ints, iota, is_float
+from anneal.onnx.ops._values import Array, axes_of, ints, iota, is_float, total_of
 from anneal.onnx.ops.windows import WINDOWS, Windows, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 from anneal.uop import UOp
 from anneal.uop.sizes import divided_size
-
-# -- Resize -----------------------------------------------------------------------------------------------------------
 
 
 def _origins(node: NodeCall, mode: str, n: int, m: int, scale: float, roi: tuple[float, float]) -> Array:
@@ -68,9 +66,7 @@ def _kernel(mode: str, distance: Array, a: float) -> Array:
     d = np.abs(distance)
     if mode == "linear":
         return np.asarray(np.maximum(1 - d, 0))
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+    return np.where(d <= 1, _cubic(d, a, True), np.where(d < 2, _cubic(d, a, False), 0))
 
 
 def _taps(
@@ -116,14 +112,13 @@ def _interpolated(node: NodeCall, x: Tensor, axis: int, places: Array, weights: 
         matrix = np.zeros((x.shape[axis], len(places)))
         np.add.at(matrix, (places, np.arange(len(places))[:, None]), weights)
         return x.movedim(axis, -1).matmul(node.constant(matrix.astype(name))).movedim(-1, axis)
-    total: Tensor | None = None
+    parts = []
     for column, weight in zip(places.T, weights.T, strict=True):
         part = _picked(node, x, axis, column)
         if not (weight == 1).all():
             part = part * node.constant(weight.astype(name)).reshape(*_along(x, axis))
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+        parts.append(part)
+    return total_of(parts)
 
 
 class Resizing(NamedTuple):
@@ -214,7 +209,7 @@ def _targets(
     node: NodeCall, x: Tensor, scales: Any, sizes: Any, axes: Sequence[int] | None, policy: str
 ) -> tuple[list[float], list[int]]:
     """The scale and size of every axis, of which scales or sizes name some or all."""
-    which = list(range(x.ndim)) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
+    which = axes_of(node, axes, x.ndim)
     given = sizes if sizes is not None and sizes.size else scales
     if given is None or given.size != len(which):
         raise node.fail(f"scales or sizes name {0 if given is None else given.size} of {len(which)} axes")
@@ -235,32 +230,23 @@ def _targets(
 
 
 @op("Upsample")
-def upsample_oldest(node: NodeCall, x: Tensor, *, height_scale: float, mode: str, width_scale: float) -> Tensor:
+def upsample_old(node: NodeCall, x: Tensor, *, height_scale: float, mode: str, width_scale: float) -> Any:
     """An image's height and width times two numbers, in version 1; mode "bilinear" is linear."""
-    by = [1.0, 1.0, height_scale, width_scale]
-    return _upsampled(node, x, np.array(by), "linear" if mode == "bilinear" else mode)
+    by = np.array([1.0, 1.0, height_scale, width_scale])
+    return upsample(node, x, by, mode="linear" if mode == "bilinear" else mode)
 
 
-@op("Upsample", since=7)
-def upsample_old(node: NodeCall, x: Tensor, *, mode: str, scales: Sequence[float]) -> Tensor:
-    """An image resized by one scale for each axis, an attribute in versions 7 and 8."""
-    return _upsampled(node, x, np.array(scales), mode)
-
-
-@op("Upsample", since=9, values=("scales",))
 def upsample(node: NodeCall, x: Tensor, scales: Array, *, mode: str) -> Tensor:
     """An image resized by one scale for each axis: the floor of the place, or linear between neighbours, from the first
-    element on.
+    element on. The scales are an attribute in versions 7 and 8.
     """
-    return _upsampled(node, x, scales, mode)
-
-
-op("Resize", since=10, values=("scales",))(upsample.function)
-
-
-def _upsampled(node: NodeCall, x: Tensor, scales: Array, mode: str) -> Tensor:
     by, to = _targets(node, x, scales, None, None, "stretch")
     return _resized(node, x, by, to, None, RESIZING._replace(mode=mode))
+
+
+op("Upsample", since=7)(lambda node, x, *, mode, scales: upsample(node, x, np.array(scales), mode=mode))
+op("Upsample", since=9, values=("scales",))(upsample)
+op("Resize", since=10, values=("scales",))(upsample)
 
 
 @op("Resize", since=11, values=("roi", "scales", "sizes"))
@@ -279,7 +265,7 @@ def resize(
     part: list[float] | None = None
     if roi is not None and roi.size and how.coordinate_transformation_mode == "tf_crop_and_resize":
         part = [0.0] * x.ndim + [1.0] * x.ndim
-        which = list(range(x.ndim)) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
+        which = axes_of(node, axes, x.ndim)
         for i, a in enumerate(which):
             part[a], part[x.ndim + a] = float(roi[i]), float(roi[len(which) + i])
     return _resized(node, x, by, to, part, how)
@@ -288,9 +274,9 @@ def resize(
 # -- reading at places ------------------------------------------------------------------------------------------------
 
 
-def _reflected(x: Tensor, low: float, high: float) -> Tensor:
-    """Places reflected at both ends until they are inside."""
-    span = high - low
+def _reflected(x: Tensor, n: int, corners: int) -> Tensor:
+    """Places reflected at both ends of an axis until they are inside."""
+    low, span = (0.0, n - 1.0) if corners else (-0.5, float(n))
     if not span:
         return x.zeros_like()
     away = (x - low).abs()
@@ -303,7 +289,7 @@ def _inside(place: Tensor, n: int, padding: str, corners: int) -> tuple[Tensor, 
     if padding == "zeros":
         return place.clamp(0, n - 1), (place >= 0) & (place <= n - 1)
     if padding == "reflection":
-        place = _reflected(place, *((0.0, n - 1.0) if corners else (-0.5, n - 0.5)))
+        place = _reflected(place, n, corners)
     return place.clamp(0, n - 1), None
 
 
@@ -324,7 +310,7 @@ def sampled(
         else:
             steps = [(i, _cubic((part - i).abs(), a, i in (0, 1))) for i in (-1, 0, 1, 2)]
         axes.append([(*_inside(low + i, n, padding, corners), w) for i, w in steps])
-    total: Tensor | None = None
+    parts = []
     for taps in itertools.product(*axes):
         index = weight = valid = None
         for (position, seen, w), n in zip(taps, sizes, strict=True):
@@ -338,12 +324,11 @@ def sampled(
             part = part * weight.unsqueeze(1).cast(x.dtype)
         if valid is not None:
             part = valid.unsqueeze(1).where(part, part.zeros_like())
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+        parts.append(part)
+    return total_of(parts)
 
 
-def _cubic(d: Tensor, a: float, near: bool) -> Tensor:
+def _cubic(d: Any, a: float, near: bool) -> Any:
     """Keys's weight of an element that lies d away: nearer than 1, or between 1 and 2."""
     if near:
         return ((a + 2) * d - (a + 3)) * d * d + 1
@@ -363,7 +348,7 @@ def grid_sample(node: NodeCall, x: Tensor, grid: Tensor, *, align_corners: int, 
         if kind != "cubic" and padding_mode == "border":
             place = place.clamp(0, n - 1)
         if kind != "cubic" and padding_mode == "reflection":
-            place = _reflected(place, *((0.0, n - 1.0) if align_corners else (-0.5, n - 0.5)))
+            place = _reflected(place, n, align_corners)
         places.append(place)
     return sampled(x, places, kind, padding_mode, align_corners).reshape(*x.shape[:2], *grid.shape[1:-1])
 
@@ -426,9 +411,13 @@ def roi_align(
             steps = np.arange(count)[:, None] + (np.arange(grid) + 0.5) / grid
             lines.append(_between(begin + steps * (length / count), n))
         images.append(_region(node, x[image], lines, mode))
-    if not images:
-        return Tensor.zeros(0, x.shape[1], output_height, output_width, dtype=x.dtype, device=x.device)
-    return Tensor.stack(images)
+    return _stacked(x, images, output_height, output_width)
+
+
+def _stacked(x: Tensor, regions: list[Tensor], *sizes: int) -> Tensor:
+    if not regions:
+        return Tensor.zeros(0, x.shape[1], *sizes, dtype=x.dtype, device=x.device)
+    return Tensor.stack(regions)
 
 
 def _region(node: NodeCall, image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
@@ -470,9 +459,7 @@ def max_roi_pool(
             else:
                 cells.append(Tensor.zeros(x.shape[1], dtype=x.dtype, device=x.device))
         regions.append(Tensor.stack(cells, dim=1).reshape(x.shape[1], rows, columns))
-    if not regions:
-        return Tensor.zeros(0, x.shape[1], rows, columns, dtype=x.dtype, device=x.device)
-    return Tensor.stack(regions)
+    return _stacked(x, regions, rows, columns)
 
 
 def _cell(i: int, count: int, begin: int, end: int, n: int) -> tuple[int, int]:

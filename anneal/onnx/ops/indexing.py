@@ -19,8 +19,6 @@ from anneal.tensor import Tensor, dtypes
 from anneal.uop import UOp
 from anneal.uop.sizes import least
 
-# -- reading ----------------------------------------------------------------------------------------------------------
-
 
 def wrapped(index: Tensor, count: int) -> Tensor:
     """Positions counted from 0, as int32."""
@@ -73,12 +71,11 @@ def gather_elements(node: NodeCall, x: Tensor, index: Tensor, *, axis: int) -> T
 
 def _flat_places(index: Tensor, sizes: Sequence[int]) -> Tensor:
     """(..., k) positions along k axes as one position each in the row that these axes make."""
-    place: Tensor | None = None
-    for i, n in enumerate(sizes):
-        along = wrapped(index[..., i], n)
-        place = along if place is None else place * n + along
-    if place is None:
+    if not sizes:
         raise ValueError("indices of no axes")
+    place = wrapped(index[..., 0], sizes[0])
+    for i, n in enumerate(sizes[1:], 1):
+        place = place * n + wrapped(index[..., i], n)
     return place
 
 

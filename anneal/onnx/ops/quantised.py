@@ -1,9 +1,5 @@
 """Quantised tensors: integers of 2 to 16 bits and narrow floats, with a scale and a zero point for all of a tensor, for
-each slice of an axis, or (since version 21) for each block of one.
-
-Products of integers are summed exactly: in int32, or where the device is the cpu, whose integers have no BLAS, in
-float32 if the values of a weight bound every sum below 2**24, else in float64, which holds all of them.
-"""
+each slice of an axis, or (since version 21) for each block of one."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from anneal.onnx.ops._values import Array, Value, axis_of, is_float
 from anneal.onnx.ops.elementwise import array_dtype_of, converted
 from anneal.onnx.ops.windows import WINDOWS, Window, Windows, convolved, kernel_of, window_of
 from anneal.onnx.registry import op
-from anneal.onnx.types import array_dtype, fits_device
+from anneal.onnx.values import array_dtype, fits_device
 from anneal.tensor import Tensor, dtypes
 from anneal.uop.sizes import product
 
@@ -164,12 +160,18 @@ def _dequantised_on_host(
 @op("DynamicQuantizeLinear")
 def dynamic_quantize_linear(node: NodeCall, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """x as uint8, with the scale and zero point that its own least and largest elements, and 0, ask for."""
+    steps, scale, zero = by_range(x)
+    return steps, scale, zero.cast(dtypes.uint8)
+
+
+def by_range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """DynamicQuantizeLinear, with the zero point as a float."""
     low, high = x.min().minimum(0), x.max().maximum(0)
     scale = (high - low) / 255
     # Of nothing but zeros every scale is right.
     scale = (scale == 0).where(1.0, scale)
     zero = (-low / scale).round().clamp(0, 255)
-    return quantised(x, scale, zero, "uint8"), scale, zero.cast(dtypes.uint8)
+    return quantised(x, scale, zero, "uint8"), scale, zero
 
 
 # -- exact products ---------------------------------------------------------------------------------------------------
@@ -180,7 +182,11 @@ _FAR = 255  # the largest distance of 8 bits from their zero point
 
 
 def exactly(function: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
-    """A sum of products of int32 tensors, exactly, as int32; `b` may be float32, as `weight_of` gives it."""
+    """A sum of products of int32 tensors, exactly, as int32; `b` may be float32, as `weight_of` gives it.
+
+    Products of integers are summed exactly: in int32, or where the device is the cpu, whose integers have no BLAS, in
+    float32 if the values of a weight bound every sum below 2**24, else in float64, which holds all of them.
+    """
     if a.device != "cpu":
         return function(a, b)
     dtype = dtypes.float32 if b.dtype is dtypes.float32 else dtypes.float64

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Value, iota
+from anneal.onnx.ops._values import Value, iota, plus
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 from anneal.transforms import scan
@@ -99,7 +100,7 @@ class Cell:
     def from_inputs(self, x: Tensor) -> Tensor:
         """The part of the gates that the inputs of all steps give."""
         y = x.matmul(self.inputs)
-        return y if self.input_bias is None else y + self.input_bias
+        return plus(y, self.input_bias)
 
     def from_state(self, h: Tensor) -> Tensor:
         """The part of the gates that the state gives."""
@@ -236,26 +237,6 @@ def _rnn_step(x: Tensor, states: States, cell: Cell, f: list[Function]) -> State
     return (f[0](x + cell.from_state(states[0])),)
 
 
-@op("RNN", raw=True)
-def rnn(
-    node: NodeCall,
-    x: Value,
-    w: Value,
-    r: Value,
-    b: Value | None = None,
-    sequence_lens: Value | None = None,
-    initial_h: Value | None = None,
-    *,
-    how: Layer = LAYER,
-) -> Any:
-    """h = f(x W + h R + b), in one direction or both."""
-    count = directions_of(node, how, r)
-    functions = activations_of(node, how, ["Tanh"], count)
-    cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count)
-    states = [node.tensor(initial_h)]
-    return run_layer(node, node.tensor(x), cells, states, _rnn_step, functions, sequence_lens, how)
-
-
 # -- GRU --------------------------------------------------------------------------------------------------------------
 
 
@@ -281,27 +262,6 @@ def _gru_step_reset_after(x: Tensor, states: States, cell: Cell, f: list[Functio
     return (new + update * (h - new),)
 
 
-@op("GRU", raw=True)
-def gru(
-    node: NodeCall,
-    x: Value,
-    w: Value,
-    r: Value,
-    b: Value | None = None,
-    sequence_lens: Value | None = None,
-    initial_h: Value | None = None,
-    *,
-    how: Layer = LAYER,
-) -> Any:
-    """The gated recurrent unit; linear_before_reset since version 3."""
-    count = directions_of(node, how, r)
-    functions = activations_of(node, how, ["Sigmoid", "Tanh"], count)
-    cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count, joined=not how.linear_before_reset)
-    step = _gru_step_reset_after if how.linear_before_reset else _gru_step
-    states = [node.tensor(initial_h)]
-    return run_layer(node, node.tensor(x), cells, states, step, functions, sequence_lens, how)
-
-
 # -- LSTM -------------------------------------------------------------------------------------------------------------
 
 
@@ -320,12 +280,18 @@ def lstm_step(x: Tensor, states: States, cell: Cell, f: list[Function], coupled:
     return f[0](out) * f[2](c), c
 
 
-def _coupled_step(x: Tensor, states: States, cell: Cell, f: list[Function]) -> States:
-    return lstm_step(x, states, cell, f, coupled=True)
+# -- operators --------------------------------------------------------------------------------------------------------
+
+# the step, and the activations that it has by default
+_STEPS: dict[str, tuple[Step, list[str]]] = {
+    "RNN": (_rnn_step, ["Tanh"]),
+    "GRU": (_gru_step, ["Sigmoid", "Tanh"]),
+    "LSTM": (lstm_step, ["Sigmoid", "Tanh", "Tanh"]),
+}
 
 
-@op("LSTM", raw=True)
-def lstm(
+@op("RNN", "GRU", "LSTM", raw=True)
+def recurrent(
     node: NodeCall,
     x: Value,
     w: Value,
@@ -338,11 +304,17 @@ def lstm(
     *,
     how: Layer = LAYER,
 ) -> Any:
-    """Long short-term memory, with peepholes (p) and coupled gates (input_forget=1) if asked."""
+    """h = f(x W + h R + b), in one direction or both; the gated recurrent unit, whose linear_before_reset came with
+    version 3; long short-term memory, with peepholes (p) and coupled gates (input_forget=1) if asked.
+    """
+    step, default = _STEPS[node.op]
     count = directions_of(node, how, r)
-    default = ["Sigmoid", "Tanh", "Tanh"]
     functions = activations_of(node, how, default, count)
-    cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count, node.tensor(p))
-    step = _coupled_step if how.input_forget else lstm_step
-    states = [node.tensor(initial_h), node.tensor(initial_c)]
+    after = node.op == "GRU" and how.linear_before_reset
+    cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count, node.tensor(p), joined=not after)
+    if after:
+        step = _gru_step_reset_after
+    elif node.op == "LSTM" and how.input_forget:
+        step = partial(lstm_step, coupled=True)
+    states = [node.tensor(s) for s in (initial_h, initial_c)[: 2 if node.op == "LSTM" else 1]]
     return run_layer(node, node.tensor(x), cells, states, step, functions, sequence_lens, how)

@@ -10,9 +10,9 @@ import numpy as np
 import regex
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.host_sizes import size_of
 from anneal.onnx.ops._values import Array, Value
 from anneal.onnx.registry import op
+from anneal.onnx.values import size_of
 from anneal.tensor import Tensor
 
 
@@ -168,13 +168,18 @@ def string_split(node: NodeCall, x: Value, *, delimiter: str | None = None, maxs
     texts = _text(node, x)
     most = -1 if maxsplit is None else maxsplit
     parts = [t.split(delimiter or None, most) for t in texts.reshape(-1)]
-    longest = max([len(p) for p in parts], default=0)
-    node.room(len(parts), longest)
-    out = np.full((len(parts), longest), "", object)
-    for row, p in zip(out, parts, strict=True):
-        row[: len(p)] = p
     counts = np.array([len(p) for p in parts], np.int64)
-    return out.reshape(*texts.shape, longest), counts.reshape(texts.shape)
+    return filled(node, parts, "", texts.shape), counts.reshape(texts.shape)
+
+
+def filled(node: NodeCall, rows: list[list[str]], blank: str, shape: tuple[int, ...]) -> Array:
+    """Rows of texts, one for each text of an array of this shape, filled up to one length."""
+    longest = max([len(row) for row in rows], default=0)
+    node.room(len(rows), longest)
+    out = np.full((len(rows), longest), blank, object)
+    for line, row in zip(out, rows, strict=True):
+        line[: len(row)] = row
+    return out.reshape(*shape, longest)
 
 
 @op("StringNormalizer", raw=True)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.host_sizes import broadcast, host_value
-from anneal.onnx.ops._values import Array, Value, axis_of, counted, ints, iota, single
+from anneal.onnx.ops._values import Array, Value, axes_of, axis_of, counted, ints, iota, single
 from anneal.onnx.registry import op
-from anneal.onnx.types import array_dtype, fits_device
+from anneal.onnx.values import array_dtype, broadcast, fits_device, host_value
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 from anneal.uop.sizes import least, product, range_of, size as size_of
@@ -35,26 +34,23 @@ def size(node: NodeCall, x: Value) -> Any:
     return host_value(product(x.shape))
 
 
-def _reshaped(node: NodeCall, x: Value, given: Sequence[int], allowzero: int) -> Value:
+@op("Reshape", since=5, values=("shape",), host=True, was={"shape": "shape"})
+def reshape(node: NodeCall, x: Value, shape: Array, *, allowzero: int = 0) -> Value:
+    """Another shape: 0 keeps a size (with allowzero=1, since version 14, it is 0), -1 is worked out."""
+    given = ints(shape)
     if len(given) > 64:
         raise node.fail(f"a shape of {len(given)} axes; 64 are the most")
     target = [n if n or allowzero or i >= x.ndim else x.shape[i] for i, n in enumerate(given)]
     if target.count(-1) > 1:
-        raise node.fail(f"shape {list(given)} has more than one -1")
+        raise node.fail(f"shape {given} has more than one -1")
     if isinstance(x, Tensor) and any(isinstance(n, UOp) for n in (*target, *x.shape)):
         return x.reshape(tuple(target))
     if -1 in target:
         known, count = math.prod(n for n in target if n != -1), math.prod(x.shape)
         target[target.index(-1)] = count // known if known else 0
     if math.prod(target) != math.prod(x.shape):
-        raise node.fail(f"shape {tuple(x.shape)} does not become {list(given)}: the numbers of elements differ")
+        raise node.fail(f"shape {tuple(x.shape)} does not become {given}: the numbers of elements differ")
     return x.reshape(tuple(target))
-
-
-@op("Reshape", since=5, values=("shape",), host=True, was={"shape": "shape"})
-def reshape(node: NodeCall, x: Value, shape: Array, *, allowzero: int = 0) -> Value:
-    """Another shape: 0 keeps a size (with allowzero=1, since version 14, it is 0), -1 is worked out."""
-    return _reshaped(node, x, ints(shape), allowzero)
 
 
 @op("Flatten", host=True)
@@ -66,34 +62,27 @@ def flatten(node: NodeCall, x: Value, *, axis: int) -> Value:
     return x.reshape((math.prod(x.shape[:first]), math.prod(x.shape[first:])))
 
 
-def _squeezed(node: NodeCall, x: Value, axes: Sequence[int] | None) -> Value:
+@op("Squeeze", since=13, values=("axes",), host=True, was={"axes": "axes"})
+def squeeze(node: NodeCall, x: Value, axes: Array | None = None) -> Value:
+    """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
     if axes is None and any(isinstance(n, UOp) and least(n) == 1 for n in x.shape):
         raise node.fail(f"whether an axis of {tuple(x.shape)} goes is not the same for all sizes", "name the axes")
-    gone = {i for i, n in enumerate(x.shape) if n == 1} if axes is None else {axis_of(node, a, x.ndim) for a in axes}
+    gone = {i for i, n in enumerate(x.shape) if n == 1} if axes is None else {*axes_of(node, ints(axes), x.ndim)}
     if any(x.shape[i] != 1 for i in gone):
         raise node.fail(f"axes {sorted(gone)} of shape {tuple(x.shape)} are not all of size 1")
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in gone]))
 
 
-@op("Squeeze", since=13, values=("axes",), host=True, was={"axes": "axes"})
-def squeeze(node: NodeCall, x: Value, axes: Array | None = None) -> Value:
-    """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
-    return _squeezed(node, x, None if axes is None else ints(axes))
-
-
-def _unsqueezed(node: NodeCall, x: Value, axes: Sequence[int]) -> Value:
-    ndim = x.ndim + len(axes)
-    new = {axis_of(node, a, ndim) for a in axes}
-    if len(new) != len(axes):
-        raise node.fail(f"axes {list(axes)} name an axis twice")
-    rest = iter(x.shape)
-    return x.reshape(tuple([1 if i in new else next(rest) for i in range(ndim)]))
-
-
 @op("Unsqueeze", since=13, values=("axes",), host=True, was={"axes": "axes"})
 def unsqueeze(node: NodeCall, x: Value, axes: Array) -> Value:
     """New axes of size 1, at positions of the result; `axes` is an attribute before version 13."""
-    return _unsqueezed(node, x, ints(axes))
+    named = ints(axes)
+    ndim = x.ndim + len(named)
+    new = {*axes_of(node, named, ndim)}
+    if len(new) != len(named):
+        raise node.fail(f"axes {named} name an axis twice")
+    rest = iter(x.shape)
+    return x.reshape(tuple([1 if i in new else next(rest) for i in range(ndim)]))
 
 
 @op("Transpose")
@@ -164,17 +153,20 @@ def split(node: NodeCall, x: Value, split: Array | None = None, *, axis: int, nu
     return _split(node, x, None if split is None else ints(split), num_outputs or node.outputs, axis)
 
 
-def _sliced(
-    node: NodeCall,
-    x: Value,
-    starts: Sequence[int],
-    ends: Sequence[int],
-    axes: Sequence[int] | None,
-    steps: Sequence[int],
-) -> Value:
+@op(
+    "Slice",
+    since=10,
+    values=("starts", "ends", "axes", "steps"),
+    host=True,
+    was={"starts": "starts", "ends": "ends", "axes": "axes", "steps": "steps"},
+)
+def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: Array | None = None, steps: Any = None) -> Value:
+    """Elements from start to end along axes, by steps that may be negative; attributes before version 10."""
+    begins = ints(starts)
+    by = [1] * len(begins) if steps is None else ints(steps)
     where = [slice(None)] * x.ndim
-    chosen = range(len(starts)) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
-    for axis, begin, end, step in zip(chosen, starts, ends, steps, strict=True):
+    chosen = range(len(begins)) if axes is None else axes_of(node, ints(axes), x.ndim)
+    for axis, begin, end, step in zip(chosen, begins, ints(ends), by, strict=True):
         if not step:
             raise node.fail(f"step 0 along axis {axis}")
         n = x.shape[axis]
@@ -201,20 +193,6 @@ def _stepped(x: Any, axis: int, first: Any, last: Any, step: int) -> Any:
     pads = [(0, count * step - (last - first)) if i == axis else (0, 0) for i in range(x.ndim)]
     rows = x[(*lead, slice(first, last))].pad(pads)
     return rows.reshape(*rows.shape[:axis], count, step, *rows.shape[axis + 1 :])[(*lead, slice(None), 0)]
-
-
-@op(
-    "Slice",
-    since=10,
-    values=("starts", "ends", "axes", "steps"),
-    host=True,
-    was={"starts": "starts", "ends": "ends", "axes": "axes", "steps": "steps"},
-)
-def slice_(node: NodeCall, x: Value, starts: Array, ends: Array, axes: Array | None = None, steps: Any = None) -> Value:
-    """Elements from start to end along axes, by steps that may be negative; attributes before version 10."""
-    begins = ints(starts)
-    by = [1] * len(begins) if steps is None else ints(steps)
-    return _sliced(node, x, begins, ints(ends), None if axes is None else ints(axes), by)
 
 
 @op("Tile")
@@ -283,7 +261,7 @@ def pad_old(
 def pad(node: NodeCall, x: Value, pads: Value, value: Any = None, axes: Value | None = None, *, mode: str) -> Value:
     """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off."""
     sides = ints(node.host(pads))
-    which = range(x.ndim) if axes is None else [axis_of(node, a, x.ndim) for a in ints(node.host(axes))]
+    which = axes_of(node, None if axes is None else ints(node.host(axes)), x.ndim)
     if len(sides) != 2 * len(which):
         raise node.fail(f"{len(sides)} pads for {len(which)} axes; two for each are wanted")
     pairs = [(0, 0)] * x.ndim
@@ -308,8 +286,7 @@ def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value
 def center_crop_pad(node: NodeCall, x: Tensor, shape: Array, *, axes: Sequence[int] | None = None) -> Tensor:
     """Axes cut or padded with zeros on both sides to the sizes given; of an odd number more at the end."""
     pairs = [(0, 0)] * x.ndim
-    which = range(x.ndim) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
-    for axis, n in zip(which, ints(shape), strict=True):
+    for axis, n in zip(axes_of(node, axes, x.ndim), ints(shape), strict=True):
         more = abs(n - x.shape[axis])
         before, after = more // 2, more - more // 2
         pairs[axis] = (before, after) if n > x.shape[axis] else (-before, -after)

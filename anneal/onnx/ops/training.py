@@ -1,4 +1,5 @@
-"""Training: losses of classes, random numbers, and one step of an optimiser for several tensors at once.
+"""Normalisation over batches, channels, groups and rows; dropout, losses of classes, random numbers, and one step of an
+optimiser for several tensors at once.
 
 The optimisers are ai.onnx.preview.training's. Random numbers are anneal's, not those of another runtime; with a seed
 each run draws the same.
@@ -10,16 +11,214 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Value, counted
+from anneal.onnx.ops._values import Value, axes_of, axis_of, counted, plus, single
+from anneal.onnx.ops.elementwise import array_dtype_of
 from anneal.onnx.registry import op
-from anneal.onnx.types import array_dtype
 from anneal.tensor import Generator, Tensor, dtypes
 from anneal.tensor.random import multinomial, rand, randn
 
 
-def _negative_log_likelihood(
-    node: NodeCall, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, reduction: str
+def _channels(x: Tensor, row: Tensor) -> Tensor:
+    """A number for each channel, along axis 1."""
+    return row.reshape(1, -1, *[1] * (x.ndim - 2)) if x.ndim > 1 else row
+
+
+def _standardised(x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    """(x - mean) / sqrt(var + epsilon) * scale + bias, as one product and one sum for each element."""
+    factor = scale * (var + epsilon).rsqrt()
+    return x * _channels(x, factor).cast(x.dtype) + _channels(x, bias - mean * factor).cast(x.dtype)
+
+
+def _inference(node: NodeCall, x: Tensor, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float) -> Tensor:
+    """Normalisation by running statistics: where these are known, the factor and the shift are computed once."""
+    known = (scale, bias, mean, var)
+    if not all(isinstance(v, np.ndarray) for v in known):
+        return _standardised(x, node.tensor(mean), node.tensor(var), node.tensor(scale), node.tensor(bias), epsilon)
+    s, b, m, v = [np.asarray(k, np.float64) for k in known]
+    factor = s / np.sqrt(v + epsilon)
+    name = x.dtype.name
+    one, other = [node.constant(row.astype(array_dtype_of(name)), known) for row in (factor, b - m * factor)]
+    return x * _channels(x, one) + _channels(x, other)
+
+
+@op("BatchNormalization", raw=True)
+def batch_normalization(
+    node: NodeCall,
+    data: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    var: Value,
+    *,
+    epsilon: float,
+    momentum: float,
+    is_test: int = 1,
+    spatial: int = 1,
+    training_mode: int | None = None,
+) -> Any:
+    """Batch normalisation. The statistics are the batch's, and the running ones are outputs as well, with is_test=0 in
+    versions 1 and 6, with outputs for them in versions 7 and 9, and with training_mode=1 since version 14.
+
+    spatial=0, until version 7, has statistics for each place and not for each channel.
+    """
+    training = (node.version >= 7 or not is_test) and node.wants(1) if training_mode is None else training_mode
+    x: Tensor = node.tensor(data)
+    if spatial and not training:
+        return _inference(node, x, scale, bias, mean, var, epsilon)
+    rows = [node.tensor(v) for v in (scale, bias, mean, var)]
+    if spatial:
+        return _of_batch(x, rows, epsilon, momentum)[: node.outputs]
+    if training:
+        raise node.fail("statistics of a batch with spatial=0 are not computed", "export with spatial=1")
+    s, b, m, v = [r.reshape(1, *x.shape[1:]) for r in rows]
+    return (x - m) * (s * (v + epsilon).rsqrt()) + b
+
+
+def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float) -> tuple[Tensor, ...]:
+    """The result, the running mean and variance, and the batch's, for rows of scale, bias, mean and variance."""
+    scale, bias, mean, var = rows
+    axes = (0, *range(2, x.ndim))
+    batch_mean, batch_var = x.mean(axes), x.var(axes, correction=0)
+    y = _standardised(x, batch_mean, batch_var, scale, bias, epsilon)
+    new_mean = (mean * momentum + batch_mean * (1 - momentum)).cast(mean.dtype)
+    new_var = (var * momentum + batch_var * (1 - momentum)).cast(var.dtype)
+    return y, new_mean, new_var, batch_mean, batch_var
+
+
+@op("InstanceNormalization")
+def instance_normalization(node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
+    """Instance normalisation: each channel of each sample with mean 0 and variance 1, then scaled and shifted."""
+    return F.group_norm(x, x.shape[1], scale, bias, epsilon)
+
+
+@op("GroupNormalization")
+def group_normalization(
+    node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int = 1
+) -> Tensor:
+    """Groups of channels with mean 0 and variance 1; scale and bias have a number for each channel, before version 21
+    for each group.
+    """
+    if node.version < 21:
+        each = x.shape[1] // num_groups
+        scale, bias = scale.repeat_interleave(each), bias.repeat_interleave(each)
+    return F.group_norm(_stashed(x, stash_type), num_groups, scale, bias, epsilon).cast(x.dtype)
+
+
+def _stashed(x: Tensor, code: int) -> Tensor:
+    """x in the type that statistics are computed in: float32 at least, whatever less is asked for."""
+    return x.double() if code == 11 else x
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+@op("LayerNormalization")
+def layer_normalization(
+    node: NodeCall, x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int, epsilon: float, stash_type: int
+) -> Any:
+    """Mean 0 and variance 1 over the axes from `axis` on; the mean and 1 / deviation are outputs as well."""
+    first = axis_of(node, axis, x.ndim)
+    tail, wide = tuple(x.shape[first:]), _stashed(x, stash_type)
+    if scale.shape == tail and (bias is None or bias.shape == tail):
+        y = F.layer_norm(wide, tail, scale, bias, epsilon)
+    else:
+        y = F.layer_norm(wide, tail, None, None, epsilon) * scale
+        y = plus(y, bias)
+    y = y.cast(x.dtype)
+    if not node.wants(1) and not node.wants(2):
+        return y
+    axes = tuple(range(first, x.ndim))
+    wide = wide if wide.dtype.bits == 64 else wide.float()
+    mean = wide.mean(axes, keepdim=True)
+    return y, mean, (wide.var(axes, correction=0, keepdim=True) + epsilon).rsqrt()
+
+
+@op("RMSNormalization")
+def rms_normalization(
+    node: NodeCall, x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int
+) -> Tensor:
+    """x over the root of its mean square, over the axes from `axis` on, times scale."""
+    first = axis_of(node, axis, x.ndim)
+    tail, wide = tuple(x.shape[first:]), _stashed(x, stash_type)
+    if scale.shape == tail:
+        return F.rms_norm(wide, tail, scale, epsilon).cast(x.dtype)
+    return (F.rms_norm(wide, tail, None, epsilon) * scale).cast(x.dtype)
+
+
+@op("LpNormalization")
+def lp_normalization(node: NodeCall, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
+    """x over its 1- or 2-norm along an axis; 0 where that is 0."""
+    size = x.norm(p, axis_of(node, axis, x.ndim), keepdim=True)
+    return (size == 0).where(x.zeros_like(), x / size)
+
+
+@op("MeanVarianceNormalization")
+def mean_variance_normalization(node: NodeCall, x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
+    """Mean 0 and variance 1 over axes; 1e-9 is added to the deviation."""
+    over = tuple(axes_of(node, axes, x.ndim))
+    less = x - x.mean(over, keepdim=True)
+    return less / ((less * less).mean(over, keepdim=True).sqrt() + 1e-9)
+
+
+@op("LRN")
+def lrn(node: NodeCall, x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
+    """x over a power of the mean square of `size` channels about each; of an even number more lie behind."""
+    before = (size - 1) // 2
+    sides = [(0, 0)] * x.ndim
+    sides[1] = (before, size - 1 - before)
+    total = (x * x).pad(sides).unfold(1, size).sum(-1)
+    return x / (total * (alpha / size) + bias).pow(beta)
+
+
+# -- dropout ----------------------------------------------------------------------------------------------------------
+
+
+def _dropped(node: NodeCall, x: Tensor, ratio: float, training: bool, seed: int | None = None) -> Any:
+    """x, or with probability `ratio` 0 and what is left scaled; and what was kept as a mask, if it is wanted.
+
+    With a seed the numbers are those of the standard's reference, NumPy's, and the same in each run.
+    """
+    if not training or ratio == 0:
+        kept = Tensor.ones(*x.shape, dtype="bool", device=x.device) if node.wants(1) else None
+        return (x, kept) if node.wants(1) else x
+    if seed is None:
+        kept = rand(*x.shape, device=x.device) >= ratio
+    else:
+        kept = node.constant(np.random.RandomState(seed).uniform(0, 1.0, x.shape) >= ratio)
+    y = kept.where(x / (1 - ratio) if ratio < 1 else x.zeros_like(), x.zeros_like())
+    return (y, kept) if node.wants(1) else y
+
+
+@op("Dropout", pure=False)
+def dropout_old(node: NodeCall, x: Tensor, *, ratio: float, is_test: int = 1) -> Any:
+    """x itself; zeros are drawn with is_test=0 alone, which versions 1 and 6 have. The mask is of bools since 10."""
+    y = _dropped(node, x, ratio, not is_test)
+    if isinstance(y, tuple) and node.version < 10:
+        return y[0], y[1].cast(x.dtype)
+    return y
+
+
+@op("Dropout", since=12, values=("ratio", "training_mode"), pure=False)
+def dropout(node: NodeCall, x: Tensor, ratio: Any = None, training_mode: Any = None, *, seed: int | None = None) -> Any:
+    """x itself unless training_mode is true."""
+    share = 0.5 if ratio is None else float(single(ratio))
+    training = training_mode is not None and bool(single(training_mode))
+    return _dropped(node, x, share, training, seed)
+
+
+@op("NegativeLogLikelihoodLoss")
+def negative_log_likelihood_loss(
+    node: NodeCall,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str,
 ) -> Tensor:
     """Minus the log-probability (axis 1) of each target, weighted by class; a mean is over the weights."""
     if reduction not in ("none", "sum", "mean"):
@@ -41,33 +240,13 @@ def _negative_log_likelihood(
     return total / counts.sum() if weight is not None or ignored is not None else loss.mean()
 
 
-@op("NegativeLogLikelihoodLoss")
-def negative_log_likelihood_loss(
-    node: NodeCall,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: str,
-) -> Tensor:
-    """Minus the log-probability of each target class; the same in every version."""
-    return _negative_log_likelihood(node, x, target, weight, ignore_index, reduction)
-
-
-@op("SoftmaxCrossEntropyLoss")
+@op("SoftmaxCrossEntropyLoss", passes=negative_log_likelihood_loss.function)
 def softmax_cross_entropy_loss(
-    node: NodeCall,
-    scores: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: str,
+    node: NodeCall, scores: Tensor, target: Tensor, weight: Tensor | None = None, **how: Any
 ) -> Any:
     """The loss of softmax over axis 1, and the log-probabilities if they are wanted."""
     x = scores.log_softmax(1)
-    loss = _negative_log_likelihood(node, x, target, weight, ignore_index, reduction)
+    loss = negative_log_likelihood_loss.function(node, x, target, weight, **how)
     return (loss, x) if node.wants(1) else loss
 
 
@@ -153,65 +332,40 @@ def _generator(seed: float | None) -> Generator | None:
     return None if seed is None else Generator(struct.unpack("<I", struct.pack("<f", seed))[0])
 
 
-def _named(node: NodeCall, code: int | None, like: Value | None = None) -> str:
-    if code is None:
-        return "float32" if like is None else like.dtype.name
-    dtype = array_dtype(code)
-    if dtype is None:
-        raise node.fail(f"there is no element type {code}")
-    return str(dtype.name)
+def _named(node: NodeCall, code: int | None, like: Value | None) -> str:
+    return node.element(code).name if code is not None else "float32" if like is None else like.dtype.name
 
 
-def _normal(node: NodeCall, shape: Sequence[int], name: str, mean: float, scale: float, seed: float | None) -> Tensor:
-    return (randn(*shape, device=node.device, generator=_generator(seed)) * scale + mean).cast(name)
-
-
-def _uniform(node: NodeCall, shape: Sequence[int], name: str, low: float, high: float, seed: float | None) -> Tensor:
-    return (rand(*shape, device=node.device, generator=_generator(seed)) * (high - low) + low).cast(name)
-
-
-@op("RandomNormal", pure=False)
+@op("RandomNormal", "RandomNormalLike", raw=True, pure=False)
 def random_normal(
     node: NodeCall,
+    like: Value | None = None,
     *,
     dtype: int | None = None,
     mean: float,
     scale: float,
     seed: float | None = None,
-    shape: Sequence[int],
+    shape: Sequence[int] | None = None,
 ) -> Tensor:
-    """Normal numbers of a shape."""
-    return _normal(node, shape, _named(node, dtype), mean, scale, seed)
+    """Normal numbers of a shape, or that of another value."""
+    drawn = randn(*(shape or ()) if like is None else like.shape, device=node.device, generator=_generator(seed))
+    return (drawn * scale + mean).cast(_named(node, dtype, like))
 
 
-@op("RandomNormalLike", raw=True, pure=False)
-def random_normal_like(
-    node: NodeCall, x: Value, *, dtype: int | None = None, mean: float, scale: float, seed: float | None = None
-) -> Tensor:
-    """Normal numbers of the shape of another value."""
-    return _normal(node, x.shape, _named(node, dtype, x), mean, scale, seed)
-
-
-@op("RandomUniform", pure=False)
+@op("RandomUniform", "RandomUniformLike", raw=True, pure=False)
 def random_uniform(
     node: NodeCall,
+    like: Value | None = None,
     *,
     dtype: int | None = None,
     high: float,
     low: float,
     seed: float | None = None,
-    shape: Sequence[int],
+    shape: Sequence[int] | None = None,
 ) -> Tensor:
-    """Uniform numbers of a shape."""
-    return _uniform(node, shape, _named(node, dtype), low, high, seed)
-
-
-@op("RandomUniformLike", raw=True, pure=False)
-def random_uniform_like(
-    node: NodeCall, x: Value, *, dtype: int | None = None, high: float, low: float, seed: float | None = None
-) -> Tensor:
-    """Uniform numbers of the shape of another value."""
-    return _uniform(node, x.shape, _named(node, dtype, x), low, high, seed)
+    """Uniform numbers of a shape, or that of another value."""
+    drawn = rand(*(shape or ()) if like is None else like.shape, device=node.device, generator=_generator(seed))
+    return (drawn * (high - low) + low).cast(_named(node, dtype, like))
 
 
 @op("Bernoulli", pure=False)

@@ -16,7 +16,7 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, counted, ints, iota
+from anneal.onnx.ops._values import Array, counted, ints, iota, total_of
 from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, dtypes
 
@@ -164,7 +164,7 @@ def conv_transpose(
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    group: int,
+    group: int = 1,
     output_padding: Sequence[int] | None = None,
     output_shape: Sequence[int] | None = None,
     how: Windows = WINDOWS,
@@ -227,7 +227,7 @@ def col2im(
     w = window_of(node, image, how, kernel)
     channels = x.shape[1] // math.prod(kernel)
     columns = x.reshape(n, channels, *kernel, *w.out)
-    total: Tensor | None = None
+    parts = []
     padded = [size + sum(pair) for size, pair in zip(image, w.pads, strict=True)]
     for place in itertools.product(*[range(k) for k in kernel]):
         part = columns[(slice(None), slice(None), *place)]
@@ -237,9 +237,8 @@ def col2im(
             sides = [(0, 0)] * part.ndim
             sides[2 + i] = (first, padded[i] - first - part.shape[2 + i])
             part = part.pad(sides)
-        total = part if total is None else total + part
-    assert total is not None
-    return _bordered(total, tuple([(-b, -e) for b, e in w.pads]))
+        parts.append(part)
+    return _bordered(total_of(parts), tuple([(-b, -e) for b, e in w.pads]))
 
 
 def _spread(x: Tensor, axis: int, step: int) -> Tensor:
@@ -286,15 +285,14 @@ def _flat_position(x: Tensor, best: Tensor, w: Window, column_major: int) -> Ten
     """The index in x of the `best` place of each window, laid flat; with column_major the first axis runs fastest."""
     axes, sizes = len(w.kernel), x.shape[2:]
     stride = [math.prod(sizes[:i] if column_major else sizes[i + 1 :]) for i in range(axes)]
-    rest, position = best, None
+    rest, places = best, []
     for i in reversed(range(axes)):
         inside = rest.remainder(w.kernel[i])
         rest = rest.floor_divide(w.kernel[i])
         begin = iota(x, w.out[i], 2 + i, x.ndim) * w.strides[i] - w.pads[i][0]
-        along = (begin + inside * w.dilations[i]) * stride[i]
-        position = along if position is None else position + along
+        places.append((begin + inside * w.dilations[i]) * stride[i])
     image = iota(x, math.prod(x.shape[:2]), 0, 1).reshape(*x.shape[:2], *[1] * axes)
-    return counted(image * math.prod(sizes) + position)
+    return counted(image * math.prod(sizes) + total_of(places))
 
 
 def _counts(w: Window, sizes: Sequence[int], padding: int) -> list[Array]:
@@ -337,13 +335,7 @@ def average_pool(
 
 
 @op("LpPool")
-def lp_pool(
-    node: NodeCall,
-    x: Tensor,
-    *,
-    p: float,
-    how: Windows = WINDOWS,
-) -> Tensor:
+def lp_pool(node: NodeCall, x: Tensor, *, p: float, how: Windows = WINDOWS) -> Tensor:
     """The p-norm of each window; p is an integer since version 2, ceil_mode and dilations since 18."""
     w = window_of(node, x.shape[2:], how)
     return _root(_window_sum(_power(x, p), w), p)

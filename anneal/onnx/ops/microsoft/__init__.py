@@ -2,4 +2,9 @@
 of attributes stand in the functions.
 """
 
+from functools import partial
+
+from anneal.onnx import registry
+
 MICROSOFT = "com.microsoft"
+op = partial(registry.op, domain=MICROSOFT)

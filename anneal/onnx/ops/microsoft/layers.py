@@ -1,22 +1,25 @@
-"""com.microsoft: layers that onnxruntime's optimiser and the exporters for it fuse."""
+"""com.microsoft: layers that onnxruntime's optimiser and the exporters for it fuse; attention with caches and rotary
+positions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import axis_of, single
-from anneal.onnx.ops.indexing import gather_nd
-from anneal.onnx.ops.microsoft import MICROSOFT
-from anneal.onnx.ops.normalisation import layer_normalization, rms_normalization
+from anneal.onnx.ops._values import Array, axis_of, iota, plus, single
+from anneal.onnx.ops.attention import attend, heads_of, rotated, scored, together
+from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
+from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.quantised import exact_matmul
 from anneal.onnx.ops.recurrent import ACTIVATIONS
 from anneal.onnx.ops.shapes import pad, range_, trilu
+from anneal.onnx.ops.training import layer_normalization, rms_normalization
 from anneal.onnx.ops.windows import WINDOWS, Windows, convolved, kernel_of, max_pool, window_of
-from anneal.onnx.registry import op, rows
+from anneal.onnx.registry import rows
 from anneal.tensor import Tensor, dtypes
 
 # -- activations ------------------------------------------------------------------------------------------------------
@@ -24,11 +27,11 @@ from anneal.tensor import Tensor, dtypes
 POINTWISE: dict[str, Callable[..., Tensor]] = {
     "Gelu": lambda node, x: x.gelu(),
     "BiasGelu": lambda node, x, bias: (x + bias).gelu(),
-    "FastGelu": lambda node, x, bias=None: (x if bias is None else x + bias).gelu("tanh"),
+    "FastGelu": lambda node, x, bias=None: plus(x, bias).gelu("tanh"),
     "QuickGelu": lambda node, x, *, alpha=1.702: x * (x * alpha).sigmoid(),
     "BiasAdd": lambda node, x, bias, skip: x + bias + skip,
     "ScaledSiLU": lambda node, x, scale=None, *, alpha=1.0: (x * alpha if scale is None else x * scale).silu(),
-    "GemmFastGelu": lambda node, x, weight, bias=None: _sum(x.matmul(weight), bias).gelu("tanh"),
+    "GemmFastGelu": lambda node, x, weight, bias=None: plus(x.matmul(weight), bias).gelu("tanh"),
     "MatMulInteger16": lambda node, a, b: exact_matmul(a.cast(dtypes.int32), b.cast(dtypes.int32)),
     # the padding and the scale concern gradients alone
     "TorchEmbedding": lambda node, weight, index, padding=None, scale=None: weight.rows(index.cast(dtypes.int32)),
@@ -36,11 +39,7 @@ POINTWISE: dict[str, Callable[..., Tensor]] = {
 rows(POINTWISE, domain=MICROSOFT)
 
 
-def _sum(x: Tensor, bias: Tensor | None) -> Tensor:
-    return x if bias is None else x + bias
-
-
-@op("BiasSplitGelu", domain=MICROSOFT)
+@op("BiasSplitGelu")
 def bias_split_gelu(node: NodeCall, x: Tensor, bias: Tensor) -> Tensor:
     """The first half of the last axis of a sum, times gelu of the second."""
     x = x + bias
@@ -48,7 +47,7 @@ def bias_split_gelu(node: NodeCall, x: Tensor, bias: Tensor) -> Tensor:
     return x[..., :half] * x[..., half:].gelu()
 
 
-@op("BiasSoftmax", domain=MICROSOFT)
+@op("BiasSoftmax")
 def bias_softmax(node: NodeCall, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
     """softmax of a sum over the axes from `axis` on; of the axes before it a bias has the last, or the first."""
     first = axis_of(node, axis, x.ndim)
@@ -76,7 +75,7 @@ def _activated(node: NodeCall, y: Tensor, activation: str, parameters: Sequence[
 # -- products ---------------------------------------------------------------------------------------------------------
 
 
-@op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
+@op("FusedMatMul", "TransposeMatMul")
 def fused_matmul(
     node: NodeCall,
     a: Tensor,
@@ -97,7 +96,7 @@ def fused_matmul(
     return out if alpha == 1 else out * alpha
 
 
-@op("FusedGemm", domain=MICROSOFT)
+@op("FusedGemm")
 def fused_gemm(
     node: NodeCall,
     a: Tensor,
@@ -118,7 +117,7 @@ def fused_gemm(
     return _activated(node, out, activation, [p for p in (activation_alpha, activation_beta) if p is not None])
 
 
-@op("FusedConv", domain=MICROSOFT)
+@op("FusedConv")
 def fused_conv(
     node: NodeCall,
     x: Tensor,
@@ -134,13 +133,13 @@ def fused_conv(
     """An activation of a convolution, to which another value may be added first."""
     w = window_of(node, x.shape[2:], how, kernel_of(node, weight, how))
     y = convolved(node, x, weight, bias, w, group)
-    return _activated(node, y if z is None else y + z, activation, activation_params or ())
+    return _activated(node, plus(y, z), activation, activation_params or ())
 
 
 # -- norms ------------------------------------------------------------------------------------------------------------
 
 
-@op("SkipLayerNormalization", domain=MICROSOFT)
+@op("SkipLayerNormalization")
 def skip_layer_normalization(
     node: NodeCall,
     x: Tensor,
@@ -152,17 +151,17 @@ def skip_layer_normalization(
     epsilon: float = 1e-12,
 ) -> Any:
     """The layer norm of a sum; the sum is the fourth output."""
-    total = x + skip if bias is None else x + skip + bias
+    total = plus(x + skip, bias)
     y = F.layer_norm(total, total.shape[-1], gamma, beta, epsilon)
     return _with_statistics(node, y, total)
 
 
-@op("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+@op("SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(
     node: NodeCall, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-12
 ) -> Any:
     """The root mean square norm of a sum; the sum is the fourth output."""
-    total = x + skip if bias is None else x + skip + bias
+    total = plus(x + skip, bias)
     return _with_statistics(node, F.rms_norm(total, total.shape[-1], gamma, epsilon), total)
 
 
@@ -173,19 +172,11 @@ def _with_statistics(node: NodeCall, y: Tensor, total: Tensor) -> Any:
 
 
 # onnxruntime's name in ai.onnx for RMSNormalization
-op("SimplifiedLayerNormalization")(
-    lambda node, x, scale, *, axis=-1, epsilon=1e-5, stash_type=1: rms_normalization.function(
-        node, x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type
-    )
-)
-op("LayerNormalization", domain=MICROSOFT)(
-    lambda node, x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_type=1: layer_normalization.function(
-        node, x, scale, bias, axis=axis, epsilon=epsilon, stash_type=stash_type
-    )
-)
+rms_normalization.also("", "SimplifiedLayerNormalization", axis=-1, epsilon=1e-5, stash_type=1)
+layer_normalization.also(MICROSOFT, axis=-1, epsilon=1e-5, stash_type=1)
 
 
-@op("GroupNorm", domain=MICROSOFT)
+@op("GroupNorm")
 def group_norm(
     node: NodeCall,
     x: Tensor,
@@ -204,7 +195,7 @@ def group_norm(
     return y.movedim(1, -1) if channels_last else y
 
 
-@op("EmbedLayerNormalization", domain=MICROSOFT)
+@op("EmbedLayerNormalization")
 def embed_layer_normalization(
     node: NodeCall,
     ids: Tensor,
@@ -239,7 +230,7 @@ def embed_layer_normalization(
 # -- others under a name of their own ---------------------------------------------------------------------------------
 
 
-@op("CDist", domain=MICROSOFT)
+@op("CDist")
 def cdist(node: NodeCall, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
     """The distances, or their squares, of all pairs of rows."""
     if metric not in ("sqeuclidean", "euclidean"):
@@ -249,36 +240,251 @@ def cdist(node: NodeCall, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") 
     return squares if metric == "sqeuclidean" else squares.sqrt()
 
 
-@op("IsAllFinite", domain=MICROSOFT)
+@op("IsAllFinite")
 def is_all_finite(node: NodeCall, *xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tensor:
     """True if no element of any input is infinite or nan."""
-    out: Tensor | None = None
-    for x in xs:
-        bad = x.isinf() if isinf_only else x.isnan() if isnan_only else x.isfinite().logical_not()
-        fine = bad.any().logical_not()
-        out = fine if out is None else out & fine
-    assert out is not None
+    bad = [x.isinf() if isinf_only else x.isnan() if isnan_only else x.isfinite().logical_not() for x in xs]
+    return reduce(Tensor.bitwise_and, [b.any().logical_not() for b in bad])
+
+
+@op("NhwcMaxPool", passes=max_pool.function)
+def nhwc_max_pool(node: NodeCall, x: Tensor, **how: Any) -> Any:
+    """MaxPool of images whose channels are the last axis."""
+    return max_pool.function(node, x.movedim(-1, 1), **how).movedim(1, -1)
+
+
+op("ExpandDims", values=("axis",))(lambda node, x, axis: x.unsqueeze(int(single(axis))))
+gather_nd.also(MICROSOFT)
+pad.also(MICROSOFT, mode="constant")
+trilu.also(MICROSOFT, upper=1)
+range_.also(MICROSOFT)
+
+
+class Heads(NamedTuple):
+    """The attributes of attention with masks."""
+
+    mask_filter_value: float = -10000.0
+    num_heads: int = 1
+    scale: float = 0.0
+    unidirectional: int = 0
+
+
+HEADS = Heads()
+
+
+def _joint_attention(
+    node: NodeCall,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    past: tuple[Tensor, Tensor] | None,
+    how: Heads,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of heads after a cache; what a mask hides gets `mask_filter_value` added, not minus infinity."""
+    before = 0
+    if past is not None:
+        before = past[0].shape[2]
+        k, v = Tensor.cat([past[0], k], dim=2), Tensor.cat([past[1], v], dim=2)
+    total, length = k.shape[2], q.shape[2]
+    if mask is not None:
+        hidden = _hidden(node, mask, q, total)
+        added = hidden.where(how.mask_filter_value, Tensor.zeros(1, dtype=q.dtype, device=q.device))
+        bias = added if bias is None else bias + added
+    allowed = None
+    if how.unidirectional and (before or bias is not None):
+        allowed = iota(q, total, 3, 4) <= iota(q, length, 2, 4) + before
+    plain = bool(how.unidirectional) and allowed is None
+    y = attend(q, k, v, allowed, bias, how.scale or None, causal=plain, guarded=False)
+    return together(y), k, v
+
+
+def _hidden(node: NodeCall, mask: Tensor, q: Tensor, total: int) -> Tensor:
+    """The keys that a mask hides: lengths (batch,), or zeros of (batch, keys), (batch, queries, keys) or of four
+    axes.
+    """
+    key = iota(q, total, 3, 4)
+    batch = q.shape[0]
+    mask = mask.cast(dtypes.int32)
+    if mask.ndim == 1 and mask.shape[0] == batch:
+        return key >= mask.reshape(-1, 1, 1, 1)
+    if mask.ndim == 1 and mask.shape[0] == 2 * batch:
+        end, start = mask[:batch].reshape(-1, 1, 1, 1), mask[batch:].reshape(-1, 1, 1, 1)
+        return (key >= end) | (key < start)
+    if mask.ndim == 2 and mask.shape == (batch, total):
+        return mask.reshape(batch, 1, 1, total) == 0
+    if mask.ndim == 3:
+        return mask.unsqueeze(1) == 0
+    if mask.ndim == 4:
+        before = total - q.shape[2]
+        return mask[:, :, before : before + q.shape[2], :total] == 0
+    raise node.fail(f"a mask of shape {tuple(mask.shape)}")
+
+
+@op("Attention")
+def attention(
+    node: NodeCall,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    past: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    *,
+    qkv_hidden_sizes: Sequence[int] | None = None,
+    how: Heads = HEADS,
+) -> Any:
+    """Self-attention with its projection: the weights of queries, keys and values side by side."""
+    joined = plus(x.matmul(weights), bias)
+    widths = list(qkv_hidden_sizes or [weights.shape[1] // 3] * 3)
+    return self_attention(node, joined, widths, mask, attention_bias, past, how)
+
+
+def self_attention(
+    node: NodeCall,
+    joined: Tensor,
+    widths: list[int],
+    mask: Tensor | None,
+    bias: Tensor | None,
+    past: Tensor | None,
+    how: Heads,
+) -> Any:
+    """Attention of queries, keys and values of these widths, which lie side by side, and the cache if it is wanted."""
+    q, k, v = [heads_of(p, how.num_heads) for p in joined.split(widths, dim=2)]
+    kept = None if past is None else (past[0], past[1])
+    y, k, v = _joint_attention(node, q, k, v, mask, bias, kept, how)
+    return (y, Tensor.stack([k, v])) if node.wants(1) else y
+
+
+@op("MultiHeadAttention")
+def multi_head_attention(
+    node: NodeCall,
+    query: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    *,
+    how: Heads = HEADS,
+) -> Any:
+    """Attention of projected queries, keys and values, in one value of five axes or apart."""
+    if query.ndim == 5:
+        q, k, v = [query[:, :, :, i].transpose(1, 2) for i in range(3)]
+    elif key is not None and key.ndim == 5:
+        q, k, v = heads_of(query, how.num_heads), key[:, :, :, 0].transpose(1, 2), key[:, :, :, 1].transpose(1, 2)
+    elif key is not None and value is not None:
+        q = heads_of(query, how.num_heads)
+        k, v = [x if x.ndim == 4 else heads_of(x, how.num_heads) for x in (key, value)]
+    else:
+        raise node.fail("the keys or the values are missing")
+    if bias is not None:
+        width = q.shape[1] * q.shape[3]
+        rows = [bias[:width], bias[width : 2 * width], bias[2 * width :]]
+        q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows, strict=True)]
+    past = None if past_key is None or past_value is None else (past_key, past_value)
+    y, k, v = _joint_attention(node, q, k, v, mask, attention_bias, past, how)
+    return (y, k, v)[: node.outputs]
+
+
+@op("GroupQueryAttention", values=("total_sequence_length",))
+def group_query_attention(
+    node: NodeCall,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    past_key: Tensor | None,
+    past_value: Tensor | None,
+    seqlens_k: Tensor,
+    total_sequence_length: Array,
+    cos_cache: Tensor | None = None,
+    sin_cache: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    *,
+    do_rotary: int = 0,
+    kv_num_heads: int,
+    local_window_size: int = -1,
+    num_heads: int,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    softcap: float = 0.0,
+) -> Any:
+    """Causal attention with fewer heads of keys, rotary positions and a cache with a length for each sample."""
+    if key is None or value is None:
+        size = query.shape[2] // (num_heads + 2 * kv_num_heads)
+        query, key, value = query.split([num_heads * size, kv_num_heads * size, kv_num_heads * size], dim=2)
+    q, k, v = heads_of(query, num_heads), heads_of(key, kv_num_heads), heads_of(value, kv_num_heads)
+    length, total = q.shape[2], int(single(total_sequence_length))
+    # Keys of each sample before this call's: none in the first one, whatever is padded.
+    first = past_key is None or total == length
+    ends = seqlens_k.cast(dtypes.int32).reshape(-1)
+    starts = ends.zeros_like() if first else ends + 1 - length
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise node.fail("do_rotary=1 without cos_cache and sin_cache")
+        places = starts.reshape(-1, 1) + iota(q, length, 1, 2) if position_ids is None else position_ids
+        places = places.cast(dtypes.int32)
+        cos, sin = cos_cache.rows(places).unsqueeze(1), sin_cache.rows(places).unsqueeze(1)
+        q, k = _turned(q, cos, sin, rotary_interleaved), _turned(k, cos, sin, rotary_interleaved)
+    if past_key is not None and past_value is not None:
+        room = max(total, past_key.shape[2])
+        k, v = [_written(node, old, new, starts, room) for old, new in ((past_key, k), (past_value, v))]
+    position = iota(q, length, 2, 4) + starts.reshape(-1, 1, 1, 1)
+    seen = iota(q, k.shape[2], 3, 4)
+    allowed: Any = seen <= position
+    if local_window_size > 0:
+        allowed = allowed & (seen > position - local_window_size)
+    bias = attention_bias
+    if bias is not None and bias.shape[-1] < k.shape[2]:
+        bias = bias.pad([(0, 0)] * (bias.ndim - 1) + [(0, k.shape[2] - bias.shape[-1])])
+    if softcap:
+        y, _ = scored(node, q, k, v, allowed, bias, scale or None, softcap, None, 0)
+    else:
+        y = attend(q, k, v, allowed, bias, scale or None, guarded=False)
+    return (together(y), k, v)[: node.outputs]
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int) -> Tensor:
+    """The first features of each head turned, as many as there are angles for."""
+    width = 2 * cos.shape[-1]
+    turned = rotated(x[..., :width], cos, sin, interleaved)
+    return turned if width == x.shape[-1] else Tensor.cat([turned, x[..., width:]], dim=-1)
+
+
+def _written(node: NodeCall, cache: Tensor, new: Tensor, starts: Tensor, room: int) -> Tensor:
+    """A cache of `room` positions with new ones written from each sample's start on."""
+    more = room - cache.shape[2]
+    cache = cache.pad(((0, 0), (0, 0), (0, more), (0, 0))) if more else cache
+    out: Tensor = tensor_scatter.function(node, cache, new, starts, axis=2, mode="linear")
     return out
 
 
-@op("NhwcMaxPool", domain=MICROSOFT)
-def nhwc_max_pool(
+@op("RotaryEmbedding")
+def rotary_embedding(
     node: NodeCall,
     x: Tensor,
+    position_ids: Tensor,
+    cos_cache: Tensor,
+    sin_cache: Tensor,
     *,
-    how: Windows = WINDOWS,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
 ) -> Tensor:
-    """MaxPool of images whose channels are the last axis."""
-    y: Tensor = max_pool.function(node, x.movedim(-1, 1), how=how)
-    return y.movedim(1, -1)
-
-
-op("ExpandDims", domain=MICROSOFT, values=("axis",))(lambda node, x, axis: x.unsqueeze(int(single(axis))))
-op("GatherND", domain=MICROSOFT)(gather_nd.function)
-op("Pad", domain=MICROSOFT, raw=True)(
-    lambda node, x, pads, value=None, *, mode="constant": pad.function(node, x, pads, value, mode=mode)
-)
-op("Trilu", domain=MICROSOFT, values=("k",))(
-    lambda node, x, k=None, *, upper=1: trilu.function(node, x, k, upper=upper)
-)
-op("Range", domain=MICROSOFT, values=("start", "limit", "delta"))(range_.function)
+    """The first features of each head turned by the angles of their positions, which may be told by the first alone."""
+    if is_packed_batching or scale != 1.0:
+        raise node.fail("packed batches and a scale are not computed")
+    flat = x.ndim == 3
+    heads = num_heads or (x.shape[-1] // (2 * cos_cache.shape[-1]) if flat else x.shape[1])
+    data = heads_of(x, heads) if flat else x
+    places = position_ids.cast(dtypes.int32)
+    if places.ndim == 1:
+        places = (places.reshape(1, 1) + iota(x, data.shape[2], 1, 2)).expand(x.shape[0], data.shape[2])
+    out = _turned(data, cos_cache.rows(places).unsqueeze(1), sin_cache.rows(places).unsqueeze(1), interleaved)
+    return together(out) if flat else out

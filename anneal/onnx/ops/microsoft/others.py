@@ -10,47 +10,25 @@ import regex
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, Value, axis_of, ints
+from anneal.onnx.ops._values import Array, Value, axis_of, ints, plus
 from anneal.onnx.ops.images import grid_sample, sampled
-from anneal.onnx.ops.microsoft import MICROSOFT
+from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
-from anneal.onnx.ops.sequences import PATIENCE
+from anneal.onnx.ops.sequences import PATIENCE, filled
 from anneal.onnx.ops.windows import WINDOWS, Windows, conv_transpose
-from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 
-# -- images -----------------------------------------------------------------------------------------------------------
 
-
-@op("NhwcConv", "NhwcFusedConv", domain=MICROSOFT)
+@op("NhwcConv", "NhwcFusedConv", passes=fused_conv.function)
 def nhwc_conv(
-    node: NodeCall,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    z: Tensor | None = None,
-    *,
-    activation: str = "",
-    activation_params: Sequence[float] | None = None,
-    group: int = 1,
-    how: Windows = WINDOWS,
-) -> Tensor:
+    node: NodeCall, x: Tensor, weight: Tensor, bias: Tensor | None = None, z: Tensor | None = None, **how: Any
+) -> Any:
     """FusedConv of images and kernels whose channels are the last axis."""
-    y: Tensor = fused_conv.function(
-        node,
-        x.movedim(-1, 1),
-        weight.movedim(-1, 1),
-        bias,
-        None if z is None else z.movedim(-1, 1),
-        activation=activation,
-        activation_params=activation_params,
-        group=group,
-        how=how,
-    )
-    return y.movedim(1, -1)
+    data, kernel, other = [None if v is None else v.movedim(-1, 1) for v in (x, weight, z)]
+    return fused_conv.function(node, data, kernel, bias, other, **how).movedim(1, -1)
 
 
-@op("ConvTransposeWithDynamicPads", domain=MICROSOFT, values=("pads",))
+@op("ConvTransposeWithDynamicPads", values=("pads",), passes=conv_transpose.function)
 def conv_transpose_with_dynamic_pads(
     node: NodeCall,
     x: Tensor,
@@ -58,31 +36,18 @@ def conv_transpose_with_dynamic_pads(
     pads: Array | None = None,
     bias: Tensor | None = None,
     *,
-    group: int = 1,
-    output_padding: Sequence[int] | None = None,
     how: Windows = WINDOWS,
-) -> Tensor:
+    **more: Any,
+) -> Any:
     """ConvTranspose whose pads are an input."""
-    y: Tensor = conv_transpose.function(
-        node,
-        x,
-        weight,
-        bias,
-        group=group,
-        output_padding=output_padding,
-        how=how._replace(pads=None if pads is None else ints(pads)),
-    )
-    return y
+    how = how._replace(pads=None if pads is None else ints(pads))
+    return conv_transpose.function(node, x, weight, bias, how=how, **more)
 
 
-op("GridSample", domain=MICROSOFT)(
-    lambda node, x, grid, *, align_corners=0, mode="bilinear", padding_mode="zeros": grid_sample.function(
-        node, x, grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode
-    )
-)
+grid_sample.also(MICROSOFT, align_corners=0, mode="bilinear", padding_mode="zeros")
 
 
-@op("CropAndResize", domain=MICROSOFT, values=("crop_size",))
+@op("CropAndResize", values=("crop_size",))
 def crop_and_resize(
     node: NodeCall,
     x: Tensor,
@@ -117,7 +82,7 @@ def crop_and_resize(
     return inside.unsqueeze(1).where(y, extrapolation_value)
 
 
-@op("SkipGroupNorm", domain=MICROSOFT)
+@op("SkipGroupNorm", passes=group_norm.function)
 def skip_group_norm(
     node: NodeCall,
     x: Tensor,
@@ -126,10 +91,8 @@ def skip_group_norm(
     skip: Tensor,
     bias: Tensor | None = None,
     *,
-    activation: int,
     channels_last: int = 1,
-    epsilon: float = 1e-5,
-    groups: int,
+    **how: Any,
 ) -> Any:
     """GroupNorm of a sum, which is the second output."""
     if skip.ndim == 2:
@@ -137,20 +100,19 @@ def skip_group_norm(
     total = x + skip
     if bias is not None:
         total = total + (bias if channels_last else bias.reshape(-1, 1, 1))
-    how = {"activation": activation, "channels_last": channels_last, "epsilon": epsilon, "groups": groups}
-    return (group_norm.function(node, total, gamma, beta, **how), total)[: node.outputs]
+    return (group_norm.function(node, total, gamma, beta, channels_last=channels_last, **how), total)[: node.outputs]
 
 
 # -- rows and windows of memory ---------------------------------------------------------------------------------------
 
 
-@op("UnfoldTensor", domain=MICROSOFT)
+@op("UnfoldTensor")
 def unfold_tensor(node: NodeCall, x: Tensor, *, dim: int = -1, size: int, step: int = 1) -> Tensor:
     """Windows along an axis; what is in them is a new last axis."""
     return x.unfold(axis_of(node, dim, x.ndim), size, step)
 
 
-@op("Unique", domain=MICROSOFT, raw=True)
+@op("Unique", raw=True)
 def unique_in_order(node: NodeCall, x: Value) -> tuple[Array, ...]:
     """The different elements in the order in which they come, where each stands among them, and how many there are."""
     _, first, inverse, counts = np.unique(node.host(x), return_index=True, return_inverse=True, return_counts=True)
@@ -158,7 +120,7 @@ def unique_in_order(node: NodeCall, x: Value) -> tuple[Array, ...]:
     return node.host(x)[first[order]], np.argsort(order)[inverse.reshape(-1)], counts[order]
 
 
-@op("NGramRepeatBlock", domain=MICROSOFT, raw=True)
+@op("NGramRepeatBlock", raw=True)
 def ngram_repeat_block(node: NodeCall, ids: Value, scores: Value, *, ngram_size: int) -> Array:
     """Scores, minus infinity for each token that would repeat a sequence of `ngram_size` tokens."""
     rows, out = node.host(ids, "its tokens are compared"), np.array(node.host(scores, "its tokens are compared"))
@@ -175,7 +137,7 @@ def ngram_repeat_block(node: NodeCall, ids: Value, scores: Value, *, ngram_size:
 # -- products ---------------------------------------------------------------------------------------------------------
 
 
-@op("ComplexMul", "ComplexMulConj", domain=MICROSOFT)
+@op("ComplexMul", "ComplexMulConj")
 def complex_mul(node: NodeCall, a: Tensor, b: Tensor) -> Tensor:
     """The product of complex numbers, which are pairs of the last axis; with Conj of the second's conjugates."""
     (ar, ai), (br, bi) = (a[..., 0], a[..., 1]), (b[..., 0], b[..., 1])
@@ -183,14 +145,14 @@ def complex_mul(node: NodeCall, a: Tensor, b: Tensor) -> Tensor:
     return Tensor.stack([ar * br - ai * bi, ar * bi + ai * br], dim=-1)
 
 
-@op("Inverse", domain=MICROSOFT, raw=True)
+@op("Inverse", raw=True)
 def inverse(node: NodeCall, x: Value) -> Array:
     """The inverses of square matrices, the last two axes, by LAPACK on the host."""
     array = node.host(x, "an inverse is computed on the host")
     return np.asarray(np.linalg.inv(array.astype(np.float64)).astype(array.dtype))
 
 
-@op("DynamicTimeWarping", domain=MICROSOFT, raw=True)
+@op("DynamicTimeWarping", raw=True)
 def dynamic_time_warping(node: NodeCall, x: Value) -> Array:
     """The cheapest way from the first to the last place of a table of costs, as rows and columns: (2, steps)."""
     cost = node.host(x, "the way is found on the host")
@@ -215,7 +177,7 @@ def dynamic_time_warping(node: NodeCall, x: Value) -> Array:
 # -- layers -----------------------------------------------------------------------------------------------------------
 
 
-@op("BiasDropout", domain=MICROSOFT)
+@op("BiasDropout")
 def bias_dropout(
     node: NodeCall,
     x: Tensor,
@@ -227,11 +189,10 @@ def bias_dropout(
     """x + bias + residual: nothing is dropped where nothing is trained."""
     if node.wants(1):
         raise node.fail("its mask is not computed", "export the model for inference")
-    y = x + bias
-    return y if residual is None else y + residual
+    return plus(x + bias, residual)
 
 
-@op("GatedRMSNorm", domain=MICROSOFT)
+@op("GatedRMSNorm")
 def gated_rms_norm(
     node: NodeCall, x: Tensor, scale: Tensor, gate: Tensor, *, activation: str = "silu", epsilon: float = 1e-5
 ) -> Tensor:
@@ -244,7 +205,7 @@ def gated_rms_norm(
     return (y * (z.sigmoid() if activation == "sigmoid" else z.silu())).cast(x.dtype)
 
 
-@op("RelativePositionBias", domain=MICROSOFT, values=("query_length", "key_length"))
+@op("RelativePositionBias", values=("query_length", "key_length"))
 def relative_position_bias(
     node: NodeCall,
     table: Tensor,
@@ -277,7 +238,7 @@ def relative_position_bias(
     return found.permute(2, 0, 1).unsqueeze(0)
 
 
-@op("Tokenizer", domain=MICROSOFT, raw=True)
+@op("Tokenizer", raw=True)
 def tokenizer(
     node: NodeCall,
     x: Value,
@@ -303,12 +264,7 @@ def tokenizer(
         raise node.fail(f"its pattern takes more than {PATIENCE:g} s for a text", "simplify it") from None
     if mark:
         rows = [["\x02", *row, "\x03"] for row in rows]
-    longest = max([len(row) for row in rows], default=0)
-    node.room(len(rows), longest)
-    out = np.full((len(rows), longest), pad_value, object)
-    for line, row in zip(out, rows, strict=True):
-        line[: len(row)] = row
-    return out.reshape(*x.shape, longest)
+    return filled(node, rows, pad_value, x.shape)
 
 
 def _words(text: str, separators: Sequence[str] | None, pattern: str | None, least: int) -> Iterator[str]:
@@ -331,7 +287,7 @@ def _parts(text: str, separator: str) -> Iterator[str]:
     yield text[begin:]
 
 
-@op("MurmurHash3", domain=MICROSOFT, raw=True)
+@op("MurmurHash3", raw=True)
 def murmur_hash(node: NodeCall, x: Value, *, positive: int = 1, seed: int = 0) -> Array:
     """MurmurHash3 of 32 bits of each element: of a text's UTF-8, of a number's bytes."""
     array = node.host(x, "its bytes are hashed on the host")

@@ -1,8 +1,4 @@
-"""com.microsoft: weights of few bits, which are unpacked on the host, once, and mixtures of experts.
-
-Every expert computes every row, and the rows of those that a router did not choose count nothing: shapes stay fixed,
-and there is no host in between.
-"""
+"""com.microsoft: weights of few bits, which are unpacked on the host, once, and mixtures of experts."""
 
 from __future__ import annotations
 
@@ -12,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Array, axis_of
-from anneal.onnx.ops.microsoft import MICROSOFT
-from anneal.onnx.registry import op
+from anneal.onnx.ops._values import Array, axis_of, plus
+from anneal.onnx.ops.indexing import wrapped
+from anneal.onnx.ops.microsoft import op
 from anneal.tensor import Tensor, dtypes
 
 
-@op("MatMulNBits", domain=MICROSOFT, values=("b", "scales", "zero_points", "g_idx"))
+@op("MatMulNBits", values=("b", "scales", "zero_points", "g_idx"))
 def matmul_nbits(
     node: NodeCall,
     a: Tensor,
@@ -47,8 +43,7 @@ def matmul_nbits(
         rows = _dequantised_blocks(b, scales, zero_points, g_idx, N, K, bits, block_size)
         return np.ascontiguousarray(rows.T).astype(a.dtype.name)
 
-    out = a.matmul(node.constant(weight, (b, scales, zero_points, g_idx)))
-    return out if bias is None else out + bias
+    return plus(a.matmul(node.constant(weight, (b, scales, zero_points, g_idx))), bias)
 
 
 def _dequantised_blocks(
@@ -75,7 +70,7 @@ def unpacked(x: Array, bits: int) -> Array:
     return np.stack(parts, -1).reshape(*x.shape[:-1], x.shape[-1] * per)
 
 
-@op("GatherBlockQuantized", domain=MICROSOFT, values=("data", "scales", "zero_points"))
+@op("GatherBlockQuantized", values=("data", "scales", "zero_points"))
 def gather_block_quantized(
     node: NodeCall,
     data: Array,
@@ -106,9 +101,7 @@ def gather_block_quantized(
 
     rows = node.constant(table, (data, scales, zero_points))
     count = rows.shape[axis]
-    place = index.cast(dtypes.int32)
-    place = (place < 0).where(place + count, place)
-    found = rows.index_select(axis, place.reshape(-1))
+    found = rows.index_select(axis, wrapped(index, count).reshape(-1))
     return found.reshape(*rows.shape[:axis], *index.shape, *rows.shape[axis + 1 :])
 
 
@@ -138,7 +131,7 @@ _HALF = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
 _FP4 = (*_HALF, *[-v for v in _HALF])
 
 
-@op("MatMulBnb4", domain=MICROSOFT, values=("b", "absmax"))
+@op("MatMulBnb4", values=("b", "absmax"))
 def matmul_bnb4(
     node: NodeCall,
     a: Tensor,
@@ -233,7 +226,11 @@ def _gated(node: NodeCall, h: Tensor, other: Tensor | None, how: Mixture) -> Ten
 def _mixed(
     node: NodeCall, x: Tensor, router: Tensor, layers: list[tuple[Tensor, Tensor | None] | None], how: Mixture
 ) -> Tensor:
-    """The experts' results, weighted; a layer is (experts, out, in) weights and (experts, out) biases."""
+    """The experts' results, weighted; a layer is (experts, out, in) weights and (experts, out) biases.
+
+    Every expert computes every row, and the rows of those that a router did not choose count nothing: shapes stay
+    fixed, and there is no host in between.
+    """
     if how.use_sparse_mixer:
         raise node.fail("use_sparse_mixer=1 is not computed")
     rows = x.reshape(1, -1, x.shape[-1])
@@ -252,7 +249,7 @@ def _mixed(
     return (y * weights.T.unsqueeze(-1).cast(y.dtype)).sum(0).reshape(*x.shape)
 
 
-@op("MoE", domain=MICROSOFT)
+@op("MoE")
 def moe(
     node: NodeCall,
     x: Tensor,
@@ -275,7 +272,7 @@ def moe(
 _PACKED = ("w1", "s1", "w2", "s2", "w3", "s3", "z1", "z2", "z3")
 
 
-@op("QMoE", domain=MICROSOFT, values=_PACKED)
+@op("QMoE", values=_PACKED)
 def qmoe(
     node: NodeCall,
     x: Tensor,

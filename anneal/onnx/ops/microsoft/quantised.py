@@ -4,37 +4,21 @@ quantised again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.ops._values import Value, axis_of
-from anneal.onnx.ops.attention import heads_of
-from anneal.onnx.ops.microsoft import MICROSOFT
-from anneal.onnx.ops.microsoft.layers import embed_layer_normalization
-from anneal.onnx.ops.microsoft.transformers import HEADS, Heads, joint_attention
-from anneal.onnx.ops.quantised import (
-    columns_of,
-    dequantised,
-    dequantize_linear,
-    exact_matmul,
-    integers,
-    is_narrow,
-    qlinear_conv,
-    quantised,
-    quantize_linear,
-    requantised,
-    weight_of,
-)
+from anneal.onnx.ops import quantised as main
+from anneal.onnx.ops._values import Value, axes_of, axis_of, plus
+from anneal.onnx.ops.microsoft import MICROSOFT, op
+from anneal.onnx.ops.microsoft.layers import HEADS, Heads, embed_layer_normalization, self_attention
 from anneal.onnx.ops.recurrent import LAYER, Cell, Layer, activations_of, directions_of, lstm_step, run_layer
 from anneal.onnx.ops.windows import WINDOWS, Windows, average_pool
-from anneal.onnx.registry import op
 from anneal.tensor import Tensor
 
-op("QuantizeLinear", domain=MICROSOFT, raw=True)(quantize_linear.function)
-op("DequantizeLinear", domain=MICROSOFT, raw=True)(dequantize_linear.function)
-op("QLinearConv", domain=MICROSOFT)(qlinear_conv.function)
+for _one in (main.quantize_linear, main.dequantize_linear, main.qlinear_conv):
+    _one.also(MICROSOFT)
 
 # -- elementwise ------------------------------------------------------------------------------------------------------
 
@@ -44,14 +28,14 @@ def _scalar(x: Tensor | None) -> Tensor | None:
 
 
 def _read(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    return dequantised(x, scale.reshape(()), _scalar(zero))
+    return main.dequantised(x, scale.reshape(()), _scalar(zero))
 
 
 def _written(y: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
-    return quantised(y, scale.reshape(()), _scalar(zero), like.dtype.name if zero is None else zero.dtype.name)
+    return main.quantised(y, scale.reshape(()), _scalar(zero), like.dtype.name if zero is None else zero.dtype.name)
 
 
-@op("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+@op("QLinearAdd", "QLinearMul")
 def qlinear_pair(
     node: NodeCall,
     a: Tensor,
@@ -68,49 +52,55 @@ def qlinear_pair(
     return _written(x + y if node.op == "QLinearAdd" else x * y, c_scale, c_zero, a)
 
 
-@op("QLinearSigmoid", domain=MICROSOFT)
-def qlinear_sigmoid(
-    node: NodeCall, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
-) -> Tensor:
-    """sigmoid of quantised values."""
-    return _written(_read(x, x_scale, x_zero).sigmoid(), y_scale, y_zero, x)
+def _through(name: str, function: Callable[..., Tensor]) -> None:
+    """Register a function of floats for quantised values, each with a scale and a zero point."""
+
+    def computed(
+        node: NodeCall,
+        x: Tensor,
+        x_scale: Tensor,
+        x_zero: Tensor | None,
+        y_scale: Tensor,
+        y_zero: Tensor | None = None,
+        **how: Any,
+    ) -> Tensor:
+        return _written(function(node, _read(x, x_scale, x_zero), **how), y_scale, y_zero, x)
+
+    op(name, passes=function)(computed)
 
 
-@op("QLinearLeakyRelu", domain=MICROSOFT)
-def qlinear_leaky_relu(
-    node: NodeCall,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor | None,
-    y_scale: Tensor,
-    y_zero: Tensor | None = None,
-    *,
-    alpha: float = 0.01,
-) -> Tensor:
-    """leaky relu of quantised values."""
-    return _written(_read(x, x_scale, x_zero).leaky_relu(alpha), y_scale, y_zero, x)
-
-
-@op("QLinearSoftmax", domain=MICROSOFT)
-def qlinear_softmax(
-    node: NodeCall,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor | None,
-    y_scale: Tensor,
-    y_zero: Tensor,
-    *,
-    axis: int = -1,
-    opset: int,
-) -> Tensor:
-    """softmax of quantised values: over one axis, or below opset 13 over the axes from it on."""
+def _softmax(node: NodeCall, x: Tensor, *, axis: int = -1, opset: int) -> Tensor:
+    """softmax over one axis, or below opset 13 over the axes from it on."""
     first = axis_of(node, axis, x.ndim)
-    data = _read(x, x_scale, x_zero)
-    rows = data.softmax(first) if opset >= 13 else data.flatten(first).softmax(-1).reshape(*x.shape)
-    return _written(rows, y_scale, y_zero, x)
+    return x.softmax(first) if opset >= 13 else x.flatten(first).softmax(-1).reshape(*x.shape)
 
 
-@op("QLinearWhere", domain=MICROSOFT)
+def _global_mean(node: NodeCall, x: Tensor, *, channels_last: int = 0) -> Tensor:
+    return x.mean(tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim)), keepdim=True)
+
+
+def _mean(node: NodeCall, x: Tensor, *, axes: Sequence[int], keepdims: int) -> Tensor:
+    return x.mean(tuple(axes_of(node, axes, x.ndim)), bool(keepdims))
+
+
+def _means(
+    node: NodeCall, x: Tensor, *, channels_last: int = 0, count_include_pad: int = 0, how: Windows = WINDOWS
+) -> Tensor:
+    """The mean of each window."""
+    data = x.movedim(-1, 1) if channels_last else x
+    y: Tensor = average_pool.function(node, data, count_include_pad=count_include_pad, how=how)
+    return y.movedim(1, -1) if channels_last else y
+
+
+_through("QLinearSigmoid", lambda node, x: x.sigmoid())
+_through("QLinearLeakyRelu", lambda node, x, *, alpha=0.01: x.leaky_relu(alpha))
+_through("QLinearSoftmax", _softmax)
+_through("QLinearGlobalAveragePool", _global_mean)
+_through("QLinearReduceMean", _mean)
+_through("QLinearAveragePool", _means)
+
+
+@op("QLinearWhere")
 def qlinear_where(
     node: NodeCall,
     condition: Tensor,
@@ -128,69 +118,13 @@ def qlinear_where(
     return _written(chosen, z_scale, z_zero, x)
 
 
-@op("QLinearConcat", domain=MICROSOFT)
+@op("QLinearConcat")
 def qlinear_concat(node: NodeCall, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor, axis: int) -> Tensor:
     """Quantised values, each with its scale and zero point behind it, one after the other."""
     if not inputs or len(inputs) % 3:
         raise node.fail(f"{len(inputs)} inputs; each value has a scale and a zero point behind it")
     parts = [_read(*inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
     return _written(Tensor.cat(parts, dim=axis_of(node, axis, parts[0].ndim)), y_scale, y_zero, inputs[0])
-
-
-# -- means ------------------------------------------------------------------------------------------------------------
-
-
-@op("QLinearGlobalAveragePool", domain=MICROSOFT)
-def qlinear_global_average_pool(
-    node: NodeCall,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor,
-    y_scale: Tensor,
-    y_zero: Tensor,
-    *,
-    channels_last: int = 0,
-) -> Tensor:
-    """The mean of each channel of quantised images."""
-    axes = tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim))
-    return _written(_read(x, x_scale, x_zero).mean(axes, keepdim=True), y_scale, y_zero, x)
-
-
-@op("QLinearReduceMean", domain=MICROSOFT)
-def qlinear_reduce_mean(
-    node: NodeCall,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor | None,
-    y_scale: Tensor,
-    y_zero: Tensor | None = None,
-    *,
-    axes: Sequence[int],
-    keepdims: int,
-) -> Tensor:
-    """The mean of quantised values along axes."""
-    over = tuple([axis_of(node, a, x.ndim) for a in axes])
-    return _written(_read(x, x_scale, x_zero).mean(over, bool(keepdims)), y_scale, y_zero, x)
-
-
-@op("QLinearAveragePool", domain=MICROSOFT)
-def qlinear_average_pool(
-    node: NodeCall,
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero: Tensor | None,
-    y_scale: Tensor,
-    y_zero: Tensor | None = None,
-    *,
-    channels_last: int = 0,
-    count_include_pad: int = 0,
-    how: Windows = WINDOWS,
-) -> Tensor:
-    """The mean of each window of quantised images."""
-    data = _read(x, x_scale, x_zero)
-    data = data.movedim(-1, 1) if channels_last else data
-    y: Tensor = average_pool.function(node, data, count_include_pad=count_include_pad, how=how)
-    return _written(y.movedim(1, -1) if channels_last else y, y_scale, y_zero, x)
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
@@ -202,29 +136,26 @@ def _columns(x: Tensor) -> Tensor:
 
 def _dynamic(x: Tensor) -> tuple[Tensor, Tensor]:
     """x as int32 steps from its zero point, and their scale, as DynamicQuantizeLinear finds them."""
-    low, high = x.min().minimum(0.0), x.max().maximum(0.0)
-    scale = (high - low) / 255
-    scale = (scale == 0).where(1.0, scale)
-    zero = (-low / scale).round().clamp(0.0, 255.0)
-    return integers(quantised(x, scale, zero, "uint8"), zero), scale
+    steps, scale, zero = main.by_range(x)
+    return main.integers(steps, zero), scale
 
 
 def _of_floats(a: Tensor, b: Tensor, b_scale: Tensor) -> Tensor:
     """The product of floats, quantised for it, and steps of a scale, as `weight_of` gives them."""
     steps, scale = _dynamic(a)
-    return exact_matmul(steps, b).float() * (scale * b_scale)
+    return main.exact_matmul(steps, b).float() * (scale * b_scale)
 
 
-@op("DynamicQuantizeMatMul", domain=MICROSOFT)
+@op("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(
     node: NodeCall, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """Floats, quantised by their own range, times a quantised matrix, as floats."""
-    y = _of_floats(a, columns_of(node, a, b, b_zero), _columns(b_scale))
-    return y if bias is None else y + bias
+    y = _of_floats(a, main.columns_of(node, a, b, b_zero), _columns(b_scale))
+    return plus(y, bias)
 
 
-@op("MatMulIntegerToFloat", domain=MICROSOFT)
+@op("MatMulIntegerToFloat")
 def matmul_integer_to_float(
     node: NodeCall,
     a: Tensor,
@@ -236,12 +167,12 @@ def matmul_integer_to_float(
     bias: Tensor | None = None,
 ) -> Tensor:
     """The product of quantised matrices, as floats."""
-    total = exact_matmul(integers(a, _scalar(a_zero)), columns_of(node, a, b, b_zero))
+    total = main.exact_matmul(main.integers(a, _scalar(a_zero)), main.columns_of(node, a, b, b_zero))
     y = total.cast(a_scale.dtype) * (a_scale.reshape(()) * _columns(b_scale))
-    return y if bias is None else y + bias
+    return plus(y, bias)
 
 
-@op("QGemm", domain=MICROSOFT)
+@op("QGemm")
 def qgemm(
     node: NodeCall,
     a: Tensor,
@@ -259,20 +190,20 @@ def qgemm(
     transB: int = 0,
 ) -> Tensor:
     """alpha * (A @ B + C) of quantised matrices and int32, quantised if there is a scale for it, else as floats."""
-    left = integers(a, a_zero.reshape(()))
-    right = weight_of(node, b, b_zero, [1 if transB else 0], (-1, 1) if transB else (-1,))
-    total = exact_matmul(left.T if transA else left, right.T if transB else right)
-    total = total if c is None else total + c
+    left = main.integers(a, a_zero.reshape(()))
+    right = main.weight_of(node, b, b_zero, [1 if transB else 0], (-1, 1) if transB else (-1,))
+    total = main.exact_matmul(left.T if transA else left, right.T if transB else right)
+    total = plus(total, c)
     factor = a_scale.reshape(()) * _columns(b_scale) * alpha
     if y_scale is None:
         return total.float() * factor
-    return requantised(total, factor / y_scale.reshape(()), _scalar(y_zero), a.dtype.name)
+    return main.requantised(total, factor / y_scale.reshape(()), _scalar(y_zero), a.dtype.name)
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------
 
 
-@op("QAttention", domain=MICROSOFT)
+@op("QAttention")
 def qattention(
     node: NodeCall,
     x: Tensor,
@@ -288,16 +219,12 @@ def qattention(
     how: Heads = HEADS,
 ) -> Any:
     """Self-attention whose projection is a product of quantised matrices."""
-    total = exact_matmul(integers(x, _scalar(x_zero)), columns_of(node, x, weight, weight_zero))
+    total = main.exact_matmul(main.integers(x, _scalar(x_zero)), main.columns_of(node, x, weight, weight_zero))
     joined = total.float() * (x_scale.reshape(()) * _columns(weight_scale)) + bias
-    width = weight.shape[1] // 3
-    q, k, v = [heads_of(p, how.num_heads) for p in joined.split([width] * 3, dim=2)]
-    kept = None if past is None else (past[0], past[1])
-    y, k, v = joint_attention(node, q, k, v, mask, None, kept, how)
-    return (y, Tensor.stack([k, v])) if node.wants(1) else y
+    return self_attention(node, joined, [weight.shape[1] // 3] * 3, mask, None, past, how)
 
 
-@op("QEmbedLayerNormalization", domain=MICROSOFT)
+@op("QEmbedLayerNormalization")
 def qembed_layer_normalization(
     node: NodeCall,
     ids: Tensor,
@@ -354,20 +281,20 @@ class QuantisedCell(Cell):
         """The part of the gates that the inputs of all steps give: they are quantised together."""
         assert self.input_scale is not None
         y = _of_floats(x, self.inputs, self.input_scale)
-        return y if self.input_bias is None else y + self.input_bias
+        return plus(y, self.input_bias)
 
     def from_state(self, h: Tensor) -> Tensor:
         """The part of the gates that the state gives."""
         assert self.state_scale is not None
         steps, scale = _dynamic(h)
-        state = integers(self.state, None)  # of the weights as they are: they are read in 8 bits
-        total = exact_matmul(steps, state.float() if self.narrow else state)
+        state = main.integers(self.state, None)  # of the weights as they are: they are read in 8 bits
+        total = main.exact_matmul(steps, state.float() if self.narrow else state)
         if self.state_zero is not None:
-            total = total - steps.sum(-1, keepdim=True) * integers(self.state_zero, None)
+            total = total - steps.sum(-1, keepdim=True) * main.integers(self.state_zero, None)
         return total.float() * (scale * self.state_scale)
 
 
-@op("DynamicQuantizeLSTM", domain=MICROSOFT, raw=True)
+@op("DynamicQuantizeLSTM", raw=True)
 def dynamic_quantize_lstm(
     node: NodeCall,
     x: Value,
@@ -392,12 +319,11 @@ def dynamic_quantize_lstm(
         raise node.fail("input_forget=1 is not computed")
     weights, states, biases = node.tensor(w), node.tensor(r), node.tensor(b)
     count = directions_of(node, how, states[..., : states.shape[-1] // 4])
-    default = ["Sigmoid", "Tanh", "Tanh"]
-    functions = activations_of(node, how, default, count)
+    functions = activations_of(node, how, ["Sigmoid", "Tanh", "Tanh"], count)
     scales = [node.tensor(s).reshape(count, -1) for s in (w_scale, r_scale)]
     less = None if r_zero is None else node.tensor(r_zero).reshape(count, -1)
-    inputs = weight_of(node, weights, node.tensor(w_zero), [1], (count, 1, -1))
-    narrow = is_narrow(states, node.of.constants.held(states), [1])
+    inputs = main.weight_of(node, weights, node.tensor(w_zero), [1], (count, 1, -1))
+    narrow = main.is_narrow(states, node.of.constants.held(states), [1])
     peeps = node.tensor(p)
     cells = []
     for d in range(count):

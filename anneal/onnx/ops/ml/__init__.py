@@ -1,3 +1,7 @@
 """ai.onnx.ml: features, encoders, linear models, support vector machines, trees."""
 
-ML = "ai.onnx.ml"
+from functools import partial
+
+from anneal.onnx import registry
+
+op = partial(registry.op, domain="ai.onnx.ml")

@@ -12,8 +12,8 @@ import numpy as np
 
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, is_float
+from anneal.onnx.ops.ml import op
 from anneal.onnx.ops.ml.features import labelled, transformed
-from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
@@ -107,7 +107,7 @@ def _member(node: NodeCall, seen: Tensor, at: Tensor, f: Forest) -> Tensor:
     return (seen.unsqueeze(-1) == known).any(-1)
 
 
-@op("TreeEnsemble", domain="ai.onnx.ml", since=5)
+@op("TreeEnsemble", since=5)
 def tree_ensemble(
     node: NodeCall,
     x: Tensor,
@@ -229,7 +229,7 @@ def _either(a: dict[str, Any], name: str) -> Any:
     return (a.get(name) or ()) if tensor is None else tensor.reshape(-1).tolist()
 
 
-@op("TreeEnsembleRegressor", domain="ai.onnx.ml")
+@op("TreeEnsembleRegressor")
 def tree_ensemble_regressor(
     node: NodeCall,
     x: Tensor,
@@ -253,7 +253,7 @@ def tree_ensemble_regressor(
     return transformed(node, scores, post_transform)
 
 
-@op("TreeEnsembleClassifier", domain="ai.onnx.ml")
+@op("TreeEnsembleClassifier")
 def tree_ensemble_classifier(
     node: NodeCall,
     x: Tensor,

@@ -1,0 +1,505 @@
+"""The values of graphs: ONNX's element types and what holds them; on the host sizes that depend on Variables, and
+sequences; and the notes of runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
+from typing import Any
+
+import numpy as np
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.onnx.graph import Graph
+from anneal.ops import wrap_array
+from anneal.runtime import storage_of
+from anneal.tensor import Tensor
+from anneal.uop import Op, UOp, const, dtypes
+from anneal.uop.sizes import Size, most, range_of, size, size_text
+
+# TensorProto.DataType -> the name of NumPy's or ml_dtypes' type.
+_NAMES = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    8: "string",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+    14: "complex64",
+    15: "complex128",
+    16: "bfloat16",
+    17: "float8_e4m3fn",
+    18: "float8_e4m3fnuz",
+    19: "float8_e5m2",
+    20: "float8_e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4_e2m1fn",
+    24: "float8_e8m0fnu",
+    25: "uint2",
+    26: "int2",
+    27: "float6_e2m3fn",
+    28: "float6_e3m2fn",
+}
+PACKED_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}  # of elements of which several are in a byte
+_CODES = {name: code for code, name in _NAMES.items()} | {"object": 8}
+_ON_DEVICE = frozenset(getattr(dtypes, n).name for n in vars(dtypes) if not n.startswith("_"))
+_PLAIN = frozenset(np.dtype(n) for n in _ON_DEVICE & {"bool", *np.sctypeDict})  # known without asking for a name
+_NARROWED = {"int64": ("int32", -(1 << 31), (1 << 31) - 1), "uint64": ("uint32", 0, (1 << 32) - 1)}
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """A map as a value of a graph: from whole numbers or texts to numbers or texts. Callers give and get dicts."""
+
+    entries: Mapping[Any, Any]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of arrays of objects: no device holds maps."""
+        return np.dtype(object)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of entries."""
+        return (len(self.entries),)
+
+    def view(self) -> Map:
+        """The same map as another object."""
+        return Map(self.entries)
+
+
+def element_name(code: int) -> str:
+    """The name of a TensorProto.DataType: "float32", "string"; "type 99" if there is none."""
+    return _NAMES.get(code, f"type {code}")
+
+
+def element_bits(code: int) -> int:
+    """The bits of an element of a TensorProto.DataType; 0 for texts, and if there is no such type."""
+    dtype = array_dtype(code)
+    return PACKED_BITS.get(code) or (0 if dtype is None or dtype.kind == "O" else dtype.itemsize * 8)
+
+
+@lru_cache(64)  # a file may name any code
+def array_dtype(code: int) -> np.dtype[Any] | None:
+    """NumPy's dtype of a TensorProto.DataType (objects for strings); None if there is none."""
+    import ml_dtypes
+
+    name = _NAMES.get(code)
+    if name is None:
+        return None
+    if name == "string":
+        return np.dtype(object)
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def array_code(name: str) -> int:
+    """The TensorProto.DataType of a dtype by its name; 0 if there is none."""
+    return _CODES.get(name, 0)
+
+
+def fits_device(dtype: np.dtype[Any]) -> bool:
+    """True if a Tensor can hold elements of this dtype."""
+    return dtype in _PLAIN or dtype.name in _ON_DEVICE
+
+
+def device_array(array: Any, device: str, float64: str = "float32", *, constant: bool = False) -> Tensor:
+    """An array as a Tensor on a device. On one without 64-bit integers they become 32-bit ones if their values allow;
+    float64 becomes float32 where the device has none, if `float64` says so. A `constant`, which nobody writes, is not
+    copied before it is uploaded.
+
+    Raises DTypeError for elements that the device cannot hold.
+    """
+    if not fits_device(array.dtype):
+        what = "strings" if array.dtype.kind == "O" else array.dtype.name
+        raise DTypeError(f"takes a value of {what}, which no device holds")
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    try:
+        return Tensor(wrap_array(array, device, constant=True) if constant else array, device=device)
+    except DTypeError as e:
+        name = array.dtype.name
+        if name == "float64" and float64 == "float32":
+            return Tensor(array.astype(np.float32), device=device)
+        if name in _NARROWED:
+            narrow, least, most = _NARROWED[name]
+            if not array.size or (array.min() >= least and array.max() <= most):
+                return Tensor(array.astype(narrow), device=device)
+            raise DTypeError(f"{e}; its values do not fit {narrow}") from None
+        raise
+
+
+def uploaded(array: Any, device: str, float64: str = "float32") -> Tensor:
+    """`device_array` of what its owner may change later: it is copied once, to the device, before this returns. One
+    number is memory too, not a constant that kernels are made for.
+    """
+    t = device_array(np.atleast_1d(array), device, float64, constant=True)
+    storage = storage_of(t.uop)
+    if storage is not None:
+        storage.ensure()
+    return t if array.ndim else t.reshape(())
+
+
+Array = np.ndarray[Any, Any]
+
+
+class Sizes:
+    """An array of sizes: ints, and nodes that depend on Variables; `dtype` is the element type that ONNX gives it.
+
+    A `Sizes` is an array of whole numbers, of which some follow from Variables. An operator that moves numbers moves
+    nodes as well; one that computes has a row in `ARITHMETIC`; a comparison holds for all values of the Variables, or
+    it is an error. What no row is for is computed on the device, from the numbers that a run has.
+    """
+
+    __slots__ = ("dtype", "items")
+
+    def __init__(self, items: Array, dtype: Any) -> None:
+        self.items = items
+        self.dtype = np.dtype(dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array, whose sizes are all known."""
+        shape: tuple[int, ...] = self.items.shape
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.items.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.items.size
+
+    def tolist(self) -> Any:
+        """The numbers as nested lists."""
+        return self.items.tolist()
+
+    def __repr__(self) -> str:
+        return f"Sizes([{', '.join([size_text(n) for n in self.items.reshape(-1)])}])"
+
+
+def host_value(items: Any, dtype: Any = np.int64) -> Array | Sizes:
+    """Sizes as a value on the host: an array where all of them are numbers.
+
+    >>> host_value([2, 3])
+    array([2, 3])
+    """
+    nested = np.asarray(items, object)
+    flat = [size(n) for n in nested.reshape(-1)]
+    if not any(isinstance(n, UOp) for n in flat):
+        return np.array(flat, dtype).reshape(nested.shape)
+    made = np.empty(len(flat), object)
+    for i, n in enumerate(flat):
+        made[i] = n
+    return Sizes(made.reshape(nested.shape), dtype)
+
+
+def objects(value: Any) -> Any:
+    """A value as an array of ints and nodes, whatever it was."""
+    return value.items if isinstance(value, Sizes) else value.astype(object) if isinstance(value, np.ndarray) else value
+
+
+def tensor_of(value: Sizes, device: str) -> Tensor:
+    """The numbers that this run has, on a device; as int32 where that has no integers of 64 bits."""
+    numbers = [Tensor(_node(n), device=device) for n in value.items.reshape(-1)]
+    row = Tensor.stack(numbers).reshape(value.shape)
+    if value.dtype == np.int64 and device == "cpu":
+        return row.cast(dtypes.int64)
+    return row
+
+
+def broadcast(a: Sequence[Size], b: Sequence[Size]) -> tuple[Size, ...]:
+    """The shape of two that broadcast, as NumPy has it; a symbolic size is not 1. Raises ShapeError if they do not."""
+    out: list[Size] = []
+    for n in range(max(len(a), len(b))):
+        x: Size = a[-1 - n] if n < len(a) else 1
+        y: Size = b[-1 - n] if n < len(b) else 1
+        if x is not y and x != y and x != 1 and y != 1:
+            raise ShapeError(f"shapes {tuple(a)} and {tuple(b)} do not broadcast")
+        out.append(y if x == 1 else x)
+    return tuple(reversed(out))
+
+
+# -- what computes ----------------------------------------------------------------------------------------------------
+
+
+def _difference(a: Size, b: Size) -> tuple[int, int]:
+    return range_of(a - b) if isinstance(a, UOp) or isinstance(b, UOp) else (int(a - b), int(a - b))
+
+
+def _less(a: Size, b: Size) -> bool:
+    low, high = _difference(a, b)
+    if low < 0 <= high:
+        raise ShapeError(f"whether {_told(a)} is less than {_told(b)} is not the same for all sizes")
+    return high < 0
+
+
+def _equal(a: Size, b: Size) -> bool:
+    low, high = _difference(a, b)
+    if low <= 0 <= high and low != high:
+        raise ShapeError(f"whether {_told(a)} is {_told(b)} is not the same for all sizes")
+    return low == high == 0
+
+
+def _told(n: Size) -> str:
+    return size_text(n, values=False)
+
+
+def _either(kind: Op, a: Size, b: Size) -> Size:
+    """The larger or the smaller of two."""
+    low, high = _difference(a, b)
+    if low >= 0 or high <= 0:
+        return a if (low >= 0) == (kind is Op.MAX) else b
+    return kind(_node(a), _node(b))
+
+
+def _node(n: Size) -> UOp:
+    return n if isinstance(n, UOp) else const(dtypes.int32, int(n))
+
+
+def _divided(a: Size, b: Size, remainder: bool = False) -> Size:
+    """The quotient of numbers that are not negative, or what is left."""
+    if range_of(size(a))[0] < 0 or range_of(size(b))[0] < 1:
+        raise ShapeError(f"{_told(a)} divided by {_told(b)}, which are not known to be above 0")
+    x = _node(a)
+    return x % b if remainder else x // b
+
+
+def _positive(a: Size) -> Size:
+    if range_of(size(a))[0] < 0:
+        raise ShapeError(f"{_told(a)} is not known to be 0 or more")
+    return a
+
+
+def _pairs(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    each = np.frompyfunc(function, 2, 1)
+    return lambda *xs: reduce(each, xs)
+
+
+# name: a function of arrays of ints and nodes, and whether it gives bools
+ARITHMETIC: dict[str, tuple[Callable[..., Any], bool]] = {
+    "Abs": (np.frompyfunc(_positive, 1, 1), False),
+    "Add": (_pairs(lambda a, b: a + b), False),
+    "Div": (_pairs(_divided), False),
+    "Equal": (_pairs(_equal), True),
+    "Greater": (_pairs(lambda a, b: _less(b, a)), True),
+    "GreaterOrEqual": (_pairs(lambda a, b: not _less(a, b)), True),
+    "Less": (_pairs(_less), True),
+    "LessOrEqual": (_pairs(lambda a, b: not _less(b, a)), True),
+    "Max": (_pairs(lambda a, b: _either(Op.MAX, a, b)), False),
+    "Min": (_pairs(lambda a, b: _either(Op.MIN, a, b)), False),
+    "Mod": (_pairs(lambda a, b: _divided(a, b, True)), False),
+    "Mul": (_pairs(lambda a, b: a * b), False),
+    "Neg": (np.frompyfunc(lambda a: -a, 1, 1), False),
+    "Sub": (_pairs(lambda a, b: a - b), False),
+    "Sum": (_pairs(lambda a, b: a + b), False),
+}
+
+# Operators whose functions for arrays move numbers, or take them together by + and *, whatever the numbers are.
+MOVING = frozenset(
+    ("Concat", "Expand", "Flatten", "Gather", "Identity", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Split")
+    + ("Squeeze", "Transpose", "Unsqueeze", "Where")
+)
+
+
+def on_sizes(name: str, function: Callable[..., Any], given: list[Any], data: list[Any]) -> Any:
+    """The results of `function` of an operator that moves or computes the symbolic sizes among its inputs; None for
+    any other operator. `data` are the inputs that are no attributes."""
+    dtype = next((v.dtype for v in data if isinstance(v, Sizes)), None)
+    if dtype is None:
+        return None
+    if name in ARITHMETIC:
+        of_sizes, truth = ARITHMETIC[name]
+        return host_value(of_sizes(*[objects(v) for v in data]), np.bool_ if truth else dtype)
+    if name in MOVING and (name in ("Concat", "Where") or not any(isinstance(v, Sizes) for v in given[1:])):
+        moved = function(*[objects(v) for v in given])
+        return tuple([host_value(r, dtype) for r in (moved if isinstance(moved, tuple) else (moved,))])
+    return None
+
+
+# -- the facts of any value -------------------------------------------------------------------------------------------
+
+
+_ON_HOST = 1 << 24  # elements that a result on the host may have, where the device can compute it
+
+
+class Items(list[Any]):
+    """A sequence that a loop may grow, with what is known of all its items, so that no turn has to ask each of them:
+    whether one is loose, whether all are fixed, those that perhaps are yet to be computed, and the elements of all.
+    """
+
+    __slots__ = ("fixed", "fresh", "loose", "size")
+    size: int
+    loose: bool
+    fixed: bool
+    fresh: list[Any]
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The arrays and tensors of a value: itself, or the items of sequences."""
+    if isinstance(value, list):
+        for v in value:
+            yield from leaves(v)
+    elif value is not None:
+        yield value
+
+
+def size_of(value: Any) -> int:
+    """The number of elements that a tensor or an array has, or may have; 0 for anything else."""
+    return math.prod([most(n) for n in value.shape]) if hasattr(value, "shape") else 0
+
+
+def is_small(arrays: list[Any], most: int) -> bool:
+    """True if an operator's result from these arrays is small, and at most `most`: as long as they broadcast, or else
+    as all pairs of their elements.
+    """
+    try:
+        size = math.prod(np.broadcast_shapes(*[v.shape for v in arrays if isinstance(v, np.ndarray)]))
+    except ValueError:
+        size = _ON_HOST + 1
+    if size > _ON_HOST:
+        size = math.prod(max(v.size, 1) for v in arrays if isinstance(v, np.ndarray))
+    return size <= min(_ON_HOST, most)
+
+
+def fit_device(values: list[Any]) -> bool:
+    """True if tensors can hold the elements of all these arrays."""
+    return all(fits_device(v.dtype) for v in leaves(values) if isinstance(v, np.ndarray))
+
+
+def dtype_name(value: Any) -> str:
+    """The name of a tensor's or an array's dtype."""
+    return str(getattr(value.dtype, "name", value.dtype))
+
+
+def brief(value: Any) -> str:
+    """A value's dtype and shape, for messages."""
+    if isinstance(value, (Tensor, np.ndarray, Sizes)):
+        return f"{dtype_name(value)}{list(value.shape)}"
+    if isinstance(value, list):
+        return f"a sequence of {len(value)}"
+    return "nothing" if value is None else type(value).__name__
+
+
+def type_of(value: Any) -> Any:
+    """The TypeProto of a value."""
+    from onnx import TypeProto
+
+    out = TypeProto()
+    if isinstance(value, list):
+        out.sequence_type.elem_type.CopyFrom(type_of(value[0]) if value else TypeProto())
+    elif value is not None:
+        out.tensor_type.elem_type = array_code(value.dtype.name)
+        for d in value.shape:
+            if isinstance(d, UOp):
+                out.tensor_type.shape.dim.add()
+            else:
+                out.tensor_type.shape.dim.add().dim_value = int(d)
+    return out
+
+
+class NeedsHostError(Exception):
+    """A value is wanted on the host, where a run is to be made of device work alone.
+
+    `number` is that of the node that wants it, or that the graph which does is in, in the outermost graph.
+    """
+
+    number = -1
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """A node that reads values from the device in the middle of a run, and why."""
+
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.reason}"
+
+
+@dataclass(eq=False)
+class Memo:
+    """The results of nodes that are fixed for one set of input shapes, and arrays that are on the device as well."""
+
+    results: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
+    lifted: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)  # by the id of the array, which is kept
+    read: dict[int, tuple[Tensor, Any]] = field(default_factory=dict)  # tensors that are on the host as well
+    fixed: dict[int, Any] = field(default_factory=dict)  # by id
+    used: dict[int, Tensor] = field(default_factory=dict)  # fixed tensors that each run reads
+    numbers: dict[Any, Any] = field(default_factory=dict)  # turns of loops
+    unrolled: set[Any] = field(default_factory=set)  # nodes that cannot be loops on the device
+
+    def fix(self, value: Any) -> None:
+        """Remember that a value is fixed."""
+        for v in leaves(value):
+            self.fixed[id(v)] = v
+
+    def held(self, tensor: Tensor | None) -> Any:
+        """The array on the host that a tensor was made of; None if there is none."""
+        return next((array for array, t in self.lifted.values() if t is tensor), None)
+
+
+class Scope:
+    """The values of one graph while it runs, inside those of the graph around it."""
+
+    __slots__ = ("at", "graph", "key", "outer", "values")
+
+    def __init__(self, graph: Graph, key: tuple[Any, ...], outer: Scope | None) -> None:
+        self.graph = graph
+        self.key = key
+        self.outer = outer
+        self.values: dict[str, Any] = {}
+        self.at = 0  # the place of the node that runs, among those of `graph`
+
+    def waiting(self) -> list[Tensor]:
+        """Tensors that a later node reads, here or around: its reader computes them."""
+        out: list[Tensor] = []
+        scope: Scope | None = self
+        while scope is not None:
+            last = scope.graph.last_uses
+            read = [v for name, v in scope.values.items() if last.get(name, -1) >= scope.at]
+            for value in read:
+                out += [
+                    v for v in (value.fresh if isinstance(value, Items) else leaves(value)) if isinstance(v, Tensor)
+                ]
+                if isinstance(value, Items):
+                    value.fresh = []
+            scope = scope.outer
+        return out
+
+    def find(self, name: str) -> Any:
+        """The value of this name, here or in a graph around. Raises KeyError if there is none."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise KeyError(name)
+
+
+def work_of(results: Iterable[UOp], inputs: Iterable[UOp]) -> int:
+    """The elements that the sums and extremes between `inputs` and `results` go through: for a product of matrices
+    (n, k) and (k, m) n * m * k, for a convolution the elements of its result times those of its window. A symbolic size
+    counts as the largest that it may be.
+    """
+    total, seen, todo = 0, set(inputs), list(results)
+    while todo:
+        u = todo.pop()
+        if u not in seen:
+            seen.add(u)
+            todo.extend(u.src)
+            if u.op is Op.REDUCE_AXIS:
+                total += math.prod([most(n) for n in u.src[0].shape])
+    return total
