@@ -140,8 +140,8 @@ def _in_turn(seed: Tensor, call: Tensor) -> Tensor:
     if not here.turns:
         return call
     key, number = reshape(seed.uop, ()) ^ 0x9E3779B9, reshape(call.uop, ())
-    for turn in here.turns:
-        number = Op.THREEFRY(turn.cast(_U32), key, number)
+    for trace in here.turns:
+        number = Op.THREEFRY(trace.nodes[0].cast(_U32), key, number)
     return fresh(reshape(number, (1,)), call.device)
 
 

@@ -7,7 +7,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -100,6 +100,7 @@ class Loop(DeviceCall):
     carried: int = 0
     extra: int = field(default=0, compare=False)  # the last rows that its reverse alone reads
     again: bool = False  # its reverse computes again what has more elements than each slice
+    inside: frozenset[UOp] = frozenset()  # nodes of the body that its reverse computes again, of checkpoints
 
     @classmethod
     def named(cls, name: str, again: bool = False) -> Loop:
@@ -148,8 +149,10 @@ class Loop(DeviceCall):
         kept = sorted(live)
         split = Loop.parts(self, [k in taken for k in range(len(parameters))])
         given = [body.parameters[0], *[parameters[k] for k in taken]]
-        numbered = abstracted("body", given, [body.results[k] for k in kept])
-        loop = _loop(numbered, self, sum(split[0]), sum(split[1]), self.length, self.reverse)
+        known: dict[UOp, UOp] = {}
+        numbered = abstracted("body", given, [body.results[k] for k in kept], known)
+        like = replace(self, inside=_found(self.inside, known))
+        loop = _loop(numbered, like, sum(split[0]), sum(split[1]), self.length, self.reverse)
         return loop, tuple([src[k] for k in taken]), {k: kept.index(k) for k in wanted}
 
 
@@ -180,16 +183,21 @@ def _nowhere(*_: Any) -> Any:
     raise UserError("a loop is computed on a device, not from arrays")
 
 
-def abstracted(name: str, given: Nodes, results: Nodes, stay: Mapping[UOp, UOp] = {}) -> GraphFunction:
+def abstracted(name: str, given: Nodes, results: Nodes, known: dict[UOp, UOp] | None = None) -> GraphFunction:
     """The Function of the nodes that are `given`, in this order, whose results are these graphs over them.
 
     Args:
         name: the Function's.
-        stay: nodes that are not looked into, and what they become.
+        known: nodes that are not looked into, and what they become; what others become is added.
     """
     parameters = tuple([UOp(Op.PARAM, u.dtype, (), (n, u.shape), "body") for n, u in enumerate(given)])
-    known = {**stay, **dict(zip(given, parameters, strict=True))}
+    known = {} if known is None else known
+    known.update(zip(given, parameters, strict=True))
     return GraphFunction(name, (), parameters, tuple([rebuild(r, over, known) for r in results]))
+
+
+def _found(nodes: Collection[UOp], known: dict[UOp, UOp]) -> frozenset[UOp]:
+    return frozenset([known[u] for u in nodes if u in known])
 
 
 def closed(
@@ -271,6 +279,7 @@ def looped(
     rows: Nodes,
     depends: Callable[[UOp], bool] | None = None,
     grown: Callable[[Loop], Loop] | None = None,
+    inside: Collection[UOp] = (),
 ) -> tuple[list[UOp], list[UOp]]:
     """The last values of what is carried, and the rows of a loop.
 
@@ -285,6 +294,7 @@ def looped(
         rows: graphs.
         depends: whether a node depends on one of those stand-ins; found by a walk, if it is None.
         grown: gives the loop further rows.
+        inside: nodes of the graphs that its reverse computes again.
     """
     moving = [c for c in carried if c[2] is not c[0]]
     still = [(p, first) for p, first, after in carried if after is p]
@@ -297,6 +307,7 @@ def looped(
         zero = const(dtypes.int32, 0)
         fixed = [(UOp(Op.PARAM, dtypes.int32, (), (-1, ()), "nothing"), zero)]  # a call has a source
     body = abstracted("body", [turn, *[p for p, *_ in (*fixed, *moving, *along)]], results, stay)
+    like = replace(like, inside=_found(inside, stay))
     loop = _loop(body, like, len(fixed), len(moving), length, reverse)
     src = (*[u for _, u in fixed], *[first for _, first, _ in moving], *[u for _, u in along])
     nodes = (loop if grown is None else grown(loop)).nodes(src)

@@ -31,7 +31,7 @@ from anneal.transforms.hooks import (
     retains_grad,
 )
 from anneal.transforms.jacobians import hessian, jacfwd, jacrev
-from anneal.transforms.loops import cond, fori_loop, scan, while_loop
+from anneal.transforms.loops import computed_again, cond, fori_loop, scan, while_loop
 from anneal.transforms.pullback import gradient
 from anneal.transforms.reverse import grad, value_and_grad, vjp
 from anneal.transforms.trace import Trace, leaf_nodes, stand_in
@@ -44,7 +44,7 @@ else:  # what computes is imported when something is computed
 
 __all__ = [
     "BATCHING", "Function", "FunctionCtx", "RemovableHandle", "Trace", "attached", "backward", "captured_backward",
-    "cond", "custom_jvp", "custom_vjp", "derivative_of", "ended", "fori_loop", "grad", "gradient", "hessian", "hooked",
+    "computed_again", "cond", "custom_jvp", "custom_vjp", "derivative_of", "ended", "fori_loop", "grad", "gradient", "hessian", "hooked",
     "jacfwd", "jacrev", "jvp", "leaf_nodes", "once_differentiable", "paths_of", "register_hook",
     "register_post_accumulate_grad_hook", "regraded", "releasing", "retain_grad", "retains_grad", "scan", "stand_in",
     "take_results", "tree_leaves", "tree_map", "value_and_grad", "vjp", "vmap", "wants_gradient", "while_loop",

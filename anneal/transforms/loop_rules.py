@@ -55,6 +55,7 @@ class _Pulled:
         parameters = body.parameters[1:]
         self.constants, self.carried, self.slices = loop.parts(parameters)
         self.largest = max([p.size for p in self.slices], default=0) if loop.again else math.inf
+        self.forward, self.inside = set(toposort(body.results)), loop.inside
         path = paths(_order(body.results), [p for p in parameters if p.dtype.is_float])
         self.rows = {k: _like(r) for k, r in enumerate(body.results[n:]) if given[n + k]}
         self.ends: dict[int, UOp] = {}  # of what is carried: what stands for a cotangent
@@ -90,13 +91,15 @@ class _Pulled:
         """The nodes of the forward turn that it reads beside constants and slices."""
         cotangents = {*self.ends.values(), *self.rows.values(), *self.sums.values()}
         varies = {turn, *self.carried, *self.slices}
-        late: set[UOp] = set(cotangents)
+        late, inside = set(cotangents), set(self.inside)
         order = toposort(self.results)
         for u in order:
             if any(s in late for s in u.src):
                 late.add(u)
             if any(s in varies for s in u.src):
                 varies.add(u)
+            if u not in self.forward and any(s in inside for s in u.src):
+                inside.add(u)
         stack = [s for u in order if u in late for s in u.src if s not in late]
         stack += [u for u in self.results if u not in late]
         found: dict[UOp, None] = {}
@@ -106,7 +109,8 @@ class _Pulled:
             if u in seen:
                 continue
             seen.add(u)
-            if u in carried or (u.op in _KEPT and u in varies and u.size <= self.largest):
+            kept = u.op in _KEPT and u in varies and u not in inside and u.size <= self.largest
+            if kept or u in carried:
                 found[u] = None
             else:
                 stack += u.src
@@ -141,9 +145,9 @@ def _pull_loop(loop: Loop, src: Nodes, given: Some) -> Some:
     whole, place = _with_rows(loop, pulled)
     made = whole.nodes(tuple(src))
     rows = {u: _like(u) for u in place}
-    swapped = _substituted(pulled.results, rows)
+    swapped = _substituted([*pulled.results, *loop.inside], rows)
     nexts, parts = swapped[: len(pulled.ends)], swapped[len(pulled.ends) : len(pulled.ends) + len(pulled.sums)]
-    out = swapped[len(pulled.ends) + len(pulled.sums) :]
+    out, inside = swapped[len(pulled.ends) + len(pulled.sums) : len(pulled.results)], swapped[len(pulled.results) :]
     constants, carried, slices = loop.parts(src)
     cotangents = [(g, end) for k, g in pulled.rows.items() if (end := given[n + k]) is not None]
     along = [*zip(pulled.slices, slices, strict=True), *cotangents, *[(rows[u], made[k]) for u, k in place.items()]]
@@ -163,6 +167,7 @@ def _pull_loop(loop: Loop, src: Nodes, given: Some) -> Some:
         states,
         along,
         [*out, *more],
+        inside=inside,
     )
     found = dict(zip([p for p, *_ in adding], ends[len(pulled.ends) :], strict=True))
     found.update(zip([pulled.carried[k] for k in pulled.ends], ends))
@@ -293,6 +298,7 @@ def _push_loop(loop: Loop, src: Nodes, given: Some) -> Some:
         states,
         both(slices),
         [t for k in rows if (t := made[k]) is not None],
+        inside=loop.inside,
     )
     found: dict[int, UOp] = dict(zip(moving, ends[n:], strict=True))
     found.update(zip(rows, out, strict=True))
@@ -394,7 +400,8 @@ def _batch_loop(loop: Loop, src: Nodes, batched: Sequence[bool], n: int, differe
     many = _Many(parameters, batched, n, different)
     of = dict(zip(parameters, src, strict=True))
     flags = {p for p, f in zip(parameters, batched, strict=True) if f}
-    made = many.settled(carried, lambda: many.rewritten(body.results))
+    both = many.settled(carried, lambda: many.rewritten([*body.results, *loop.inside]))
+    made = both[: len(body.results)]
     ends, out = looped(
         loop,
         loop.length,
@@ -404,6 +411,7 @@ def _batch_loop(loop: Loop, src: Nodes, batched: Sequence[bool], n: int, differe
         many.states(carried, of, flags, made),
         [(many.at(p), _front(of[p], 1) if p in flags else of[p]) for p in slices],
         [u for u, _ in made[loop.carried :]],
+        inside=[u for u, _ in both[len(made) :]],
     )
     rows = [(_front(u, 1) if has else u, has) for u, (_, has) in zip(out, made[loop.carried :], strict=True)]
     return [*[(u, p in many.of) for u, p in zip(ends, carried, strict=True)], *rows]

@@ -19,7 +19,7 @@ from anneal.runtime import UNSEEN, Loop, chosen, here, looped, repeated_while
 from anneal.transforms.loop_rules import rows_for_reverse
 from anneal.transforms.trace import Trace, as_tensor
 from anneal.transforms.tree import flatten, like, paths_of, rebuild
-from anneal.uop import Op, UOp, dtypes
+from anneal.uop import Op, UOp, arena, dtypes
 
 Tensors = Sequence["Tensor"]
 # (what stands for a turn's number, for what is carried, for slices) -> what is carried on, and rows
@@ -130,6 +130,15 @@ def fori_loop(
     else:
         ends, _ = _unrolled(first, turn, [], count, False, together)
     return rebuild(init_val, iter(ends))
+
+
+def computed_again(f: Callable[[], Any]) -> Any:
+    """`f()` in the body of a loop, whose reverse computes again what is between what `f` reads and its results."""
+    mark = arena().watermark()
+    out = f()
+    results = {t.uop for t in flatten(out) if is_tensor(t)}
+    here.turns[-1].inside.update([u for u in arena().since(mark) if u not in results])
+    return out
 
 
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
@@ -312,7 +321,7 @@ def _traced(first: _First, turn: Turn, arrays: Tensors, test: Callable[[list[Any
         number = trace.example(basis, (), dtypes.int32, False)
         carried = [trace.example(t, t.shape, None, w) for t, w in zip(tensors, wants, strict=True)]
         parts = [trace.example(x, x.shape[1:]) for x in arrays]
-        here.turns.append(number.uop)
+        here.turns.append(trace)
         try:
             if test is not None:
                 trace.run(test, (list(carried),), {}, grad=False)
@@ -376,6 +385,7 @@ def _looped(first: _First, turn: Turn, arrays: Tensors, count: int, reverse: boo
         rows,
         made_once.trace.depends(),
         rows_for_reverse if any(wants) else None,
+        made_once.trace.inside,
     )
     inputs = [*first.tensors, *arrays] or [made.tensor(0)]
     results = _results([*ends, *out], wants, inputs)

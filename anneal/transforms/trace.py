@@ -67,7 +67,7 @@ def stand_in(dtype: DType, shape: tuple[Any, ...], what: str = "example") -> UOp
 class Trace:
     """The stand-ins of one call; `name` is the transform's, for messages."""
 
-    __slots__ = ("_above", "_assigned", "_mark", "_tracers", "name", "nodes", "originals")
+    __slots__ = ("_above", "_assigned", "_mark", "_tracers", "inside", "name", "nodes", "originals")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -77,6 +77,7 @@ class Trace:
         self._above: dict[UOp, None] = {}  # the stand-ins and what is known to depend on them
         self._assigned: list[weakref.ref[Tensor]] = []
         self._tracers: list[weakref.ref[Tensor]] = []
+        self.inside: set[UOp] = set()  # nodes in checkpoints of a loop's body
 
     # -- the call -------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from anneal.errors import TransformError
 from anneal.ops import grad_enabled, is_tensor
 from anneal.runtime import here, realize
-from anneal.transforms import tree_leaves
+from anneal.transforms import computed_again, tree_leaves
 
 __all__ = ["checkpoint", "checkpoint_sequential"]
 
@@ -26,7 +26,8 @@ def checkpoint(
 
     The arguments and then the result are computed at this call. What `function` computes on the way goes at once; the
     gradient's graph has the same nodes, and computes them again, with the same random numbers. `function` itself is
-    called once. Memory falls where many blocks follow one another, and every block is computed twice.
+    called once. Memory falls where many blocks follow one another, and every block is computed twice. In the body of a
+    loop nothing is computed at the call, and the loop's reverse keeps no rows of what is inside.
 
     Args:
         use_reentrant: accepted as torch's; there is one way here.
@@ -44,6 +45,9 @@ def checkpoint(
     inputs = [t for t in tree_leaves([args, kwargs]) if is_tensor(t)]
     if not grad_enabled() or here.tracing:
         return function(*args, **kwargs)
+    if here.turns:
+        out: R = computed_again(lambda: function(*args, **kwargs))
+        return out
     _compute(inputs)
     out = function(*args, **kwargs)
     _compute([t for t in tree_leaves(out) if is_tensor(t)])

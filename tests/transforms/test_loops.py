@@ -15,6 +15,7 @@ from anneal.backend import get_device
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
 from anneal.runtime import cache_statistics, turns
 from anneal.tensor import Tensor
+from anneal.utils.checkpoint import checkpoint
 from tests.transforms.loop_programs import Library, program, python, run
 
 Fn = Callable[..., Any]
@@ -417,6 +418,105 @@ def test_loops_in_loops_are_planned_before_the_device_is_taken(monkeypatch: pyte
     assert not any(held)
 
 
+# -- checkpoints in a body --------------------------------------------------------------------------------------------
+
+
+def block(h: Tensor, x: Tensor, w: Tensor) -> Tensor:
+    """Several products, and draws, whose values between are what a checkpoint does not keep."""
+    h = an.tanh(h @ w + x) * (1 + Tensor.rand(*h.shape) / 9)
+    return an.tanh((h @ w).softmax(-1) @ w + h).mean(-1)
+
+
+def of_blocks(saves: bool, **how: Any) -> Fn:
+    def body(w: Tensor, c: Tensor, x: Tensor) -> Any:
+        y = checkpoint(block, c, x, w, use_reentrant=False) if saves else block(c, x, w)
+        return an.tanh(c / 2 + y.unsqueeze(-1)), y
+
+    def of(w: Tensor, h: Tensor, xs: Tensor) -> Any:
+        an.manual_seed(5)
+        c, y = an.scan(lambda c, x: body(w, c, x), h, xs, **how)
+        return c, {"y": y.unsqueeze(-1).expand(-1, -1, 2)}
+
+    return of
+
+
+def results_of_loops(run: Fn, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[int]]:
+    """What `run` gives, and the elements of the results of each loop on the device, the reverse last."""
+    elements: list[int] = []
+    prepare = turns._BoundLoop._prepare
+
+    def preparing(self: Any) -> None:
+        elements.append(sum([int(np.prod(shape)) for shape, _ in self.loop.results]))
+        prepare(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(turns._BoundLoop, "_prepare", preparing)
+        value = run()
+        an.realize(an.tree_leaves(value))
+    return value, elements
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_checkpoint_in_a_body_changes_no_value(mode: str) -> None:
+    near(MODES[mode](of_blocks(True)), MODES[mode](of_blocks(False)), 1e-4)
+
+
+@pytest.mark.parametrize("mode", ["grad", "vmap of grad", "grad of vmap", "nested"])
+def test_a_checkpoint_in_a_body_keeps_no_rows_of_what_is_inside(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forward loop gives the carries and what it is asked for, the cotangents' products aside."""
+    w, h, xs = Tensor(array(8, 8, scale=0.3)), Tensor(array(3, 8)), Tensor(array(20, 3, 8))
+
+    def gradient(saves: bool) -> Any:
+        f = of_blocks(saves)
+        value = lambda w, h: f(w, h, xs)[0].sin().sum()
+        if mode == "grad":
+            return an.grad(value, (0, 1))(w, h)
+        if mode == "vmap of grad":
+            return an.vmap(an.grad(value, (0, 1)), (None, 0))(w, an.stack([h, h * 2]))
+        if mode == "grad of vmap":
+            both = lambda w, h: an.vmap(value, (None, 0), randomness="same")(w, h).sum()
+            return an.grad(both, (0, 1))(w, an.stack([h, h * 2]))
+
+        def inside(c: Tensor, x: Tensor) -> Tensor:
+            return an.scan(lambda c, v: (an.tanh(c @ w + v), None), c, an.stack([x, x * 2, x * 3]))[0]
+
+        def loop(w: Tensor, h: Tensor) -> Tensor:
+            turn = lambda c, x: (checkpoint(inside, c, x) if saves else inside(c, x), None)
+            return an.scan(turn, h * w.sum(), xs)[0].sum()
+
+        return an.grad(loop, (0, 1))(w, h)
+
+    kept, everything = results_of_loops(lambda: gradient(False), monkeypatch)
+    found, some = results_of_loops(lambda: gradient(True), monkeypatch)
+    near(found, kept, 1e-4)
+    assert max(some) < 0.6 * max(everything)
+    examples = 2 if "vmap" in mode else 1
+    carried, means = 21 * 24 * examples, 20 * 3 * examples
+    if mode != "nested":
+        assert min(some) <= carried + means
+
+
+def test_checkpoints_in_turn_in_branches_and_without_a_gradient() -> None:
+    w, h, xs = Tensor(array(2, 2, seed=1)), Tensor(array(3, 2, seed=2)), Tensor(array(4, 3, 2, seed=3))
+
+    def loss(saves: bool) -> Fn:
+        inner: Fn = checkpoint if saves else lambda f, *args: f(*args)
+        step = lambda c, x: inner(lambda c: (c @ w).softmax(-1) + inner(lambda v: (v @ w).tanh(), x), c)
+        turn = lambda c, x: an.cond(x.sum() > 0, lambda c: step(c, x), lambda c: step(-c, x), c)
+        return lambda h, xs: an.scan(lambda c, x: (turn(c, x), None), h, xs)[0].sin().sum()
+
+    near(an.grad(loss(True), (0, 1))(h, xs), an.grad(loss(False), (0, 1))(h, xs))
+    near(an.fori_loop(0, 3, lambda i, c: checkpoint(lambda v: v * 2 + i, c), h), h * 8 + 4)
+    near(
+        an.while_loop(lambda c: c.sum() < 99, lambda c: checkpoint(lambda v: v * 2, c), Tensor([1.0])), Tensor([128.0])
+    )
+    with an.no_grad():
+        near(loss(True)(h, xs), loss(False)(h, xs))
+
+
+# -- memory, dtypes, sizes --------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "float16", "int64"])
 def test_rows_of_narrow_dtypes_on_both_devices(dtype: str, device: str) -> None:
     x = (an.arange(15).reshape(5, 3) % 4).cast(dtype)
@@ -485,3 +585,39 @@ def test_gradients_of_weights_are_products_after_the_loop(reverse: bool, monkeyp
         np.testing.assert_allclose(ours, wanted, rtol=2e-5, atol=1e-6)
     assert len(carried) == 2  # forward and back
     assert all(shape == (3, 5) for shapes in carried for shape in shapes), carried
+
+
+@pytest.mark.parametrize("device", ["cpu", "webgpu"])
+@pytest.mark.parametrize(("reverse", "unroll"), [(False, 1), (True, 2)])
+def test_a_captured_step_with_checkpoints_is_the_eager_one_without(
+    device: str, reverse: bool, unroll: int, request: pytest.FixtureRequest
+) -> None:
+    device = request.getfixturevalue("webgpu") if device == "webgpu" else device
+    rng = np.random.default_rng(0)
+    start, xs, weight = (rng.standard_normal(s).astype(np.float32) * 0.4 for s in ((4, 8), (6, 4, 8), (8, 8)))
+
+    def block(c: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        return ((c @ w).tanh() * x).sin() + c * 0.5
+
+    def trained(checkpointed: bool, captured: bool) -> list[float]:
+        w = Tensor(weight, device=device).requires_grad_(True)
+        optimiser = an.optim.SGD([w], lr=0.1)
+
+        def step(c: Tensor, x: Tensor) -> Tensor:
+            def body(carry: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+                y = checkpoint(block, carry, x, w) if checkpointed else block(carry, x, w)
+                return y, y.sum()
+
+            last, sums = an.scan(body, c, x, reverse=reverse, unroll=unroll)
+            loss = (last * last).mean() + sums.mean() * 0.1
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            return loss
+
+        run = an.jit(step) if captured else step
+        c, x = Tensor(start, device=device), Tensor(xs, device=device)
+        losses = [run(c, x).item() for _ in range(4)]
+        return [*losses, *w.detach().numpy().ravel().tolist()]
+
+    np.testing.assert_allclose(trained(True, True), trained(False, False), rtol=1e-5, atol=1e-6)
