@@ -8,14 +8,30 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from anneal.codegen.affine import normalise
 from anneal.rewrite import rebuild, tell
-from anneal.uop import Op, UOp, dtypes, toposort
+from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop.sizes import Size, content, least, size
 
+_I32 = dtypes.int32
 SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in the linear program
 
 
 def extent(r: UOp) -> int:
     """The number of values of a range of constant extent."""
     return int(r.src[0].arg)
+
+
+def ceil_div(n: Size, amount: int) -> Size:
+    """n / amount rounded up: the number of parts of `amount` that cover `n`."""
+    if isinstance(n, int):
+        return -(-n // amount)
+    return size((n if content(n) % amount == 0 else n + (amount - 1)) // amount)
+
+
+def held(value: UOp, end: Size) -> UOp:
+    """`value` held below `end`; at 0 where there is nothing below it."""
+    last = end - 1
+    below = Op.MIN(value, last if isinstance(last, UOp) else const(_I32, last))
+    return below if least(end) else Op.MAX(below, const(_I32, 0))
 
 
 def mask_of(ranges: Iterable[UOp]) -> int:
@@ -91,9 +107,6 @@ def factors(product: UOp) -> tuple[UOp, UOp]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Kernel graphs rebuilt over new sources, with the indices of memory accesses in normal form (`affine.py`).
-
-
-_I32 = dtypes.int32
 
 
 def with_sources(u: UOp, src: tuple[UOp, ...], serial: int = 0) -> UOp:

@@ -21,6 +21,7 @@ from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, long_ax
 from anneal.schedule.fusion.groups import FusionGroup, depends
 from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, MOVEMENT, Op, UOp, dtypes
+from anneal.uop.sizes import most
 
 _WIDEST = 256  # elements of a row of q and k: what is summed for one element of the scores
 _ROWS = 16  # results' rows, for each workgroup that a device is to have: a workgroup sums for 64 rows and more alone
@@ -55,8 +56,7 @@ def is_score(u: UOp) -> bool:
     if factors is None or not u.dtype.is_float:
         return False
     depth = u.src[0].shape[u.arg[1][0]]
-    known = all(isinstance(n, int) for n in u.src[0].shape)
-    return known and 8 <= depth <= _WIDEST and all(2 * x.size <= u.size for x in factors)
+    return isinstance(depth, int) and 8 <= depth <= _WIDEST and all(2 * x.size <= u.size for x in factors)
 
 
 def _exceeds(score: UOp, costs: CostModel) -> bool:
@@ -133,7 +133,7 @@ class _Chain:
         found = []
         for p in self.products:
             factor = next(f for f in factors_of(p) or () if any(x in self.inside for x in (f, *f.src)))
-            wide = [int(n) for n, m in zip(p.src[0].shape, factor.shape, strict=True) if m != n]
+            wide = [most(n) for n, m in zip(p.src[0].shape, factor.shape, strict=True) if m != n]
             found.append(int(p.size) // math.prod(wide))
         return min(found)
 
