@@ -176,7 +176,8 @@ def bytes_of(chain: Chain, split: Split) -> int:
         half = (len(chain.scores) + products) * split.columns * (wide + GAP)
         if chain.d is not None:
             half += products * split.rows * (split.columns + GAP)
-        if content(size(chain.r.src[0])) % split.rows or any(extent(e) % SIDE for e in chain.depths):  # left factors wait, too
+        # left factors wait, too
+        if content(size(chain.r.src[0])) % split.rows or any(extent(e) % SIDE for e in chain.depths):
             half += sum(split.rows * (n + GAP) for n in depths)
         return 4 * single + 2 * half
     wide = -(-width // (split.across * LANES)) * split.across * LANES
@@ -348,8 +349,7 @@ def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
     """The columns, before and after a row's own number, for which `value` is not what `op` leaves out."""
     if op is Op.MAX and (sized := _sized(value)) is not None:
         return _reach(sized, chain, Op.ADD)._replace(least=const(_F32, 0))
-    before: UOp | None = None
-    after: UOp | None = None
+    reach: list[UOp | None] = [None, None]
     least: UOp | None = None
     stack = [value]
     while stack:
@@ -363,11 +363,8 @@ def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
                     # r - c + more < 0 is out: columns up to r + more are in
                     sign = terms.pop(chain.r, 0)
                     if sign * terms.pop(chain.c, 0) == -1 and all(map(is_symbolic, terms)):
-                        more = unform(terms, constant)
-                        if sign > 0:
-                            after = more if after is None else Op.MIN(after, more)
-                        else:
-                            before = more if before is None else Op.MIN(before, more)
+                        known, more = reach[sign > 0], unform(terms, constant)
+                        reach[sign > 0] = more if known is None else Op.MIN(known, more)
                 if op is Op.MAX:
                     least = number
                 stack.append(u.src[3 - at])
@@ -377,7 +374,7 @@ def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
             stack += u.src
         elif u.op in (Op.CAST, Op.NEG, Op.BITCAST) or (u.op is Op.AND and u.src[1].op is Op.CONST):
             stack.append(u.src[0])
-    return _Reach(before, after, least)
+    return _Reach(*reach, least)
 
 
 def _sized(value: UOp) -> UOp | None:
