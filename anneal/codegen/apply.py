@@ -9,16 +9,7 @@ from anneal.codegen.chained import chained, is_chained
 from anneal.codegen.coalesce import fuse_reduces, fusible_reduces
 from anneal.codegen.matrices import is_by_matrices, multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
-from anneal.codegen.ranges import (
-    ceil_div,
-    conjunction,
-    conjuncts,
-    extent,
-    held,
-    mask_of,
-    reads_stored,
-    with_sources,
-)
+from anneal.codegen.ranges import ceil_div, conjunction, conjuncts, extent, held, mask_of, reads_stored, with_sources
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild

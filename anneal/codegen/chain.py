@@ -28,7 +28,6 @@ from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, size
 
-_F32 = dtypes.float32
 LANES = 4
 SIDE = 16  # rows and columns of a subgroup matrix
 GAP = 8  # elements of float16 between two rows in workgroup memory
@@ -96,7 +95,7 @@ def chain_of(stores: Sequence[UOp], order: Sequence[UOp]) -> Chain | None:
         return None
     c = reductions[0].src[1]
     loops = [u for u in order if u.op is Op.RANGE and u.arg[1] == "loop"]
-    if not all(is_symbolic(u.src[0]) for u in (c, *loops)) or any(s.src[1].src[0].op is not Op.CONST for s in scores):
+    if not all(is_symbolic(u.src[0]) for u in (c, *loops)):
         return None
     return _with_loops(stores, tuple(reductions), tuple(scores), c, loops)
 
@@ -117,10 +116,12 @@ def _with_loops(
         return None
     r = max(rows, key=lambda r: (r.vmax, r.arg[0]))
     wide = [x for x in loops if not any(s.ranges >> x.arg[0] & 1 for s in scores)]
-    if len(wide) > 1 or any(x.src[0].op is not Op.CONST for x in wide):
+    if len(wide) > 1:
         return None
     d = wide[0] if wide else None
     chain = Chain(reductions, scores, r, c, d)
+    if any(x.src[0].op is not Op.CONST for x in (*wide, *chain.depths)):
+        return None
     bits = mask_of([r, *wide])
     if any(s.ranges & bits != bits or s.src[1].ranges & bits != bits for s in stores):
         return None
@@ -219,7 +220,7 @@ def split_of(opts: Sequence[Opt], chain: Chain, axes: Sequence[UOp]) -> Split:
 # The part that all kernels of chains share: the columns that a workgroup needs, indices, and stores.
 
 
-_I32 = dtypes.int32
+_I32, _F32 = dtypes.int32, dtypes.float32
 _LOW = -1e29  # what is less is a mask
 _FIRST = 100  # the number of the first workgroup memory that no operand fills
 
@@ -257,7 +258,7 @@ class ChainedKernel:
 
     def range(self, count: Size, kind: str) -> UOp:
         """A fresh range; 0 in the place of one that has one value."""
-        end = count if isinstance(count, UOp) else const(_I32, count)
+        end = const(_I32, 0) + count
         if end.is_const and end.arg == 1:
             return const(_I32, 0)
         self.fresh += 1
@@ -374,7 +375,7 @@ def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
             stack += u.src
         elif u.op in (Op.CAST, Op.NEG, Op.BITCAST) or (u.op is Op.AND and u.src[1].op is Op.CONST):
             stack.append(u.src[0])
-    return _Reach(*reach, least)
+    return _Reach(reach[0], reach[1], least)
 
 
 def _sized(value: UOp) -> UOp | None:

@@ -11,7 +11,6 @@ from anneal.rewrite import rebuild, tell
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, least, size
 
-_I32 = dtypes.int32
 SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in the linear program
 
 
@@ -29,8 +28,7 @@ def ceil_div(n: Size, amount: int) -> Size:
 
 def held(value: UOp, end: Size) -> UOp:
     """`value` held below `end`; at 0 where there is nothing below it."""
-    last = end - 1
-    below = Op.MIN(value, last if isinstance(last, UOp) else const(_I32, last))
+    below = Op.MIN(value, const(_I32, 0) + (end - 1))
     return below if least(end) else Op.MAX(below, const(_I32, 0))
 
 
@@ -107,6 +105,9 @@ def factors(product: UOp) -> tuple[UOp, UOp]:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Kernel graphs rebuilt over new sources, with the indices of memory accesses in normal form (`affine.py`).
+
+
+_I32 = dtypes.int32
 
 
 def with_sources(u: UOp, src: tuple[UOp, ...], serial: int = 0) -> UOp:

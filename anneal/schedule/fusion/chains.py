@@ -13,7 +13,6 @@ anything else reads the work, an output above all, the scores are stored.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from anneal.schedule.cost_model import CostModel
@@ -21,7 +20,7 @@ from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, long_ax
 from anneal.schedule.fusion.groups import FusionGroup, depends
 from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, MOVEMENT, Op, UOp, dtypes
-from anneal.uop.sizes import most
+from anneal.uop.sizes import most, product
 
 _WIDEST = 256  # elements of a row of q and k: what is summed for one element of the scores
 _ROWS = 16  # results' rows, for each workgroup that a device is to have: a workgroup sums for 64 rows and more alone
@@ -134,7 +133,7 @@ class _Chain:
         for p in self.products:
             factor = next(f for f in factors_of(p) or () if any(x in self.inside for x in (f, *f.src)))
             wide = [most(n) for n, m in zip(p.src[0].shape, factor.shape, strict=True) if m != n]
-            found.append(int(p.size) // math.prod(wide))
+            found.append(int(p.size) // product(wide))
         return min(found)
 
     def takes(self, x: UOp, c: UOp) -> bool:
