@@ -16,7 +16,6 @@ indices rules out for all rows of a workgroup (above a diagonal) are left out. `
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -241,7 +240,7 @@ class ChainedKernel:
         self.sink, self.chain, self.split = sink, chain, split
         ranges = [u for u in toposort((sink,)) if u.op is Op.RANGE]
         self.fresh = 1 + max(u.arg[0] for u in ranges)
-        self.memories = itertools.count(_FIRST)
+        self.memories = iter(range(_FIRST, 1000))
         self.high, self.long = size(chain.r.src[0]), size(chain.c.src[0])
         inner = (chain.r, chain.c, chain.d, *chain.depths)
         others = sorted([x for x in ranges if x not in inner], key=lambda x: int(x.arg[0]))

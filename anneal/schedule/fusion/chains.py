@@ -7,8 +7,7 @@ than `q`, `k`, `v` and `o` have together. A kernel that sums over one axis of `s
 `f`, and go on with the product. Memory is then linear in the length of the sequence, for the price of the arithmetic.
 
 A chain is made of scores, all of one size, and of the elementwise work between them and what reads it: contractions
-with something else, and reductions over one axis, whose results are stored (the maximum and the sum of a softmax). If
-anything else reads the work, an output above all, the scores are stored.
+with something else, and reductions over one axis, whose results are stored (the maximum and the sum of a softmax).
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ class _Chain:
         for p in self.products:
             factor = next(f for f in factors_of(p) or () if any(x in self.inside for x in (f, *f.src)))
             wide = [most(n) for n, m in zip(p.src[0].shape, factor.shape, strict=True) if m != n]
-            found.append(int(p.size) // product(wide))
+            found.append(int(p.size) // int(product(wide)))
         return min(found)
 
     def takes(self, x: UOp, c: UOp) -> bool:
