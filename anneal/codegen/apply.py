@@ -9,12 +9,12 @@ from anneal.codegen.chained import chained, is_chained
 from anneal.codegen.coalesce import fuse_reduces, fusible_reduces
 from anneal.codegen.matrices import is_by_matrices, multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
-from anneal.codegen.ranges import conjunction, conjuncts, extent, mask_of, reads_stored, with_sources
+from anneal.codegen.ranges import ceil_div, conjunction, conjuncts, extent, held, mask_of, reads_stored, with_sources
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
-from anneal.uop.sizes import Size, content, least, most, product, size
+from anneal.uop.sizes import Size, content, most, product
 
 _I32 = dtypes.int32
 _LANES = 4
@@ -32,13 +32,6 @@ _PIECES = {
 
 def _refused(why: str, node: UOp | None = None) -> CompilerError:
     return CompilerError(why, stage="apply_opts", node=node)
-
-
-def ceil_div(n: Size, amount: int) -> Size:
-    """n / amount rounded up: the number of parts of `amount` that cover `n`."""
-    if isinstance(n, int):
-        return -(-n // amount)
-    return size((n if content(n) % amount == 0 else n + (amount - 1)) // amount)
 
 
 class _Split:
@@ -108,13 +101,13 @@ class _Split:
         kind, n = (last.arg[1], extent(last)) if last.op is Op.RANGE else ("", 1)
         lanes = n if kind == "vector" else _LANES if kind in ("upcast", "unroll", "written") else 1
         if lanes == 1 or n % lanes or content(self.extent) % lanes:
-            return (_held(value, self.extent) if clamp else value), inside
+            return (held(value, self.extent) if clamp else value), inside
         whole, lane = (last // lanes, last % lanes) if n > lanes else (const(_I32, 0), last)
         value = _digits(head, self.pieces[:-1]) * (n // lanes) + whole
         quads = ceil_div(self.extent, lanes)
         inside = value < quads
         if clamp:
-            value = _held(value, quads)
+            value = held(value, quads)
         return value * lanes + lane, inside
 
 
@@ -123,13 +116,6 @@ def _digits(value: UOp, pieces: Sequence[UOp]) -> UOp:
     for p in pieces:
         value = value * extent(p) + p
     return value
-
-
-def _held(value: UOp, end: Size) -> UOp:
-    """`value` held below `end`; at 0 where there is nothing below it."""
-    last = end - 1
-    held = Op.MIN(value, last if isinstance(last, UOp) else const(_I32, last))
-    return held if least(end) else Op.MAX(held, const(_I32, 0))
 
 
 def apply_opts(sink: UOp, opts: Sequence[Opt], unaligned: bool = False) -> UOp:
@@ -250,7 +236,7 @@ class _Splitting:
         if not inside.is_const:
             visit.predicates.append(inside)
             if clamp:
-                flat = _held(flat, total)
+                flat = held(flat, total)
         heads: dict[UOp, UOp] = {}
         stride: Size = 1
         for i, s in enumerate(reversed(loops)):

@@ -15,18 +15,18 @@ indices rules out for all rows of a workgroup (above a diagonal) are left out. `
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from anneal.codegen.affine import form
+from anneal.codegen.affine import form, unform
 from anneal.codegen.opts import Opt, identity
-from anneal.codegen.ranges import Substitution, conjunction, extent, mask_of
+from anneal.codegen.ranges import Substitution, ceil_div, conjunction, extent, held, mask_of
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop.sizes import Size, content, is_symbolic, size
 
-_F32 = dtypes.float32
 LANES = 4
 SIDE = 16  # rows and columns of a subgroup matrix
 GAP = 8  # elements of float16 between two rows in workgroup memory
@@ -78,7 +78,7 @@ def scaled(value: UOp, inner: UOp) -> tuple[UOp, tuple[Op, UOp] | None]:
 def chain_of(stores: Sequence[UOp], order: Sequence[UOp]) -> Chain | None:
     """The kernel as a chain, if it is one that this room can make."""
     reduces = [u for u in order if u.op is Op.REDUCE]
-    if any(len(u.src) != 2 or u.dtype is not _F32 or u.src[1].src[0].op is not Op.CONST for u in reduces):
+    if any(len(u.src) != 2 or u.dtype is not _F32 for u in reduces):
         return None
     below: dict[UOp, set[UOp]] = {u: set() for u in reduces}  # the reduces that one is made of
     made: dict[UOp, frozenset[UOp]] = {}
@@ -94,7 +94,7 @@ def chain_of(stores: Sequence[UOp], order: Sequence[UOp]) -> Chain | None:
         return None
     c = reductions[0].src[1]
     loops = [u for u in order if u.op is Op.RANGE and u.arg[1] == "loop"]
-    if any(u.src[0].op is not Op.CONST for u in loops):
+    if not all(is_symbolic(u.src[0]) for u in (c, *loops)):
         return None
     return _with_loops(stores, tuple(reductions), tuple(scores), c, loops)
 
@@ -113,12 +113,14 @@ def _with_loops(
         rows &= {r for r in loops if left.ranges >> r.arg[0] & 1 and not right.ranges >> r.arg[0] & 1}
     if not rows:
         return None
-    r = max(rows, key=lambda r: (extent(r), r.arg[0]))
+    r = max(rows, key=lambda r: (r.vmax, r.arg[0]))
     wide = [x for x in loops if not any(s.ranges >> x.arg[0] & 1 for s in scores)]
     if len(wide) > 1:
         return None
     d = wide[0] if wide else None
     chain = Chain(reductions, scores, r, c, d)
+    if any(x.src[0].op is not Op.CONST for x in (*wide, *chain.depths)):
+        return None
     bits = mask_of([r, *wide])
     if any(s.ranges & bits != bits or s.src[1].ranges & bits != bits for s in stores):
         return None
@@ -174,7 +176,8 @@ def bytes_of(chain: Chain, split: Split) -> int:
         half = (len(chain.scores) + products) * split.columns * (wide + GAP)
         if chain.d is not None:
             half += products * split.rows * (split.columns + GAP)
-        if extent(chain.r) % split.rows or any(extent(e) % SIDE for e in chain.depths):  # left factors wait, too
+        # left factors wait, too
+        if content(size(chain.r.src[0])) % split.rows or any(extent(e) % SIDE for e in chain.depths):
             half += sum(split.rows * (n + GAP) for n in depths)
         return 4 * single + 2 * half
     wide = -(-width // (split.across * LANES)) * split.across * LANES
@@ -216,7 +219,7 @@ def split_of(opts: Sequence[Opt], chain: Chain, axes: Sequence[UOp]) -> Split:
 # The part that all kernels of chains share: the columns that a workgroup needs, indices, and stores.
 
 
-_I32 = dtypes.int32
+_I32, _F32 = dtypes.int32, dtypes.float32
 _LOW = -1e29  # what is less is a mask
 _FIRST = 100  # the number of the first workgroup memory that no operand fills
 
@@ -225,8 +228,8 @@ class _Reach(NamedTuple):
     """The columns that a row needs: so many before and after its own number, None for all of them. The others add
     nothing; to a maximum, the number `least`."""
 
-    before: int | None
-    after: int | None
+    before: UOp | None
+    after: UOp | None
     least: UOp | None
 
 
@@ -237,36 +240,35 @@ class ChainedKernel:
         self.sink, self.chain, self.split = sink, chain, split
         ranges = [u for u in toposort((sink,)) if u.op is Op.RANGE]
         self.fresh = 1 + max(u.arg[0] for u in ranges)
-        self.memories = itertools.count(_FIRST)
-        self.high, self.long = extent(chain.r), extent(chain.c)
+        self.memories = iter(range(_FIRST, 1000))
+        self.high, self.long = size(chain.r.src[0]), size(chain.c.src[0])
         inner = (chain.r, chain.c, chain.d, *chain.depths)
         others = sorted([x for x in ranges if x not in inner], key=lambda x: int(x.arg[0]))
-        self.table = {x: self.range(extent(x), "workgroup") for x in others}
-        blocks = -(-self.high // split.rows)
+        self.table = {x: self.range(size(x.src[0]), "workgroup") for x in others}
+        blocks = ceil_div(self.high, split.rows)
         block = self.range(blocks, "workgroup")
         self.reaches = {u: _reach(chain.product(u)[0], chain, u.arg) for u in chain.reductions}
         before, after = self.live()
         # The workgroups with most columns first: the last ones to run are short.
-        self.row = (const(_I32, blocks - 1) - block if after is not None else block) * split.rows
+        self.row = (-block + (blocks - 1) if after is not None else block) * split.rows
         self.first, count = self.columns(before, after)
         self.column = self.range(count, "reduce")
         self.vector = self.range(LANES, "vector")
 
-    def range(self, count: int | UOp, kind: str) -> UOp:
+    def range(self, count: Size, kind: str) -> UOp:
         """A fresh range; 0 in the place of one that has one value."""
-        if count.__class__ is int and count == 1:
+        end = const(_I32, 0) + count
+        if end.is_const and end.arg == 1:
             return const(_I32, 0)
         self.fresh += 1
-        return UOp(Op.RANGE, _I32, (count if isinstance(count, UOp) else const(_I32, count),), (self.fresh - 1, kind))
+        return UOp(Op.RANGE, _I32, (end,), (self.fresh - 1, kind))
 
     # -- which columns
 
-    def live(self) -> tuple[int | None, int | None]:
+    def live(self) -> list[UOp | None]:
         """The columns that any of the reductions needs."""
-        reaches = [self.reaches[u] for u in self.chain.reductions]
-        before, after = [r.before for r in reaches], [r.after for r in reaches]
-        most = [max((x for x in found if x is not None), default=0) for found in (before, after)]
-        return None if None in before else most[0], None if None in after else most[1]
+        found = zip(*[self.reaches[u][:2] for u in self.chain.reductions], strict=True)
+        return [None if None in x else functools.reduce(Op.MAX, x) for x in found]
 
     def finished(self, u: UOp, value: UOp, row: UOp) -> UOp:
         """The result of a reduction with what the columns add that were left out."""
@@ -275,24 +277,22 @@ class ChainedKernel:
             return value
         more = Op.MAX(value, reach.least)
         if reach.after is not None:
-            value = (row < self.long - 1 - reach.after).where(more, value)
+            value = (row + reach.after < self.long - 1).where(more, value)
         if reach.before is not None:
-            value = (const(_I32, reach.before) < row).where(more, value)
+            value = (reach.before < row).where(more, value)
         return value
 
-    def columns(self, before: int | None, after: int | None) -> tuple[UOp, int | UOp]:
+    def columns(self, before: UOp | None, after: UOp | None) -> tuple[UOp, UOp]:
         """The first block of columns that a workgroup needs, and how many it needs."""
         c = self.split.columns
-        first, last = const(_I32, 0), const(_I32, -(-self.long // c))
+        first = zero = const(_I32, 0)
+        last = zero + ceil_div(self.long, c)
         if before is not None:
-            first = Op.MIN(Op.MAX(self.row - before, first) // c, last)
+            first = Op.MIN(Op.MAX(self.row - before, zero) // c, last)
         if after is not None:
-            end = Op.MAX(self.row + (self.split.rows - 1 + after), const(_I32, -1)) // c + 1
+            end = Op.MAX(self.row + after + (self.split.rows - 1), const(_I32, -1)) // c + 1
             last = Op.MIN(end, last)
-        count = last - first
-        if count.is_const:
-            return first, int(count.arg)
-        return first, Op.MAX(count, const(_I32, 0))
+        return first, Op.MAX(last - first, zero)
 
     # -- operands and scores
 
@@ -301,11 +301,11 @@ class ChainedKernel:
         table = {**self.table, **table}
         return Substitution(table, mask_of([x for x in table if x.op is Op.RANGE]))(value)
 
-    def inside(self, index: UOp, end: int, block: int) -> tuple[UOp, tuple[UOp, ...]]:
+    def inside(self, index: UOp, end: Size, block: int) -> tuple[UOp, tuple[UOp, ...]]:
         """An index held below `end`, and the condition under which it is there, if blocks do not divide the extent."""
-        if end % block == 0:
+        if content(end) % block == 0:
             return index, ()
-        return Op.MIN(index, const(_I32, end - 1)), (index < end,)
+        return held(index, end), (index < end,)
 
     def made(self, value: UOp, sums: Sequence[UOp], row: UOp, column: UOp, op: Op) -> UOp:
         """`value` of the scores `sums` at a row and a column; the identity of `op` past the last column."""
@@ -349,8 +349,7 @@ def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
     """The columns, before and after a row's own number, for which `value` is not what `op` leaves out."""
     if op is Op.MAX and (sized := _sized(value)) is not None:
         return _reach(sized, chain, Op.ADD)._replace(least=const(_F32, 0))
-    before: int | None = None
-    after: int | None = None
+    reach: list[UOp | None] = [None, None]
     least: UOp | None = None
     stack = [value]
     while stack:
@@ -361,11 +360,11 @@ def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
                 if number.op is not Op.CONST or (number.arg if op is Op.ADD else number.arg > _LOW or u is not value):
                     continue
                 for terms, constant in _ruled_out(u.src[0], when):
-                    # r - c + constant < 0 is out: columns up to r + constant are in
-                    if terms == {chain.r: 1, chain.c: -1}:
-                        after = constant if after is None else min(after, constant)
-                    elif terms == {chain.r: -1, chain.c: 1}:
-                        before = constant if before is None else min(before, constant)
+                    # r - c + more < 0 is out: columns up to r + more are in
+                    sign = terms.pop(chain.r, 0)
+                    if sign * terms.pop(chain.c, 0) == -1 and all(map(is_symbolic, terms)):
+                        known, more = reach[sign > 0], unform(terms, constant)
+                        reach[sign > 0] = more if known is None else Op.MIN(known, more)
                 if op is Op.MAX:
                     least = number
                 stack.append(u.src[3 - at])
@@ -375,7 +374,7 @@ def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
             stack += u.src
         elif u.op in (Op.CAST, Op.NEG, Op.BITCAST) or (u.op is Op.AND and u.src[1].op is Op.CONST):
             stack.append(u.src[0])
-    return _Reach(before, after, least)
+    return _Reach(reach[0], reach[1], least)
 
 
 def _sized(value: UOp) -> UOp | None:

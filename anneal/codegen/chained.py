@@ -13,6 +13,7 @@ from anneal.codegen.ranges import SUBGROUP, conjunction, extent, mask_of
 from anneal.codegen.stage import Layout, rows_apart, tile_over
 from anneal.rewrite import rebuild
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop.sizes import content, size
 
 
 def is_chained(opts: Sequence[Opt]) -> bool:
@@ -70,7 +71,7 @@ class Matrices(ChainedKernel):
         where it lies there as matrices may, else from workgroup memory."""
         value = value.src[0] if value.op is Op.CAST and value.src[0].dtype is _F16 else value.cast(_F16)
         r = self.chain.r
-        whole = self.high % self.split.rows == 0 and extent(deep) % depth == 0
+        whole = content(self.high) % self.split.rows == 0 and extent(deep) % depth == 0
         steps = self.steps(value, r, deep) if whole else None
         if steps is not None:
 
@@ -110,7 +111,7 @@ class Matrices(ChainedKernel):
         table: dict[UOp, UOp] = {}
         conditions: list[UOp] = []
         for x, at, begin, n in zip(ranges, own, first, blocks, strict=True):
-            table[x], inside = self.inside(begin + at, extent(x), n)
+            table[x], inside = self.inside(begin + at, size(x.src[0]), n)
             conditions += inside
         steps = None if conditions else self.steps(value, *ranges)
         count = blocks[0] * blocks[1] // SIDE**2
@@ -315,7 +316,7 @@ class Threads(ChainedKernel):
         table: dict[UOp, UOp] = {}
         conditions: list[UOp] = []
         for x, at, begin, n in zip(ranges, own, first, how, strict=True):
-            table[x], inside = self.inside(begin + at, extent(x), n)
+            table[x], inside = self.inside(begin + at, size(x.src[0]), n)
             conditions += inside
         made = self.at(value, table)
         if conditions:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from anneal.codegen.affine import normalise
 from anneal.rewrite import rebuild, tell
-from anneal.uop import Op, UOp, dtypes, toposort
+from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop.sizes import Size, content, least, size
 
 SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in the linear program
 
@@ -16,6 +17,19 @@ SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in t
 def extent(r: UOp) -> int:
     """The number of values of a range of constant extent."""
     return int(r.src[0].arg)
+
+
+def ceil_div(n: Size, amount: int) -> Size:
+    """n / amount rounded up: the number of parts of `amount` that cover `n`."""
+    if isinstance(n, int):
+        return -(-n // amount)
+    return size((n if content(n) % amount == 0 else n + (amount - 1)) // amount)
+
+
+def held(value: UOp, end: Size) -> UOp:
+    """`value` held below `end`; at 0 where there is nothing below it."""
+    below = Op.MIN(value, const(_I32, 0) + (end - 1))
+    return below if least(end) else Op.MAX(below, const(_I32, 0))
 
 
 def mask_of(ranges: Iterable[UOp]) -> int:

@@ -7,7 +7,7 @@ the next barrier, nor write what another has read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from anneal.codegen.lanes import is_whole
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.ranges import SUBGROUP, factors, is_fragment, is_product
 from anneal.uop import Op, UOp, dtypes
+from anneal.uop.sizes import evaluator
 
 Array = npt.NDArray[Any]
 
@@ -29,21 +30,26 @@ _ALU: dict[Op, Callable[..., Array]] = {
 }  # fmt: skip
 
 
-def played(program: LinearProgram, inputs: dict[int, Array]) -> dict[int, Array]:
-    """The contents of the memory that the program writes, after it ran; `inputs` are those of the others by slot."""
+def played(
+    program: LinearProgram, inputs: dict[int, Array], sizes: Mapping[str, int] | None = None
+) -> dict[int, Array]:
+    """The contents of the memory that the program writes, after it ran; `inputs` are those of the others by slot, and
+    `sizes` the values of Variables by name."""
     memory = {}
     for p in program.params:
         given = inputs.get(p.slot, np.full(p.node.arg[1], np.nan))
         memory[p.node] = given.reshape(-1).astype(numpy_dtype(p.node.dtype))
-    for workgroup in range(program.launch.workgroups):
-        _Workgroup(program, memory, workgroup).run(program.stmts)
+    launch, sizes = program.launch, sizes or {}
+    workgroups = launch.workgroups if launch.needed is None else evaluator((launch.needed,))(sizes)[0]
+    for workgroup in range(workgroups):
+        _Workgroup(program, memory, workgroup, sizes).run(program.stmts)
     return {p.slot: memory[p.node] for p in program.params if p.written}
 
 
 class _Workgroup:
-    def __init__(self, program: LinearProgram, memory: dict[UOp, Array], number: int) -> None:
+    def __init__(self, program: LinearProgram, memory: dict[UOp, Array], number: int, sizes: Mapping[str, int]) -> None:
         threads = program.launch.threads
-        self.program, self.number = program, number
+        self.program, self.number, self.sizes = program, number, sizes
         self.lid = np.arange(threads)
         self.subgroups = threads // SUBGROUP
         self.values: dict[int, Array] = {}
@@ -79,6 +85,8 @@ class _Workgroup:
             return self.values[o]
         if o.op is Op.RANGE:
             return np.arange(o.src[0].arg)
+        if o.op is Op.VARIABLE:
+            return np.array(self.sizes[o.arg[0]], np.int32)
         return np.array(o.arg, numpy_dtype(o.dtype))
 
     def statement(self, s: Stmt) -> None:

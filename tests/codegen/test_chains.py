@@ -15,14 +15,15 @@ from anneal.codegen import MatrixShape, Opt, Target, choose, generate, prepare
 from anneal.codegen.chain import Chain, Split, bytes_of, chain_of
 from anneal.codegen.opts import axes_of
 from anneal.codegen.pipeline import lower
+from anneal.codegen.ranges import substituted
 from anneal.errors import CompilerError
 from anneal.nn import functional as F
 from anneal.runtime import Execution, Launch
 from anneal.schedule import CostModel, graph, plan_for
 from anneal.schedule.memory import nbytes
 from anneal.schedule.passes import narrow_products
-from anneal.tensor import Tensor
-from anneal.uop import Op, UOp, toposort
+from anneal.tensor import Tensor, Variable
+from anneal.uop import Op, UOp, const, dtypes, toposort
 from tests.codegen.evaluated import evaluated
 from tests.codegen.played import played
 
@@ -43,7 +44,11 @@ def kernels(
     out = attention(q, k, v)
     if gradients:
         (out * g).sum().backward()
-    outputs = [out, *[t.grad for t in (q, k, v) if t.grad is not None]]
+    return planned([out, *[t.grad for t in (q, k, v) if t.grad is not None]])
+
+
+def planned(outputs: list[Tensor]) -> list[tuple[UOp, Chain]]:
+    """The kernels of these tensors that are chains."""
     plan = plan_for(graph([t.uop for t in outputs]), COSTS)[0]
     found = []
     for kernel in plan.kernels:
@@ -54,8 +59,8 @@ def kernels(
     return found
 
 
-def check(ready: UOp, chain: Chain, split: Split, tolerance: float) -> None:
-    """The kernel with `split`, played, against its meaning on the same memory."""
+def check(ready: UOp, chain: Chain, split: Split, tolerance: float, sizes: dict[str, int] | None = None) -> None:
+    """The kernel with `split`, played, against its meaning on the same memory; `sizes` are the values of Variables."""
     rng = np.random.default_rng(7)
     params = {u.arg[0]: u for u in toposort((ready,)) if u.op is Op.PARAM}
     written = {s.src[0].arg[0] for s in ready.src}
@@ -67,9 +72,10 @@ def check(ready: UOp, chain: Chain, split: Split, tolerance: float) -> None:
     opts = split.opts(chain, [a.range for a in axes_of(ready)])
     program = lower(ready, opts, TARGET)
     assert program.shared_bytes <= bytes_of(chain, split)
-    got, want = played(program, inputs), evaluated(ready, inputs)
+    known = {u: const(dtypes.int32, (sizes or {})[u.arg[0]]) for u in toposort((ready,)) if u.op is Op.VARIABLE}
+    got, want = played(program, inputs, sizes), evaluated(substituted(ready, known), inputs)
     for slot in written:
-        scale = np.abs(want[slot]).max()
+        scale = np.nanmax(np.abs(want[slot]))
         np.testing.assert_allclose(got[slot], want[slot], atol=tolerance * scale, rtol=0, err_msg=str(split))
 
 
@@ -109,6 +115,27 @@ def test_by_threads(sizes: tuple[int, ...], split: Split) -> None:
 def test_by_matrices(sizes: tuple[int, ...], split: Split) -> None:
     for ready, chain in kernels("float16", sizes, causal):
         check(ready, chain, split, 2e-3)
+
+
+@pytest.mark.parametrize(("dtype", "split"), [("float32", THREADS[2]), ("float16", MATRICES[0])], ids=str)
+def test_symbolic_sizes(dtype: str, split: Split) -> None:
+    """One kernel for all numbers of rows and columns: 1, primes, and the most; nothing is stored beyond them."""
+    n, m = Variable("n", 1, 90), Variable("m", 1, 100)
+    found = {}
+    for sizes in ({"n": 47, "m": 53}, {"n": 1, "m": 1}, {"n": 90, "m": 100}):
+        rows, columns = n.bind(sizes["n"]), m.bind(sizes["m"])
+        q, k, v, g = (Tensor.zeros(2, s, 32).cast(dtype).realize() for s in (90, 100, 100, 90))
+        q, k, v, g = q[:, :rows], k[:, :columns], v[:, :columns], g[:, :rows]
+        for t in (q, k, v):
+            t.requires_grad_(True)
+        out = causal(q, k, v)
+        (out * g).sum().backward()
+        chains = planned([out, *[t.grad for t in (q, k, v) if t.grad is not None]])
+        assert len(chains) == 5
+        found[tuple(ready for ready, _ in chains)] = True
+        for ready, chain in chains:
+            check(ready, chain, split, 3e-6 if dtype == "float32" else 2e-3, sizes)
+    assert len(found) == 1, "values of Variables have kernels of their own"
 
 
 @pytest.mark.parametrize("attention", [plain, windowed], ids=["plain", "windowed"])

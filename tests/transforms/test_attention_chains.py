@@ -18,7 +18,8 @@ import anneal as an
 from anneal.backend import get_device
 from anneal.nn import functional as F
 from anneal.schedule import clear_cache
-from anneal.tensor import Tensor
+from anneal.schedule.passes import materialisation
+from anneal.tensor import Tensor, Variable, jit
 from tests.tiers import thinned
 
 Program = Callable[..., Tensor]
@@ -127,14 +128,9 @@ def values(program: Program, arrays: tuple[npt.NDArray[Any], ...], device: str) 
     return [out.numpy(), *[t.grad.numpy() for t in given if t.grad is not None]]
 
 
-@pytest.mark.parametrize(
-    ("program", "arrays"), thinned([pytest.param(p, a, id=p.__name__) for p, a in CASES], test=6, ci=3)
-)
-def test_values_and_gradients(
-    program: Program, arrays: tuple[npt.NDArray[Any], ...], small_buffers: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from anneal.schedule.passes import materialisation
-
+@pytest.fixture
+def left_out(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many nodes each plan that was made keeps out of memory."""
     inside: list[int] = []
     find = materialisation.find_chains
 
@@ -145,9 +141,73 @@ def test_values_and_gradients(
 
     monkeypatch.setattr(materialisation, "find_chains", spied)
     monkeypatch.setenv("ANNEAL_CACHE", "0")
+    return inside
+
+
+@pytest.mark.parametrize(
+    ("program", "arrays"), thinned([pytest.param(p, a, id=p.__name__) for p, a in CASES], test=6, ci=3)
+)
+def test_values_and_gradients(
+    program: Program, arrays: tuple[npt.NDArray[Any], ...], small_buffers: str, left_out: list[int]
+) -> None:
     want = values(program, arrays, "cpu")
-    inside.clear()
+    left_out.clear()
     got = values(program, arrays, small_buffers)
-    assert max(inside) > 0, "no scores were left out"
+    assert max(left_out) > 0, "no scores were left out"
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * max(1e-3, float(np.abs(b).max())))
+
+
+# -- sizes that a run chooses -----------------------------------------------------------------------------------------
+
+WIDE = (normal(1, 4, 70, 16), normal(1, 4, 70, 16), normal(1, 4, 70, 24))
+
+
+def continued(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The queries are the last rows of as many keys as there are: row i sees keys up to as many more."""
+    n, m = q.shape[-2], k.shape[-2]
+    row, column = an.arange(n, device=q.device).reshape(-1, 1), an.arange(m, device=q.device)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=column <= row + (m - n))
+
+
+def partly_masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    mask = an.tensor(MASK, device=q.device)[: q.shape[-2], : k.shape[-2]]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def partly_biased(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    bias = an.tensor(np.where(MASK, 0.5, -np.inf).astype(np.float32)[:60], device=q.device)
+    return F.softmax(q @ k.mT * 0.2 + bias[: q.shape[-2], : k.shape[-2]], dim=-1) @ v
+
+
+def in_groups(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k[:, ::2], v[:, ::2], is_causal=True, enable_gqa=True)
+
+
+SYMBOLIC = [causal, continued, partly_masked, partly_biased, dropped, in_groups, sigmoid]
+RUNS = ((1, 1), (47, 53), (60, 70), (13, 64))  # rows and columns, at most 60 and 70
+
+
+@pytest.mark.parametrize("program", thinned([pytest.param(p, id=p.__name__) for p in SYMBOLIC], test=7, ci=4))
+def test_sizes_that_a_run_chooses(program: Program, small_buffers: str, left_out: list[int]) -> None:
+    """Values and gradients of one capture for several numbers of rows and columns, by chains and by the cpu."""
+    n, m = Variable("n", 1, 60), Variable("m", 1, 70)
+    found = []
+    for device in ("cpu", small_buffers):
+        an.manual_seed(3)
+        given = [an.tensor(a, device=device).realize() for a in WIDE]
+        weight = an.tensor(np.cos(np.arange(4 * 60 * 24)).reshape(1, 4, 60, 24).astype(np.float32), device=device)
+
+        @jit
+        def run(rows: Any, columns: Any, given: Any = given, weight: Any = weight) -> Any:
+            parts = [given[0][:, :, :rows], *[t[:, :, :columns] for t in given[1:]]]
+            parts = [t.detach().requires_grad_(True) for t in parts]
+            out = program(*parts)
+            return out, *an.autograd.grad((out * weight[:, :, :rows]).sum(), parts)
+
+        found.append([[t.numpy() for t in run(n.bind(i), m.bind(j))] for i, j in RUNS])
+        assert len(run.captures) == 1
+    assert max(left_out) > 0, "no scores were left out"
+    for want, got in zip(*found, strict=True):
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * max(0.1, float(np.abs(b).max())))

@@ -7,13 +7,11 @@ than `q`, `k`, `v` and `o` have together. A kernel that sums over one axis of `s
 `f`, and go on with the product. Memory is then linear in the length of the sequence, for the price of the arithmetic.
 
 A chain is made of scores, all of one size, and of the elementwise work between them and what reads it: contractions
-with something else, and reductions over one axis, whose results are stored (the maximum and the sum of a softmax). If
-anything else reads the work, an output above all, the scores are stored.
+with something else, and reductions over one axis, whose results are stored (the maximum and the sum of a softmax).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from anneal.schedule.cost_model import CostModel
@@ -21,6 +19,7 @@ from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, long_ax
 from anneal.schedule.fusion.groups import FusionGroup, depends
 from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, MOVEMENT, Op, UOp, dtypes
+from anneal.uop.sizes import most, product
 
 _WIDEST = 256  # elements of a row of q and k: what is summed for one element of the scores
 _ROWS = 16  # results' rows, for each workgroup that a device is to have: a workgroup sums for 64 rows and more alone
@@ -55,8 +54,7 @@ def is_score(u: UOp) -> bool:
     if factors is None or not u.dtype.is_float:
         return False
     depth = u.src[0].shape[u.arg[1][0]]
-    known = all(isinstance(n, int) for n in u.src[0].shape)
-    return known and 8 <= depth <= _WIDEST and all(2 * x.size <= u.size for x in factors)
+    return isinstance(depth, int) and 8 <= depth <= _WIDEST and all(2 * x.size <= u.size for x in factors)
 
 
 def _exceeds(score: UOp, costs: CostModel) -> bool:
@@ -133,8 +131,8 @@ class _Chain:
         found = []
         for p in self.products:
             factor = next(f for f in factors_of(p) or () if any(x in self.inside for x in (f, *f.src)))
-            wide = [int(n) for n, m in zip(p.src[0].shape, factor.shape, strict=True) if m != n]
-            found.append(int(p.size) // math.prod(wide))
+            wide = [most(n) for n, m in zip(p.src[0].shape, factor.shape, strict=True) if m != n]
+            found.append(int(p.size) // int(product(wide)))
         return min(found)
 
     def takes(self, x: UOp, c: UOp) -> bool:
