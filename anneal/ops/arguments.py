@@ -228,6 +228,12 @@ def _axis_among(order: Sequence[str], count: int, kinds: dict[str, _Kind]) -> tu
     return own, _AXES.get(own, ""), order.index(own) if own in order[:count] else 1 << 30
 
 
+def _both(order: Sequence[str]) -> list[str]:
+    """The names of arguments, with the other name of an axis behind its own."""
+    own = [name for name in _AXES if name in order]
+    return [n for o in order for n in ((o, _AXES[o]) if [o] == own else (o,))]
+
+
 def _one_axis(
     name: str, own: str, other: str, place: int, args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[Any, ...]:
@@ -307,7 +313,7 @@ def checked(function: F, name: str = "") -> F:
                 return called(*again[0], **again[1])
             if method and args and not of_class and not is_tensor(args[0]):
                 raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}") from None
-            if what := unknown(error, inner.__qualname__, order, options):
+            if what := unknown(error, inner.__qualname__, _both(order), options):
                 at = type(args[0]).__name__ if of_class and args else title
                 raise DTypeError(f"{at}: {what}") from None
             raise
