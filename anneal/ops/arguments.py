@@ -213,7 +213,7 @@ def kind_of(name: str, annotation: Any) -> _Kind | None:
     return _DEVICE_KIND if name == "device" else _KINDS.get(annotation)
 
 
-# What a function calls its axis, and the other name of that argument.
+# The names of the argument that is an axis, each with its other name.
 _AXES = {"axis": "dim", "dim": "axis", "dims": "axis"}
 
 
@@ -228,10 +228,9 @@ def _axis_among(order: Sequence[str], count: int, kinds: dict[str, _Kind]) -> tu
     return own, _AXES.get(own, ""), order.index(own) if own in order[:count] else 1 << 30
 
 
-def _both(order: Sequence[str]) -> list[str]:
-    """The names of arguments, with the other name of an axis behind its own."""
-    own = [name for name in _AXES if name in order]
-    return [n for o in order for n in ((o, _AXES[o]) if [o] == own else (o,))]
+def _both(order: Sequence[str], own: str, other: str) -> list[str]:
+    """The names of arguments, with the other name of the axis behind its own."""
+    return [n for o in order for n in ((own, other) if o == own else (o,))]
 
 
 def _one_axis(
@@ -313,7 +312,7 @@ def checked(function: F, name: str = "") -> F:
                 return called(*again[0], **again[1])
             if method and args and not of_class and not is_tensor(args[0]):
                 raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}") from None
-            if what := unknown(error, inner.__qualname__, _both(order), options):
+            if what := unknown(error, inner.__qualname__, _both(order, own, other), options):
                 at = type(args[0]).__name__ if of_class and args else title
                 raise DTypeError(f"{at}: {what}") from None
             raise

@@ -18,7 +18,7 @@ from anneal.tensor import Tensor, jit, no_grad
 from tests.nn.optim_programs import CHANGED, OPTIMISERS
 from tests.tiers import thinned
 
-# What a guard sees is Python's; a compiler for each capture took half of the time.
+# Guards look at Python's values, not at kernels; a compiler for each capture took half of the time.
 pytestmark = pytest.mark.usefixtures("same_kernels")
 
 # -- modules: every class is made with these arguments, and called with the first of these inputs that it takes ------

@@ -441,7 +441,7 @@ def of_blocks(saves: bool, **how: Any) -> Fn:
 
 
 def results_of_loops(run: Fn, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[int]]:
-    """What `run` gives, and the elements of the results of each loop on the device, the reverse last."""
+    """The results of `run`, and the elements of the results of each loop on the device, the reverse last."""
     elements: list[int] = []
     prepare = turns._BoundLoop._prepare
 

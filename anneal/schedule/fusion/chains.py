@@ -18,7 +18,7 @@ from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, long_axes
 from anneal.schedule.fusion.groups import FusionGroup, depends
 from anneal.schedule.fusion.state import Materialised, Reason
-from anneal.uop import ALU, MOVEMENT, Op, UOp, dtypes
+from anneal.uop import ALU, MOVEMENT, DType, Op, UOp, dtypes
 from anneal.uop.sizes import most, product
 
 _WIDEST = 256  # elements of a row of q and k: what is summed for one element of the scores
@@ -64,16 +64,16 @@ def _exceeds(score: UOp, costs: CostModel) -> bool:
 
 def _is_large(score: UOp, costs: CostModel) -> bool:
     """True if scores take so much memory that computing them again is better."""
-    narrow = all(_is_narrow(s) for s in score.src[0].src)
+    narrow = all(is_made_of(s, dtypes.float16) for s in score.src[0].src)
     least = costs.matrix_bytes if narrow and costs.matrix_bytes else costs.chained_bytes
     return 0 < least <= score.size * score.dtype.itemsize or _exceeds(score, costs)
 
 
-def _is_narrow(factor: UOp) -> bool:
-    """True if a factor is made of float16 numbers, perhaps times a number for each row."""
+def is_made_of(factor: UOp, dtype: DType) -> bool:
+    """True if a factor is made of numbers of a narrow dtype, perhaps times a number for each row."""
     while factor.op in MOVEMENT or factor.op in (Op.MUL, Op.DIV):
         factor = factor.src[0]
-    return factor.op is Op.CAST and factor.src[0].dtype is dtypes.float16
+    return factor.op is Op.CAST and factor.src[0].dtype is dtype
 
 
 def factors_of(u: UOp) -> tuple[UOp, UOp] | None:

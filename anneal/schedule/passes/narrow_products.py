@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass
 
 from anneal.rewrite import rebuild, unchanged, unfolded
-from anneal.schedule.fusion import CostModel, is_score
+from anneal.schedule.fusion import CostModel, is_made_of, is_score, long_axes
 from anneal.schedule.places import carried
 from anneal.schedule.records import Schedule
 from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Op, UOp, const, dtypes, toposort
@@ -158,7 +158,8 @@ def _chained(order: list[UOp], least: int) -> dict[UOp, tuple[int | None, ...]]:
             continue
         if any(_of_a_head(x) < _LONG for x in found[work]):
             continue
-        if _is_rounded(value) and all(_is_rounded(f) for x in found[work] for f in x.src[0].src):
+        values = [value, *[f for x in found[work] for f in x.src[0].src]]
+        if all(is_made_of(f, dtypes.bfloat16) for f in values):
             out.update({x: tuple([_place(f, x.arg[1][0]) for f in x.src[0].src]) for x in found[work]})
             own = _base(value)[1].index(kept[0])
             out[u] = (None, own) if work == 0 else (own, None)
@@ -176,18 +177,11 @@ def _place(factor: UOp, axis: int) -> int:
     return _base(_alone(factor))[1].index(axis)
 
 
-def _is_rounded(factor: UOp) -> bool:
-    """Is a factor made of bfloat16 numbers, perhaps times a number for each row?"""
-    while factor.op in MOVEMENT or factor.op in (Op.MUL, Op.DIV):
-        factor = factor.src[0]
-    return factor.op is Op.CAST and factor.src[0].dtype is dtypes.bfloat16
-
-
 def _base(x: UOp) -> tuple[UOp, list[int]]:
     """The value that `x` shows with its axes in another order, and axes of size 1 elsewhere; and for each axis of the
     value that of `x`, -1 for those of size 1."""
     places = [a if n != 1 else -1 for a, n in enumerate(x.shape)]
-    while x.op is Op.PERMUTE or x.op is Op.RESHAPE and _wide(x) == _wide(x.src[0]):
+    while x.op is Op.PERMUTE or x.op is Op.RESHAPE and long_axes(x) == long_axes(x.src[0]):
         inner = x.src[0]
         if x.op is Op.PERMUTE:
             places = [places[x.arg.index(a)] for a in range(len(x.arg))]
@@ -196,11 +190,6 @@ def _base(x: UOp) -> tuple[UOp, list[int]]:
             places = [next(wide) if n != 1 else -1 for n in inner.shape]
         x = inner
     return x, places
-
-
-def _wide(x: UOp) -> list[int]:
-    """The sizes of the axes that have more than one element."""
-    return [n for n in x.shape if n != 1]
 
 
 def _shown(x: UOp, places: list[int], rank: int) -> UOp:
