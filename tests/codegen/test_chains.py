@@ -267,4 +267,5 @@ def test_scaled_values_of_bfloat16_by_matrices(
             assert 0 < np.abs(want).max() < np.inf
             np.testing.assert_allclose(got[slot].astype(np.float64), want, atol=1e-3 * np.abs(want).max(), rtol=0)
             views[slot][:] = got[slot]
+    execution.close()
     assert played_ones >= 7
