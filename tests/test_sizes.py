@@ -52,6 +52,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "attention of bfloat16 by matrices": {"schedule": 17, "codegen": 2},
     "products of float16 in half the time": {"backend": 5, "codegen": 1},
     "tensor cores for sizes that no tile divides": {"codegen": 5},
+    "rows through heads, and long ones with several sums": {"codegen": 6},
     "sums across rows that norms made": {"schedule": 2},
     "the exit code of an inspector that ended": {"web": 1},
     "batch sizes that take turns": {"nn": 1},

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+import anneal as an
 from anneal.backend import cost_models
-from anneal.codegen import Target, choose, prepare
+from anneal.codegen import Target, choose, generate, prepare
 from anneal.schedule import graph, plan_for
 from anneal.tensor import Tensor, functional as F, realize
 from anneal.uop import Op, toposort
@@ -46,3 +47,44 @@ def test_a_product_beside_them_stays_apart() -> None:
 def test_they_have_the_cpus_values(webgpu: str) -> None:
     for got, want in zip(gradient(webgpu), gradient("cpu"), strict=True):
         np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def scaled(device: str) -> list[Tensor]:
+    """Rows of heads, (batch, heads, length, width), divided by their largest, as bfloat16: of one tensor, of several
+    joined, and of one whose rows of a head take no whole words."""
+    rng = np.random.default_rng(1)
+
+    def rows(width: int) -> Tensor:
+        values = rng.standard_normal((2, 3, 5, width)).astype(np.float32)
+        return Tensor(values, device=device).realize().transpose(1, 2).reshape(2, 5, 3 * width)
+
+    found = []
+    for x in (rows(8), an.cat([rows(8), rows(8)], dim=-1), rows(3), an.cat([rows(7), rows(5)], dim=-1)):
+        found.append((x / x.abs().amax(-1, keepdim=True)).bfloat16())
+    return found
+
+
+def test_rows_through_heads_are_loaded_by_vectors_and_stored_without_atomics() -> None:
+    plan, _, _ = plan_for(graph([u.contiguous().uop for u in scaled("cpu")[:2]]), cost_models.gpu())
+    for call in plan.calls:
+        kernel = generate(call.kernel.sink, Target())
+        assert ("VECTORIZE", 4) in [(o.kind, o.amount) for o in kernel.opts], kernel.opts
+        assert "atomic" not in kernel.source
+
+
+def test_rows_through_heads_have_the_cpus_values(webgpu: str) -> None:
+    for got, want in zip(scaled(webgpu), scaled("cpu"), strict=True):
+        np.testing.assert_array_equal(got.float().numpy(), want.float().numpy())
+
+
+def test_long_rows_with_several_sums_are_read_again_by_fewer_threads() -> None:
+    x = Tensor.zeros(2048, 50_304, requires_grad=True)
+    y = Tensor.zeros(2048, dtype="int32")
+    realize([x, y])
+    loss = F.cross_entropy(x, y)
+    loss.backward()
+    assert x.grad is not None
+    plan, _, _ = plan_for(graph([loss.uop, x.grad.uop]), cost_models.gpu())
+    target = Target(max_threads=1024, workgroup_bytes=49152, subgroup=32)
+    kinds = [{o.kind: o.amount for o in generate(c.kernel.sink, target).opts} for c in plan.calls]
+    assert {"FUSE_REDUCE": 1, "VECTORIZE": 4, "GROUP": 256, "UNROLL": 2} in kinds, kinds

@@ -9,7 +9,7 @@ from anneal.codegen.affine import form
 from anneal.codegen.opts import Axis
 from anneal.codegen.ranges import mask_of
 from anneal.codegen.target import per_word
-from anneal.uop import Op, UOp
+from anneal.uop import Op, UOp, toposort
 from anneal.uop.sizes import content
 
 ENOUGH_GROUPS = 128  # workgroups that keep a large GPU busy
@@ -55,11 +55,43 @@ def _whole(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> bool:
     index, predicate = u.src[1], u.src[(2 if u.op is Op.LOAD else 3) :]
     if not (index.ranges & bits or predicate and predicate[0].ranges & bits):
         return True
-    if u.dtype.bits not in (8, 16, 32) or wide % per_word(u.dtype) or predicate and predicate[0].ranges & bits:
+    if u.dtype.bits not in (8, 16, 32) or wide % per_word(u.dtype):
+        return False
+    if predicate and _along(predicate[0], ranges, bits, wide)[0] != 0:
         return False
     terms, constant = form(index)
-    along = [terms.pop(r) for r in ranges if r in terms]
-    return along == [1] and not constant % wide and all(not k % wide and not t.ranges & bits for t, k in terms.items())
+    along = [(t, k) for t, k in terms.items() if t.ranges & bits]
+    steps = [(_along(t, ranges, bits, wide), k) for t, k in along]
+    moved = [k for (step, _), k in steps if step != 0]
+    whole = all(not k % wide for t, k in terms.items() if not t.ranges & bits) and not constant % wide
+    return (
+        whole
+        and moved == [1]
+        and all(step == 1 and first == 0 if step != 0 else not k % wide for (step, first), k in steps)
+    )
+
+
+def _along(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> tuple[int | None, int | None]:
+    """How `u` goes along the `wide` neighbours of an aligned vector: its step, 0 or 1 (None: neither), and the
+    remainder of its first value by `wide`, if that is known. `x // 64` stays and `x % 64` goes on, where x does and
+    a vector does not cross a multiple of 64; nor does `x < 768` change.
+    """
+    found: dict[UOp, tuple[int | None, int | None]] = {}
+    for n in toposort((u,)):
+        steps = [found[s] for s in n.src]
+        if n in ranges:
+            found[n] = (1, 0)
+        elif n.op is Op.CONST:
+            found[n] = (0, int(n.arg) % wide)
+        elif not n.ranges & bits or all(step == 0 for step, _ in steps):
+            found[n] = (0, None)
+        elif n.op in (Op.IDIV, Op.MOD) and steps == [(1, 0), (0, 0)] and n.src[1].op is Op.CONST:
+            found[n] = (0, None) if n.op is Op.IDIV else (1, 0)
+        elif n.op is Op.LT and steps in ([(1, 0), (0, 0)], [(0, wide - 1), (1, 0)]):
+            found[n] = (0, None)
+        else:
+            found[n] = (None, None)
+    return found[u]
 
 
 def power_of_two(n: int) -> int:

@@ -185,6 +185,12 @@ def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int, word
 _ROW_THREADS = 128  # of a workgroup, where rows are short enough to share one
 _WRITTEN = 64  # pieces of a row that one thread holds at most
 _NODES = 2048  # ... and nodes that they come to
+# Three reduces and more (the gradient of a cross entropy) hold more than a row's values: their workgroups of 1,024 wait
+# for each other, and what does not fit into registers is better read again. On an H200, ms of 4,096 rows of 16,384,
+# 32,768 and 50,304 words with 1,024 threads and everything held: 0.82, 1.60, 3.11; with 256 threads: 0.58 (held), 1.43
+# and 2.19 (read again, two vectors at once). 8,192 rows of 50,304 bfloat16 words: 4.92 and 1.72.
+_SEVERAL_THREADS = 256
+_SEVERAL_ROWS = 1024
 
 
 def fused_reduces(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
@@ -203,7 +209,9 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
     axis = facts.axes[number]
     extent = axis.count
     over = {axis.range, *joined}
-    wide = facts.lanes(over)
+    whole = wide = facts.lanes(over)
+    if wide == 1 and facts.packed:
+        wide = facts.lanes(over, facts.packed)
     # Of the loads only those of whole rows fill registers; a load for the reduce is the load for the store.
     loads = {(u.src[0], tuple(sorted(t.arg[0] for t in form(u.src[1])[0] if t.op.name == "RANGE" and t not in over)))
              for u in facts.loads if any(u.ranges >> r.arg[0] & 1 for r in over)}  # fmt: skip
@@ -212,15 +220,23 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
     rows, units = facts.outputs // extent, max(extent, axis.largest) // wide
     opts = [Opt("FUSE_REDUCE", number, 1)] + ([Opt("VECTORIZE", number, wide)] if wide > 1 else [])
     beside = 1
-    if across and 1 not in across and others:
+    if whole == 1 and across and 1 not in across and others:
         # Neighbours in memory are other rows: neighbouring threads take those.
         beside = min(32, power_of_two(others[-1][1].count))
         opts.append(Opt("LOCAL", others[-1][0], beside))
     threads = threads_of_row(extent, rows, len(loads), min(target.max_threads, 1024) // beside, wide)
     threads = _without_waste(units, min(threads, power_of_two(units)))
+    if any(p.ranges >> r.arg[0] & 1 for u in facts.loads for p in u.src[2:] for r in over):
+        # Joined pieces: where each thread's vectors are the same distance apart in all of them, it knows their pieces.
+        while threads > 32 and units % threads:
+            threads //= 2
+    several = len(facts.reduces) > 2
+    if several and threads > _SEVERAL_THREADS * 2 and rows >= _SEVERAL_ROWS:
+        threads = _SEVERAL_THREADS
     if threads > 1:
         opts.append(Opt("GROUP", number, threads))
-    opts += unrolled(facts, number, -(-units // threads))
+    left = -(-units // threads)
+    opts += [Opt("UNROLL", number, 2)] if several and left * wide > _WRITTEN else unrolled(facts, number, left)
     if beside == 1 and others:
         opts += several_rows(max(others, key=lambda o: o[1].count), threads, rows)
     return tuple(opts)
