@@ -220,6 +220,28 @@ def test_no_repeated_value_is_stored() -> None:
     assert max(v.size for v in plan.values) <= 128 * 64
 
 
+def test_a_residual_stream_that_ends_in_few_logits_is_no_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gradient begins with a product over few elements, as scores do; others are added to it."""
+    monkeypatch.setattr(narrow_products, "_LONG", 1)
+    x, head = Tensor.zeros(512, 64), Tensor.zeros(16, 64, requires_grad=True)
+    layers = [(Tensor.zeros(256, 64, requires_grad=True), Tensor.zeros(64, 256, requires_grad=True)) for _ in range(2)]
+    an.realize([x, head, *[w for pair in layers for w in pair]])
+    with autocast("cpu", "bfloat16"):
+        for wide, narrow in layers:
+            x = x + F.linear(F.gelu(F.linear(x, wide)), narrow)
+        loss = F.linear(F.layer_norm(x, (64,)), head).float().square().sum()
+    loss.backward()
+    wanted = [w.grad.uop for pair in layers for w in pair if w.grad is not None]
+    plan, *_ = plan_for(graph(wanted), replace(cost_models.gpu(matrices=True), matrix_bytes=1))
+    loads = []
+    for c in plan.calls:
+        for r in (u for u in toposort((c.kernel.sink,)) if u.op is Op.REDUCE and u.src[0].op is Op.MUL):
+            space = [int(u.src[0].arg) for u in toposort((r.src[0],)) if u.op is Op.RANGE]
+            if np.prod(space) == 512 * 256 * 64:
+                loads.append({u.dtype.name for u in toposort((r,)) if u.op is Op.LOAD})
+    assert loads == [{"float16"}] * 11  # four forward; backward four of weights and three of inputs
+
+
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 

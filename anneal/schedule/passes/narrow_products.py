@@ -125,12 +125,15 @@ def _is_batched(u: UOp) -> bool:
 
 
 def _scores_of(x: UOp) -> list[UOp]:
-    """The scores that a factor is elementwise work on: a chain may compute them again and never store them."""
+    """The scores that a factor is elementwise work on: a chain may compute them again and never store them. None where
+    another product is in it, too (the gradient of a residual stream, which a narrow head began)."""
     stack, seen, found = [x], {x}, []
     while stack:
         u = stack.pop()
         if is_score(u):
             found.append(u)
+        elif u.op is Op.REDUCE_AXIS and u.src[0].op is Op.MUL:
+            return []
         elif u.op in ALU or u.op in MOVEMENT:
             new = [s for s in u.src if s.size == x.size and s not in seen]
             seen.update(new)
