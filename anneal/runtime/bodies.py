@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
 from anneal.runtime.host import HostFunction
-from anneal.uop import MOVEMENT, DType, GraphFunction, Op, UOp, const, dtypes, toposort
+from anneal.uop import MOVEMENT, SYMBOLIC, DType, GraphFunction, Op, UOp, const, dtypes, toposort
+from anneal.uop.sizes import Size, free_of, symbolic_arg, with_variables
 
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
@@ -71,6 +72,45 @@ class DeviceCall(HostFunction):
             for u in toposort(b.results)
         )
 
+    @cached_property
+    def variables(self) -> tuple[UOp, ...]:  # type: ignore[override]
+        """The Variables that its sizes and bodies have, bound or not."""
+        found: dict[UOp, UOp] = {}
+        if SYMBOLIC.seen:
+            self._sized(lambda v: found.setdefault(v, v))
+        return tuple(found)
+
+    def sized(self, f: Callable[[UOp], UOp]) -> Self:
+        """The call with `f` applied to its Variables, bound or not."""
+        return self._sized(f) if self.variables else self
+
+    def unbound(self) -> Self:
+        """The call without the values of its Variables: it is equal for all of them."""
+        return self.sized(free_of)
+
+    def _sized(self, f: Callable[[UOp], UOp], known: dict[UOp, UOp] | None = None) -> Self:
+        def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+            if u.op is Op.BIND or u.op is Op.VARIABLE:
+                return f(u)
+            inner = _function(u)
+            if isinstance(inner, DeviceCall):
+                arg: Any = (inner.sized(f), u.arg[1])
+            else:
+                arg = with_variables(u.arg, f) if symbolic_arg(u.arg) else u.arg
+            return u if src == u.src and arg is u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
+
+        known = {} if known is None else known
+        bodies = [
+            GraphFunction(
+                b.name,
+                b.arguments,
+                *[tuple([rebuild(u, visit, known) for u in several]) for several in (b.parameters, b.results)],
+            )
+            for b in self.bodies
+        ]
+        results = tuple([(with_variables(shape, f), dtype) for shape, dtype in self.results])
+        return replace(self, results=results, bodies=tuple(bodies))
+
     def for_reverse(self, src: tuple[UOp, ...]) -> list[UOp]:
         """Nodes of the results that its reverse alone reads.
 
@@ -94,7 +134,7 @@ class Loop(DeviceCall):
     of all turns along a new first axis. In `reverse` the last slice comes first.
     """
 
-    length: int = 0
+    length: Size = 0
     reverse: bool = False
     constants: int = 0
     carried: int = 0
@@ -111,6 +151,11 @@ class Loop(DeviceCall):
             again: whether its reverse computes again what has more elements than each slice.
         """
         return cls("loop", (), _nowhere, name, again=again)
+
+    def _sized(self, f: Callable[[UOp], UOp], known: dict[UOp, UOp] | None = None) -> Self:
+        known = {} if known is None else known
+        new = super()._sized(f, known)
+        return replace(new, length=with_variables(self.length, f), inside=_found(self.inside, known))
 
     @property
     def body(self) -> GraphFunction:
@@ -253,7 +298,7 @@ def _kinds(nodes: Nodes) -> list[tuple[tuple[Any, ...], DType]]:
     return [(u.shape, u.dtype) for u in nodes]
 
 
-def _loop(body: GraphFunction, like: Loop, constants: int, carried: int, length: int, reverse: bool) -> Loop:
+def _loop(body: GraphFunction, like: Loop, constants: int, carried: int, length: Size, reverse: bool) -> Loop:
     last, rows = body.results[:carried], body.results[carried:]
     results = (*_kinds(last), *[((length, *shape), dtype) for shape, dtype in _kinds(rows)])
     return replace(
@@ -270,7 +315,7 @@ def _loop(body: GraphFunction, like: Loop, constants: int, carried: int, length:
 
 def looped(
     like: Loop,
-    length: int,
+    length: Size,
     reverse: bool,
     turn: UOp,
     constants: Sequence[Pair],
