@@ -40,7 +40,7 @@ class Rules(NamedTuple):
     push: Callable[[Any, Nodes, Some], Some]
     # (function, sources, which of them have an axis of examples, how many, whether draws differ) -> the results, each
     # with whether it has one
-    batch: Callable[[Any, Nodes, Sequence[bool], int, bool], list[tuple[UOp, bool]]]
+    batch: Callable[[Any, Nodes, Sequence[bool], Size, bool], list[tuple[UOp, bool]]]
 
 
 @dataclass(frozen=True, repr=False)

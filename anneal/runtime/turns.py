@@ -134,16 +134,17 @@ class _Part:
     def __init__(self, items: Sequence[_Work], device: AnyDevice, values: Mapping[str, int]) -> None:
         self._values = values
         self._work: list[Any] = []
-        for are_calls, some in groupby(items, key=lambda i: isinstance(i, tuple)):
+        self._others: list[Any] = []  # that are in other parts, too
+        for are_kernels, some in groupby(items, key=lambda i: isinstance(i, tuple)):
             together: list[Any] = list(some)
-            self._work += [device.prepare(together, values)] if are_calls else together
+            self._work += [device.prepare(together, values)] if are_kernels else together
+            self._others += [] if are_kernels else together
 
     def run(self, values: Mapping[str, int]) -> None:
         """Do it, with these values of Variables."""
-        if values != self._values:
-            self._values = values
-            for x in self._work:
-                x.give(values)
+        for x in self._others if values == self._values else self._work:
+            x.give(values)
+        self._values = values
         for x in self._work:
             x.run()
 

@@ -19,7 +19,7 @@ from anneal.runtime import UNSEEN, Loop, chosen, here, looped, repeated_while
 from anneal.transforms.loop_rules import rows_for_reverse
 from anneal.transforms.trace import Trace, as_tensor
 from anneal.transforms.tree import flatten, like, paths_of, rebuild
-from anneal.uop import Op, UOp, arena, dtypes
+from anneal.uop import Op, UOp, arena, const, dtypes
 from anneal.uop.sizes import Size, least, size, size_text
 
 Tensors = Sequence["Tensor"]
@@ -146,7 +146,7 @@ def _counted(lower: Any, upper: Any) -> Size:
     if not isinstance(lower, UOp) and not isinstance(upper, UOp):
         return max(0, int(upper) - int(lower))
     count = size(upper - lower)
-    return count if least(count) >= 0 else size(Op.MAX(count, 0))
+    return count if least(count) >= 0 else size(Op.MAX(count, const(dtypes.int32, 0)))
 
 
 def computed_again(f: Callable[[], Any]) -> Any:
