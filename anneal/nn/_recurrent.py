@@ -173,7 +173,7 @@ class _Recurrent(_Gated):
                         new = [now[1].where(n, old) for n, old in zip(new, state, strict=True)]
                     return new, new[0]
 
-                if time >= _LOOPED:
+                if not isinstance(time, int) or time >= _LOOPED:
                     state, steps = scan(step, state, (given, there), reverse=way == 1)
                 else:
                     outputs: list[Any] = [None] * time

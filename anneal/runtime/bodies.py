@@ -73,7 +73,7 @@ class DeviceCall(HostFunction):
         )
 
     @cached_property
-    def variables(self) -> tuple[UOp, ...]:  # type: ignore[override]
+    def variables(self) -> tuple[UOp, ...]:
         """The Variables that its sizes and bodies have, bound or not."""
         found: dict[UOp, UOp] = {}
         if SYMBOLIC.seen:

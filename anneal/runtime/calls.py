@@ -223,7 +223,10 @@ _NOTHING: tuple[UOp | None, Sequence[UOp]] = (None, ())
 def _is_symbolic(roots: Sequence[UOp]) -> bool:
     """True if a Variable stands below: its value is no part of what a call is kept by."""
     return SYMBOLIC.seen and any(
-        u.op is Op.VARIABLE or u.op is Op.BIND or symbolic_arg(u.arg) or (u.op is Op.HOST_CALL and bool(u.arg[0].variables))
+        u.op is Op.VARIABLE
+        or u.op is Op.BIND
+        or symbolic_arg(u.arg)
+        or (u.op is Op.HOST_CALL and bool(u.arg[0].variables))
         for u in toposort(roots)
     )
 

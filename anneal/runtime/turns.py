@@ -22,10 +22,10 @@ from anneal.rewrite import applied
 from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host
 from anneal.runtime.context import here
-from anneal.runtime.launch import Bound, Holding, compiled, new_outputs
+from anneal.runtime.launch import Holding, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
-from anneal.uop import GraphFunction, Op, Recent, UOp, const, dtypes
+from anneal.uop import GraphFunction, Op, Recent, UOp, dtypes
 from anneal.uop.sizes import Values, evaluator, most
 
 _KEPT = 4  # bound calls of one loop: rounds take turns
@@ -85,9 +85,7 @@ class _Steps:
         self.steps.append((call, _planned(call, self.device)))
         return {}
 
-    def bound(
-        self, where: dict[int, Any], own: list[OpaqueBuffer], values: Mapping[str, int]
-    ) -> Iterator[_Work]:
+    def bound(self, where: dict[int, Any], own: list[OpaqueBuffer], values: Mapping[str, int]) -> Iterator[_Work]:
         """The calls of kernels, and other work, with the buffers of memory in `where`, by the storage's id; it is given
         those that are made, which are added to `own`."""
         device = self.device
@@ -183,9 +181,7 @@ class BoundCall(Holding):
         """Run with these values of the Variables from the next time on."""
         self.values = {name: values.get(name, old) for name, old in self.values.items()}
 
-    def kept_onto(
-        self, inputs: Sequence[Storage], outputs: Sequence[Storage], values: Mapping[str, int]
-    ) -> BoundCall:
+    def kept_onto(self, inputs: Sequence[Storage], outputs: Sequence[Storage], values: Mapping[str, int]) -> BoundCall:
         """The call bound to this memory, and kept: without jit a loop's memory takes turns, too."""
         given, taken = [s.ensure() for s in inputs], [s.ensure() for s in outputs]
         with self.device.lock:
@@ -453,6 +449,7 @@ def _planned(step: HostCall, device: AnyDevice) -> BoundCall | None:
 
 def _plan_of(step: HostCall, device: AnyDevice) -> BoundCall:
     """A loop, or a choice, that is planned: once, whatever the values of its Variables are."""
+    assert isinstance(step.function, DeviceCall)
     key = step.function.unbound(), device
     found = _plans[key]
     if found is None:

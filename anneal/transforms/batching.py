@@ -15,7 +15,7 @@ from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
 from anneal.ops.nodes import sorted_places
 from anneal.rewrite import substitute
-from anneal.runtime import DeviceCall, HostFunction, HostGradient
+from anneal.runtime import DeviceCall, HostGradient
 from anneal.transforms.calls import Derivative, derivative_of, differentiated
 from anneal.transforms.reverse import P, R, TypedFunction
 from anneal.transforms.trace import Trace, as_tensor, flagged, results_of, stand_in

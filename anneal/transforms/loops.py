@@ -61,7 +61,6 @@ def scan(
     device = _device([*values, *flatten(xs)])
     arrays = [_given("scan", w, v, device) for w, v in zip(paths_of(xs, "xs"), flatten(xs), strict=True)]
     count = _length(arrays, paths_of(xs, "xs"), length)
-    together = _together("scan", count, unroll)
     kept: list[Any] = [None]  # the tree of the rows
 
     def body(carry: Any, x: Any) -> tuple[Any, list[Tensor]]:
@@ -76,29 +75,8 @@ def scan(
         return body(rebuild(init, iter(carry)), rebuild(xs, iter(parts)))
 
     first = _First("scan", init, [_given("scan", w, v, device) for w, v in zip(paths_of(init, "init"), values)], values)
-    if together == 1 or count == 0:
-        ends, rows = _looped(first, turn, arrays, count, reverse)
-    else:
-        ends, rows = _unrolled(first, turn, arrays, count, reverse, together)
+    ends, rows = _run(first, turn, arrays, count, reverse, unroll)
     return rebuild(init, iter(ends)), rebuild(kept[0], iter(rows))
-
-
-def _together(name: str, count: Size, unroll: int | bool) -> Size:
-    """The number of turns that are one: all of them, where a file is written that has no loops."""
-    if isinstance(count, UOp):
-        if unroll is True or here.unrolls:
-            what = "what is exported has no loops" if here.unrolls else "unroll=True asks for no loop"
-            raise ShapeError(
-                f"{name}: {size_text(count)} turns cannot be written out one by one, since their number is known only in "
-                f"a run, and {what}: give a length that is an int"
-            )
-        return 1
-    if 0 < here.unrolls < count:
-        raise TransformError(
-            f"{name}: its {count} turns would be written out one by one, since what is exported has no loops, and at "
-            f"most {here.unrolls} are: export the body of the loop as a function, and call it once for each turn"
-        )
-    return count if unroll is True or here.unrolls else max(1, int(unroll))
 
 
 def fori_loop(
@@ -131,13 +109,11 @@ def fori_loop(
     )
 
     def turn(number: Tensor, carry: list[Tensor], _: list[Tensor]) -> tuple[Any, list[Tensor]]:
-        return body_fun(number if isinstance(lower, int) and not lower else number + lower, rebuild(init_val, iter(carry))), []
+        return body_fun(
+            number if isinstance(lower, int) and not lower else number + lower, rebuild(init_val, iter(carry))
+        ), []
 
-    together = _together("fori_loop", count, unroll or 1)
-    if together == 1 or count == 0:
-        ends, _ = _looped(first, turn, [], count, False)
-    else:
-        ends, _ = _unrolled(first, turn, [], count, False, together)
+    ends, _ = _run(first, turn, [], count, False, unroll or 1)
     return rebuild(init_val, iter(ends))
 
 
@@ -381,7 +357,33 @@ def _results(nodes: Sequence[UOp], wants: Sequence[bool], inputs: Tensors) -> li
     return out
 
 
-def _looped(first: _First, turn: Turn, arrays: Tensors, count: Size, reverse: bool) -> tuple[list[Tensor], list[Tensor]]:
+def _run(
+    first: _First, turn: Turn, arrays: Tensors, count: Size, reverse: bool, unroll: int | bool
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The carry of a loop at its end, and its rows; where a file is written that has no loops, all turns are one."""
+    name = first.name
+    if isinstance(count, UOp):
+        if unroll is True or here.unrolls:
+            what = "what is exported has no loops" if here.unrolls else "unroll=True asks for no loop"
+            raise ShapeError(
+                f"{name}: {size_text(count)} turns cannot be written out one by one, since their number is known only "
+                f"in a run, and {what}: give a length that is an int"
+            )
+        return _looped(first, turn, arrays, count, reverse)
+    if 0 < here.unrolls < count:
+        raise TransformError(
+            f"{name}: its {count} turns would be written out one by one, since what is exported has no loops, and at "
+            f"most {here.unrolls} are: export the body of the loop as a function, and call it once for each turn"
+        )
+    together = count if unroll is True or here.unrolls else max(1, int(unroll))
+    if together == 1 or count == 0:
+        return _looped(first, turn, arrays, count, reverse)
+    return _unrolled(first, turn, arrays, count, reverse, together)
+
+
+def _looped(
+    first: _First, turn: Turn, arrays: Tensors, count: Size, reverse: bool
+) -> tuple[list[Tensor], list[Tensor]]:
     """The carry of a loop at its end, as tensors, and its rows."""
     made_once = _traced(first, turn, arrays)
     after, rows = [t.uop for t in made_once.after], [t.uop for t in made_once.rows]
@@ -408,7 +410,7 @@ def _looped(first: _First, turn: Turn, arrays: Tensors, count: Size, reverse: bo
 
 
 def _unrolled(
-    first: _First, turn: Turn, arrays: Tensors, count: Size, reverse: bool, together: int
+    first: _First, turn: Turn, arrays: Tensors, count: int, reverse: bool, together: int
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The same, where `together` turns are one turn of the loop; those left over are the last to run."""
     times, rest = divmod(count, together)
