@@ -1,7 +1,8 @@
 """Recurrent layers and their cells, with torch's names, arguments, parameter names and layouts.
 
-A short sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels. A long one,
-and one of symbolic length, is a loop on the device. A packed sequence runs to its longest; states of the others stand still after their ends.
+A short sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels. A long one
+is a loop on the device, and so is one of symbolic length. A packed sequence runs to its longest; states of the others
+stand still after their ends.
 """
 
 from __future__ import annotations

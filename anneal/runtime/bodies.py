@@ -16,7 +16,7 @@ from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
 from anneal.runtime.host import HostFunction
 from anneal.uop import MOVEMENT, SYMBOLIC, DType, GraphFunction, Op, UOp, const, dtypes, toposort
-from anneal.uop.sizes import Size, free_of, symbolic_arg, with_variables
+from anneal.uop.sizes import Size, with_variables
 
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
@@ -76,40 +76,28 @@ class DeviceCall(HostFunction):
     def variables(self) -> tuple[UOp, ...]:
         """The Variables that its sizes and bodies have, bound or not."""
         found: dict[UOp, UOp] = {}
-        if SYMBOLIC.seen:
-            self._sized(lambda v: found.setdefault(v, v))
+        self.sized(lambda v: found.setdefault(v, v))
         return tuple(found)
 
-    def sized(self, f: Callable[[UOp], UOp]) -> Self:
-        """The call with `f` applied to its Variables, bound or not."""
-        return self._sized(f) if self.variables else self
+    def sized(self, f: Callable[[UOp], UOp], known: dict[UOp, UOp] | None = None) -> Self:
+        """The call with `f` applied to its Variables, bound or not; `known` gets what nodes of its bodies become."""
+        if not SYMBOLIC.seen:
+            return self
+        known = {} if known is None else known
 
-    def unbound(self) -> Self:
-        """The call without the values of its Variables: it is equal for all of them."""
-        return self.sized(free_of)
-
-    def _sized(self, f: Callable[[UOp], UOp], known: dict[UOp, UOp] | None = None) -> Self:
         def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
             if u.op is Op.BIND or u.op is Op.VARIABLE:
                 return f(u)
             inner = _function(u)
-            if isinstance(inner, DeviceCall):
-                arg: Any = (inner.sized(f), u.arg[1])
-            else:
-                arg = with_variables(u.arg, f) if symbolic_arg(u.arg) else u.arg
-            return u if src == u.src and arg is u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
+            arg = (inner.sized(f), u.arg[1]) if isinstance(inner, DeviceCall) else with_variables(u.arg, f)
+            return u if src == u.src and arg == u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
 
-        known = {} if known is None else known
-        bodies = [
-            GraphFunction(
-                b.name,
-                b.arguments,
-                *[tuple([rebuild(u, visit, known) for u in several]) for several in (b.parameters, b.results)],
-            )
-            for b in self.bodies
-        ]
-        results = tuple([(with_variables(shape, f), dtype) for shape, dtype in self.results])
-        return replace(self, results=results, bodies=tuple(bodies))
+        def each(some: Nodes) -> tuple[UOp, ...]:
+            return tuple([rebuild(u, visit, known) for u in some])
+
+        bodies = [GraphFunction(b.name, b.arguments, each(b.parameters), each(b.results)) for b in self.bodies]
+        results = [(with_variables(shape, f), dtype) for shape, dtype in self.results]
+        return replace(self, results=tuple(results), bodies=tuple(bodies))
 
     def for_reverse(self, src: tuple[UOp, ...]) -> list[UOp]:
         """Nodes of the results that its reverse alone reads.
@@ -152,9 +140,9 @@ class Loop(DeviceCall):
         """
         return cls("loop", (), _nowhere, name, again=again)
 
-    def _sized(self, f: Callable[[UOp], UOp], known: dict[UOp, UOp] | None = None) -> Self:
+    def sized(self, f: Callable[[UOp], UOp], known: dict[UOp, UOp] | None = None) -> Self:
         known = {} if known is None else known
-        new = super()._sized(f, known)
+        new = super().sized(f, known)
         return replace(new, length=with_variables(self.length, f), inside=_found(self.inside, known))
 
     @property

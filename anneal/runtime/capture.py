@@ -328,9 +328,7 @@ class Capture:
             return made
         call = replace(step, inputs=inputs, outputs=outputs)
         if isinstance(step.function, DeviceCall):
-            turns = bound(call, self.device)
-            turns.give(self.bound)
-            return turns
+            return bound(call, self.device, self.bound)
         return _BoundHostCall(call, self.device, self.bound, self._give)
 
     def laid_out(self) -> tuple[list[Bound], list[Storage | None]]:
