@@ -1,7 +1,8 @@
 """Recurrent layers and their cells, with torch's names, arguments, parameter names and layouts.
 
 A short sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels. A long one
-is a loop on the device. A packed sequence runs to its longest; states of the others stand still after their ends.
+is a loop on the device, and so is one of symbolic length. A packed sequence runs to its longest; states of the others
+stand still after their ends.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class _Recurrent(_Gated):
                         new = [now[1].where(n, old) for n, old in zip(new, state, strict=True)]
                     return new, new[0]
 
-                if time >= _LOOPED:
+                if not isinstance(time, int) or time >= _LOOPED:
                     state, steps = scan(step, state, (given, there), reverse=way == 1)
                 else:
                     outputs: list[Any] = [None] * time

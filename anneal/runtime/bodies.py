@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from anneal.errors import UserError
 from anneal.rewrite import over, rebuild
 from anneal.runtime.host import HostFunction
-from anneal.uop import MOVEMENT, DType, GraphFunction, Op, UOp, const, dtypes, toposort
+from anneal.uop import MOVEMENT, SYMBOLIC, DType, GraphFunction, Op, UOp, const, dtypes, toposort
+from anneal.uop.sizes import Size, with_variables
 
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
@@ -39,7 +40,7 @@ class Rules(NamedTuple):
     push: Callable[[Any, Nodes, Some], Some]
     # (function, sources, which of them have an axis of examples, how many, whether draws differ) -> the results, each
     # with whether it has one
-    batch: Callable[[Any, Nodes, Sequence[bool], int, bool], list[tuple[UOp, bool]]]
+    batch: Callable[[Any, Nodes, Sequence[bool], Size, bool], list[tuple[UOp, bool]]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,6 +72,33 @@ class DeviceCall(HostFunction):
             for u in toposort(b.results)
         )
 
+    @cached_property
+    def variables(self) -> tuple[UOp, ...]:
+        """The Variables that its sizes and bodies have, bound or not."""
+        found: dict[UOp, UOp] = {}
+        self.sized(lambda v: found.setdefault(v, v))
+        return tuple(found)
+
+    def sized(self, f: Callable[[UOp], UOp], known: dict[UOp, UOp] | None = None) -> Self:
+        """The call with `f` applied to its Variables, bound or not; `known` gets what nodes of its bodies become."""
+        if not SYMBOLIC.seen:
+            return self
+        known = {} if known is None else known
+
+        def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+            if u.op is Op.BIND or u.op is Op.VARIABLE:
+                return f(u)
+            inner = _function(u)
+            arg = (inner.sized(f), u.arg[1]) if isinstance(inner, DeviceCall) else with_variables(u.arg, f)
+            return u if src == u.src and arg == u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
+
+        def each(some: Nodes) -> tuple[UOp, ...]:
+            return tuple([rebuild(u, visit, known) for u in some])
+
+        bodies = [GraphFunction(b.name, b.arguments, each(b.parameters), each(b.results)) for b in self.bodies]
+        results = [(with_variables(shape, f), dtype) for shape, dtype in self.results]
+        return replace(self, results=tuple(results), bodies=tuple(bodies))
+
     def for_reverse(self, src: tuple[UOp, ...]) -> list[UOp]:
         """Nodes of the results that its reverse alone reads.
 
@@ -94,7 +122,7 @@ class Loop(DeviceCall):
     of all turns along a new first axis. In `reverse` the last slice comes first.
     """
 
-    length: int = 0
+    length: Size = 0
     reverse: bool = False
     constants: int = 0
     carried: int = 0
@@ -111,6 +139,11 @@ class Loop(DeviceCall):
             again: whether its reverse computes again what has more elements than each slice.
         """
         return cls("loop", (), _nowhere, name, again=again)
+
+    def sized(self, f: Callable[[UOp], UOp], known: dict[UOp, UOp] | None = None) -> Self:
+        known = {} if known is None else known
+        new = super().sized(f, known)
+        return replace(new, length=with_variables(self.length, f), inside=_found(self.inside, known))
 
     @property
     def body(self) -> GraphFunction:
@@ -253,7 +286,7 @@ def _kinds(nodes: Nodes) -> list[tuple[tuple[Any, ...], DType]]:
     return [(u.shape, u.dtype) for u in nodes]
 
 
-def _loop(body: GraphFunction, like: Loop, constants: int, carried: int, length: int, reverse: bool) -> Loop:
+def _loop(body: GraphFunction, like: Loop, constants: int, carried: int, length: Size, reverse: bool) -> Loop:
     last, rows = body.results[:carried], body.results[carried:]
     results = (*_kinds(last), *[((length, *shape), dtype) for shape, dtype in _kinds(rows)])
     return replace(
@@ -270,7 +303,7 @@ def _loop(body: GraphFunction, like: Loop, constants: int, carried: int, length:
 
 def looped(
     like: Loop,
-    length: int,
+    length: Size,
     reverse: bool,
     turn: UOp,
     constants: Sequence[Pair],

@@ -28,7 +28,7 @@ from anneal.runtime.sizes import laid_out, needed, seen
 from anneal.runtime.steps import Collective, HostCall
 from anneal.schedule import BUILDING
 from anneal.uop import SYMBOLIC, DType, Op, UOp, arena, toposort
-from anneal.uop.sizes import Values, bound_sizes, mapped, note_value, symbolic_arg, variables_of, widest
+from anneal.uop.sizes import Values, bound_sizes, bound_to, mapped, note_value, symbolic_arg, variables_of, widest
 
 FOUND = "found"  # the tag of the bindings that a call of the host found while a function was captured
 
@@ -184,6 +184,9 @@ class _Computed:
         values = Values()
         shapes = [u.shape for u in inputs]
         sized = (*shapes, *[self._bound(shape) for shape, _ in function.results])
+        if isinstance(function, DeviceCall):
+            function = function.sized(bound_to(self.found, self.tag, free=True)) if self.found else function
+            sized = (*sized, function.variables)
         for size in itertools.chain(*sized) if SYMBOLIC.seen else ():
             for v in variables_of(size):
                 if v.op is Op.BIND:
@@ -220,7 +223,10 @@ _NOTHING: tuple[UOp | None, Sequence[UOp]] = (None, ())
 def _is_symbolic(roots: Sequence[UOp]) -> bool:
     """True if a Variable stands below: its value is no part of what a call is kept by."""
     return SYMBOLIC.seen and any(
-        u.op is Op.VARIABLE or u.op is Op.BIND or symbolic_arg(u.arg) or (u.op is Op.HOST_CALL and bool(u.arg[0].sizes))
+        u.op is Op.VARIABLE
+        or u.op is Op.BIND
+        or symbolic_arg(u.arg)
+        or (u.op is Op.HOST_CALL and bool(u.arg[0].variables))
         for u in toposort(roots)
     )
 

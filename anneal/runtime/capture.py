@@ -23,7 +23,7 @@ from anneal.runtime.nodes import Made, buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
 from anneal.runtime.sizes import needed
 from anneal.runtime.steps import Collective, HostCall, Launch, Step
-from anneal.runtime.turns import bound
+from anneal.runtime.turns import BoundCall, bound
 from anneal.schedule import Origin, Plan
 from anneal.uop import Op, UOp, Users, const, dtypes
 from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
@@ -328,7 +328,7 @@ class Capture:
             return made
         call = replace(step, inputs=inputs, outputs=outputs)
         if isinstance(step.function, DeviceCall):
-            return bound(call, self.device)
+            return bound(call, self.device, self.bound)
         return _BoundHostCall(call, self.device, self.bound, self._give)
 
     def laid_out(self) -> tuple[list[Bound], list[Storage | None]]:
@@ -347,7 +347,7 @@ class Capture:
         """Run with these values of Variables from here on."""
         self.bound.update(values)
         for run in {id(b): b for made in (*self._rounds, self._only) if made for b in made.bound}.values():
-            if isinstance(run, Execution):
+            if isinstance(run, (Execution, BoundCall)):
                 run.give(values)
 
     def _donated(

@@ -64,6 +64,11 @@ class HostFunction:
     vmap_method: VmapMethod = "sequential"
     sizes: tuple[UOp, ...] = ()  # the Variables whose values a call finds
 
+    @property
+    def variables(self) -> tuple[UOp, ...]:
+        """The Variables whose values matter to a call, besides those of its arguments' shapes."""
+        return self.sizes
+
     def nodes(self, src: tuple[UOp, ...]) -> list[UOp]:
         """A call with these sources, as a node for each result.
 

@@ -22,16 +22,17 @@ from anneal.rewrite import applied
 from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
 from anneal.runtime.calls import around_host_calls, call_host
 from anneal.runtime.context import here
-from anneal.runtime.launch import Bound, Holding, compiled, new_outputs
+from anneal.runtime.launch import Holding, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.steps import HostCall, Launch
-from anneal.uop import GraphFunction, Op, Recent, UOp, const, dtypes
-from anneal.uop.sizes import Values
+from anneal.uop import GraphFunction, Op, Recent, UOp, dtypes
+from anneal.uop.sizes import Values, evaluator, free_of, most
 
 _KEPT = 4  # bound calls of one loop: rounds take turns
 _TOGETHER = 64  # calls of kernels that are bound, and submitted, together: several turns
 
 Buffers = Sequence[OpaqueBuffer]
+_Work = Any  # a program with its buffers, or a call that is bound
 
 
 class _Steps:
@@ -44,7 +45,7 @@ class _Steps:
 
     def __init__(self, roots: Sequence[UOp], device: AnyDevice, rows: Sequence[Storage] = ()) -> None:
         self.device = device
-        self.steps: list[tuple[Launch, list[Program]] | tuple[HostCall, _Bound | None]] = []
+        self.steps: list[tuple[Launch, list[Program]] | tuple[HostCall, BoundCall | None]] = []
         self._rows = rows
         wanted: dict[UOp, None] = {}
         for n, u in enumerate(roots):
@@ -61,8 +62,6 @@ class _Steps:
             # what is carried has two buffers, so that nothing but rows is overwritten
             cost_model = replace(device.cost_model, keeps_inputs=True)
             plan, inputs, hit = schedule.plan_for(schedule.graph(lazy), cost_model, Values())
-            if plan.variables:
-                raise ShapeError("a loop's body reads a tensor of symbolic size, which a loop does not take")
             here.context.plans_found += hit
             here.context.plans_made += not hit
             below = {n: storage_of(u.src[0]) for n, u in enumerate(lazy) if u.op is Op.UPDATE}
@@ -86,7 +85,7 @@ class _Steps:
         self.steps.append((call, _planned(call, self.device)))
         return {}
 
-    def bound(self, where: dict[int, Any], own: list[OpaqueBuffer]) -> Iterator[tuple[Program, Buffers] | Bound]:
+    def bound(self, where: dict[int, Any], own: list[OpaqueBuffer], values: Mapping[str, int]) -> Iterator[_Work]:
         """The calls of kernels, and other work, with the buffers of memory in `where`, by the storage's id; it is given
         those that are made, which are added to `own`."""
         device = self.device
@@ -103,9 +102,11 @@ class _Steps:
         for step, made in self.steps:
             if isinstance(step, HostCall):
                 inputs, outputs = [buffer(s) for s in step.inputs], [buffer(s) for s in step.outputs]
-                planned = cast("_Bound | None", made)
+                planned = cast("BoundCall | None", made)
                 yield (
-                    _HostCallInside(step, device, inputs, outputs) if planned is None else planned.onto(inputs, outputs)
+                    _HostCallInside(step, device, inputs, outputs, values)
+                    if planned is None
+                    else planned.onto(inputs, outputs, values)
                 )
                 continue
             launch, programs = step, cast("list[Program]", made)
@@ -125,13 +126,25 @@ class _Steps:
                 yield program, [buffers[v] for v in c.args]
 
 
-def _batched(items: Sequence[tuple[Program, Buffers] | Bound], device: AnyDevice) -> list[Bound]:
+class _Part:
     """Work in order, with calls of kernels that follow each other bound together."""
-    out: list[Bound] = []
-    for are_calls, some in groupby(items, key=lambda i: isinstance(i, tuple)):
-        together: list[Any] = list(some)
-        out += [device.prepare(together, {})] if are_calls else together
-    return out
+
+    def __init__(self, items: Sequence[_Work], device: AnyDevice, values: Mapping[str, int]) -> None:
+        self._values = values
+        self._work: list[Any] = []
+        self._others: list[Any] = []  # that are in other parts, too
+        for are_kernels, some in groupby(items, key=lambda i: isinstance(i, tuple)):
+            together: list[Any] = list(some)
+            self._work += [device.prepare(together, values)] if are_kernels else together
+            self._others += [] if are_kernels else together
+
+    def run(self, values: Mapping[str, int]) -> None:
+        """Do it, with these values of Variables."""
+        for x in self._others if values == self._values else self._work:
+            x.give(values)
+        self._values = values
+        for x in self._work:
+            x.run()
 
 
 def _placeholder(u: UOp, device: AnyDevice) -> tuple[UOp, Storage]:
@@ -140,7 +153,7 @@ def _placeholder(u: UOp, device: AnyDevice) -> tuple[UOp, Storage]:
     return buffer_leaf(storage, u.shape), storage
 
 
-class _Bound(Holding):
+class BoundCall(Holding):
     """A call that is planned and compiled, and then bound to buffers; memory of its own is given back with `close`.
 
     Planning takes BUILDING, which nobody asks for who has the device's lock; so it comes first, inner calls' too.
@@ -148,28 +161,35 @@ class _Bound(Holding):
 
     def __init__(self, device: AnyDevice) -> None:
         self.device = device
+        self.values: Mapping[str, int] = {}  # of the call's Variables
         self.inputs: list[OpaqueBuffer] = []
         self.outputs: list[OpaqueBuffer] = []
         self.own: list[OpaqueBuffer] = []
         self.nbytes = 0  # of kept ones: of the buffers that they are bound to
         self._ready = self._running = False
-        self._kept: list[_Bound] = []
+        self._kept: list[BoundCall] = []
 
-    def onto(self, inputs: Buffers, outputs: Buffers) -> Self:
-        """The same call bound to these buffers."""
+    def onto(self, inputs: Buffers, outputs: Buffers, values: Mapping[str, int]) -> Self:
+        """The same call bound to these buffers, with these values of its Variables."""
         new = copy(self)
         new.inputs, new.outputs, new.own, new._kept = list(inputs), list(outputs), [], []
+        new.values = dict(values)
         new._forget()
         return new
 
-    def kept_onto(self, inputs: Sequence[Storage], outputs: Sequence[Storage]) -> _Bound:
+    def give(self, values: Mapping[str, int]) -> None:
+        """Run with these values of the Variables from the next time on."""
+        self.values = {name: values.get(name, old) for name, old in self.values.items()}
+
+    def kept_onto(self, inputs: Sequence[Storage], outputs: Sequence[Storage], values: Mapping[str, int]) -> BoundCall:
         """The call bound to this memory, and kept: without jit a loop's memory takes turns, too."""
         given, taken = [s.ensure() for s in inputs], [s.ensure() for s in outputs]
         with self.device.lock:
             for b in self._kept:
                 if all(map(operator.is_, (*b.inputs, *b.outputs), (*given, *taken))) and b.nbytes:
+                    b.give(values)
                     return b
-            new = self.onto(given, taken)
+            new = self.onto(given, taken, values)
             new.nbytes = sum([s.size * s.dtype.itemsize for s in (*inputs, *outputs)]) + 1
             self._kept = [*[b for b in self._kept if b.nbytes][1 - _KEPT :], new]
             self.device.keep_idle(new)
@@ -222,35 +242,35 @@ class _Bound(Holding):
         return made
 
 
-class _Turns(_Bound):
+class _Turns(BoundCall):
     """The state that turns have in common: the turn's number, and what is carried, in two buffers each."""
 
     def __init__(self, device: AnyDevice) -> None:
         super().__init__(device)
         self.number = _placeholder(UOp(Op.PARAM, dtypes.int32, (), (0, ()), "body"), device)
 
-    def _pairs(self, carried: Sequence[Storage], ends: Buffers, odd: bool) -> list[list[OpaqueBuffer]]:
-        """The buffers of the number and of what is carried, before an even turn and before an odd one; the last values
-        are left in `ends`."""
+    def _pairs(self, carried: Sequence[Storage], ends: Buffers) -> list[list[OpaqueBuffer]]:
+        """The buffers of the number and of what is carried: those of the results, and others."""
         count, other = self._new([self.number[1]] * 2)
-        spare = self._new(carried)
-        first, second = (spare, list(ends)) if odd else (list(ends), spare)
-        return [[count, *first], [other, *second]]
+        return [[count, *ends], [other, *self._new(carried)]]
 
-    def _begin(self, sources: Buffers, first: Buffers, carried: Sequence[Storage]) -> None:
-        """Count from 0, and carry the first values."""
-        self.device.upload(first[0], np.zeros(1, np.int32))
+    def _begin(self, number: int, sources: Buffers, first: Buffers, carried: Sequence[Storage]) -> None:
+        """Count from `number`, and carry the first values."""
+        self.device.upload(first[0], np.full(1, number, np.int32))
         for source, to, s in zip(sources, first[1:], carried, strict=True):
             self.device.copy(source, to, s.size, s.dtype)
 
 
 class _BoundLoop(_Turns):
+    """A turn reads what is carried in one of two buffers and writes the other. An odd number of turns begins in the
+    other one, so that every loop ends in the buffers of its results; turns are made from the last ones back, by
+    numbers of them that are bound together, and are the same whatever the number of all is."""
+
     def __init__(self, loop: Loop, device: AnyDevice) -> None:
         super().__init__(device)
         self.loop = loop
         parameters = loop.body.parameters
-        count, leaves = self.number[0], []
-        at: UOp = const(dtypes.int32, loop.length - 1) - count if loop.reverse else count
+        at, leaves, room = self.number[0], [], most(loop.length)
         constants, carried, slices = loop.parts(parameters[1:])
         self.sources: list[Storage] = []
         for p in (*constants, *carried):
@@ -258,53 +278,64 @@ class _BoundLoop(_Turns):
             leaves.append(leaf)
             self.sources.append(storage)
         for p in slices:
-            whole = Storage(int(p.size) * loop.length, p.dtype, device.name)
+            whole = Storage(int(p.size) * room, p.dtype, device.name)
             self.sources.append(whole)
-            leaves.append(_slice(buffer_leaf(whole, (loop.length, *p.shape)), at))
+            leaves.append(_slice(buffer_leaf(whole, (room, *p.shape)), at))
         results = applied(loop.body, [at, *leaves])
         n = loop.carried
-        self.rows = [Storage(int(r.size) * loop.length, r.dtype, device.name) for r in results[n:]]
-        roots = [count + 1, *results[:n]]
+        self.rows = [Storage(int(r.size) * room, r.dtype, device.name) for r in results[n:]]
+        roots = [at + (-1 if loop.reverse else 1), *results[:n]]
         for r, s in zip(results[n:], self.rows, strict=True):
-            leaf = buffer_leaf(s, (loop.length, *r.shape))
+            leaf = buffer_leaf(s, (room, *r.shape))
             begins = (None, *[0] * len(r.shape))
             row = UOp(Op.RESHAPE, r.dtype, (r,), (1, *r.shape))
             roots.append(UOp(Op.UPDATE, r.dtype, (leaf, row, at), begins))
         self.steps = _Steps(roots, device, self.rows)
 
     def _forget(self) -> None:
-        self.many: list[Bound] = []
-        self.rest: list[Bound] = []
+        self.parts: dict[tuple[int, int], _Part] = {}  # by the number of turns, and the buffers of the first
+        self.turns: list[list[_Work]] = [[], []]
 
     def _prepare(self) -> None:
-        loop, n = self.loop, self.loop.carried
-        where: dict[int, Any] = {id(s): b for s, b in zip(self.sources, self.inputs, strict=True)}
-        where.update((id(s), b) for s, b in zip(self.rows, self.outputs[n:], strict=True))
-        self.carried = list(loop.parts(self.sources)[1])
-        self.pairs = self._pairs(self.carried, self.outputs[:n], loop.length % 2 == 1)
+        n = self.loop.carried
+        self.where: dict[int, Any] = {id(s): b for s, b in zip(self.sources, self.inputs, strict=True)}
+        self.where.update((id(s), b) for s, b in zip(self.rows, self.outputs[n:], strict=True))
+        self.carried = list(self.loop.parts(self.sources)[1])
+        self.pairs = self._pairs(self.carried, self.outputs[:n])
 
-        def turn(odd: int) -> list[tuple[Program, Buffers] | Bound]:
+    def _turn(self, odd: int) -> list[_Work]:
+        """The work of a turn from the first of the two buffers to the second, or back."""
+        if not self.turns[odd]:
+            where = self.where
             before = (self.number[1], *self.carried)
             where.update((id(s), b) for s, b in zip(before, self.pairs[odd], strict=True))
-            after = self.steps.results[: 1 + n]
+            after = self.steps.results[: len(before)]
             where.update((id(s), b) for s, b in zip(after, self.pairs[1 - odd], strict=True))
-            return list(self.steps.bound(where, self.own))
+            self.turns[odd] = list(self.steps.bound(where, self.own, self.values))
+        return self.turns[odd]
 
-        turns = [turn(0), turn(1)] if loop.length > 1 else [turn(0), []]
-        together = min(loop.length, 2 * max(1, _TOGETHER // (2 * max(1, len(turns[0])))))
-        self.times, rest = divmod(loop.length, together)
-        if together % 2:  # all of them at once: the next would begin with the other buffers
-            assert self.times == 1, (together, loop.length)
-        self.many = _batched([x for n in range(together) for x in turns[n % 2]], self.device)
-        self.rest = _batched([x for n in range(rest) for x in turns[n % 2]], self.device)
+    def _part(self, count: int, odd: int) -> _Part:
+        """So many turns, bound together."""
+        found = self.parts.get((count, odd))
+        if found is None:
+            work = [x for n in range(count) for x in self._turn((odd + n) % 2)]
+            found = self.parts[count, odd] = _Part(work, self.device, self.values)
+        return found
 
     def _run(self) -> None:
-        self._begin(self.loop.parts(self.inputs)[1], self.pairs[0], self.carried)
-        for _ in range(self.times):
-            for x in self.many:
-                x.run()
-        for x in self.rest:
-            x.run()
+        (length,) = evaluator((self.loop.length,))(self.values)
+        first = length % 2
+        self._begin(
+            length - 1 if self.loop.reverse else 0, self.loop.parts(self.inputs)[1], self.pairs[first], self.carried
+        )
+        if length <= 0:
+            return
+        together = 2 * max(1, _TOGETHER // (2 * max(1, len(self._turn(first)))))
+        times, rest = divmod(length, together)
+        if rest:
+            self._part(rest, first).run(self.values)
+        for _ in range(times):
+            self._part(together, 0).run(self.values)
 
 
 def _slice(whole: UOp, at: UOp) -> UOp:
@@ -327,38 +358,39 @@ class _BoundWhile(_Turns):
         self.body = _Steps([self.number[0] + 1, *applied(call.bodies[1], leaves)], device)
 
     def _forget(self) -> None:
-        self.turns: list[tuple[list[Bound], list[Bound]]] = []
+        self.turns: list[tuple[_Part, _Part]] = []
 
     def _prepare(self) -> None:
         self.carried = self.sources[self.constants :]
-        self.pairs = self._pairs(self.carried, self.outputs, False)
+        self.pairs = self._pairs(self.carried, self.outputs)
         where: dict[int, Any] = {id(s): b for s, b in zip(self.sources, self.inputs, strict=True)}
         for odd in (0, 1):
             before = (self.number[1], *self.carried)
             where.update((id(s), b) for s, b in zip(before, self.pairs[odd], strict=True))
             where.update((id(s), b) for s, b in zip(self.body.results, self.pairs[1 - odd], strict=True))
-            parts = [_batched(list(x.bound(where, self.own)), self.device) for x in (self.condition, self.body)]
-            self.turns.append((parts[0], parts[1]))
+            condition, body = [
+                _Part(list(x.bound(where, self.own, self.values)), self.device, self.values)
+                for x in (self.condition, self.body)
+            ]
+            self.turns.append((condition, body))
         self.goes_on = where[id(self.condition.results[0])]
 
     def _run(self) -> None:
-        self._begin(self.inputs[self.constants :], self.pairs[0], self.carried)
+        self._begin(0, self.inputs[self.constants :], self.pairs[0], self.carried)
         odd = 0
         while True:
             condition, body = self.turns[odd]
-            for x in condition:
-                x.run()
+            condition.run(self.values)
             if not self.device.download(self.goes_on, 1, dtypes.bool_).item():
                 break
-            for x in body:
-                x.run()
+            body.run(self.values)
             odd = 1 - odd
         if odd:
             for ours, out, s in zip(self.pairs[1][1:], self.outputs, self.carried, strict=True):
                 self.device.copy(ours, out, s.size, s.dtype)
 
 
-class _BoundChoice(_Bound):
+class _BoundChoice(BoundCall):
     """The condition is read by the host, and one of the bodies run."""
 
     def __init__(self, call: Choice, device: AnyDevice) -> None:
@@ -370,48 +402,55 @@ class _BoundChoice(_Bound):
         return _Steps(applied(body, [leaf for leaf, _ in given]), self.device), [s for _, s in given]
 
     def _forget(self) -> None:
-        self.ways: list[list[Bound]] = []
+        self.ways: list[_Part] = []
 
     def _prepare(self) -> None:
         for steps, sources in self.bodies:
             where: dict[int, Any] = {id(s): b for s, b in zip(sources, self.inputs[1:], strict=True)}
             where.update((id(s), b) for s, b in zip(steps.results, self.outputs, strict=True))
-            self.ways.append(_batched(list(steps.bound(where, self.own)), self.device))
+            self.ways.append(_Part(list(steps.bound(where, self.own, self.values)), self.device, self.values))
 
     def _run(self) -> None:
         first = self.device.download(self.inputs[0], 1, dtypes.bool_).item()
-        for x in self.ways[0 if first else 1]:
-            x.run()
+        self.ways[0 if first else 1].run(self.values)
 
 
 class _HostCallInside:
     """A call of the host in a body."""
 
-    def __init__(self, step: HostCall, device: AnyDevice, inputs: Buffers, outputs: Buffers) -> None:
+    def __init__(
+        self, step: HostCall, device: AnyDevice, inputs: Buffers, outputs: Buffers, values: Mapping[str, int]
+    ) -> None:
         kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
-        self._given = (step.function, kinds, device, inputs, outputs, step.values)
+        self._given = (step.function, kinds, device, inputs, outputs)
+        self.give(values)
+
+    def give(self, values: Mapping[str, int]) -> None:
+        """Run with these values of Variables from the next time on."""
+        self._values = values
 
     def run(self) -> None:
-        call_host(*self._given)
+        call_host(*self._given, self._values)
 
 
-_KINDS: dict[type[DeviceCall], Callable[..., _Bound]] = {Loop: _BoundLoop, While: _BoundWhile, Choice: _BoundChoice}
+_KINDS: dict[type[DeviceCall], Callable[..., BoundCall]] = {Loop: _BoundLoop, While: _BoundWhile, Choice: _BoundChoice}
 
 
 # loops and choices that are planned and compiled, and bound to no buffers, by function and device
-_plans: Recent[tuple[Any, AnyDevice], _Bound] = Recent(64)
+_plans: Recent[tuple[Any, AnyDevice], BoundCall] = Recent(64)
 schedule.WITH_PLANS.append(_plans.clear)
 
 
-def _planned(step: HostCall, device: AnyDevice) -> _Bound | None:
+def _planned(step: HostCall, device: AnyDevice) -> BoundCall | None:
     """A loop, or a choice, that is planned; None for a call of the host."""
     function = step.function
     return _KINDS[type(function)](function, device) if isinstance(function, DeviceCall) else None
 
 
-def _plan_of(step: HostCall, device: AnyDevice) -> _Bound:
-    """A loop, or a choice, that is planned."""
-    key = step.function, device
+def _plan_of(step: HostCall, device: AnyDevice) -> BoundCall:
+    """A loop, or a choice, that is planned: once, whatever the values of its Variables are."""
+    assert isinstance(step.function, DeviceCall)
+    key = step.function.sized(free_of), device
     found = _plans[key]
     if found is None:
         found = _planned(step, device)
@@ -420,16 +459,21 @@ def _plan_of(step: HostCall, device: AnyDevice) -> _Bound:
     return found
 
 
-def bound(step: HostCall, device: AnyDevice) -> _Bound:
-    """A loop, or a choice, bound to its memory: `run()` makes it."""
-    return _plan_of(step, device).onto([s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs])
+def bound(step: HostCall, device: AnyDevice, values: Mapping[str, int]) -> BoundCall:
+    """A loop, or a choice, bound to its memory, with these values of its Variables: `run()` makes it."""
+    inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
+    made = _plan_of(step, device).onto(inputs, outputs, step.values)
+    made.give(values)
+    return made
 
 
 def called(step: HostCall) -> Mapping[str, int]:
     """Make a call now; the values of Variables that it found."""
     device = get_device((step.outputs or step.inputs)[0].device)
     if isinstance(step.function, DeviceCall):
-        _plan_of(step, device).kept_onto(step.inputs, step.outputs).run()
+        planned = _plan_of(step, device)
+        with device.lock:
+            planned.kept_onto(step.inputs, step.outputs, step.values).run()
         return {}
     inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
     kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]

@@ -15,7 +15,7 @@ from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
 from anneal.ops.nodes import sorted_places
 from anneal.rewrite import substitute
-from anneal.runtime import DeviceCall, HostFunction, HostGradient
+from anneal.runtime import DeviceCall, HostGradient
 from anneal.transforms.calls import Derivative, derivative_of, differentiated
 from anneal.transforms.reverse import P, R, TypedFunction
 from anneal.transforms.trace import Trace, as_tensor, flagged, results_of, stand_in
@@ -241,19 +241,13 @@ def _call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return by_rule(function.name, *wide, arguments=arguments)
 
 
-def _number(function: HostFunction, n: Size) -> int:
-    """The number of examples. Raises TransformError for one that is symbolic."""
-    if not isinstance(n, int):
-        raise TransformError(f"vmap: {function.title} is for a number of examples, and {n} of them are no number")
-    return n
-
-
 def _host_call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     """A call of the host for `n` examples, as its function's `vmap_method` says. Raises TransformError for one that
     cannot be made.
     """
     function, number = y.arg
-    n = _number(function, n)
+    if not isinstance(n, int):
+        raise TransformError(f"vmap: {function.title} is for a number of examples, and {n} of them are no number")
     if function.vmap_method is None:
         raise TransformError(
             f"vmap: {function.title} has no rule for many examples at once; keep it outside the function"
@@ -364,7 +358,7 @@ def rewritten(
             f = y.arg[0] if y.op is Op.HOST_CALL else None
             if isinstance(f, DeviceCall) and (any(flags) or (different and f.draws)):
                 if (f, y.src) not in calls:
-                    calls[f, y.src] = f.rules.batch(f, sources, flags, _number(f, n), different)
+                    calls[f, y.src] = f.rules.batch(f, sources, flags, n, different)
                 made, has = calls[f, y.src][y.arg[1]]
                 (new if has else same)[y] = made
             elif any(flags):

@@ -19,6 +19,7 @@ from anneal.transforms.forward import push_forward
 from anneal.transforms.pullback import paths, pull_back
 from anneal.transforms.trace import stand_in
 from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop.sizes import Size
 
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
@@ -214,7 +215,7 @@ def _summed_up(u: UOp) -> list[UOp]:
     return [v for v in dict.fromkeys(factors) if v.op is not Op.CONST]
 
 
-def _over_all_turns(part: UOp, arrays: dict[UOp, UOp], fixed: dict[UOp, UOp], length: int) -> UOp:
+def _over_all_turns(part: UOp, arrays: dict[UOp, UOp], fixed: dict[UOp, UOp], length: Size) -> UOp:
     """The sum over all turns of a node whose values for each are in `arrays`: one product after the loop."""
     (made, many), *_ = rewritten(set(toposort((part,))), [part], arrays, length, False)
     (made,) = _substituted([made], fixed)
@@ -345,7 +346,7 @@ def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
 class _Many:
     """Parameters, those of which some have an axis of examples in front: what stands for them then."""
 
-    def __init__(self, parameters: Nodes, flags: Sequence[bool], n: int, different: bool) -> None:
+    def __init__(self, parameters: Nodes, flags: Sequence[bool], n: Size, different: bool) -> None:
         self.n, self.different = n, different
         self.of = {p: stand_in(p.dtype, (n, *p.shape)) for p, f in zip(parameters, flags, strict=True) if f}
 
@@ -393,7 +394,7 @@ def _front(u: UOp, axis: int) -> UOp:
     return nodes.permute(u, (1, 0, *range(2, len(u.shape)))) if axis else u
 
 
-def _batch_loop(loop: Loop, src: Nodes, batched: Sequence[bool], n: int, different: bool) -> list[tuple[UOp, bool]]:
+def _batch_loop(loop: Loop, src: Nodes, batched: Sequence[bool], n: Size, different: bool) -> list[tuple[UOp, bool]]:
     body = loop.body
     parameters = body.parameters[1:]
     constants, carried, slices = loop.parts(parameters)
@@ -417,7 +418,7 @@ def _batch_loop(loop: Loop, src: Nodes, batched: Sequence[bool], n: int, differe
     return [*[(u, p in many.of) for u, p in zip(ends, carried, strict=True)], *rows]
 
 
-def _batch_while(loop: While, src: Nodes, batched: Sequence[bool], n: int, different: bool) -> list[tuple[UOp, bool]]:
+def _batch_while(loop: While, src: Nodes, batched: Sequence[bool], n: Size, different: bool) -> list[tuple[UOp, bool]]:
     condition, body = loop.bodies
     turn, parameters = body.parameters[0], body.parameters[1:]
     constants, carried = parameters[: loop.constants], parameters[loop.constants :]
@@ -455,7 +456,7 @@ def _beside(predicate: UOp, u: UOp) -> UOp:
     return nodes.expand(nodes.reshape(predicate, (shape[0], *[1] * len(u.shape))), shape)
 
 
-def _batch_choice(call: Choice, src: Nodes, batched: Sequence[bool], n: int, different: bool) -> list[tuple[UOp, bool]]:
+def _batch_choice(call: Choice, src: Nodes, batched: Sequence[bool], n: Size, different: bool) -> list[tuple[UOp, bool]]:
     parameters = call.bodies[0].parameters
     many = _Many(parameters, batched[1:], n, different)
     ways = [many.rewritten(body.results) for body in call.bodies]

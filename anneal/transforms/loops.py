@@ -19,7 +19,8 @@ from anneal.runtime import UNSEEN, Loop, chosen, here, looped, repeated_while
 from anneal.transforms.loop_rules import rows_for_reverse
 from anneal.transforms.trace import Trace, as_tensor
 from anneal.transforms.tree import flatten, like, paths_of, rebuild
-from anneal.uop import Op, UOp, arena, dtypes
+from anneal.uop import Op, UOp, arena, const, dtypes
+from anneal.uop.sizes import Size, least, size, size_text
 
 Tensors = Sequence["Tensor"]
 # (what stands for a turn's number, for what is carried, for slices) -> what is carried on, and rows
@@ -30,7 +31,7 @@ def scan(
     f: Callable[..., Any],
     init: Any,
     xs: Any = None,
-    length: int | None = None,
+    length: Size | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
@@ -60,7 +61,6 @@ def scan(
     device = _device([*values, *flatten(xs)])
     arrays = [_given("scan", w, v, device) for w, v in zip(paths_of(xs, "xs"), flatten(xs), strict=True)]
     count = _length(arrays, paths_of(xs, "xs"), length)
-    together = _together("scan", count, unroll)
     kept: list[Any] = [None]  # the tree of the rows
 
     def body(carry: Any, x: Any) -> tuple[Any, list[Tensor]]:
@@ -75,21 +75,8 @@ def scan(
         return body(rebuild(init, iter(carry)), rebuild(xs, iter(parts)))
 
     first = _First("scan", init, [_given("scan", w, v, device) for w, v in zip(paths_of(init, "init"), values)], values)
-    if together == 1 or count == 0:
-        ends, rows = _looped(first, turn, arrays, count, reverse)
-    else:
-        ends, rows = _unrolled(first, turn, arrays, count, reverse, together)
+    ends, rows = _run(first, turn, arrays, count, reverse, unroll)
     return rebuild(init, iter(ends)), rebuild(kept[0], iter(rows))
-
-
-def _together(name: str, count: int, unroll: int | bool) -> int:
-    """The number of turns that are one: all of them, where a file is written that has no loops."""
-    if 0 < here.unrolls < count:
-        raise TransformError(
-            f"{name}: its {count} turns would be written out one by one, since what is exported has no loops, and at "
-            f"most {here.unrolls} are: export the body of the loop as a function, and call it once for each turn"
-        )
-    return count if unroll is True or here.unrolls else max(1, int(unroll))
 
 
 def fori_loop(
@@ -111,7 +98,7 @@ def fori_loop(
             lambda s: s[0] < s[1], lambda s: (s[0] + 1, s[1], body_fun(s[0], s[2])), (lower, upper, init_val)
         )
         return ends[2]
-    count = max(0, int(upper) - int(lower))
+    count = _counted(lower, upper)
     values = flatten(init_val)
     device = _device(values)
     first = _First(
@@ -122,14 +109,20 @@ def fori_loop(
     )
 
     def turn(number: Tensor, carry: list[Tensor], _: list[Tensor]) -> tuple[Any, list[Tensor]]:
-        return body_fun(number + int(lower) if lower else number, rebuild(init_val, iter(carry))), []
+        return body_fun(
+            number if isinstance(lower, int) and not lower else number + lower, rebuild(init_val, iter(carry))
+        ), []
 
-    together = _together("fori_loop", count, unroll or 1)
-    if together == 1 or count == 0:
-        ends, _ = _looped(first, turn, [], count, False)
-    else:
-        ends, _ = _unrolled(first, turn, [], count, False, together)
+    ends, _ = _run(first, turn, [], count, False, unroll or 1)
     return rebuild(init_val, iter(ends))
+
+
+def _counted(lower: Any, upper: Any) -> Size:
+    """The number of turns between two bounds, none if the second is not the greater one."""
+    if not isinstance(lower, UOp) and not isinstance(upper, UOp):
+        return max(0, int(upper) - int(lower))
+    count = size(upper - lower)
+    return count if least(count) >= 0 else size(Op.MAX(count, const(dtypes.int32, 0)))
 
 
 def computed_again(f: Callable[[], Any]) -> Any:
@@ -251,9 +244,6 @@ def _given(name: str, where: str, value: Any, device: str | None) -> Any:
     t = made.tensor(value, device=device) if plain and device else as_tensor(name, where, value)
     if device is not None and t.device != device:
         t._mixed(name, made.tensor(0, device=device))
-    for n in t.uop.shape:
-        if isinstance(n, UOp):
-            raise ShapeError(f"{name}: {where} has shape {t.shape}, and a loop takes no symbolic sizes")
     return t
 
 
@@ -265,24 +255,25 @@ def _same(name: str, tree: Any, other: Any, what: str, reference: str) -> list[A
     return found
 
 
-def _length(arrays: Tensors, names: Sequence[str], length: int | None) -> int:
+def _length(arrays: Tensors, names: Sequence[str], length: Size | None) -> Size:
     """The number of turns. Raises ShapeError where it is not one."""
-    sizes: dict[int, str] = {}
+    sizes: dict[Size, str] = {}
     for x, name in zip(arrays, names, strict=True):
         if not x.shape:
             raise ShapeError(f"scan: {name} has shape (), and no first axis along which the turns could go")
-        sizes.setdefault(x.shape[0], f"{name} has {x.shape[0]} (shape {x.shape})")
+        sizes.setdefault(x.shape[0], f"{name} has {size_text(x.shape[0])} (shape {x.shape})")
     if len(sizes) > 1:
         raise ShapeError(f"scan: the slices differ in number: {', '.join(sizes.values())}")
     if length is None:
         if not sizes:
             raise ShapeError("scan: nothing says how many turns there are: give xs, or length")
         return next(iter(sizes))
+    length = size(length)
     if sizes and length not in sizes:
-        raise ShapeError(f"scan: length is {length}, but {next(iter(sizes.values()))}")
-    if length < 0:
-        raise ShapeError(f"scan: length is {length}, and cannot be negative")
-    return int(length)
+        raise ShapeError(f"scan: length is {size_text(length)}, but {next(iter(sizes.values()))}")
+    if least(length) < 0:
+        raise ShapeError(f"scan: length is {size_text(length)}, and cannot be negative")
+    return length
 
 
 def _alike(name: str, where: str, first: str, a: Tensor, second: str, b: Tensor) -> None:
@@ -366,7 +357,33 @@ def _results(nodes: Sequence[UOp], wants: Sequence[bool], inputs: Tensors) -> li
     return out
 
 
-def _looped(first: _First, turn: Turn, arrays: Tensors, count: int, reverse: bool) -> tuple[list[Tensor], list[Tensor]]:
+def _run(
+    first: _First, turn: Turn, arrays: Tensors, count: Size, reverse: bool, unroll: int | bool
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The carry of a loop at its end, and its rows; where a file is written that has no loops, all turns are one."""
+    name = first.name
+    if isinstance(count, UOp):
+        if unroll is True or here.unrolls:
+            what = "what is exported has no loops" if here.unrolls else "unroll=True asks for no loop"
+            raise ShapeError(
+                f"{name}: {size_text(count)} turns cannot be written out one by one, since their number is known only "
+                f"in a run, and {what}: give a length that is an int"
+            )
+        return _looped(first, turn, arrays, count, reverse)
+    if 0 < here.unrolls < count:
+        raise TransformError(
+            f"{name}: its {count} turns would be written out one by one, since what is exported has no loops, and at "
+            f"most {here.unrolls} are: export the body of the loop as a function, and call it once for each turn"
+        )
+    together = count if unroll is True or here.unrolls else max(1, int(unroll))
+    if together == 1 or count == 0:
+        return _looped(first, turn, arrays, count, reverse)
+    return _unrolled(first, turn, arrays, count, reverse, together)
+
+
+def _looped(
+    first: _First, turn: Turn, arrays: Tensors, count: Size, reverse: bool
+) -> tuple[list[Tensor], list[Tensor]]:
     """The carry of a loop at its end, as tensors, and its rows."""
     made_once = _traced(first, turn, arrays)
     after, rows = [t.uop for t in made_once.after], [t.uop for t in made_once.rows]

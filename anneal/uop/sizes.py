@@ -392,13 +392,22 @@ def unbound(u: UOp, values: dict[str, int]) -> Size:
         if x.op is Op.VARIABLE:
             raise ShapeError(f"Variable {x.arg[0]} has no value here: use {x.arg[0]}.bind(value) in the sizes")
         note_value(x, values)
-        return UOp(Op.VARIABLE, _I32, (), x.arg[:3])
+        return free_of(x)
 
     return _with_variables(u, free)
 
 
+def free_of(x: UOp) -> UOp:
+    """A variable, bound or not, without its value."""
+    return UOp(Op.VARIABLE, _I32, (), x.arg[:3])
+
+
+def with_variables(arg: Any, f: Callable[[UOp], UOp]) -> Any:
+    """`arg` with `f` applied to the variables of the sizes in it, bound or not."""
+    return mapped(arg, lambda u: _with_variables(u, f))
+
+
 def _with_variables(u: UOp, f: Callable[[UOp], UOp]) -> Size:
-    """A size with `f` applied to its variables, bound or not."""
     new: dict[UOp, UOp] = {}
     for x in toposort((u,)):  # rewrite/walk.py is a floor above
         if x.op is Op.BIND or x.op is Op.VARIABLE:
@@ -430,8 +439,8 @@ class Values(dict[str, int]):
         self.tags: dict[str, Any] = {}
 
 
-def bound_sizes(arg: Any, values: Mapping[str, int], tag: Any = None, free: bool = False) -> Any:
-    """`arg` with the variables of its sizes, bound or not (`free`: only those that are not), bound to `values`; `tag`
+def bound_to(values: Mapping[str, int], tag: Any = None, free: bool = False) -> Callable[[UOp], UOp]:
+    """A function that binds a variable, bound or not (`free`: only one that is not), to its value in `values`; `tag`
     tells these bindings from others.
     """
 
@@ -440,7 +449,12 @@ def bound_sizes(arg: Any, values: Mapping[str, int], tag: Any = None, free: bool
             return x
         return UOp(Op.BIND, _I32, (), (*x.arg[:3], values[x.arg[0]]), tag)
 
-    return mapped(arg, lambda u: _with_variables(u, bound))
+    return bound
+
+
+def bound_sizes(arg: Any, values: Mapping[str, int], tag: Any = None, free: bool = False) -> Any:
+    """`arg` with the variables of its sizes bound as `bound_to` binds them."""
+    return with_variables(arg, bound_to(values, tag, free))
 
 
 # -- text and values --------------------------------------------------------------------------------------------------
