@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal import progress
-from anneal.cli._lines import sized
-from anneal.cli._output import console, data, fits, harmless, hold_messages, message, phase_colours
+from anneal.cli._output import console, data, fits, harmless, hold_messages, message, phase_colours, sized
 from anneal.cli._reporters import Picture, PlainLines, Progress, Start
 
 if TYPE_CHECKING:

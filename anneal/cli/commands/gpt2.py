@@ -1,4 +1,4 @@
-"""`anneal gpt2`."""
+"""`anneal gpt2` and `anneal data`: text of GPT-2, and files of its tokens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import typer
 
 from anneal import progress, settings
 from anneal.cli import _flags as flags
-from anneal.cli._choices import check_recording, on_device
-from anneal.cli._lines import sized
+from anneal.cli._flags import Json, Quiet, check_recording, check_writable, file, on_device, openable
 from anneal.cli._output import (
     STOPPED,
     Flow,
@@ -28,6 +27,7 @@ from anneal.cli._output import (
     json_report,
     message,
     readable,
+    sized,
 )
 from anneal.errors import DataError, SettingError, UserError
 from anneal.training import load_module
@@ -36,7 +36,11 @@ if TYPE_CHECKING:
     from anneal.inspect import PlanRecording
 
 
-app = flags.group("gpt2", "Generate text with GPT-2 small, or another checkpoint.")
+app = flags.alone()
+gpt2 = flags.group("gpt2", "Generate text with GPT-2 small, or another checkpoint.")
+tokens = flags.group("data", "Make files of tokens to train on.")
+app.add_typer(gpt2)
+app.add_typer(tokens)
 
 WEIGHTS, VOCABULARY = "model.safetensors", ("vocab.json", "merges.txt")
 WATCHED = 8  # tokens that --stream tells the chances of
@@ -45,7 +49,8 @@ WARM = 3  # the first token is the prefill's, with the second and the third the 
 Show = Callable[[str | None], None]  # a piece of text; None: that was the last
 
 
-@app.callback()
+@gpt2.callback()
+@tokens.callback()
 def _group() -> None:
     """Make a group of what has one command."""
 
@@ -101,7 +106,7 @@ class _Run:
         return (self.end - self.ready) / count if count > 0 else None
 
 
-@flags.command(app, _Options)
+@flags.command(gpt2, _Options)
 def sample(options: _Options) -> int:
     """Continue a text. Downloads GPT-2 small the first time, 548 MB. Ctrl-C stops and keeps the text so far."""
     from concurrent.futures import ThreadPoolExecutor
@@ -357,3 +362,26 @@ def _peak() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+@tokens.command("tokenize")
+def tokenize(
+    text: Annotated[Path, typer.Argument(metavar="FILE", help="A text, UTF-8.", callback=openable)],
+    output: Annotated[Path | None, file("Where to write; .npy: as NumPy's; default: FILE.bin.")] = None,
+    model_dir: Annotated[Path | None, file("Directory of another vocabulary.", "DIR")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write a text as GPT-2's tokens, in llm.c's layout, for gpt2 to train on."""
+    from anneal.training import write_tokens
+
+    place = text.with_name(f"{text.name}.bin") if output is None else output
+    check_writable(place)
+    _, words = places(model_dir, weights=False)
+    with progress.work("encoding the text"):
+        tokens = load_module("gpt2").Tokenizer.read(*[words / name for name in VOCABULARY]).encode(text.read_bytes())
+    write_tokens(place, tokens)
+    if as_json:
+        json_report({"file": str(place), "tokens": len(tokens)})
+    else:
+        data(f"{place}: {len(tokens):,} tokens")

@@ -12,10 +12,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anneal import settings
-from anneal.cli._choices import check_traceable, check_writable, choose_device, write_file
-from anneal.cli._flags import AdapterFlag, Batch, DeviceName, Json, Quiet, Step, Traceable, alone, file, switch
-from anneal.cli._lines import scaled
-from anneal.cli._output import code, data, json_report, kernel_record, message, paged, phase_colours, table
+from anneal.cli._flags import (
+    AdapterFlag,
+    Batch,
+    DeviceName,
+    Json,
+    Quiet,
+    Step,
+    Traceable,
+    alone,
+    check_traceable,
+    check_writable,
+    choose_device,
+    file,
+    switch,
+    write_file,
+)
+from anneal.cli._output import code, data, json_report, kernel_record, message, paged, phase_colours, scaled, table
 from anneal.errors import UserError
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anneal import settings
-from anneal.cli._choices import check_writable, on_device, write_file
 from anneal.cli._flags import (
     MOST_AT_ONCE,
     AdapterFlag,
@@ -26,12 +25,15 @@ from anneal.cli._flags import (
     Scratch,
     Sizes,
     Weights,
+    check_writable,
     command,
     group,
     number,
+    on_device,
     openable,
     seed,
     switch,
+    write_file,
 )
 from anneal.cli._output import data, json_report, message, table
 from anneal.cli.commands.gpt2 import training_places

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anneal import progress, settings
-from anneal.cli._choices import check_recording, check_writable, may_download, on_device, opened, write_file
 from anneal.cli._flags import (
     AdapterFlag,
     DeviceFlag,
@@ -24,13 +23,19 @@ from anneal.cli._flags import (
     Record,
     Temperature,
     Weights,
+    check_recording,
+    check_writable,
     command,
     file,
     group,
+    may_download,
     number,
+    on_device,
     openable,
+    opened,
     seed,
     switch,
+    write_file,
 )
 from anneal.cli._output import (
     STOPPED,
