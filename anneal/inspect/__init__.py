@@ -31,16 +31,23 @@ from anneal.inspect.kernel_list import (
     KernelBuffer,
     KernelCall,
     KernelRefusal,
+    LaunchFacts,
+    Life,
     Line,
+    Looked,
+    MemoryPlan,
     c_target,
+    chrome_trace,
     kernel_calls,
     label_of,
+    launch_facts,
+    memory_plan,
     of_line,
     placed,
+    plain,
     refusals,
     wgsl_for,
 )
-from anneal.inspect.looking import LaunchFacts, Life, Looked, MemoryPlan, chrome_trace, launch_facts, memory_plan, plain
 from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording
 from anneal.inspect.rules import (
     KINDS,
