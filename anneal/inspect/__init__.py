@@ -31,36 +31,36 @@ from anneal.inspect.kernel_list import (
     KernelBuffer,
     KernelCall,
     KernelRefusal,
-    LaunchFacts,
-    Life,
     Line,
-    Looked,
-    MemoryPlan,
     c_target,
-    chrome_trace,
     kernel_calls,
     label_of,
-    launch_facts,
-    memory_plan,
     of_line,
     placed,
-    plain,
     refusals,
     wgsl_for,
 )
-from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording
-from anneal.inspect.rules import (
+from anneal.inspect.looking import (
     KINDS,
     Batching,
+    LaunchFacts,
+    Life,
+    Looked,
+    MemoryPlan,
     OpRules,
     RuleExample,
     Worked,
     batching,
+    chrome_trace,
     example_of,
+    launch_facts,
+    memory_plan,
     op_rules,
+    plain,
     tensor_methods,
     worked,
 )
+from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording
 from anneal.inspect.tensor_files import TensorEntry, TensorFile, TensorStatistics, statistics_of, tensor_file
 from anneal.uop import ALL
 

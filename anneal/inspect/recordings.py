@@ -19,7 +19,8 @@ from anneal import files
 from anneal.backend import AnyDevice, Storage, get_device
 from anneal.codegen import kernel_info
 from anneal.errors import DataError, UserError
-from anneal.inspect.kernel_list import Looked, c_target, plain
+from anneal.inspect.kernel_list import c_target
+from anneal.inspect.looking import Looked, plain
 from anneal.rewrite import Event, tracing
 from anneal.runtime import Launch, Meter, metered
 from anneal.runtime.profile import aligned
@@ -58,7 +59,7 @@ class RecordedPlan:
     packed: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # JSON: a plan of thousands of nodes has much
 
     def answer(self, name: str) -> Any:
-        """An answer of `Looked` by its name: "graph", "kernels", "passes", "pass/NAME", "kernel/N"."""
+        """An answer of `looking.py` by its name: "graph", "kernels", "passes", "pass/NAME", "kernel/N"."""
         return json.loads(zlib.decompress(self.packed[name]))
 
     def summary(self) -> dict[str, Any]:
@@ -77,7 +78,7 @@ class PlanRecording:
 
         recording.json           what ran, how it ended, and a line for each plan
         sources.json             of each file that nodes come from, the lines about those that they come from
-        0/graph.json             the answers of `Looked` for plan 0
+        0/graph.json             the answers of `looking.py` for plan 0
         0/kernels.json           with the times of its launches, where they were measured
         0/passes.json, 0/pass/NAME.json
         0/kernel/N.json

@@ -23,4 +23,7 @@ COMMANDS = {
     "cache": "Inspect and prune the compilation cache on disk.",
 }
 # The others have a file of their own name.
-FILES = {"cache": "doctor", "data": "gpt2", "fit": "export", "graph": "explain", "launch": "record", "viz": "web"}
+FILES = {
+    "cache": "doctor", "data": "gpt2", "fit": "export", "graph": "explain", "kernels": "explain", "launch": "record",
+    "viz": "web",
+}  # fmt: skip

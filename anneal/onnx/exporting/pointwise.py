@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.exporting.lowering import GraphValue, GraphWriter, Shape, broadcast, carrier
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, Shape, broadcast, carrier
 from anneal.shape import matched_axes
 from anneal.uop import ALU, COMPARE, DType, Op, UOp, covering, dtypes
 

@@ -22,16 +22,8 @@ import numpy as np
 from anneal import files, progress
 from anneal.errors import DataError, OnnxError, UserError
 from anneal.nn import Module
-from anneal.onnx.exporting.lowering import (
-    Constants,
-    GraphLowering,
-    GraphValue,
-    GraphWriter,
-    Leaf,
-    Missing,
-    carrier,
-    code_of,
-)
+from anneal.onnx.exporting.graph_writer import GraphValue, GraphWriter, carrier, code_of
+from anneal.onnx.exporting.lowering import Constants, GraphLowering, Leaf, Missing
 from anneal.onnx.graph import ValueInfo
 from anneal.onnx.values import array_code
 from anneal.runtime import Jit, here, realize

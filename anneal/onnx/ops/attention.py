@@ -9,7 +9,8 @@ from typing import Any
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.graph import Graph
-from anneal.onnx.registry import iota, op
+from anneal.onnx.ops._values import iota
+from anneal.onnx.registry import op
 from anneal.onnx.values import element_name
 from anneal.tensor import Tensor, dtypes
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.registry import Array, Value, counted, is_float, op, operand, rows, single
+from anneal.onnx.ops._values import Array, Value, counted, is_float, operand, single
+from anneal.onnx.registry import op, rows
 from anneal.onnx.values import Sizes, element_name, fits_device
 from anneal.tensor import Tensor
 

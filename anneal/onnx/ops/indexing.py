@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.registry import Array, Value, axis_of, iota, op, single
+from anneal.onnx.ops._values import Array, Value, axis_of, iota, single
+from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 from anneal.uop import UOp
 from anneal.uop.sizes import least

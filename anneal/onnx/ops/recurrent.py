@@ -14,7 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.registry import Value, iota, op, plus
+from anneal.onnx.ops._values import Value, iota, plus
+from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 from anneal.transforms import scan
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.registry import Array, Value, axes_of, axis_of, counted, ints, iota, is_float, op, single
+from anneal.onnx.ops._values import Array, Value, axes_of, axis_of, counted, ints, iota, is_float, single
+from anneal.onnx.registry import op
 from anneal.tensor import Tensor, host_call
 
 Axes = tuple[int, ...]

@@ -15,8 +15,9 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
+from anneal.onnx.ops._values import Value, axes_of, axis_of, counted, plus, single
 from anneal.onnx.ops.elementwise import array_dtype_of
-from anneal.onnx.registry import Value, axes_of, axis_of, counted, op, plus, single
+from anneal.onnx.registry import op
 from anneal.tensor import Generator, Tensor, dtypes
 from anneal.tensor.random import multinomial, rand, randn
 

@@ -16,7 +16,8 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
-from anneal.onnx.registry import Array, counted, ints, iota, op, rows, total_of
+from anneal.onnx.ops._values import Array, counted, ints, iota, total_of
+from anneal.onnx.registry import op, rows
 from anneal.tensor import Tensor, dtypes
 
 Pairs = tuple[tuple[int, int], ...]

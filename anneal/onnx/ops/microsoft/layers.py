@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
+from anneal.onnx.ops._values import Array, axis_of, iota, plus, single
 from anneal.onnx.ops.attention import attend, heads_of, rotated, scored, together
 from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
 from anneal.onnx.ops.microsoft import MICROSOFT, op
@@ -18,7 +19,7 @@ from anneal.onnx.ops.recurrent import ACTIVATIONS
 from anneal.onnx.ops.shapes import pad, range_, trilu
 from anneal.onnx.ops.training import layer_normalization, rms_normalization
 from anneal.onnx.ops.windows import WINDOWS, Windows, convolved, kernel_of, max_pool, window_of
-from anneal.onnx.registry import Array, axis_of, iota, plus, rows, single
+from anneal.onnx.registry import rows
 from anneal.tensor import Tensor, dtypes
 
 # -- activations ------------------------------------------------------------------------------------------------------

@@ -10,12 +10,12 @@ import regex
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
+from anneal.onnx.ops._values import Array, Value, axis_of, ints, plus
 from anneal.onnx.ops.control import PATIENCE, filled
 from anneal.onnx.ops.images import grid_sample, sampled
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
 from anneal.onnx.ops.windows import WINDOWS, Windows, conv_transpose
-from anneal.onnx.registry import Array, Value, axis_of, ints, plus
 from anneal.tensor import Tensor, dtypes
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import NodeCall
+from anneal.onnx.ops._values import Array, is_float
 from anneal.onnx.ops.ml import op
 from anneal.onnx.ops.ml.features import labelled, transformed
-from anneal.onnx.registry import Array, is_float
 from anneal.tensor import Tensor, dtypes
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")

@@ -1,0 +1,455 @@
+"""The answers for a viewer about one graph and its plan: each a dict of records, ready for JSON. The rules that concern
+an op or a Tensor method, in the words of the rule files; with an example that each makes, its passes and its kernels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anneal.codegen import Target, generate, opts_text
+from anneal.errors import AnnealError
+from anneal.inspect.derivations import KernelTexts, launch
+from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
+from anneal.inspect.kernel_list import kernel_calls, refusals
+from anneal.rewrite import Event, listing
+from anneal.rewrite.listing import Listed
+from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
+from anneal.training import suggest
+from anneal.uop import MOVEMENT, Op, UOp, toposort
+
+
+class Looked:
+    """Answers about `SINK(outputs...)`, planned for a device; `fired` are the rules that fired while it was made.
+
+        graph()          the tensor graph, each node with the kernels that compute it
+        passes(), of()   what each pass made of the graph, or of one kernel
+        kernels()        the launches, why neighbours are two, memory over the launches
+        kernel(N)        one launch: its text line by line, and how it is launched
+
+    The studio asks this of a model; a recording keeps the answers for each plan that a program ran.
+
+    Args:
+        model: the name of the model.
+        sink: the node `SINK(outputs...)`.
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
+        target: the limits of the device that kernels are made for.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        sink: UOp,
+        cost_model: CostModel,
+        fired: Sequence[Event] = (),
+        target: Target | None = None,
+    ) -> None:
+        self.model, self.sink, self.cost_model, self.fired = model, sink, cost_model, fired
+        self.plan = plan_for(sink, cost_model, {})[0]
+        self._origins = origins(sink)
+        self._texts, self._target = KernelTexts(sink, cost_model, target), target
+        self._passes: dict[int | None, list[PassGraph]] = {}
+
+    def graph(self) -> dict[str, Any]:
+        """The nodes, the names of the launches, and the names of the passes."""
+        calls = kernel_calls(self.plan, self._origins, lambda _: "")
+        return {
+            "model": self.model,
+            "nodes": graph_nodes(self.sink, self.plan, self.fired),
+            "kernels": [{"name": k.name, "label": k.label, "phase": k.phase} for k in calls],
+            "passes": passes(),
+        }
+
+    def passes(self, kernel: int | None = None) -> list[dict[str, Any]]:
+        """The passes, each with the number of nodes that it changed, of the whole graph, or of launch `kernel`."""
+        return [{**plain(p), "nodes": len(p.nodes), "text": len(p.text)} for p in self.after(kernel)]
+
+    def one_pass(self, name: str, kernel: int | None = None) -> PassGraph:
+        """The graph after pass `name`; of launch `kernel`, if one is named. Raises UserError for an unknown pass."""
+        graphs = self.after(kernel)
+        found = next((p for p in graphs if p.info.name == name), None)
+        if found is None:
+            raise suggest("pass", name, [p.info.name for p in graphs])
+        return found
+
+    def after(self, kernel: int | None = None) -> list[PassGraph]:
+        """The graphs after each pass, in order; of launch `kernel`, if one is named."""
+        if kernel not in self._passes:
+            self._passes.clear()
+            self._passes[kernel] = (
+                pass_graphs(self.sink, self.cost_model)
+                if kernel is None
+                else kernel_pass_graphs(self.sink, self.cost_model, kernel)
+            )
+        return self._passes[kernel]
+
+    def kernels(self) -> dict[str, Any]:
+        """The launches in order."""
+        return {
+            "model": self.model,
+            "kernels": kernel_calls(self.plan, self._origins, lambda _: ""),
+            "refusals": refusals(self.sink, self.cost_model),
+            "memory": memory_plan(self.plan),
+        }
+
+    def kernel(self, number: int) -> dict[str, Any]:
+        """Launch `number`. Raises UserError for one that the plan does not have."""
+        call = launch(self.sink, self.cost_model, number)
+        text, error = None, ""
+        try:
+            text = self._texts.text(number)
+        except AnnealError as e:  # a dtype that WGSL or C does not have
+            error = str(e)
+        return {"text": text, "error": error, "launch": launch_facts(call.kernel.sink, self._target)}
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes of the graph."""
+        return len(self._origins)
+
+    @property
+    def lines(self) -> set[tuple[str, int]]:
+        """The lines that the nodes come from, each as a file and a number."""
+        return {
+            (code.co_filename, line)
+            for _, code, line, _, _ in [o.provenance for o in self._origins]
+            if code is not None
+        }
+
+
+def plain(value: Any) -> Any:
+    """A record as JSON has it: what `json.dumps` asks for what it does not know.
+
+    Args:
+        value: the record.
+    """
+    if dataclasses.is_dataclass(value):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return str(value)
+
+
+# -- the memory of a plan over its launches, and the launch itself ----------------------------------------------------
+# Threads, opts, bindings; and the launches in time, as a trace for ui.perfetto.dev.
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A value of a plan: launches `first` to `last` need it, in piece `piece` of memory that temporaries share, or
+    None where it has memory of its own.
+    """
+
+    buffer: str
+    kind: str
+    dtype: str
+    bytes: int
+    first: int
+    last: int
+    piece: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """`lives` of the values that the plan makes; `live` has the bytes of temporaries and outputs that are needed while
+    each launch runs. `given` are the bytes of its inputs, `temporary` those of the pieces that temporaries share.
+    """
+
+    lives: tuple[Life, ...]
+    live: tuple[int, ...]
+    given: int
+    temporary: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFacts:
+    """A kernel's launch on a target: opts, workgroups (also as a grid), threads of each, and its bindings."""
+
+    opts: str
+    workgroups: int
+    threads: int
+    grid: tuple[int, int, int]
+    bindings: tuple[str, ...]
+
+
+def memory_plan(plan: Plan) -> MemoryPlan:
+    """The lives of a plan's values.
+
+    >>> from anneal.backend import planned_cost_model
+    >>> from anneal.schedule import graph, plan_for
+    >>> from anneal.tensor import Tensor
+    >>> plan, _, _ = plan_for(graph([(Tensor([1.0, 2.0]) + 1.0).uop]), planned_cost_model("cpu"))
+    >>> memory_plan(plan).lives
+    (Life(buffer='v1', kind='output', dtype='float32', bytes=8, first=0, last=0, piece=None),)
+    """
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for n, call in enumerate(plan.calls):
+        for v in call.args:
+            first.setdefault(v, n)
+            last[v] = n
+    pieces = dict(plan.memory)
+    end = len(plan.calls) - 1
+    lives = []
+    live = [0] * len(plan.calls)
+    for v, value in enumerate(plan.values):
+        if value.kind == "input" or v not in first:
+            continue
+        until = end if value.kind == "output" else last[v]
+        size = nbytes(value)
+        lives.append(Life(f"v{v}", value.kind, value.dtype.name, size, first[v], until, pieces.get(v)))
+        for n in range(first[v], until + 1):
+            live[n] += size
+    given = sum(nbytes(value) for value in plan.values if value.kind == "input")
+    temporary = sum(-(-size * dtype.device_itemsize // 4) * 4 for size, dtype in plan.temporaries)
+    return MemoryPlan(tuple(lives), tuple(live), given, temporary)
+
+
+def launch_facts(kernel: UOp, target: Target | None = None) -> LaunchFacts | None:
+    """The launch of a kernel graph; None for one that has no WGSL, since only the cpu has its dtypes.
+
+    Args:
+        target: the limits of the device that kernels are made for.
+    """
+    try:
+        made = generate(kernel, target or Target(f16=True))
+    except AnnealError:
+        return None
+    bindings = [
+        f"{p.slot}: {p.node.dtype.name}{list(p.node.arg[1])} {'written' if p.written else 'read'}" for p in made.params
+    ]
+    return LaunchFacts(opts_text(made.opts), made.launch.workgroups, made.launch.threads, made.grid, tuple(bindings))
+
+
+def chrome_trace(
+    title: str, launches: Iterable[Mapping[str, Any]], device: str = "", live: Sequence[int] = ()
+) -> dict[str, Any]:
+    """The launches one after the other, each as long as it takes alone, in a lane for each phase.
+
+    Args:
+        title: the name of the process in the trace.
+        launches: in order; each has `seconds`, `name`, `label`, `phase`, and what else is known of it (`flops`,
+            `bytes`, `gflops`, `gbs`, `opts`, `fused`, `lines`, as `anneal kernels --time --json` has them).
+        device: what they ran on.
+        live: the bytes that are needed while each launch runs, for a curve beneath.
+
+    Returns:
+        The trace-event format's JSON object: times in microseconds.
+
+    >>> found = chrome_trace("mlp", [{"seconds": 2e-6, "name": "k", "label": "fc: linear", "phase": "forward"}])
+    >>> [(e["name"], e["ts"], e["dur"]) for e in found["traceEvents"] if e["ph"] == "X"]
+    [('fc: linear', 0.0, 2.0)]
+    """
+    events: list[dict[str, Any]] = [_named("process_name", 0, " on ".join([x for x in (title, device) if x]))]
+    lanes: dict[str, int] = {}
+    at = 0.0
+    for n, each in enumerate(launches):
+        phase = str(each["phase"])
+        if phase not in lanes:
+            lanes[phase] = len(lanes) + 1
+            events.append(_named("thread_name", lanes[phase], phase))
+        duration = float(each["seconds"]) * 1e6
+        events.append(
+            {
+                "name": each.get("label") or each["name"], "cat": phase, "ph": "X", "ts": at, "dur": duration,
+                "pid": 1, "tid": lanes[phase], "args": {"launch": n, **_arguments(each)},
+            }
+        )  # fmt: skip
+        if n < len(live):
+            counted = {"temporaries and results": live[n]}
+            events.append({"name": "bytes", "ph": "C", "ts": at, "pid": 1, "tid": 0, "args": counted})
+        at += duration
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _named(what: str, lane: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": 1, "tid": lane, "args": {"name": name}}
+
+
+def _arguments(launch: Mapping[str, Any]) -> dict[str, Any]:
+    found = {k: launch[k] for k in ("name", "flops", "bytes", "gflops", "gbs", "opts") if k in launch}
+    found["fused"] = " + ".join(launch.get("fused", ()))
+    lines = [x if isinstance(x, Mapping) else {"file": x.file, "line": x.line} for x in launch.get("lines", ())]
+    found["lines"] = ", ".join([f"{x['file']}:{x['line']}" for x in lines])
+    return found
+
+
+PACKAGE = Path(__file__).resolve().parents[1]
+# What tables of each kind are for, in the order in which a program meets them.
+KINDS = {
+    "fold": "forward, when the node is made",
+    "rewrite": "forward, in a compiler pass",
+    "gradient": "gradient: what y with cotangent g gives each source",
+    "forward": "tangent: what the tangent g of each source adds to that of y",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpRules:
+    """The rules that concern `op`, in the order of KINDS; within a kind, those that start with it come first."""
+
+    op: str
+    meaning: str
+    rules: tuple[Listed, ...]
+
+
+def op_rules(op: str) -> OpRules:
+    """The rules of the op called `op`, and its line in ops.py. Raises UserError for a name that is no op."""
+    order = list(KINDS)
+    return OpRules(op, _meaning(op), tuple(sorted(listing.explain(op), key=lambda r: order.index(r.kind))))
+
+
+def tensor_methods() -> list[str]:
+    """Public methods of Tensor that make a tensor."""
+    from anneal.tensor import Tensor
+
+    return sorted(n for n in dir(Tensor) if not n.startswith("_") and callable(getattr(Tensor, n)))
+
+
+@dataclass(frozen=True, slots=True)
+class RuleExample:
+    """A call of a Tensor method, and the nodes of the graph that it builds, sources first."""
+
+    source: str
+    nodes: tuple[UOp, ...]
+
+    @property
+    def ops(self) -> list[str]:
+        """The names of the ops, movement and leaves left out."""
+        return list(dict.fromkeys(u.op.name for u in self.nodes if _has_rules(u)))
+
+
+# What most methods take, for those whose docstring has no example: x is (2, 2), index whole numbers of that shape.
+_CALLS = ("", "x", "0", "0, index", "x, x", "index[0]", "2", "(2,)", "x > 0", "x > 0, x", "[x, x]")
+
+
+def example_of(method: str) -> RuleExample | None:
+    """A call of a Tensor method: the first of its docstring that gives a tensor, or one for small arguments; None if
+    no such call does.
+
+    >>> example_of("relu").ops
+    ['MAX']
+    """
+    from anneal.tensor import Tensor
+
+    function = getattr(Tensor, method)
+    parsed = doctest.DocTestParser().get_examples(function.__doc__ or "")
+    known = {**vars(sys.modules[function.__module__]), "Tensor": Tensor}
+    x, index = Tensor([[0.1, 0.2], [0.3, 0.4]]), Tensor([[0, 1], [1, 0]])
+    told = [e.source.strip() for e in parsed]
+    tries = [f"x.{method}({arguments})" for arguments in _CALLS]
+    return _first(method, told, known) or _first(method, tries, {"x": x, "index": index})
+
+
+def _first(method: str, lines: Iterable[str], names: dict[str, Any]) -> RuleExample | None:
+    """The first line that calls the method and gives tensors; those before it may name what it uses."""
+    from anneal.tensor import Tensor
+
+    for line in lines:
+        try:
+            code = compile(line, f"<{method}>", "eval")
+        except SyntaxError:
+            exec(line, names)
+            continue
+        try:
+            result = eval(code, names)
+        except (TypeError, ValueError, IndexError, AttributeError, RuntimeError):
+            continue
+        found = result if isinstance(result, (tuple, list)) else (result,)
+        outputs = [t.uop for t in found if isinstance(t, Tensor)]
+        if outputs and method in line:
+            return RuleExample(line, tuple(toposort(outputs)))
+    return None
+
+
+def _has_rules(u: UOp) -> bool:
+    return bool(u.src) and u.op not in MOVEMENT and u.op is not Op.CONTIGUOUS
+
+
+def _meaning(op: str) -> str:
+    """The comment at the op's row of ops.py, which says what the op is."""
+    text = (PACKAGE / "uop" / "ops.py").read_text(encoding="utf-8")
+    found = re.search(rf"^    {op} = ((?:.+\n)*?)(?=    [A-Z]\w* = |\n)", text, re.MULTILINE)
+    said = re.findall(r"(?:^|\s)# (?!fmt:)(.*)", found[1]) if found else ()
+    return " ".join(said) or "elementwise"
+
+
+ROOT = PACKAGE.parent
+# Methods that build an op whose name they do not have.
+METHODS = {
+    "REDUCE_AXIS": "sum", "IDIV": "floor_divide", "RECIP": "reciprocal", "CMPLT": "lt", "LT": "lt", "EQ": "eq",
+    "MAX": "maximum", "MIN": "minimum", "SCATTER_ADD": "scatter_add", "WHERE": "relu", "EXPAND": "softmax",
+    "SHRINK": "tril", "PAD": "cumsum", "CONTRACT": "matmul", "CAST": "int", "ARGSORT": "argsort", "IOTA": "tril",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """The function that batches an op (vmap): its first line, its place as "file:line", its text."""
+
+    about: str
+    place: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """A call of a Tensor method: the `nodes` of its graph, what each pass makes of it, its kernels as WGSL."""
+
+    call: str
+    nodes: tuple[Node, ...]
+    passes: tuple[PassGraph, ...]
+    kernels: tuple[str, ...]
+
+
+def batching(op: str) -> Batching | None:
+    """The rule by which `vmap` batches the op called `op`; None where there is none.
+
+    >>> batching("FLIP").place.startswith("anneal/transforms/batching.py:")
+    True
+    """
+    from anneal.transforms import BATCHING
+
+    rule = BATCHING.get(getattr(Op, op))
+    if rule is None:
+        return None
+    text, line = inspect.getsourcelines(rule)
+    file = Path(inspect.getsourcefile(rule) or "").resolve()
+    return Batching((rule.__doc__ or "").split("\n")[0], f"{file.relative_to(ROOT).as_posix()}:{line}", "".join(text))
+
+
+def worked(name: str, cost_model: CostModel) -> Worked | None:
+    """An example of the op, or the Tensor method, called `name`; None where no method builds it of small arguments.
+
+    Args:
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
+
+    >>> from anneal.backend import planned_cost_model
+    >>> worked("EXP", planned_cost_model("cpu")).call
+    'Tensor([0, 1]).exp().round(4)'
+    """
+    methods = tensor_methods()
+    for method in dict.fromkeys((METHODS.get(name.upper(), name.lower()), name.lower())):
+        example = example_of(method) if method in methods else None
+        if example is None or (hasattr(Op, name) and name not in [u.op.name for u in example.nodes]):
+            continue
+        sink = graph(_outputs(example.nodes))
+        plan = plan_for(sink, cost_model)[0]
+        texts = dict.fromkeys([k.text for k in kernel_calls(plan, origins(sink))])
+        return Worked(
+            example.source, tuple(nodes(list(example.nodes))), tuple(pass_graphs(sink, cost_model)), tuple(texts)
+        )
+    return None
+
+
+def _outputs(order: Sequence[UOp]) -> list[UOp]:
+    """The nodes that none of the others reads."""
+    read = {s for u in order for s in u.src}
+    return [u for u in order if u not in read]
