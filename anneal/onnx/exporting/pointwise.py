@@ -91,31 +91,7 @@ def _compare(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
 
 def _of_floats(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
     rule = _FLOATS.get(op)
-    if rule is None:
-        name = w.node(_PLAIN[op], *names)
-    else:
-        name = rule(w, names, carrier(dtype))
-    return w.settled(name, dtype)
-
-
-def _trunc(w: GraphWriter, names: list[str], _: DType) -> str:
-    return w.Mul(w.Sign(*names), w.Floor(w.Abs(*names)))
-
-
-def _exp2(w: GraphWriter, names: list[str], dtype: DType) -> str:
-    return w.Pow(w.scalar(dtype, 2.0), *names)
-
-
-def _log2(w: GraphWriter, names: list[str], dtype: DType) -> str:
-    return w.Div(w.Log(*names), w.scalar(dtype, math.log(2.0)))
-
-
-def _rsqrt(w: GraphWriter, names: list[str], _: DType) -> str:
-    return w.Reciprocal(w.Sqrt(*names))
-
-
-def _tan(w: GraphWriter, names: list[str], _: DType) -> str:
-    return w.Div(w.Sin(*names), w.Cos(*names))
+    return w.settled(rule(w, names, carrier(dtype)) if rule else w.node(_PLAIN[op], *names), dtype)
 
 
 def _erf(w: GraphWriter, names: list[str], dtype: DType) -> str:
@@ -143,11 +119,11 @@ def _idiv(w: GraphWriter, names: list[str], dtype: DType) -> str:
 
 
 _FLOATS: dict[Op, Callable[[GraphWriter, list[str], DType], str]] = {
-    Op.TRUNC: _trunc,
-    Op.EXP2: _exp2,
-    Op.LOG2: _log2,
-    Op.RSQRT: _rsqrt,
-    Op.TAN: _tan,
+    Op.TRUNC: lambda w, names, dtype: w.Mul(w.Sign(*names), w.Floor(w.Abs(*names))),
+    Op.EXP2: lambda w, names, dtype: w.Pow(w.scalar(dtype, 2.0), *names),
+    Op.LOG2: lambda w, names, dtype: w.Div(w.Log(*names), w.scalar(dtype, math.log(2.0))),
+    Op.RSQRT: lambda w, names, dtype: w.Reciprocal(w.Sqrt(*names)),
+    Op.TAN: lambda w, names, dtype: w.Div(w.Sin(*names), w.Cos(*names)),
     Op.ERF: _erf,
     Op.MOD: _mod,
     Op.IDIV: _idiv,
@@ -169,7 +145,7 @@ def _of_integers(w: GraphWriter, u: UOp, names: list[str]) -> str:
         return w.node(_BITS[op], *names)
     if op is Op.NOT:
         return w.Sub(w.scalar(dtype, dtype.max if dtype.kind == "uint" else -1), *names)
-    elif op is Op.SHL:
+    if op is Op.SHL:
         name = w.Mul(names[0], _power(w, names[1], dtype))
     elif op is Op.SHR:
         return _shifted_right(w, names, dtype)
