@@ -49,6 +49,9 @@ from anneal.inspect.looking import (
     MemoryPlan,
     OpRules,
     RuleExample,
+    TensorEntry,
+    TensorFile,
+    TensorStatistics,
     Worked,
     batching,
     chrome_trace,
@@ -57,11 +60,12 @@ from anneal.inspect.looking import (
     memory_plan,
     op_rules,
     plain,
+    statistics_of,
+    tensor_file,
     tensor_methods,
     worked,
 )
 from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording
-from anneal.inspect.tensor_files import TensorEntry, TensorFile, TensorStatistics, statistics_of, tensor_file
 from anneal.uop import ALL
 
 if TYPE_CHECKING:
