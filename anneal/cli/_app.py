@@ -1,8 +1,4 @@
-"""The command line: what its help lists, which command it runs, and what becomes of errors.
-
-Exit codes: 0 done; 1 the compiler failed; 2 a mistake in the command or the program; 3 no usable device; 4 a file that
-is missing, unwritable or corrupt; 130 stopped with Ctrl-C.
-"""
+"""The command line: what its help lists, which command it runs, and what becomes of errors."""
 
 from __future__ import annotations
 
@@ -120,7 +116,11 @@ def root(
 
 
 def run(argv: list[str] | None) -> int:
-    """Run the command line; the documented exit code. A user's mistake prints one message and no traceback."""
+    """Run the command line; the documented exit code. A user's mistake prints one message and no traceback.
+
+    Exit codes: 0 done; 1 the compiler failed; 2 a mistake in the command or the program; 3 no usable device; 4 a file
+    that is missing, unwritable or corrupt; 130 stopped with Ctrl-C.
+    """
     from anneal.cli._output import streams
 
     with streams() as verdict:

@@ -1,9 +1,4 @@
-"""What commands share: the words that a shell completes, the flags, how a command is made of them, checks of what was
-given, and scripts of the user's, run in this process as Python would run them.
-
-A command with many flags is a dataclass of them, a line each, and a function that takes it: `command` makes a command
-of the two.
-"""
+"""The parts of commands: words that shells complete, flags, checks of what was given, scripts of the user's."""
 
 from __future__ import annotations
 
@@ -207,6 +202,9 @@ def group(name: str, about: str) -> typer.Typer:
 def command(app: typer.Typer, flags: type, name: str | None = None, **how: Any) -> Callable[[Run], Run]:
     """Make a command of a function: its flags are the fields of the dataclass `flags`, and what it returns is the exit
     code.
+
+    A command with many flags is a dataclass of them, a line each, and a function that takes it: `command` makes a
+    command of the two.
     """
 
     def take(run: Run) -> Run:

@@ -1,9 +1,4 @@
-"""Output: data to stdout, messages to stderr; colour only on a terminal that wants it.
-
-A stream that takes nothing more is given up, never written to again, and makes the exit code 4. For stdout that ends
-the command, unless its work is for a file (`going_on`); a reader that has left (`... | head`) ends it too, quietly.
-Messages that cannot be told stop nothing.
-"""
+"""Output: data to stdout, messages to stderr; colour only on a terminal that wants it."""
 
 from __future__ import annotations
 
@@ -47,6 +42,10 @@ _now = _Said()
 def data(text: str = "", end: str = "\n", whole: bool = False) -> None:
     """One piece of data, to stdout, at once; on a terminal its lines are folded between words, unless they are to stay
     `whole`.
+
+    A stream that takes nothing more is given up, never written to again, and makes the exit code 4. For stdout that
+    ends the command, unless its work is for a file (`going_on`); a reader that has left (`... | head`) ends it too,
+    quietly. Messages that cannot be told stop nothing.
     """
     if end == "\n" and not whole and sys.stdout.isatty():
         text = folded(text, progress.columns(sys.stdout))

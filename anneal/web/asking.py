@@ -1,9 +1,4 @@
-"""The inspector: one child process that knows the compiler, asked by the server and answering in order.
-
-It is started when it is first needed and kept, so that what it has imported and traced serves the next question. What
-took it long is kept on disk, too (`snapshots.py`), where the next start of the studio finds it. One that dies fails the
-questions that it was asked, with what it said last, and the next question starts another.
-"""
+"""The inspector: one child process that knows the compiler, asked by the server and answering in order."""
 
 from __future__ import annotations
 
@@ -50,7 +45,12 @@ def said(status: int, message: str) -> Answer:
 
 @dataclass(slots=True)
 class Inspector:
-    """`ask` gives the answer to a question, as `answers.py` knows them."""
+    """`ask` gives the answer to a question, as `answers.py` knows them.
+
+    It is started when it is first needed and kept, so that what it has imported and traced serves the next question.
+    What took it long is kept on disk, too (`snapshots.py`), where the next start of the studio finds it. One that dies
+    fails the questions that it was asked, with what it said last, and the next question starts another.
+    """
 
     uploads: str
     jobs: str

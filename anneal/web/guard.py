@@ -1,12 +1,4 @@
-"""The check of every request: its host and origin, the token, what a browser may do with the answers, and the command
-lines of anneal that the page may ask for, of which every value is checked, and none is a path.
-
-A page of another site can make a browser send requests here, and its name can be made to mean 127.0.0.1 (DNS
-rebinding); so a request must name a host that is ours, and come from a page of ours. Other users of this machine can
-reach the address too; so answers under /api/ need the token. The address that `anneal web` prints has a word that is
-exchanged for it once, and leaves it in a cookie. What starts work needs the token in a header, which only a page of
-ours can set.
-"""
+"""The check of every request: host, origin, token; and of every value in the commands that a page asks for."""
 
 from __future__ import annotations
 
@@ -107,7 +99,14 @@ def _read(place: Path) -> str:
 
 
 class Guard:
-    """Refuses what is not ours, and adds the headers that bind the browser to every answer."""
+    """Refuses what is not ours, and adds the headers that bind the browser to every answer.
+
+    A page of another site can make a browser send requests here, and its name can be made to mean 127.0.0.1 (DNS
+    rebinding); so a request must name a host that is ours, and come from a page of ours. Other users of this machine
+    can reach the address too; so answers under /api/ need the token. The address that `anneal web` prints has a word
+    that is exchanged for it once, and leaves it in a cookie. What starts work needs the token in a header, which only a
+    page of ours can set.
+    """
 
     def __init__(self, app: ASGIApp, key: Key) -> None:
         self.app, self.key = app, key

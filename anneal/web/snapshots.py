@@ -1,9 +1,4 @@
-"""Answers that outlast the studio: a view as one page of its own, with markup, style, script and every answer that it
-shows, for a bug report or a document; and answers on disk for the next start.
-
-The page asks nothing of anybody: its policy allows the script and the style that it has, by their hashes, and no
-connection. What it was not given is said to be missing. It opens from a file, and from any server.
-"""
+"""Answers that outlast the studio: a view as one page of its own, and on disk for the next start."""
 
 from __future__ import annotations
 
@@ -38,7 +33,11 @@ LINES = 300  # of the user's, each with the lines about it
 
 @dataclass(slots=True)
 class _Collector:
-    """The answers so far by their addresses, and pictures as data."""
+    """The answers so far by their addresses, and pictures as data.
+
+    The page asks nothing of anybody: its policy allows the script and the style that it has, by their hashes, and no
+    connection. What it was not given is said to be missing. It opens from a file, and from any server.
+    """
 
     app: ASGIApp
     view: str

@@ -14,28 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anneal import settings
-from anneal.cli._flags import (
-    AdapterFlag,
-    Batch,
-    DeviceName,
-    Json,
-    PlannedFlag,
-    Quiet,
-    Step,
-    Traceable,
-    alone,
-    check_traceable,
-    check_writable,
-    choose_device,
-    explained,
-    file,
-    number,
-    openable,
-    passes as complete_passes,
-    switch,
-    traceable,
-    write_file,
-)
+from anneal.cli import _flags as flags
 from anneal.cli._output import code, data, json_report, kernel_record, message, paged, phase_colours, scaled, table
 from anneal.errors import UserError
 from anneal.training import suggest
@@ -46,7 +25,7 @@ if TYPE_CHECKING:
     from anneal.uop import UOp
 
 
-app = alone()
+app = flags.alone()
 
 
 @app.command()
@@ -56,7 +35,7 @@ def explain(
         typer.Argument(
             metavar="OP",
             help="Op of the intermediate language, such as ADD, or Tensor method.",
-            autocompletion=explained,
+            autocompletion=flags.explained,
         ),
     ] = None,
     model: Annotated[
@@ -64,16 +43,18 @@ def explain(
         typer.Option(
             metavar="MODEL",
             help="Print the rules that fire for an example model or ONNX file.",
-            autocompletion=traceable,
-            callback=openable,
+            autocompletion=flags.traceable,
+            callback=flags.openable,
         ),
     ] = None,
-    step: Annotated[bool, switch("--step", "With --model: a whole training step instead of the forward pass.")] = False,
-    batch: Batch = None,
-    limit: Annotated[int, number("With --model: number of rules to print; 0: all.", 0)] = 30,
-    device: PlannedFlag = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    step: Annotated[
+        bool, flags.switch("--step", "With --model: a whole training step instead of the forward pass.")
+    ] = False,
+    batch: flags.Batch = None,
+    limit: Annotated[int, flags.number("With --model: number of rules to print; 0: all.", 0)] = 30,
+    device: flags.PlannedFlag = None,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Print the rewrite rules of an op, or those that fire while a model is compiled: how often, in which passes, for
     which lines and modules. Without either, list the ops.
@@ -143,7 +124,7 @@ def _model(model: str, step: bool, batch: int | None, device: str, limit: int, a
     from anneal.backend import planned_cost_model
     from anneal.inspect import firings, traced_model
 
-    check_traceable(model, step)
+    flags.check_traceable(model, step)
 
     def outputs() -> Iterable[UOp]:
         traced = traced_model(model, batch)
@@ -224,21 +205,21 @@ def _print_rules(found: OpRules, heading: bool) -> None:
 
 @app.command()
 def graph(
-    model: Traceable,
-    batch: Batch = None,
-    limit: Annotated[int, number("Number of nodes to print; 0: all.", 0)] = 60,
+    model: flags.Traceable,
+    batch: flags.Batch = None,
+    limit: Annotated[int, flags.number("Number of nodes to print; 0: all.", 0)] = 60,
     until: Annotated[
         str | None,
         typer.Option(
             metavar="PASS",
             help="Print the result of the compiler's passes up to PASS.",
-            autocompletion=complete_passes,
+            autocompletion=flags.passes,
         ),
     ] = None,
-    kernel: Annotated[int | None, number("With --until: the passes of kernel N.", 0)] = None,
-    device: PlannedFlag = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    kernel: Annotated[int | None, flags.number("With --until: the passes of kernel N.", 0)] = None,
+    device: flags.PlannedFlag = None,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Print the graph of one training step: its nodes, and their number by phase and op; or the result of a pass."""
     from anneal.inspect import nodes, traced_model
@@ -271,7 +252,7 @@ def _after(model: str, until: str, kernel: int | None, batch: int | None, device
     from anneal.inspect import after_pass, passes, traced_model
     from anneal.schedule import graph as sink_of
 
-    check_traceable(model)
+    flags.check_traceable(model)
     known = passes()
     if until not in [p.name for p in known]:
         raise suggest("pass", until, [p.name for p in known])
@@ -302,34 +283,35 @@ def _report(traced: StepGraph) -> dict[str, Any]:
 
 @app.command()
 def kernels(
-    model: Traceable,
-    step: Step = False,
-    batch: Batch = None,
-    time: Annotated[bool, switch("--time", "Run the kernels and print their times, slowest first.")] = False,
+    model: flags.Traceable,
+    step: flags.Step = False,
+    batch: flags.Batch = None,
+    time: Annotated[bool, flags.switch("--time", "Run the kernels and print their times, slowest first.")] = False,
     device: Annotated[
-        DeviceName | None, switch("--device", "Device to plan for; auto: webgpu. With --time: device to run on.")
+        flags.DeviceName | None,
+        flags.switch("--device", "Device to plan for; auto: webgpu. With --time: device to run on."),
     ] = None,
-    adapter: AdapterFlag = None,
+    adapter: flags.AdapterFlag = None,
     kernel: Annotated[
         str | None,
         typer.Option("--wgsl", "--kernel", metavar="N|NAME", help="Print one kernel: its buffers, cost and WGSL."),
     ] = None,
-    whole: Annotated[bool, switch("--all", "Print every kernel, in a pager on a terminal.")] = False,
+    whole: Annotated[bool, flags.switch("--all", "Print every kernel, in a pager on a terminal.")] = False,
     lines: Annotated[
-        bool, switch("--lines", "With --wgsl: print the rules, source lines and modules of each line.")
+        bool, flags.switch("--lines", "With --wgsl: print the rules, source lines and modules of each line.")
     ] = False,
     line: Annotated[
         str | None,
         typer.Option(metavar="FILE:LINE", help="Only kernels, or lines, that come from this source line."),
     ] = None,
-    trace: Annotated[Path | None, file("With --time: write a trace for ui.perfetto.dev.", "FILE.json")] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    trace: Annotated[Path | None, flags.file("With --time: write a trace for ui.perfetto.dev.", "FILE.json")] = None,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Print the fused kernels of a model as a table: cost, phase, what they compute. --wgsl prints one, --time runs
     them.
     """
-    check_traceable(model, step)
+    flags.check_traceable(model, step)
     where = None if line is None else _where(line)
     if lines and kernel is None:
         raise UserError("--lines shows one kernel: add --wgsl N")
@@ -337,7 +319,7 @@ def kernels(
         raise UserError("--time runs all kernels; leave --wgsl, --all and --line out")
     if trace is not None and not time:
         raise UserError("--trace shows times; add --time")
-    changes = choose_device(device, adapter)
+    changes = flags.choose_device(device, adapter)
     if time:
         with settings.override(**changes):
             _time(model, step, batch, settings.current().device, trace, as_json)
@@ -450,7 +432,7 @@ def _time(model: str, step: bool, batch: int | None, device: str, trace: Path | 
     from anneal.uop.sizes import Values
 
     if trace is not None:
-        check_writable(trace)
+        flags.check_writable(trace)
     opened = get_device(device)
     traced = traced_model(model, batch, opened.name)
     values = Values()
@@ -475,7 +457,7 @@ def _time(model: str, step: bool, batch: int | None, device: str, trace: Path | 
     ]
     if trace is not None:
         events = chrome_trace(model, found, str(adapter or opened.name), memory_plan(plan).live)
-        write_file(trace, json.dumps(events).encode())
+        flags.write_file(trace, json.dumps(events).encode())
         message(f"wrote {trace}; open it at https://ui.perfetto.dev")
     if not as_json:
         message(f"{model} on {opened.name}{f' ({adapter})' if adapter else ''}")

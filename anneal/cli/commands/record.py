@@ -17,18 +17,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anneal.cli import _flags as flags
-from anneal.cli._flags import (
-    Json,
-    Quiet,
-    check_script,
-    check_writable,
-    on_device,
-    refuse_option,
-    run_script,
-    switch,
-    trace_of,
-    write_file,
-)
 from anneal.cli._output import data, is_quiet, json_line, json_report, message
 from anneal.cli.commands import COMMANDS
 from anneal.errors import UserError
@@ -73,15 +61,15 @@ def record(task: _Task) -> None:
     """
     from anneal.inspect import recording
 
-    refuse_option(task.context, task.script)
-    check_script(task.script)
+    flags.refuse_option(task.context, task.script)
+    flags.check_script(task.script)
     if task.output is not None and task.output.suffix != ".zip":
         raise UserError(f"-o writes a .zip not {task.output.name}")
     if task.trace is not None and task.no_times:
         raise UserError("--trace shows times; leave --no-times out")
     for place in (task.output, task.trace):
         if place is not None:
-            check_writable(place)
+            flags.check_writable(place)
     saved, out = 0.0, sys.stdout
 
     def told(plan: RecordedPlan) -> None:
@@ -96,12 +84,12 @@ def record(task: _Task) -> None:
 
     failed: UserError | None = None
     name, times = Path(task.script).name, not task.no_times
-    with on_device(task.device, task.adapter), recording(name, most=task.plans, times=times, told=told) as state:
+    with flags.on_device(task.device, task.adapter), recording(name, most=task.plans, times=times, told=told) as state:
         try:
-            run_script(task.script, task.arguments or (), aside=task.as_json)
+            flags.run_script(task.script, task.arguments or (), aside=task.as_json)
         except UserError as error:
             failed = error
-            state.error = trace_of(error, task.script)
+            state.error = flags.trace_of(error, task.script)
     _tell(task, state)
     if failed is not None:
         raise failed
@@ -122,7 +110,7 @@ def _tell(task: _Task, state: PlanRecording) -> None:
                     f"{state.name} plan {plan.number}", launches, plan.device, answer["memory"]["live"]
                 )
                 events += [{**e, "pid": plan.number + 1} for e in found["traceEvents"]]
-        write_file(task.trace, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
+        flags.write_file(task.trace, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
     if task.as_json:
         json_line(event="done", **state.summary())
         return
@@ -155,9 +143,9 @@ class _Options:
     ranks: Annotated[
         int, typer.Option("-n", "--ranks", metavar="N", min=1, max=1 << 16, help="Number of processes.")
     ] = 2
-    dry: Annotated[bool, switch("--dry-run", "Print the call of mpirun, and stop.")] = False
-    quiet: Quiet = False
-    as_json: Json = False
+    dry: Annotated[bool, flags.switch("--dry-run", "Print the call of mpirun, and stop.")] = False
+    quiet: flags.Quiet = False
+    as_json: flags.Json = False
 
 
 @flags.command(app, _Options, context_settings={"allow_interspersed_args": False})

@@ -1,8 +1,4 @@
-"""The values that a kernel graph's stores write, in float64 with bounds, at all points of its loops or at some; with
-reductions of bounded values, products of matrices among them, and sorts.
-
-The graph is the scheduler's, before any opt: the code generator and the driver have no part in this.
-"""
+"""The values that a kernel's stores write, in float64 with bounds; reductions of such values, products, sorts."""
 
 from __future__ import annotations
 
@@ -271,7 +267,10 @@ class _Frame:
 
 
 class KernelValues:
-    """A kernel over its memory: `memory` are flat arrays by slot, as they are before the launch."""
+    """A kernel over its memory: `memory` are flat arrays by slot, as they are before the launch.
+
+    The graph is the scheduler's, before any opt: the code generator and the driver have no part in this.
+    """
 
     def __init__(self, sink: UOp, memory: Sequence[Array], values: Mapping[str, int]) -> None:
         self.sink, self.values = sink, dict(values)

@@ -1,8 +1,4 @@
-"""Reductions, running sums, softmax, the positions of the largest, products of matrices, and Fourier transforms.
-
-The axes are an attribute before version 18 (ReduceSum: 13), and an input since; none at all means all, or with
-`noop_with_empty_axes=1` none.
-"""
+"""Reductions, running sums, softmax, the positions of the largest, products of matrices, and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -88,7 +84,11 @@ def _axes(node: NodeCall, ndim: int, given: Array | None, noop: int) -> Axes:
 
 
 def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> None:
-    """Register a reduction whose axes are an attribute at first, and an input later."""
+    """Register a reduction whose axes are an attribute at first, and an input later.
+
+    The axes are an attribute before version 18 (ReduceSum: 13), and an input since; none at all means all, or with
+    `noop_with_empty_axes=1` none.
+    """
 
     @op(name, since=13 if name == "ReduceSum" else 18, values=("axes",), was={"axes": "axes"})
     def reduced(

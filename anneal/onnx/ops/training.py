@@ -1,9 +1,4 @@
-"""Normalisation over batches, channels, groups and rows; dropout, losses of classes, random numbers, and one step of an
-optimiser for several tensors at once.
-
-The optimisers are ai.onnx.preview.training's. Random numbers are anneal's, not those of another runtime; with a seed
-each run draws the same.
-"""
+"""Normalisation over batches, channels, groups and rows; dropout, losses, random numbers, steps of optimisers."""
 
 from __future__ import annotations
 
@@ -347,7 +342,10 @@ def random_normal(
     seed: float | None = None,
     shape: Sequence[int] | None = None,
 ) -> Tensor:
-    """Normal numbers of a shape, or that of another value."""
+    """Normal numbers of a shape, or that of another value.
+
+    Random numbers are anneal's, not those of another runtime; with a seed each run draws the same.
+    """
     drawn = randn(*(shape or ()) if like is None else like.shape, device=node.device, generator=_generator(seed))
     return (drawn * scale + mean).cast(_named(node, dtype, like))
 
