@@ -1,4 +1,4 @@
-"""How training goes: as JSON lines and as plain lines, `_dashboard.py` has the third way; and as a run bundle."""
+"""Reports of a training: JSON lines, plain lines (`_dashboard.py` has the third way), and a run bundle."""
 
 from __future__ import annotations
 

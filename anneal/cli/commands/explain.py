@@ -1,6 +1,4 @@
-"""What the compiler makes of a model: `anneal graph`, `anneal kernels`, and `anneal explain`, the rules that fire, or
-those of an op.
-"""
+"""`anneal graph`, `anneal kernels` and `anneal explain`: the work of the compiler on a model, or on one op."""
 
 from __future__ import annotations
 

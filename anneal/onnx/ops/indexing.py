@@ -200,7 +200,7 @@ def tensor_scatter(
 def nonzero(node: NodeCall, x: Value) -> Array:
     """The positions of elements that are not 0, a row for each axis: none for a scalar.
 
-    The operators whose number of elements follows from values (Compress, Unique, NonMaxSuppression, too) are on the host.
+    Operators whose number of elements follows from values (Compress, Unique, NonMaxSuppression, too) are on the host.
     """
     array = node.host(x)
     found = np.nonzero(np.atleast_1d(array))
