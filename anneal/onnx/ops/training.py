@@ -218,21 +218,7 @@ def negative_log_likelihood_loss(
     """Minus the log-probability (axis 1) of each target, weighted by class; a mean is over the weights."""
     if reduction not in ("none", "sum", "mean"):
         raise node.fail(f"reduction is none, sum or mean, not {reduction!r}")
-    target = target.cast(dtypes.int32)
-    ignored = None if ignore_index is None else target == ignore_index
-    places = target if ignored is None else ignored.where(0, target)
-    loss = -x.gather(1, places.unsqueeze(1)).squeeze(1)
-    counts = Tensor.ones(*target.shape, dtype=x.dtype, device=x.device) if weight is None else weight.rows(places)
-    if ignored is not None:
-        counts = ignored.where(counts.zeros_like(), counts)
-    if weight is not None or ignored is not None:
-        loss = loss * counts
-    if reduction == "none":
-        return loss
-    total = loss.sum()
-    if reduction == "sum":
-        return total
-    return total / counts.sum() if weight is not None or ignored is not None else loss.mean()
+    return F.nll_loss(x, target.cast(dtypes.int32), weight, ignore_index, reduction)
 
 
 @op("SoftmaxCrossEntropyLoss", passes=negative_log_likelihood_loss.function)
