@@ -20,7 +20,7 @@ import numpy as np
 import wgpu
 
 from anneal.backend import get_device
-from anneal.pages.writing import loaded
+from anneal.pages.exporting import loaded
 from anneal.tensor import io
 
 HELD = {"f32": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.uint32}

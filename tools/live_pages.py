@@ -16,7 +16,7 @@ import numpy as np
 
 from anneal import nn, onnx, settings
 from anneal.pages import PageRecipe, export, of_gpt2, of_onnx, of_training
-from anneal.pages.writing import loaded, stored
+from anneal.pages.exporting import loaded, stored
 from anneal.tensor import Tensor, functional as F, io, manual_seed
 from anneal.training import Training, load_example
 from anneal.training._data import made

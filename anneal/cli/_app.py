@@ -1,8 +1,4 @@
-"""The command line: what its help lists, which command it runs, and what becomes of errors.
-
-Exit codes: 0 done; 1 the compiler failed; 2 a mistake in the command or the program; 3 no usable device; 4 a file that
-is missing, unwritable or corrupt; 130 stopped with Ctrl-C.
-"""
+"""The command line: what its help lists, which command it runs, and what becomes of errors."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from anneal import settings
-from anneal.cli.commands import COMMANDS
+from anneal.cli.commands import COMMANDS, FILES
 from anneal.errors import AnnealError, CompilerError, DataError, SettingError
 
 _SHELL = "anneal.shell"  # where a context has the shell that the options of completion name
@@ -46,14 +42,20 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the arguments call: its name, itself, and the arguments that are left."""
         name, _, rest = super().resolve_command(ctx, args)
-        return name, name and plain(typer.main.get_command(import_module(f"anneal.cli.commands.{name}").app)), rest
+        return name, name and plain(built(name)), rest
+
+
+def built(name: str) -> Any:
+    """The command of this name, of the file that has it, perhaps with others."""
+    found = typer.main.get_command(import_module(f"anneal.cli.commands.{FILES.get(name, name)}").app)
+    return getattr(found, "commands", {}).get(name, found)
 
 
 def _install(context: Any, option: Any, value: Any) -> Any:
     """Install completion, and stop."""
     if not value or context.resilient_parsing:
         return value
-    from anneal.cli._complete import install
+    from anneal.cli._flags import install
     from anneal.cli._output import data
 
     data(f"{install(context.meta.get(_SHELL))}; it takes effect in the next shell that you start")
@@ -64,7 +66,7 @@ def _show(context: Any, option: Any, value: Any) -> Any:
     """Print the script that completes, and stop."""
     if not value or context.resilient_parsing:
         return value
-    from anneal.cli._complete import script
+    from anneal.cli._flags import script
     from anneal.cli._output import data
 
     data(script(context.meta.get(_SHELL)))
@@ -114,7 +116,11 @@ def root(
 
 
 def run(argv: list[str] | None) -> int:
-    """Run the command line; the documented exit code. A user's mistake prints one message and no traceback."""
+    """Run the command line; the documented exit code. A user's mistake prints one message and no traceback.
+
+    Exit codes: 0 done; 1 the compiler failed; 2 a mistake in the command or the program; 3 no usable device; 4 a file
+    that is missing, unwritable or corrupt; 130 stopped with Ctrl-C.
+    """
     from anneal.cli._output import streams
 
     with streams() as verdict:

@@ -1,10 +1,4 @@
-"""The screen that `anneal train` draws on a terminal while it trains: the curve of the loss, what is measured, the
-kernels, and how far it is.
-
-It fills the terminal's other screen, which terminals neither scroll nor fold when they are resized; each frame is made
-for the size that the terminal has then, and replaces all of it. When it is given back the terminal is as it was
-before, and the last frame is printed below.
-"""
+"""The screen that `anneal train` draws on a terminal: the curve of the loss, the measurements, the kernels."""
 
 from __future__ import annotations
 
@@ -21,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal import progress
-from anneal.cli._lines import sized
-from anneal.cli._output import console, data, fits, harmless, hold_messages, message, phase_colours
+from anneal.cli._output import console, data, fits, harmless, hold_messages, message, phase_colours, sized
 from anneal.cli._reporters import Picture, PlainLines, Progress, Start
 
 if TYPE_CHECKING:
@@ -42,7 +35,12 @@ def leave() -> None:
 
 
 class Dashboard(PlainLines):
-    """A reporter that draws; before the first step and after the last one it tells what `PlainLines` does."""
+    """A reporter that draws; before the first step and after the last one it tells what `PlainLines` does.
+
+    It fills the terminal's other screen, which terminals neither scroll nor fold when they are resized; each frame is
+    made for the size that the terminal has then, and replaces all of it. When it is given back the terminal is as it
+    was before, and the last frame is printed below.
+    """
 
     def __init__(self) -> None:
         super().__init__(every=1, measures=True)

@@ -1,21 +1,168 @@
-"""The flags that commands share, and the ways in which a command is made of them.
-
-A command with many flags is a dataclass of them, a line each, and a function that takes it: `command` makes a command
-of the two.
-"""
+"""The parts of commands: words that shells complete, flags, checks of what was given, scripts of the user's."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+import os
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from anneal.cli._complete import models, traceable
+from anneal import files, settings
+from anneal.cli._output import be_quiet, message
+from anneal.errors import AnnealError, DataError, SettingError, UserError
+from anneal.names import METHODS, STATICS
+from anneal.training import MODELS, check_model, suggest
+
+if TYPE_CHECKING:
+    from anneal.backend import AnyDevice
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+# -- completion: names that the compiler has are read from its text, since importing it takes a while ----------------
+
+Items = list[tuple[str, str]]  # what is typed, and what it is
+
+
+def models(incomplete: str) -> Items:
+    """The models of examples/ that begin so.
+
+    >>> models("nano")
+    [('nanogpt', 'a character GPT on Tiny Shakespeare')]
+    """
+    return _beginning(MODELS.items(), incomplete)
+
+
+def traceable(incomplete: str) -> Items:
+    """Models, and ONNX files."""
+    return models(incomplete) + _files(incomplete, ".onnx")
+
+
+def runnable(incomplete: str) -> Items:
+    """Models, ONNX files and scripts."""
+    return traceable(incomplete) + _files(incomplete, ".py")
+
+
+def explained(incomplete: str) -> Items:
+    """Ops and Tensor methods; ops in lower case too, as `anneal explain` takes them."""
+    names = [*ops(), *methods()]
+    found = _beginning([(n, "") for n in names], incomplete)
+    return found or _beginning([(n.lower(), "") for n in ops()], incomplete)
+
+
+def passes(incomplete: str) -> Items:
+    """The passes of the compiler."""
+    text = _text("schedule/passes/pipeline.py") + _text("codegen/pipeline.py")
+    names = re.findall(r'\bPass\(\s*name="([a-z-]+)"', text)
+    return _beginning(dict.fromkeys(names, "").items(), incomplete)
+
+
+def ops() -> list[str]:
+    """The names of the ops of the language."""
+    return re.findall(r"^    ([A-Z]\w*) = _\w+\(", _text("uop/ops.py"), re.MULTILINE)
+
+
+def methods() -> list[str]:
+    """The names of the public methods of Tensor."""
+    text = _text("tensor/_tensor.py")
+    properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", text))
+    names = set(re.findall(r"^    def ([a-z]\w*)\(", text, re.MULTILINE))
+    elsewhere = re.findall(r'^    "anneal[\w.]+": "([^"]+)"', text, re.MULTILINE)  # methods of other rooms
+    names.update(" ".join([METHODS, STATICS, *elsewhere]).split())
+    several = r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)"  # `a = b = f`, `a, b = f, g`
+    for told, value in re.findall(several, text, re.MULTILINE):
+        none = re.match(r"property\(|map\(property|True|False|\"", value)
+        (properties if none else names).update(re.findall(r"\w+", told))
+    return sorted(names - properties)
+
+
+def script(named: str | None = None) -> str:
+    """The script by which a shell completes the command: the shell that is named, or the one that runs this process.
+
+    UserError for a shell that is not known.
+    """
+    return str(
+        import_module("typer.completion").get_completion_script(
+            prog_name="anneal", complete_var="_ANNEAL_COMPLETE", shell=_shell(named)
+        )
+    )
+
+
+def install(named: str | None = None) -> str:
+    """Have a shell complete the command: the one that is named, or that this runs in; what was done.
+
+    The user's own file of settings is replaced whole or not at all. UserError for a shell that is not known, DataError
+    for a file that cannot be written.
+    """
+    shell, home = _shell(named), Path.home()
+    path, startup, line = {
+        "bash": (home / ".bash_completions" / "anneal.sh", home / ".bashrc", "source ~/.bash_completions/anneal.sh"),
+        "zsh": (home / ".zfunc" / "_anneal", home / ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit"),
+        "fish": (home / ".config" / "fish" / "completions" / "anneal.fish", None, ""),
+    }[shell]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        old = startup.read_bytes() if startup is not None and startup.exists() else b""
+    except OSError as error:
+        raise DataError(f"{error.filename}: {error.strerror}") from None
+    write_file(path, f"{script(shell)}\n".encode())
+    if startup is None or line.encode() in old:
+        return f"{shell}: {path}"
+    write_file(startup, old + f"\n{line}\n".encode())
+    return f"{shell}: {path}, and a line in {startup}"
+
+
+def _shell(named: str | None) -> str:
+    """The shell that is named, else the one that runs this, else the user's; one of those that are completed."""
+    shells = ("bash", "zsh", "fish")
+    if named is None:
+        try:
+            named = str(import_module("shellingham").detect_shell()[0])
+        except (ImportError, OSError):  # its own error, that it found none, is an OSError
+            named = ""
+        if named not in shells:  # the sh of a Makefile, say
+            named = Path(settings.variable("SHELL")).name
+    if named not in shells:
+        raise UserError(f"anneal completes in bash, zsh and fish, not in {named or 'this shell'}: name one of them")
+    return named
+
+
+def _text(file: str) -> str:
+    try:
+        return (_PACKAGE / file).read_text(encoding="utf-8")
+    except OSError:  # a package without its text: then there is nothing to complete with
+        return ""
+
+
+def _beginning(items: Iterable[tuple[str, str]], incomplete: str) -> Items:
+    return [item for item in items if item[0].startswith(incomplete)]
+
+
+def _files(incomplete: str, end: str) -> Items:
+    """Files with this ending whose paths begin so."""
+    folder, _, name = incomplete.rpartition("/")
+    try:
+        found = sorted(p.name for p in Path(f"{folder}/" if "/" in incomplete else ".").iterdir())
+    except OSError:
+        return []
+    before = f"{folder}/" if "/" in incomplete else ""
+    return [(before + n, "") for n in found if n.endswith(end) and n.startswith(name) and (name or n[0] != ".")]
+
+
+# -- commands and their flags ------------------------------------------------------------------------------------------
+
 
 Run = TypeVar("Run", bound=Callable[[Any], int | None])
 
@@ -35,8 +182,6 @@ class ModelCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the models before the options."""
-        from anneal.training import MODELS
-
         with formatter.section("Models"):
             formatter.write_dl(list(MODELS.items()))
         super().format_options(ctx, formatter)
@@ -57,6 +202,9 @@ def group(name: str, about: str) -> typer.Typer:
 def command(app: typer.Typer, flags: type, name: str | None = None, **how: Any) -> Callable[[Run], Run]:
     """Make a command of a function: its flags are the fields of the dataclass `flags`, and what it returns is the exit
     code.
+
+    A command with many flags is a dataclass of them, a line each, and a function that takes it: `command` makes a
+    command of the two.
     """
 
     def take(run: Run) -> Run:
@@ -84,8 +232,6 @@ class DeviceName(StrEnum):
 
 def _hush(value: bool) -> None:
     if value:
-        from anneal.cli._output import be_quiet
-
         be_quiet()
 
 
@@ -180,3 +326,157 @@ Inputs = Annotated[
 Sizes = Annotated[
     list[str] | None, typer.Option("--size", metavar="NAME=N", help="Value of a symbolic size; default: 1.")
 ]
+
+
+# -- checks of what was given ------------------------------------------------------------------------------------------
+
+
+def choose_device(device: str | None, adapter: str | None) -> dict[str, object]:
+    """Changes of the settings for --device and --adapter; naming an adapter chooses webgpu."""
+    if adapter is not None:
+        if device == "cpu":
+            raise SettingError("--adapter chooses a WebGPU adapter, but --device is cpu; leave one of them out")
+        if not adapter.strip():
+            raise SettingError("--adapter needs a name, or part of one; `anneal doctor` lists the adapters")
+        return {"device": "webgpu", "adapter": adapter}
+    return {} if device is None else {"device": str(device)}
+
+
+def on_device(device: str | None, adapter: str | None) -> AbstractContextManager[object]:
+    """The block runs with the settings of --device and --adapter."""
+    return settings.override(**choose_device(device, adapter))
+
+
+@contextmanager
+def opened(device: str | None, adapter: str | None) -> Iterator[AnyDevice]:
+    """The block runs on the device of --device and --adapter, which is opened."""
+    from anneal.backend import get_device
+
+    with on_device(device, adapter):
+        found = get_device(settings.current().device)
+        with settings.override(device=found.name):
+            yield found
+
+
+def check_traceable(name: str, step: bool = False) -> None:
+    """UserError, with a suggestion, for what has no graph: neither an example nor an ONNX file; or, with `step`, no
+    training step.
+    """
+    if not name.endswith(".onnx"):
+        check_model(name)
+    elif step:
+        raise UserError("an ONNX file is run, not trained; leave --step out")
+
+
+def may_download(example: object, flag: bool) -> bool:
+    """True if an example's data may be downloaded: a flag says so, or the person at the terminal does."""
+    name = getattr(example, "DOWNLOADS", None)
+    if flag or name is None or settings.current().offline:
+        return flag
+    from anneal.assets import ASSETS, location, verify
+
+    asset = ASSETS[name]
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    try:
+        if verify(asset) is not None:
+            return False
+        sys.stderr.write(f"{asset.about}: download {asset.bytes / 1e6:.0f} MB to {location(asset)}? [y/N] ")
+        sys.stderr.flush()
+    except DataError:  # said where the file is asked for
+        return False
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def refuse_option(context: Any, text: str | None) -> None:
+    """UserError, with the nearest option, for an argument that looks like one: where a script may have options of its
+    own, nobody else refuses it.
+    """
+    if text is not None and text.startswith("-") and text != "-":
+        known = [o for p in context.command.params for o in p.opts if o.startswith("--")]
+        raise suggest("option", text, [*known, *context.help_option_names])
+
+
+def check_recording(path: Path | None) -> None:
+    """UserError or DataError unless --record can put a recording there."""
+    if path is not None:
+        if path.suffix != ".zip":
+            raise UserError(f"--record writes a .zip file, not {path.name}")
+        check_writable(path)
+
+
+def check_writable(path: Path) -> None:
+    """DataError unless a file can be put at `path`: better now than after the training."""
+    try:
+        files.check_replaceable(path)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Put a file at `path`, whole or not at all; DataError where that cannot be done."""
+    try:
+        files.replace(path, lambda f: f.write(data))
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def unwritable(path: Path, error: OSError) -> DataError:
+    """The error for a file that cannot be written, with what to do."""
+    advice = "choose another file"
+    if os.path.isdir(path):
+        advice = f"name a file in it: {path / 'NAME'}"
+    elif isinstance(error, FileNotFoundError) and not os.path.exists(path.parent):
+        return DataError(
+            f"{path} cannot be written: {path.parent} does not exist; make it first: mkdir -p {path.parent}"
+        )
+    return DataError(f"{path} cannot be written: {error.strerror or error}; {advice}")
+
+
+# -- a script of the user's --------------------------------------------------------------------------------------------
+
+
+def check_script(name: str) -> None:
+    """DataError for a script that is not there, or is a folder."""
+    if Path(name).is_dir():
+        raise DataError(f"{name} cannot be read: it is a folder, not a file")
+    if not Path(name).is_file():
+        raise DataError(f"{name}: there is no such file")
+
+
+def run_script(name: str, arguments: Sequence[str], aside: bool) -> None:
+    """Run a script as Python would; what it prints goes to stderr where stdout is for JSON. UserError if it fails."""
+    argv, path = sys.argv, sys.path[:]
+    sys.argv, sys.path[0:0] = [name, *arguments], [str(Path(name).resolve().parent)]
+    try:
+        with contextlib.redirect_stdout(sys.stderr) if aside else contextlib.nullcontext():
+            runpy.run_path(name, run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            message(f"anneal: {name} ended with {end.code}")
+    except AnnealError as error:
+        raise (DataError if isinstance(error, DataError) else UserError)(f"{name}: {error}") from error
+    except Exception as error:
+        mine = [f for f in traceback.extract_tb(error.__traceback__) if _is(f.filename, name)]
+        where = f" at line {mine[-1].lineno}" if mine else ""
+        raise UserError(f"{name} failed{where}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.argv, sys.path[:] = argv, path
+
+
+def trace_of(error: BaseException, name: str) -> str:
+    """The traceback of what a script raised, from its own first line on; of a mistake of the user's without anneal's
+    lines.
+    """
+    cause = error.__cause__ or error
+    frames = list(traceback.extract_tb(cause.__traceback__))
+    frames = frames[next((n for n, f in enumerate(frames) if _is(f.filename, name)), 0) :]
+    if isinstance(cause, UserError):
+        frames = [f for f in frames if not Path(f.filename).resolve().is_relative_to(_PACKAGE)]
+    lines = [*traceback.format_list(frames), *traceback.format_exception_only(cause)]
+    found = "Traceback (most recent call last):\n" + "".join(lines).rstrip()
+    return found.replace(f"{Path.cwd()}{os.sep}", "")
+
+
+def _is(filename: str, name: str) -> bool:
+    return filename == name or Path(filename).resolve() == Path(name).resolve()

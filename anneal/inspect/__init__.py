@@ -40,21 +40,32 @@ from anneal.inspect.kernel_list import (
     refusals,
     wgsl_for,
 )
-from anneal.inspect.looking import LaunchFacts, Life, Looked, MemoryPlan, chrome_trace, launch_facts, memory_plan, plain
-from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording
-from anneal.inspect.rules import (
+from anneal.inspect.looking import (
     KINDS,
     Batching,
+    LaunchFacts,
+    Life,
+    Looked,
+    MemoryPlan,
     OpRules,
     RuleExample,
+    TensorEntry,
+    TensorFile,
+    TensorStatistics,
     Worked,
     batching,
+    chrome_trace,
     example_of,
+    launch_facts,
+    memory_plan,
     op_rules,
+    plain,
+    statistics_of,
+    tensor_file,
     tensor_methods,
     worked,
 )
-from anneal.inspect.tensor_files import TensorEntry, TensorFile, TensorStatistics, statistics_of, tensor_file
+from anneal.inspect.recordings import KeptPlan, KeptRecording, PlanRecording, RecordedPlan, recording
 from anneal.uop import ALL
 
 if TYPE_CHECKING:

@@ -1,8 +1,4 @@
-"""The devices of this machine, as values: WebGPU adapters, the cpu, versions, and advice where there is no adapter.
-
-A device's card of numerics is measured in a second: how far its functions are from exact ones, and how it rounds.
-`benchmarks/numerics.py` measures the same at length; NUMERICS.md has what it found.
-"""
+"""The devices of this machine, as values: WebGPU adapters, the cpu, versions, and advice without an adapter."""
 
 from __future__ import annotations
 
@@ -252,6 +248,9 @@ class Numerics:
 
 def numerics(device: str) -> Numerics:
     """Measure a device: "cpu", "webgpu" or another that is registered.
+
+    A device's card of numerics is measured in a second: how far its functions are from exact ones, and how it rounds.
+    `benchmarks/numerics.py` measures the same at length; NUMERICS.md has what it found.
 
     >>> card = numerics("cpu")
     >>> [f.ulps for f in card.functions if f.name == "sqrt"], dict(card.facts)["denormals"]

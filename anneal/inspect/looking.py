@@ -1,21 +1,35 @@
-"""The answers for a viewer about one graph and its plan: each a dict of records, ready for JSON."""
+"""The answers for a viewer: about one graph and its plan, each a dict of records, ready for JSON; about the rules of an
+op or a Tensor method, with an example, its passes and its kernels; and about the tensors of a file.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import doctest
+import inspect
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from anneal.codegen import Target, generate, opts_text
-from anneal.errors import AnnealError
+from anneal.errors import AnnealError, DataError
 from anneal.inspect.derivations import KernelTexts, launch
-from anneal.inspect.graphs import PassGraph, graph_nodes, kernel_pass_graphs, pass_graphs, passes
+from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
 from anneal.inspect.kernel_list import kernel_calls, refusals
-from anneal.rewrite import Event
-from anneal.schedule import CostModel, Plan, nbytes, origins, plan_for
+from anneal.rewrite import Event, listing
+from anneal.rewrite.listing import Listed
+from anneal.schedule import CostModel, Plan, graph, nbytes, origins, plan_for
+from anneal.tensor import Tensor
 from anneal.training import suggest
-from anneal.uop import UOp
+from anneal.uop import MOVEMENT, Op, UOp, toposort
+
+Array = np.ndarray[Any, Any]
 
 
 class Looked:
@@ -271,3 +285,315 @@ def _arguments(launch: Mapping[str, Any]) -> dict[str, Any]:
     lines = [x if isinstance(x, Mapping) else {"file": x.file, "line": x.line} for x in launch.get("lines", ())]
     found["lines"] = ", ".join([f"{x['file']}:{x['line']}" for x in lines])
     return found
+
+
+# -- rules of an op, or of a method of Tensor --------------------------------------------------------------------------
+
+
+PACKAGE = Path(__file__).resolve().parents[1]
+# What tables of each kind are for, in the order in which a program meets them.
+KINDS = {
+    "fold": "forward, when the node is made",
+    "rewrite": "forward, in a compiler pass",
+    "gradient": "gradient: what y with cotangent g gives each source",
+    "forward": "tangent: what the tangent g of each source adds to that of y",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpRules:
+    """The rules that concern `op`, in the order of KINDS; within a kind, those that start with it come first."""
+
+    op: str
+    meaning: str
+    rules: tuple[Listed, ...]
+
+
+def op_rules(op: str) -> OpRules:
+    """The rules of the op called `op`, and its line in ops.py. Raises UserError for a name that is no op."""
+    order = list(KINDS)
+    return OpRules(op, _meaning(op), tuple(sorted(listing.explain(op), key=lambda r: order.index(r.kind))))
+
+
+def tensor_methods() -> list[str]:
+    """Public methods of Tensor that make a tensor."""
+    return sorted(n for n in dir(Tensor) if not n.startswith("_") and callable(getattr(Tensor, n)))
+
+
+@dataclass(frozen=True, slots=True)
+class RuleExample:
+    """A call of a Tensor method, and the nodes of the graph that it builds, sources first."""
+
+    source: str
+    nodes: tuple[UOp, ...]
+
+    @property
+    def ops(self) -> list[str]:
+        """The names of the ops, movement and leaves left out."""
+        return list(dict.fromkeys(u.op.name for u in self.nodes if _has_rules(u)))
+
+
+# What most methods take, for those whose docstring has no example: x is (2, 2), index whole numbers of that shape.
+_CALLS = ("", "x", "0", "0, index", "x, x", "index[0]", "2", "(2,)", "x > 0", "x > 0, x", "[x, x]")
+
+
+def example_of(method: str) -> RuleExample | None:
+    """A call of a Tensor method: the first of its docstring that gives a tensor, or one for small arguments; None if
+    no such call does.
+
+    >>> example_of("relu").ops
+    ['MAX']
+    """
+    function = getattr(Tensor, method)
+    parsed = doctest.DocTestParser().get_examples(function.__doc__ or "")
+    known = {**vars(sys.modules[function.__module__]), "Tensor": Tensor}
+    x, index = Tensor([[0.1, 0.2], [0.3, 0.4]]), Tensor([[0, 1], [1, 0]])
+    told = [e.source.strip() for e in parsed]
+    tries = [f"x.{method}({arguments})" for arguments in _CALLS]
+    return _first(method, told, known) or _first(method, tries, {"x": x, "index": index})
+
+
+def _first(method: str, lines: Iterable[str], names: dict[str, Any]) -> RuleExample | None:
+    """The first line that calls the method and gives tensors; those before it may name what it uses."""
+    for line in lines:
+        try:
+            code = compile(line, f"<{method}>", "eval")
+        except SyntaxError:
+            exec(line, names)
+            continue
+        try:
+            result = eval(code, names)
+        except (TypeError, ValueError, IndexError, AttributeError, RuntimeError):
+            continue
+        found = result if isinstance(result, (tuple, list)) else (result,)
+        outputs = [t.uop for t in found if isinstance(t, Tensor)]
+        if outputs and method in line:
+            return RuleExample(line, tuple(toposort(outputs)))
+    return None
+
+
+def _has_rules(u: UOp) -> bool:
+    return bool(u.src) and u.op not in MOVEMENT and u.op is not Op.CONTIGUOUS
+
+
+def _meaning(op: str) -> str:
+    """The comment at the op's row of ops.py, which says what the op is."""
+    text = (PACKAGE / "uop" / "ops.py").read_text(encoding="utf-8")
+    found = re.search(rf"^    {op} = ((?:.+\n)*?)(?=    [A-Z]\w* = |\n)", text, re.MULTILINE)
+    said = re.findall(r"(?:^|\s)# (?!fmt:)(.*)", found[1]) if found else ()
+    return " ".join(said) or "elementwise"
+
+
+ROOT = PACKAGE.parent
+# Methods that build an op whose name they do not have.
+METHODS = {
+    "REDUCE_AXIS": "sum", "IDIV": "floor_divide", "RECIP": "reciprocal", "CMPLT": "lt", "LT": "lt", "EQ": "eq",
+    "MAX": "maximum", "MIN": "minimum", "SCATTER_ADD": "scatter_add", "WHERE": "relu", "EXPAND": "softmax",
+    "SHRINK": "tril", "PAD": "cumsum", "CONTRACT": "matmul", "CAST": "int", "ARGSORT": "argsort", "IOTA": "tril",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """The function that batches an op (vmap): its first line, its place as "file:line", its text."""
+
+    about: str
+    place: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """A call of a Tensor method: the `nodes` of its graph, what each pass makes of it, its kernels as WGSL."""
+
+    call: str
+    nodes: tuple[Node, ...]
+    passes: tuple[PassGraph, ...]
+    kernels: tuple[str, ...]
+
+
+def batching(op: str) -> Batching | None:
+    """The rule by which `vmap` batches the op called `op`; None where there is none.
+
+    >>> batching("FLIP").place.startswith("anneal/transforms/batching.py:")
+    True
+    """
+    from anneal.transforms import BATCHING
+
+    rule = BATCHING.get(getattr(Op, op))
+    if rule is None:
+        return None
+    text, line = inspect.getsourcelines(rule)
+    file = Path(inspect.getsourcefile(rule) or "").resolve()
+    return Batching((rule.__doc__ or "").split("\n")[0], f"{file.relative_to(ROOT).as_posix()}:{line}", "".join(text))
+
+
+def worked(name: str, cost_model: CostModel) -> Worked | None:
+    """An example of the op, or the Tensor method, called `name`; None where no method builds it of small arguments.
+
+    Args:
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
+
+    >>> from anneal.backend import planned_cost_model
+    >>> worked("EXP", planned_cost_model("cpu")).call
+    'Tensor([0, 1]).exp().round(4)'
+    """
+    methods = tensor_methods()
+    for method in dict.fromkeys((METHODS.get(name.upper(), name.lower()), name.lower())):
+        example = example_of(method) if method in methods else None
+        if example is None or (hasattr(Op, name) and name not in [u.op.name for u in example.nodes]):
+            continue
+        sink = graph(_outputs(example.nodes))
+        plan = plan_for(sink, cost_model)[0]
+        texts = dict.fromkeys([k.text for k in kernel_calls(plan, origins(sink))])
+        return Worked(
+            example.source, tuple(nodes(list(example.nodes))), tuple(pass_graphs(sink, cost_model)), tuple(texts)
+        )
+    return None
+
+
+def _outputs(order: Sequence[UOp]) -> list[UOp]:
+    """The nodes that none of the others reads."""
+    read = {s for u in order for s in u.src}
+    return [u for u in order if u not in read]
+
+
+# -- a file of weights or arrays: safetensors, npy, npz, gguf ----------------------------------------------------------
+
+
+BINS = 24
+MOST = 256 << 20  # bytes of a file whose values are read for statistics
+PIECE = 1 << 20  # elements at a time
+SHOWN = 8  # values at the beginning
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStatistics:
+    """The statistics of the finite values: least, greatest, mean, standard deviation, and the counts in equal bins
+    between the least and the greatest; None if there are none. `zeros` and `not_finite` count; `first` are values as
+    text.
+    """
+
+    least: float | None
+    greatest: float | None
+    mean: float | None
+    std: float | None
+    zeros: int
+    not_finite: int
+    bins: tuple[int, ...]
+    first: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """A tensor of a file; `statistics` is None where its values were not read."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    statistics: TensorStatistics | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFile:
+    """The contents of a file: its kind, its tensors, and the notes that it carries."""
+
+    kind: str
+    tensors: tuple[TensorEntry, ...]
+    notes: tuple[tuple[str, str], ...]
+
+
+def tensor_file(path: Path, most: int = MOST) -> TensorFile:
+    """The tensors of a .safetensors, .npy, .npz or .gguf file, with statistics of the first `most` bytes of values.
+
+    Raises DataError for a file that is broken or no such.
+
+    Args:
+        path: the path of the file.
+    """
+    kind = path.suffix.lstrip(".")
+    if kind in ("npy", "npz"):
+        return _arrays(path, kind, most)
+    if kind in ("safetensors", "gguf"):
+        return _mapped(path, kind, most)
+    raise DataError(f"{path.name}: this is no .safetensors, .npy, .npz or .gguf file")
+
+
+def statistics_of(array: Array) -> TensorStatistics | None:
+    """The statistics of an array of numbers; None for one of something else.
+
+    >>> import numpy as np
+    >>> found = statistics_of(np.array([0.0, 1.0, 3.0, np.nan]))
+    >>> found.least, found.greatest, found.zeros, found.not_finite, sum(found.bins)
+    (0.0, 3.0, 1, 1, 3)
+    """
+    if array.dtype.kind in "OSUVMm" and not _wide(array):
+        return None
+    with np.errstate(over="ignore"):  # a sum that is infinite is told as none
+        return _statistics(array.reshape(-1))
+
+
+def _statistics(flat: Array) -> TensorStatistics:
+    least, greatest, total, count, zeros, wrong = math.inf, -math.inf, 0.0, 0, 0, 0
+    for x in _pieces(flat):
+        good = x[np.isfinite(x)]
+        zeros, wrong, count = zeros + int((x == 0).sum()), wrong + x.size - good.size, count + good.size
+        if good.size:
+            least, greatest, total = min(least, float(good.min())), max(greatest, float(good.max())), total + good.sum()
+    first = tuple([str(v) for v in flat[:SHOWN].tolist()])
+    if not count:
+        return TensorStatistics(None, None, None, None, zeros, wrong, (), first)
+    mean, squares, bins = total / count, 0.0, np.zeros(BINS, np.int64)
+    span = greatest - least
+    for x in _pieces(flat):
+        good = x[np.isfinite(x)]
+        squares += float(((good - mean) ** 2).sum())
+        places = (
+            ((good - least) / span * BINS).astype(np.int64) if 0 < span < math.inf else np.zeros(good.size, np.int64)
+        )
+        bins += np.bincount(np.minimum(places, BINS - 1), minlength=BINS)
+    std = math.sqrt(squares / count) if math.isfinite(squares) else None
+    return TensorStatistics(
+        least, greatest, float(mean) if math.isfinite(mean) else None, std, zeros, wrong, tuple(bins.tolist()), first
+    )
+
+
+def _wide(array: Array) -> bool:
+    """True if the dtype is a float that NumPy does not have itself, such as bfloat16."""
+    return array.dtype.kind == "V" and array.dtype.names is None and "float" in array.dtype.name
+
+
+def _pieces(flat: Array) -> Iterator[Array]:
+    """The values as float64, some at a time; magnitudes of complex ones."""
+    for at in range(0, flat.size, PIECE):
+        x = flat[at : at + PIECE]
+        yield (np.abs(x) if x.dtype.kind == "c" else x).astype(np.float64)
+
+
+def _mapped(path: Path, kind: str, most: int) -> TensorFile:
+    from anneal.tensor import io
+
+    file: Any = io.safe_open(path, "cpu") if kind == "safetensors" else io.gguf_open(path, "cpu")
+    found = []
+    for name, e in file.entries.items():
+        size = e.stop - e.start
+        most -= size
+        read = statistics_of(file[name].numpy()) if most >= 0 else None
+        found.append(TensorEntry(name, e.dtype, tuple(e.shape), size, read))
+    notes = io.safe_metadata(path) if kind == "safetensors" else file.metadata
+    return TensorFile(kind, tuple(found), tuple([(k, str(v)[:200]) for k, v in notes.items()]))
+
+
+def _arrays(path: Path, kind: str, most: int) -> TensorFile:
+    found = []
+    try:
+        loaded = np.load(path, allow_pickle=False, mmap_mode="r" if kind == "npy" else None)
+        names = [path.stem] if kind == "npy" else loaded.files
+        for name in names:
+            a = loaded if kind == "npy" else loaded[name]
+            most -= a.nbytes
+            found.append(TensorEntry(name, a.dtype.name, a.shape, a.nbytes, statistics_of(a) if most >= 0 else None))
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise DataError(f"{path.name}: is no .{kind} file of numbers: {error}") from None
+    return TensorFile(kind, tuple(found), ())

@@ -5,10 +5,9 @@ package is imported when a model is loaded or written.
 """
 
 from anneal.errors import OnnxError
-from anneal.onnx.compare import Checked, NodeDifference, check
 from anneal.onnx.exporting import Exported, export, named_tensors
 from anneal.onnx.graph import ValueInfo
-from anneal.onnx.model import InferenceSession, Model, OnnxModule, load
+from anneal.onnx.model import Checked, InferenceSession, Model, NodeDifference, OnnxModule, check, load
 from anneal.onnx.report import Description, Gap, Use
 from anneal.onnx.values import HostStep
 

@@ -1,7 +1,4 @@
-"""A model as records: graphs of nodes, each with its attributes and who computes it. `reading.py` makes them.
-
-The onnx package's schemas of operators say attributes, defaults, types and numbers of inputs, and bodies.
-"""
+"""A model as records: graphs of nodes, each with its attributes and who computes it. `reading.py` makes them."""
 
 from __future__ import annotations
 
@@ -199,7 +196,10 @@ def _places(
 
 @lru_cache(4096)
 def schema_of(name: str, domain: str, version: int) -> Any:
-    """The schema of an operator in an opset, or None."""
+    """The schema of an operator in an opset, or None.
+
+    The onnx package's schemas of operators say attributes, defaults, types and numbers of inputs, and bodies.
+    """
     from onnx import defs
 
     try:

@@ -1,8 +1,4 @@
-"""A model file: parsed, with the values of its tensors, and as records (`graph.py`), which know nothing of protobuf.
-
-The file is not to be trusted: whatever is wrong in it is an OnnxError that names the place. Nothing is read outside the
-model's folder.
-"""
+"""A model file: parsed, with its tensors' values, and as records (`graph.py`), which know nothing of protobuf."""
 
 from __future__ import annotations
 
@@ -34,6 +30,9 @@ def parsed(
     source: str | os.PathLike[str] | bytes, *, whole: bool = False
 ) -> tuple[Any, Path | None, dict[bytes, memoryview]]:
     """The ModelProto of a file or of its bytes, the folder that external data may come from, and large elements.
+
+    The file is not to be trusted: whatever is wrong in it is an OnnxError that names the place. Nothing is read outside
+    the model's folder.
 
     Large ones are tokens in the ModelProto, see `without_large`; none are if it is to be `whole`.
 

@@ -12,8 +12,8 @@ import numpy as np
 from anneal import nn
 from anneal.backend import Array
 from anneal.errors import DTypeError, UserError
+from anneal.pages.exporting import VISITOR
 from anneal.pages.program import page_device
-from anneal.pages.writing import VISITOR
 from anneal.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The studio: a local page that looks into the compiler, for `anneal web`.
 
 Start in `server.py`: requests enter, records of `anneal/inspect` leave as JSON. The process of the server makes no
-tensor; `answers.py` and `worker.py` are what its child processes run.
+tensor; `answers.py` and `jobs.py` are what its child processes run.
 """
 
 from typing import TYPE_CHECKING

@@ -1,12 +1,4 @@
-"""The loop of the inspecting child: a question on each line of stdin, an answer for each on stdout.
-
-    {"ask": "kernels", "model": "nanogpt", "step": true, "device": "auto"}
-    200 18347
-    {"kernels": [...], ...}
-
-Records of `anneal/inspect` leave as JSON objects of their fields. `python -m anneal.web.answers UPLOADS JOBS` has
-the files that were uploaded in one folder, and those of jobs in the other.
-"""
+"""The loop of the inspecting child: a question on each line of stdin, an answer for each on stdout."""
 
 from __future__ import annotations
 
@@ -230,7 +222,15 @@ def _batch(q: dict[str, Any]) -> int | None:
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Answer until stdin ends.
+
+        {"ask": "kernels", "model": "nanogpt", "step": true, "device": "auto"}
+        200 18347
+        {"kernels": [...], ...}
+
+    Records of `anneal/inspect` leave as JSON objects of their fields. `python -m anneal.web.answers UPLOADS JOBS` has
+    the files that were uploaded in one folder, and those of jobs in the other.
+    """
     answers = Answers(Path(sys.argv[1]), Path(sys.argv[2]))
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints is no answer

@@ -1,9 +1,4 @@
-"""The inspector: one child process that knows the compiler, asked by the server and answering in order.
-
-It is started when it is first needed and kept, so that what it has imported and traced serves the next question. What
-took it long is kept on disk, too (`kept.py`), where the next start of the studio finds it. One that dies fails the
-questions that it was asked, with what it said last, and the next question starts another.
-"""
+"""The inspector: one child process that knows the compiler, asked by the server and answering in order."""
 
 from __future__ import annotations
 
@@ -50,7 +45,12 @@ def said(status: int, message: str) -> Answer:
 
 @dataclass(slots=True)
 class Inspector:
-    """`ask` gives the answer to a question, as `answers.py` knows them."""
+    """`ask` gives the answer to a question, as `answers.py` knows them.
+
+    It is started when it is first needed and kept, so that what it has imported and traced serves the next question.
+    What took it long is kept on disk, too (`snapshots.py`), where the next start of the studio finds it. One that dies
+    fails the questions that it was asked, with what it said last, and the next question starts another.
+    """
 
     uploads: str
     jobs: str
@@ -78,10 +78,10 @@ class Inspector:
                     answer = await self._answer(text)
                 answer = await asyncio.to_thread(packed, answer)
                 if answer.status == 200 and answer.packed is not None:
-                    from anneal.web import kept
+                    from anneal.web.snapshots import keep
 
                     took = time.monotonic() - begun
-                    await asyncio.to_thread(kept.save, question, text, answer.packed, took)
+                    await asyncio.to_thread(keep, question, text, answer.packed, took)
         finally:
             self._waiting -= 1
         if answer.status == 200 and len(answer.text) < 16 << 20 and question["ask"] not in GROWING:
@@ -91,9 +91,9 @@ class Inspector:
         return answer
 
     async def _known(self, question: dict[str, Any], text: str) -> Answer | None:
-        from anneal.web import kept  # what it imports is not needed for the first page
+        from anneal.web.snapshots import load  # what it imports is not needed for the first page
 
-        found = await asyncio.to_thread(kept.load, question, text)
+        found = await asyncio.to_thread(load, question, text)
         return None if found is None else Answer(200, *found)
 
     async def _answer(self, text: str) -> Answer:

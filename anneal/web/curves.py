@@ -1,9 +1,4 @@
-"""The losses of any number of runs on common steps, few enough to send and to draw.
-
-A curve stands in slots. Slot i is step i as long as all steps fit (`Grid`); else two neighbouring slots stand for
-`2 * stride` steps and have the least and the greatest loss of them, in the order in which they came, so that no peak is
-lost. `app/src/curves.ts` adds the steps of a live run to the same slots.
-"""
+"""The losses of any number of runs on common steps, few enough to send and to draw."""
 
 from __future__ import annotations
 
@@ -83,7 +78,12 @@ class Grid:
 
 @dataclass(slots=True)
 class Curve:
-    """Steps, in order, and their finite values; the steps without one are counted, and the first of them is kept."""
+    """Steps, in order, and their finite values; the steps without one are counted, and the first of them is kept.
+
+    A curve stands in slots. Slot i is step i as long as all steps fit (`Grid`); else two neighbouring slots stand for
+    `2 * stride` steps and have the least and the greatest loss of them, in the order in which they came, so that no
+    peak is lost. `app/src/curves.ts` adds the steps of a live run to the same slots.
+    """
 
     steps: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -11,11 +12,14 @@ import re
 import secrets
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from anneal.web.asking import environment, python
 
@@ -160,7 +164,7 @@ class Jobs:
         place = self.place(job)
         try:
             self._processes[job.id] = subprocess.Popen(
-                [*python("anneal.web.worker"), str(place.resolve()), *job.arguments],
+                [*python("anneal.web.jobs"), str(place.resolve()), *job.arguments],
                 cwd=self.where, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True, env=environment(),
             )  # fmt: skip
@@ -397,3 +401,56 @@ def _is_json(line: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+# -- the process of a job ----------------------------------------------------------------------------------------------
+
+
+class _Log(io.FileIO):
+    """The log's file; the first write that fails gives up the reserve, and is tried again."""
+
+    def __init__(self, number: int, reserve: Path) -> None:
+        super().__init__(number, "w", closefd=False)
+        self._reserve = reserve
+
+    def write(self, text: Any) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            self._reserve.unlink(missing_ok=True)
+            return super().write(text)
+
+
+def main() -> None:
+    """Run a command of anneal's, with its events into a file, its exit code beside it, which is this process's, too.
+
+    `python -m anneal.web.jobs FOLDER ARGUMENTS...` holds a lock on FOLDER/lock while it lives. The server that started
+    it may end meanwhile, and another one find the job. FOLDER/reserve, which that server wrote, keeps room for its last
+    words on a disk that gets full.
+    """
+    folder = Path(sys.argv[1])
+    with FileLock(folder / "lock", timeout=10):
+        for number, name in ((1, "events.jsonl"), (2, "log.txt")):
+            file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(file, number)
+            os.close(file)
+        reserve = folder / "reserve"
+        sys.stderr = io.TextIOWrapper(_Log(2, reserve), encoding="utf-8", errors="backslashreplace", write_through=True)
+        from anneal.cli import main as anneal
+
+        code = 1
+        try:
+            sys.argv[:] = ["anneal", *sys.argv[2:]]  # a run bundle tells the command
+            anneal()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+        finally:
+            reserve.unlink(missing_ok=True)
+            place = folder / ".exit"
+            place.write_text(str(code))
+            place.rename(folder / "exit")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -24,9 +24,8 @@ from anneal.errors import UserError
 from anneal.training import DRAWING, MODELS, SPEAKING
 from anneal.version import __version__
 from anneal.web.asking import Inspector, doctor
-from anneal.web.commands import Command, Wrong, command
 from anneal.web.curves import MOST_RUNS, Curves
-from anneal.web.guard import Guard, Key
+from anneal.web.guard import Command, Guard, Key, Wrong, command
 from anneal.web.jobs import MOST_STREAMS, Busy, Job, Jobs, stream, told
 from anneal.web.uploads import NAME, Refused, Runs, Uploads, plain
 

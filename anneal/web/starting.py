@@ -134,7 +134,7 @@ def server(app: Guard) -> uvicorn.Server:
 def _path(studio: Studio, options: Options) -> str:
     """The first page; a file that is shown is taken in, and a script started."""
     if options.script:
-        from anneal.web.commands import script
+        from anneal.web.guard import script
 
         made = script(Path(options.script[0]), options.script[1:])
         return f"/s/job.{studio.jobs.add(made.kind, made.model, made.device, made.arguments, made.about).id}"

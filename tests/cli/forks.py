@@ -92,9 +92,9 @@ def serve() -> None:
     """Run the commands that stdin orders, a line of JSON each, and tell their exit codes on stdout."""
     import importlib
 
-    from anneal.cli.commands import COMMANDS
+    from anneal.cli.commands import COMMANDS, FILES
 
-    for room in ("_app", "_dashboard", *[f"commands.{name}" for name in COMMANDS]):
+    for room in ("_app", "_dashboard", *{f"commands.{FILES.get(name, name)}" for name in COMMANDS}):
         importlib.import_module(f"anneal.cli.{room}")
     for module in (
         "anneal.nn",

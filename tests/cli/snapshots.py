@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from anneal.cli._lines import cells
+from anneal.cli._output import cells
 
 __all__ = ["FOLDER", "check_lines", "matches"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from anneal import settings
-from anneal.cli import _bundle
+from anneal.cli import _reporters
 from tests.cli.helpers import run
 from tests.conftest import opened
 
@@ -88,7 +88,7 @@ def test_a_run_that_fails_says_so(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 
 def test_what_a_killed_run_leaves_is_no_bundle(tmp_path: Path) -> None:
-    bundle = _bundle.Bundle("mlp", {})
+    bundle = _reporters.Bundle("mlp", {})
     bundle.line(event="start")
     (left,) = (tmp_path / "runs").iterdir()
     assert left.name == f".{bundle.path.name}"

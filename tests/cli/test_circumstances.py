@@ -443,7 +443,7 @@ def test_every_number_of_every_flag(
     (tmp_path / "x").touch()  # llama2c's model: one that is not there is refused first
     for part in (
         "anneal.inspect.traced_model",
-        "anneal.cli.commands.run.may_download",
+        "anneal.cli._flags.may_download",
         "anneal.cli.commands.gpt2.places",
     ):
         __import__(part.rpartition(".")[0])

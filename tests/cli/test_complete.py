@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from anneal.cli import _complete
+from anneal.cli import _flags
 from anneal.cli._app import run
 from anneal.inspect import ALL, passes, tensor_methods
 from anneal.training import MODELS
@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_names_that_are_read_from_text_are_those_that_there_are() -> None:
-    assert _complete.ops() == list(ALL)
-    assert _complete.methods() == tensor_methods()
-    assert [n for n, _ in _complete.passes("")] == [p.name for p in passes()]
+    assert _flags.ops() == list(ALL)
+    assert _flags.methods() == tensor_methods()
+    assert [n for n, _ in _flags.passes("")] == [p.name for p in passes()]
 
 
 def offered(shell: str, line: str, cwd: Path = ROOT) -> list[str]:
@@ -70,10 +70,10 @@ def test_files_in_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     (tmp_path / "models").mkdir()
     for name in ("a.onnx", "b.onnx", ".hidden.onnx", "c.py"):
         (tmp_path / "models" / name).touch()
-    assert [n for n, _ in _complete.traceable("models/")] == ["models/a.onnx", "models/b.onnx"]
-    assert [n for n, _ in _complete.runnable("models/c")] == ["models/c.py"]
-    assert _complete.traceable("nowhere/x") == []
-    assert [n for n, _ in _complete.traceable("")] == list(MODELS)
+    assert [n for n, _ in _flags.traceable("models/")] == ["models/a.onnx", "models/b.onnx"]
+    assert [n for n, _ in _flags.runnable("models/c")] == ["models/c.py"]
+    assert _flags.traceable("nowhere/x") == []
+    assert [n for n, _ in _flags.traceable("")] == list(MODELS)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_installing_leaves_what_the_user_has(tmp_path: Path, monkeypatch: pytest
     own = tmp_path / f".{shell}rc"
     own.write_text("alias a=anneal\n")
     for _ in range(2):
-        said = _complete.install(shell)
+        said = _flags.install(shell)
     text = own.read_text()
     assert text.startswith("alias a=anneal\n")
     added = {"bash": "source ~/.bash_completions/anneal.sh", "zsh": "fpath+=~/.zfunc", "fish": "alias"}[shell]
@@ -136,7 +136,7 @@ def test_installing_leaves_what_the_user_has(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(files, "replace", full)
     own.write_text("alias a=anneal\n")
     with pytest.raises(DataError, match="No space left"):
-        _complete.install(shell)
+        _flags.install(shell)
     assert own.read_text() == "alias a=anneal\n"
 
 
@@ -144,4 +144,4 @@ def test_a_shell_that_is_not_known() -> None:
     from anneal.errors import UserError
 
     with pytest.raises(UserError, match="bash, zsh and fish"):
-        _complete.install("csh")
+        _flags.install("csh")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import subprocess
 import sys
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from anneal.cli.commands import COMMANDS
+from anneal.cli._app import built
+from anneal.cli.commands import COMMANDS, FILES
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +60,9 @@ print(*{"email", "importlib.metadata", "onnx", "pydantic", "rich", "wgpu"} & {*s
 
 
 def test_every_command_has_a_file() -> None:
-    assert {f.stem for f in (ROOT / "anneal" / "cli" / "commands").glob("[a-z]*.py")} == set(COMMANDS)
+    files = {f.stem for f in (ROOT / "anneal" / "cli" / "commands").glob("[a-z]*.py")}
+    assert files == {FILES.get(name, name) for name in COMMANDS}
+    assert {name: built(name).name for name in COMMANDS} == {name: name for name in COMMANDS}
 
 
 def options(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -75,7 +76,7 @@ def options(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_explained_in_one_style(name: str) -> None:
     """A sentence each; a value is named as a value (N, FILE), not by the type that Python has for it."""
-    command = typer.main.get_command(importlib.import_module(f"anneal.cli.commands.{name}").app)
+    command = built(name)
     for at, p in options(command, name):
         said = p.help or ""
         assert re.fullmatch(r"[A-Z-].*\.|gpt2: .*\.", said), (at, said)
@@ -89,5 +90,5 @@ def test_every_option_is_explained_in_one_style(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_begins_as_its_line_does(name: str) -> None:
-    command = typer.main.get_command(importlib.import_module(f"anneal.cli.commands.{name}").app)
+    command = built(name)
     assert (command.help or "").split()[:2] == COMMANDS[name].split()[:2]

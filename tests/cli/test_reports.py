@@ -13,7 +13,7 @@ import pytest
 
 import anneal
 from anneal import codegen, schedule
-from anneal.cli._lines import narrowed
+from anneal.cli._output import narrowed
 from anneal.errors import DeviceError
 from anneal.uop.ops import ALL
 from tests.cli.helpers import run, run_process

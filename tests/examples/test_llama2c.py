@@ -263,7 +263,7 @@ def test_a_download_is_asked_for(
     import sys
 
     from anneal import settings
-    from anneal.cli._choices import may_download
+    from anneal.cli._flags import may_download
     from anneal.training import CIFAR10
 
     class Example:

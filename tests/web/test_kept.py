@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anneal import cache, settings
-from anneal.web import kept
+from anneal.web import snapshots as kept
 from anneal.web.asking import Answer, Inspector
 from tests.web.helpers import opened
 
@@ -29,7 +29,7 @@ def put(question: dict[str, Any], plain: bytes = b"[1]" * 2000, seconds: float =
     import gzip
 
     text = json.dumps(question)
-    kept.save(question, text, gzip.compress(plain), seconds)
+    kept.keep(question, text, gzip.compress(plain), seconds)
     found = kept.load(question, text)
     return None if found is None else found[0]
 

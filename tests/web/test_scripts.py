@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from anneal.web.commands import script
+from anneal.web.guard import script
 from anneal.web.jobs import Job
 from tests.cli.helpers import run
 from tests.web.helpers import Client, opened, over

@@ -1,4 +1,4 @@
-"""The commands: a file each, with its flags, which is imported when the command is wanted, and a line each for help."""
+"""The commands: a line each for help, and the file that has it with its flags, imported when the command is wanted."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ COMMANDS = {
     "onnx": "Import, run, check and export ONNX models.",
     "cache": "Inspect and prune the compilation cache on disk.",
 }
+# The others have a file of their own name.
+FILES = {
+    "cache": "doctor", "data": "gpt2", "fit": "export", "graph": "explain", "kernels": "explain", "launch": "record",
+    "viz": "web",
+}  # fmt: skip

@@ -13,10 +13,8 @@ import typer
 
 from anneal import settings
 from anneal.cli import _flags as flags
-from anneal.cli._choices import check_writable, on_device, refuse_option, write_file
-from anneal.cli._complete import runnable
+from anneal.cli._flags import check_script, check_writable, on_device, refuse_option, run_script, runnable, write_file
 from anneal.cli._output import data, json_report, message
-from anneal.cli._scripts import check_script, run_script
 from anneal.cli.commands.onnx import feeds_of
 from anneal.errors import AnnealError, DataError, UserError
 from anneal.files import opened

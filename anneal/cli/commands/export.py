@@ -1,21 +1,141 @@
-"""`anneal export`."""
+"""`anneal export` and `anneal fit`: a model as a web page, and whether it fits a browser. A model of their command
+lines is an example, an ONNX file, or a function of a script.
+"""
 
 from __future__ import annotations
 
+import runpy
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anneal.cli._flags import Json, Quiet, Sizes, Weights, alone, command, switch
+from anneal import nn, progress
+from anneal.cli._flags import Json, Quiet, Sizes, Weights, alone, check_script, command, number, switch
 from anneal.cli._output import data, json_report, message
-from anneal.cli.commands._recipes import Labels, Steps, Train, What, of_user, recipe_of
-from anneal.errors import SettingError
+from anneal.errors import AnnealError, SettingError, UserError
 from anneal.runtime import Context
+from anneal.training import check_model, load_example
+
+if TYPE_CHECKING:
+    from anneal.pages import PageRecipe
+
 
 app = alone()
+
+
+What = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="Example model, ONNX file, or SCRIPT.py:FUNCTION (its EXAMPLE: arguments)."),
+]
+Train = Annotated[bool, typer.Option("--train", help="The training step too, which the page runs.")]
+Steps = Annotated[int, number("Train an example so many steps first.", 0)]
+Labels = Annotated[
+    Path | None, typer.Option("--labels", metavar="FILE", help="ONNX classifier: names of its classes, one a line.")
+]
+
+
+def recipe_of(
+    what: str,
+    train: bool,
+    steps: int,
+    weights: Path | None,
+    sizes: Sequence[str] | None = None,
+    labels: Path | None = None,
+) -> PageRecipe:
+    """The recipe of a page. Raises UserError or DataError for a model that there is not, or flags that do not go
+    with it."""
+    script, colon, function = what.rpartition(":")
+    if colon and script.endswith(".py"):
+        _refuse(what, steps=steps, weights=weights, sizes=sizes, labels=labels)
+        return _of_script(script, function, train)
+    if what.endswith(".py"):
+        raise SettingError(f"which function of {what}? Write {what}:FUNCTION")
+    if what.endswith(".onnx"):
+        _refuse(what, train=train, steps=steps, weights=weights)
+        return _of_onnx(what, sizes, labels)
+    check_model(what)
+    _refuse(what, sizes=sizes, labels=labels)
+    return _of_example(what, train, steps, weights)
+
+
+@contextmanager
+def of_user(what: str) -> Iterator[None]:
+    """A block that calls the function of a script: what fails in the script itself is told in a line."""
+    try:
+        yield
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        if isinstance(error, AnnealError) or frame.filename != what.rpartition(":")[0]:
+            raise
+        raise UserError(
+            f"{what} failed in line {frame.lineno}, `{frame.line}`: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _refuse(what: str, **flags: Any) -> None:
+    for name, value in flags.items():
+        if value:
+            raise SettingError(
+                f"--{name.removesuffix('s') if name == 'sizes' else name} is not for {what}; leave it out"
+            )
+
+
+def _of_example(name: str, train: bool, steps: int, weights: Path | None) -> PageRecipe:
+    from anneal.pages import of_gpt2, of_training
+    from anneal.tensor.io import safe_load
+
+    if name == "gpt2":
+        _refuse(name, train=train, steps=steps, weights=weights)
+        with progress.work("making gpt2"):
+            return of_gpt2(nn.GPTConfig())
+    example = load_example(name)
+    with progress.work(f"making {name} and its data"):
+        training: Any = example.make(steps=max(1, steps), batch=example.BATCH, seed=1, lr=example.LR)
+    if weights is not None:
+        training.model.load_state_dict(safe_load(weights))
+    for _ in progress.told(range(steps), "training", steps):
+        training.step()
+    return of_training(name, training, train)
+
+
+def _of_onnx(path: str, sizes: Sequence[str] | None, labels: Path | None) -> PageRecipe:
+    from anneal.cli.commands.onnx import feeds_of
+    from anneal.files import opened
+    from anneal.onnx import load
+    from anneal.pages import of_onnx
+
+    model = load(path, "cpu")
+    names = None
+    if labels is not None:
+        with opened(labels) as f:
+            names = f.read(1 << 20).decode("utf-8", "replace").splitlines()
+    return of_onnx(model, feeds_of(model, None, sizes, 0), names)
+
+
+def _of_script(script: str, name: str, train: bool) -> PageRecipe:
+    from anneal.pages import PageRecipe
+
+    check_script(script)
+    try:
+        found = runpy.run_path(script, run_name="anneal_export")
+    except Exception as error:
+        raise UserError(f"{script} failed: {type(error).__name__}: {error}") from error
+    if not callable(found.get(name)):
+        known = ", ".join(n for n, v in found.items() if callable(v) and not isinstance(v, type) and n[0] != "_")
+        raise UserError(f"{script} has no function {name!r}; it has {known or 'none'}")
+    if "EXAMPLE" not in found:
+        raise UserError(
+            f"{script} has no EXAMPLE: add EXAMPLE = (Tensor..., ), the arguments that {name} is called with"
+        )
+    given = found["EXAMPLE"]
+    args = given if isinstance(given, tuple) else (given,)
+    return PageRecipe({"run": found[name]}, {"run": args}, train=("run",) if train else ())
 
 
 class Stored(StrEnum):
@@ -86,3 +206,39 @@ def export(order: ExportOptions) -> None:
     data(str(made))
     if not order.single_file:
         message(f"open it: python -m http.server --directory {made.path}")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The flags of `anneal fit`."""
+
+    model: What
+    profiles: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for", metavar="PROFILE", help="Limits to look at: browser, software, desktop, m1, adreno; default: all."
+        ),
+    ] = None
+    train: Train = False
+    size: Sizes = None
+    quiet: Quiet = False
+    as_json: Json = False
+
+
+@command(app, Question)
+def fit(question: Question) -> None:
+    """Say whether a model fits a browser's limits, and its memory. Exit code 2: no."""
+    from anneal.pages import PROFILES, fit as fitted, page_device, profile
+
+    wanted = question.profiles or list(PROFILES)
+    for p in wanted:
+        profile(p)
+    with Context(page_device()), of_user(question.model):
+        recipe = recipe_of(question.model, question.train, 0, None, question.size)
+        found = [fitted(recipe.functions, recipe.examples, p, recipe.train) for p in wanted]
+    if question.as_json:
+        json_report({"fits": [asdict(f) for f in found]})
+    else:
+        for f in found:
+            data(str(f))
+    raise typer.Exit(UserError.exit_code if any(f.why for f in found) else 0)

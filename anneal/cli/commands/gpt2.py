@@ -1,4 +1,4 @@
-"""`anneal gpt2`."""
+"""`anneal gpt2` and `anneal data`: text of GPT-2, and files of its tokens."""
 
 from __future__ import annotations
 
@@ -14,21 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anneal import progress, settings
-from anneal.cli import _flags as flags
-from anneal.cli._choices import check_recording, on_device
-from anneal.cli._lines import sized
-from anneal.cli._output import (
-    STOPPED,
-    Flow,
-    console,
-    data,
-    harmless,
-    interrupts,
-    json_line,
-    json_report,
-    message,
-    readable,
-)
+from anneal.cli import _flags as flags, _output as out
+from anneal.cli._flags import Json, Quiet, check_recording, check_writable, file, on_device, openable
 from anneal.errors import DataError, SettingError, UserError
 from anneal.training import load_module
 
@@ -36,7 +23,11 @@ if TYPE_CHECKING:
     from anneal.inspect import PlanRecording
 
 
-app = flags.group("gpt2", "Generate text with GPT-2 small, or another checkpoint.")
+app = flags.alone()
+gpt2 = flags.group("gpt2", "Generate text with GPT-2 small, or another checkpoint.")
+tokens = flags.group("data", "Make files of tokens to train on.")
+app.add_typer(gpt2)
+app.add_typer(tokens)
 
 WEIGHTS, VOCABULARY = "model.safetensors", ("vocab.json", "merges.txt")
 WATCHED = 8  # tokens that --stream tells the chances of
@@ -45,7 +36,8 @@ WARM = 3  # the first token is the prefill's, with the second and the third the 
 Show = Callable[[str | None], None]  # a piece of text; None: that was the last
 
 
-@app.callback()
+@gpt2.callback()
+@tokens.callback()
 def _group() -> None:
     """Make a group of what has one command."""
 
@@ -101,7 +93,7 @@ class _Run:
         return (self.end - self.ready) / count if count > 0 else None
 
 
-@flags.command(app, _Options)
+@flags.command(gpt2, _Options)
 def sample(options: _Options) -> int:
     """Continue a text. Downloads GPT-2 small the first time, 548 MB. Ctrl-C stops and keeps the text so far."""
     from concurrent.futures import ThreadPoolExecutor
@@ -138,19 +130,19 @@ def sample(options: _Options) -> int:
                 )
             _announce(options, device)
             show = _printer(options)
-            with interrupts("this token") as stopping, _plans(run) as plans:
+            with out.interrupts("this token") as stopping, _plans(run) as plans:
                 _speak(options, run, decoder, tokenizer, given, show, stopping)
     if options.record is not None and run.recorded is not None:
         run.recorded.look()
         run.recorded.save(options.record)
     if options.stream:
-        json_line(event="done", tokens=len(run.tokens), stop=run.stop, text=run.text)
+        out.json_line(event="done", tokens=len(run.tokens), stop=run.stop, text=run.text)
     elif options.as_json:
-        json_report(_report(options, run, given, device, decoder, plans))
+        out.json_report(_report(options, run, given, device, decoder, plans))
     else:
-        data("")
+        out.data("")
         _close(run, decoder)
-    return STOPPED if run.stop == "interrupted" else 0
+    return out.STOPPED if run.stop == "interrupted" else 0
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -192,7 +184,7 @@ def _fetched(names: tuple[str, ...]) -> Path:
         asset = ASSETS[f"gpt2/{name}"]
         there = verify(asset) is not None
         path = fetch(asset)
-        message(f"fetch {name} ({sized(asset.bytes)}) {'cached' if there else 'sha ok'}")
+        out.message(f"fetch {name} ({out.sized(asset.bytes)}) {'cached' if there else 'sha ok'}")
     return path.parent
 
 
@@ -239,7 +231,7 @@ def _speak(
     stream, recorder = tokenizer.stream(), ExitStack()
     if options.record is not None:
         run.recorded = recorder.enter_context(recording("gpt2", later=True, texts=60))
-    show(readable(options.prompt))
+    show(out.readable(options.prompt))
     before, begun = compile_seconds(), time.perf_counter()
     most = min(options.max_tokens, decoder.room(len(given)))
     run.stop = "max-tokens" if most == options.max_tokens else "context"
@@ -276,7 +268,7 @@ def _tell(run: _Run, decoder: Any, tokenizer: Any, piece: str, ms: float) -> Non
     chance, likely = decoder.choices()
     others = [{"id": n, "text": tokenizer.decode([n]), "chance": c} for n, c in likely]
     phase = "decode" if len(run.tokens) > 1 else "prefill"
-    json_line(
+    out.json_line(
         event="token", id=run.tokens[-1], text=piece, chance=chance, ms=round(ms, 3), phase=phase, likely=others,
         plan=run.plan,
     )  # fmt: skip
@@ -285,31 +277,31 @@ def _tell(run: _Run, decoder: Any, tokenizer: Any, piece: str, ms: float) -> Non
 def _announce(options: _Options, device: Any) -> None:
     adapter = device.describe().get("adapter")
     if options.stream:
-        json_line(event="prompt", prompt=readable(options.prompt), device=device.name, adapter=adapter)
+        out.json_line(event="prompt", prompt=out.readable(options.prompt), device=device.name, adapter=adapter)
     top_k = options.top_k or "all"
     mode = "greedy" if options.greedy else f"sampling, seed {options.seed}"
     facts = f"max-tokens: {options.max_tokens} · temperature: {options.temperature:.2f} · top-k: {top_k}"
     if options.as_json or options.stream:
         return
-    message(f"device: {device.name}{f' ({adapter})' if adapter else ''}")
-    message(f"prompt: {harmless(readable(options.prompt))}")
-    message(f"mode: {mode} · {facts}")
-    message("---")
+    out.message(f"device: {device.name}{f' ({adapter})' if adapter else ''}")
+    out.message(f"prompt: {out.harmless(out.readable(options.prompt))}")
+    out.message(f"mode: {mode} · {facts}")
+    out.message("---")
 
 
 def _printer(options: _Options) -> Show:
     """Pieces of text to stdout; the prompt fainter than what follows, on a terminal."""
     if options.as_json or options.stream:
         return lambda piece: None
-    plain = options.plain or not sys.stdout.isatty() or console().is_dumb_terminal or console().no_color
-    flow = Flow()
+    plain = options.plain or not sys.stdout.isatty() or out.console().is_dumb_terminal or out.console().no_color
+    flow = out.Flow()
     styles = iter(["" if plain else "2"])
 
     def show(piece: str | None) -> None:
         if piece is None:
             flow.end()
         elif piece:
-            flow.add(harmless(piece), next(styles, ""))
+            flow.add(out.harmless(piece), next(styles, ""))
 
     return show
 
@@ -317,18 +309,18 @@ def _printer(options: _Options) -> Show:
 def _close(run: _Run, decoder: Any) -> None:
     """A line that says why the text ended, and how fast it came."""
     if run.stop == "end of text":
-        message("the text ended here: <|endoftext|>")
+        out.message("the text ended here: <|endoftext|>")
     elif run.stop == "context":
-        message(f"the model's context ended here: {decoder.length} tokens")
+        out.message(f"the model's context ended here: {decoder.length} tokens")
     rate = f", then {1 / run.per_token:,.0f} tokens/s" if run.per_token else ""
-    message(f"{len(run.tokens)} tokens, the first after {run.first:.2f} s{rate}")
+    out.message(f"{len(run.tokens)} tokens, the first after {run.first:.2f} s{rate}")
 
 
 def _report(
     options: _Options, run: _Run, given: list[int], device: Any, decoder: Any, plans: dict[str, set[Any]]
 ) -> dict[str, Any]:
     return {
-        "prompt": readable(options.prompt),
+        "prompt": out.readable(options.prompt),
         "prompt_tokens": given,
         "tokens": run.tokens,
         "text": run.text,
@@ -357,3 +349,26 @@ def _peak() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+@tokens.command("tokenize")
+def tokenize(
+    text: Annotated[Path, typer.Argument(metavar="FILE", help="A text, UTF-8.", callback=openable)],
+    output: Annotated[Path | None, file("Where to write; .npy: as NumPy's; default: FILE.bin.")] = None,
+    model_dir: Annotated[Path | None, file("Directory of another vocabulary.", "DIR")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write a text as GPT-2's tokens, in llm.c's layout, for gpt2 to train on."""
+    from anneal.training import write_tokens
+
+    place = text.with_name(f"{text.name}.bin") if output is None else output
+    check_writable(place)
+    _, words = places(model_dir, weights=False)
+    with progress.work("encoding the text"):
+        tokens = load_module("gpt2").Tokenizer.read(*[words / name for name in VOCABULARY]).encode(text.read_bytes())
+    write_tokens(place, tokens)
+    if as_json:
+        out.json_report({"file": str(place), "tokens": len(tokens)})
+    else:
+        out.data(f"{place}: {len(tokens):,} tokens")

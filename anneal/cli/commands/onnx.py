@@ -13,26 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anneal import settings
-from anneal.cli._choices import check_writable, on_device, write_file
-from anneal.cli._flags import (
-    MOST_AT_ONCE,
-    AdapterFlag,
-    DeviceFlag,
-    DeviceName,
-    Inputs,
-    Json,
-    Model,
-    Quiet,
-    Scratch,
-    Sizes,
-    Weights,
-    command,
-    group,
-    number,
-    openable,
-    seed,
-    switch,
-)
+from anneal.cli import _flags as flags
 from anneal.cli._output import data, json_report, message, table
 from anneal.cli.commands.gpt2 import training_places
 from anneal.errors import AnnealError, CompilerError, DataError, OnnxError, SettingError, UserError
@@ -43,23 +24,25 @@ if TYPE_CHECKING:
     from anneal.onnx import Description, Model as OnnxModel, ValueInfo
 
 
-app = group("onnx", "Import, run, check and export ONNX models.")
+app = flags.group("onnx", "Import, run, check and export ONNX models.")
 
 _RANDOM = "random"
 _BATCH = 4  # of the example that a model for any batch is traced with
 _MOST = 1 << 15  # examples of a batch
 
-OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="ONNX model.", callback=openable)]
-InputSeed = Annotated[int, seed("inputs")]
+OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="ONNX model.", callback=flags.openable)]
+InputSeed = Annotated[int, flags.seed("inputs")]
 
 
 @app.command("info")
 def info(
     file: OnnxFile,
-    size: Sizes = None,
-    device: Annotated[DeviceName, switch("--device", "Device to plan for; none is opened.")] = DeviceName.cpu,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    size: flags.Sizes = None,
+    device: Annotated[
+        flags.DeviceName, flags.switch("--device", "Device to plan for; none is opened.")
+    ] = flags.DeviceName.cpu,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Print inputs, outputs, operators, cost, and what is not supported. Exit code 4: something is not."""
     from anneal.onnx import load
@@ -142,8 +125,8 @@ def _open_sizes(info: ValueInfo) -> list[tuple[str, ...]]:
 @app.command("run")
 def run(
     file: OnnxFile,
-    input: Inputs = None,
-    size: Sizes = None,
+    input: flags.Inputs = None,
+    size: flags.Sizes = None,
     shape: Annotated[
         list[str] | None,
         typer.Option(
@@ -153,19 +136,19 @@ def run(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.npz", help="Write the outputs to this file, by name.")
     ] = None,
-    timed: Annotated[bool, switch("--time", "Run repeatedly and print the time of a run.")] = False,
+    timed: Annotated[bool, flags.switch("--time", "Run repeatedly and print the time of a run.")] = False,
     seed: InputSeed = 0,
-    device: DeviceFlag = None,
-    adapter: AdapterFlag = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    device: flags.DeviceFlag = None,
+    adapter: flags.AdapterFlag = None,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Run a model and print its outputs: dtype, shape, the first values."""
     from anneal.onnx import load
 
-    with on_device(device, adapter):
+    with flags.on_device(device, adapter):
         if output is not None:
-            check_writable(output)
+            flags.check_writable(output)
         model = load(file, None, shapes=_bounds(shape))
         feeds = feeds_of(model, input, size, seed)
         begun = time.perf_counter()
@@ -221,24 +204,24 @@ def _times(model: OnnxModel, feeds: dict[str, Any]) -> dict[str, Any]:
 @app.command("check")
 def check(
     file: OnnxFile,
-    input: Inputs = None,
-    size: Sizes = None,
+    input: flags.Inputs = None,
+    size: flags.Sizes = None,
     tolerance: Annotated[
         float,
         typer.Option(metavar="X", min=0, help="Largest difference allowed, relative to the reference's largest value."),
     ] = 1e-3,
     seed: InputSeed = 0,
-    device: DeviceFlag = None,
-    adapter: AdapterFlag = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    device: flags.DeviceFlag = None,
+    adapter: flags.AdapterFlag = None,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Compare every node's value with onnxruntime's, or with the onnx package's reference. Exit code 1: one
     differs.
     """
     from anneal.onnx import check as compare, load
 
-    with on_device(device, adapter):
+    with flags.on_device(device, adapter):
         model = load(file, None, structure_only=True)
         found = compare(file, feeds_of(model, input, size, seed), None, tolerance=tolerance)
     if as_json:
@@ -344,25 +327,25 @@ def _write(file: Path, results: dict[str, Any]) -> None:
             arrays[key] = array
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **arrays)
-    write_file(file, packed.getvalue())
+    flags.write_file(file, packed.getvalue())
 
 
 @dataclass(frozen=True, slots=True)
 class OnnxExportOptions:
     """The flags of `anneal onnx export`."""
 
-    model: Model
+    model: flags.Model
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="File to write.")]
-    batch: Annotated[int | None, number("Fixed batch size; default: any.", most=MOST_AT_ONCE)] = None
-    opset: Annotated[int, number("Opset version of the operators.", 17, 23)] = 20
-    weights: Weights = None
+    batch: Annotated[int | None, flags.number("Fixed batch size; default: any.", most=flags.MOST_AT_ONCE)] = None
+    opset: Annotated[int, flags.number("Opset version of the operators.", 17, 23)] = 20
+    weights: flags.Weights = None
     model_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="gpt2: directory of another checkpoint.")] = None
-    scratch: Scratch = False
-    quiet: Quiet = False
-    as_json: Json = False
+    scratch: flags.Scratch = False
+    quiet: flags.Quiet = False
+    as_json: flags.Json = False
 
 
-@command(app, OnnxExportOptions, "export")
+@flags.command(app, OnnxExportOptions, "export")
 def export_model(order: OnnxExportOptions) -> None:
     """Export an example model, in evaluation mode, as an ONNX file."""
     from anneal.onnx import export
@@ -371,7 +354,7 @@ def export_model(order: OnnxExportOptions) -> None:
     check_model(order.model)
     if order.model != "gpt2" and (order.model_dir or order.scratch):
         raise SettingError(f"--model-dir and --scratch are for gpt2, not for {order.model}")
-    check_writable(order.output)
+    flags.check_writable(order.output)
     with settings.override(device="cpu"):
         example = load_example(order.model)
         training = example.make(

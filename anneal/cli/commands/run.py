@@ -13,37 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anneal import progress, settings
-from anneal.cli._choices import check_recording, check_writable, may_download, on_device, opened, write_file
-from anneal.cli._flags import (
-    AdapterFlag,
-    DeviceFlag,
-    Download,
-    Json,
-    Prompt,
-    Quiet,
-    Record,
-    Temperature,
-    Weights,
-    command,
-    file,
-    group,
-    number,
-    openable,
-    seed,
-    switch,
-)
-from anneal.cli._output import (
-    STOPPED,
-    Flow,
-    data,
-    harmless,
-    interrupts,
-    json_line,
-    json_report,
-    message,
-    readable,
-    show,
-)
+from anneal.cli import _flags as flags, _output as out
 from anneal.cli._reporters import picture_kept
 from anneal.errors import SettingError, UserError
 from anneal.training import SPEAKING, load_example, load_module, suggest
@@ -54,7 +24,7 @@ if TYPE_CHECKING:
     from anneal.inspect import PlanRecording
 
 
-app = group("run", "Run a trained model.")
+app = flags.group("run", "Run a trained model.")
 
 WATCHED = 8  # tokens whose chances --stream tells
 
@@ -64,14 +34,15 @@ class Story:
     """The flags of `anneal run llama2c`."""
 
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL.bin", help="Checkpoint in llama2.c's first format.", callback=openable)
+        Path,
+        typer.Argument(metavar="MODEL.bin", help="Checkpoint in llama2.c's first format.", callback=flags.openable),
     ]
-    prompt: Prompt = ""
+    prompt: flags.Prompt = ""
     tokenizer: Annotated[
-        Path | None, file("Tokenizer; default: tokenizer.bin beside the model.", callback=openable)
+        Path | None, flags.file("Tokenizer; default: tokenizer.bin beside the model.", callback=flags.openable)
     ] = None
     max_tokens: Annotated[
-        int | None, number("Maximum number of tokens, with the prompt's; default: the context length.")
+        int | None, flags.number("Maximum number of tokens, with the prompt's; default: the context length.")
     ] = None
     temperature: Annotated[
         float, typer.Option(metavar="X", min=0, help="Sampling temperature; lower is less random, 0: greedy.")
@@ -82,19 +53,19 @@ class Story:
             metavar="X", help="Nucleus sampling: sample from the most probable tokens whose probabilities sum to X."
         ),
     ] = 0.9
-    seed: Annotated[int, seed("the sampling")] = 1
-    device: DeviceFlag = None
-    adapter: AdapterFlag = None
-    quiet: Quiet = False
-    as_json: Json = False
+    seed: Annotated[int, flags.seed("the sampling")] = 1
+    device: flags.DeviceFlag = None
+    adapter: flags.AdapterFlag = None
+    quiet: flags.Quiet = False
+    as_json: flags.Json = False
 
 
-@command(app, Story)
+@flags.command(app, Story)
 def llama2c(story: Story) -> int:
     """Generate a story with a llama2.c checkpoint. Ctrl-C stops and keeps the text so far."""
     example = load_module("llama2c")
     sampling = example.Sampling(story.temperature, story.top_p, story.seed)
-    with opened(story.device, story.adapter) as device:
+    with flags.opened(story.device, story.adapter) as device:
         with progress.work("reading the weights"):
             model = example.read_model(story.model)
         words = example.Words.read(story.tokenizer or story.model.parent / "tokenizer.bin", model.config.vocab_size)
@@ -106,23 +77,23 @@ def llama2c(story: Story) -> int:
             )
         c = model.config
         if not story.as_json:
-            message(
+            out.message(
                 f"model   {story.model}: {c.n_layers} layers, {c.n_heads} heads, width {c.dim}, context "
                 f"{c.max_seq_len}, {model.num_parameters():,} parameters, on {device.name}"
             )
         decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may take several tokens
         tokens: list[int] = []
-        text, flow = "", Flow()
+        text, flow = "", out.Flow()
 
         def say(piece: str) -> None:
             nonlocal text
             text += piece
             if piece and not story.as_json:
-                flow.add(harmless(piece))
+                flow.add(out.harmless(piece))
 
         begun = ready = time.perf_counter()
         stopped = False
-        with interrupts("this token") as stopping:
+        with out.interrupts("this token") as stopping:
             for token in progress.told(example.Story(model).tell(given, most, sampling), "writing", most):
                 tokens.append(token)
                 say(decoder.decode(words.piece(token, tokens[-2] if len(tokens) > 1 else given[0])))
@@ -135,15 +106,15 @@ def llama2c(story: Story) -> int:
     seconds = time.perf_counter() - (ready if len(tokens) > 3 else begun)
     rate = (len(tokens) - 3 if len(tokens) > 3 else len(tokens)) / seconds
     if story.as_json:
-        json_report(
-            {"model": str(story.model), "device": device.name, "prompt": readable(story.prompt), "text": text,
+        out.json_report(
+            {"model": str(story.model), "device": device.name, "prompt": out.readable(story.prompt), "text": text,
              "tokens": tokens, "tokens_per_second": round(rate, 2), "stopped": stopped}
         )  # fmt: skip
     else:
         flow.end()
-        data("")
-        message(f"{len(tokens)} tokens, {rate:,.0f} tokens/s")
-    return STOPPED if stopped else 0
+        out.data("")
+        out.message(f"{len(tokens)} tokens, {rate:,.0f} tokens/s")
+    return out.STOPPED if stopped else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +122,21 @@ class _Options:
     """The flags of `anneal run text`."""
 
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"Text model: {', '.join(SPEAKING)}.")]
-    prompt: Prompt = ""
-    weights: Weights = None
-    max_tokens: Annotated[int, number("Number of new characters.")] = 200
-    temperature: Temperature = 1.0
-    top_k: Annotated[int, number("Sample from the N most probable; 0: from all.", 0)] = 0
-    greedy: Annotated[bool, switch("--greedy", "Take the most probable character at each step.")] = False
-    seed: Annotated[int, seed("the sampling")] = 0
-    device: DeviceFlag = None
-    adapter: AdapterFlag = None
-    record: Record = None
-    stream: Annotated[bool, switch("--stream", "Print a line of JSON per character, with its probability.")] = False
-    quiet: Quiet = False
-    as_json: Json = False
+    prompt: flags.Prompt = ""
+    weights: flags.Weights = None
+    max_tokens: Annotated[int, flags.number("Number of new characters.")] = 200
+    temperature: flags.Temperature = 1.0
+    top_k: Annotated[int, flags.number("Sample from the N most probable; 0: from all.", 0)] = 0
+    greedy: Annotated[bool, flags.switch("--greedy", "Take the most probable character at each step.")] = False
+    seed: Annotated[int, flags.seed("the sampling")] = 0
+    device: flags.DeviceFlag = None
+    adapter: flags.AdapterFlag = None
+    record: flags.Record = None
+    stream: Annotated[bool, flags.switch("--stream", "Print a line of JSON per character, with its probability.")] = (
+        False
+    )
+    quiet: flags.Quiet = False
+    as_json: flags.Json = False
 
 
 @dataclass(slots=True)
@@ -209,7 +182,7 @@ class Token:
     ms: float
 
 
-@command(app, _Options, "text")
+@flags.command(app, _Options, "text")
 def speak(options: _Options) -> int:
     """Continue a text, character by character, with a trained example model. Ctrl-C stops."""
     if options.model not in SPEAKING:
@@ -218,12 +191,12 @@ def speak(options: _Options) -> int:
         raise SettingError(
             f"--temperature {options.temperature:g} is not a number above 0; --greedy takes the most likely character"
         )
-    check_recording(options.record)
-    with opened(options.device, options.adapter) as device:
+    flags.check_recording(options.record)
+    with flags.opened(options.device, options.adapter) as device:
         reader = _reader(options)
         if options.stream:
             adapter = device.describe().get("adapter")
-            json_line(event="prompt", prompt=readable(options.prompt), device=device.name, adapter=adapter)
+            out.json_line(event="prompt", prompt=out.readable(options.prompt), device=device.name, adapter=adapter)
         return _tell(options, reader)
 
 
@@ -233,7 +206,7 @@ def _reader(options: _Options) -> CharacterModel:
     example = load_example(options.model)
     training: Any = example.make(steps=1, batch=1, seed=1, lr=example.LR)
     if options.weights is None:
-        message(f"{options.model} has not learnt anything: --weights FILE, which `anneal train --save FILE` writes")
+        out.message(f"{options.model} has not learnt anything: --weights FILE, which `anneal train --save FILE` writes")
     else:
         training.model.load_state_dict(safe_open(options.weights))
     training.model.eval()
@@ -279,9 +252,9 @@ def _tell(options: _Options, reader: CharacterModel) -> int:
         recorded = recorder.enter_context(recording(options.model, later=True))
     said: list[Token] = []
     if not (options.stream or options.as_json):
-        data(harmless(options.prompt), end="")
+        out.data(out.harmless(options.prompt), end="")
     stopped = False
-    with recorder, interrupts("this character") as stopping:
+    with recorder, out.interrupts("this character") as stopping:
         for token in _said(options, reader):
             said.append(token)
             if recorded is not None:
@@ -289,24 +262,26 @@ def _tell(options: _Options, reader: CharacterModel) -> int:
             if options.stream:
                 _stream(token, reader, plan)
             elif not options.as_json:
-                data(harmless(token.text), end="")
+                out.data(out.harmless(token.text), end="")
             if stopping:
                 stopped = True
                 break
     text = "".join([t.text for t in said])
     _keep(options, recorded)
     if options.stream:
-        json_line(event="done", tokens=len(said), stop="interrupted" if stopped else "max-tokens", text=text)
+        out.json_line(event="done", tokens=len(said), stop="interrupted" if stopped else "max-tokens", text=text)
     elif options.as_json:
-        json_report({"model": options.model, "prompt": readable(options.prompt), "text": text, "stopped": stopped})
+        out.json_report(
+            {"model": options.model, "prompt": out.readable(options.prompt), "text": text, "stopped": stopped}
+        )
     else:
-        data("")
-    return STOPPED if stopped else 0
+        out.data("")
+    return out.STOPPED if stopped else 0
 
 
 def _stream(token: Token, reader: CharacterModel, plan: int | None) -> None:
     likely = [{"id": n, "text": reader.characters[n], "chance": c} for n, c in token.likely]
-    json_line(
+    out.json_line(
         event="token", id=token.id, text=token.text, chance=token.chance, ms=round(token.ms, 3), phase="read",
         likely=likely, plan=plan,
     )  # fmt: skip
@@ -322,36 +297,36 @@ def _keep(options: _Options, recorded: PlanRecording | None) -> None:
 def resnet9(
     weights: Annotated[
         Path | None,
-        file("Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=openable),
+        flags.file("Trained weights, as `anneal train resnet9 --save FILE` writes them.", callback=flags.openable),
     ] = None,
-    count: Annotated[int, number("Number of test pictures to classify.", most=10_000)] = 256,
-    seed: Annotated[int, seed("shapes, and of weights if none are given")] = 1,
-    picture: Annotated[Path | None, file("Write the pictures to this file.", "FILE.png")] = None,
-    device: DeviceFlag = None,
-    adapter: AdapterFlag = None,
-    download: Download = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    count: Annotated[int, flags.number("Number of test pictures to classify.", most=10_000)] = 256,
+    seed: Annotated[int, flags.seed("shapes, and of weights if none are given")] = 1,
+    picture: Annotated[Path | None, flags.file("Write the pictures to this file.", "FILE.png")] = None,
+    device: flags.DeviceFlag = None,
+    adapter: flags.AdapterFlag = None,
+    download: flags.Download = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Classify test pictures of CIFAR-10, or generated shapes without it."""
     from anneal.backend import get_device
     from anneal.training import downloads, png
 
     if picture is not None:
-        check_writable(picture)
-    with on_device(device, adapter):
+        flags.check_writable(picture)
+    with flags.on_device(device, adapter):
         example = load_module("resnet9")
         if weights is not None:
             example.trained(weights)  # before anything that takes long
-        may = may_download(example, download)
+        may = flags.may_download(example, download)
         name = get_device(settings.current().device).name
         with settings.override(device=name), downloads(may):
             text, pixels = example.run(weights, count, seed)
     if picture is not None:
-        write_file(picture, png(pixels))
+        flags.write_file(picture, png(pixels))
     if as_json:
-        json_report({"device": name, "text": text, "picture": str(picture) if picture else None})
+        out.json_report({"device": name, "text": text, "picture": str(picture) if picture else None})
         return
-    data(text)
-    show(pixels)
-    message(picture_kept(picture))
+    out.data(text)
+    out.show(pixels)
+    out.message(picture_kept(picture))

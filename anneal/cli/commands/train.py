@@ -17,7 +17,7 @@ import typer
 
 from anneal import settings
 from anneal.cli import _flags as flags
-from anneal.cli._choices import check_writable, may_download, on_device, write_file
+from anneal.cli._flags import check_writable, may_download, on_device, write_file
 from anneal.cli._output import STOPPED, console, going_on, interrupts, is_quiet, message
 from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start, picture_kept
 from anneal.cli.commands.gpt2 import training_places
@@ -28,7 +28,7 @@ from anneal.training import DRAWING, Trainable, check_model, load_example
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from anneal.cli._bundle import Bundle
+    from anneal.cli._reporters import Bundle
     from anneal.runtime import Launch, Meter
 
 
@@ -107,7 +107,7 @@ def _beside(call: Callable[[], T]) -> Future[T]:
 @flags.command(app, _Options, cls=flags.ModelCommand)
 def train(options: _Options) -> int:
     """Train an example model, then show a sample. Ctrl-C stops early, with the sample."""
-    from anneal.cli._bundle import Bundle, Several
+    from anneal.cli._reporters import Bundle, Several
 
     _check(options)
     with ExitStack() as stack:

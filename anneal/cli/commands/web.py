@@ -1,4 +1,4 @@
-"""`anneal web`."""
+"""`anneal web`, and `anneal viz`: the studio, and the studio at one graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import NoOpen, alone
+from anneal.cli._flags import NoOpen, alone, openable, traceable
 
 app = alone()
 
@@ -50,3 +50,29 @@ def web(
     run = [] if script is None else [script] if Path(script).is_file() else shlex.split(script)
     silence()  # it ends when it is told to
     serve(Options(address, host, opens=not no_open, script=run))
+
+
+@app.command()
+def viz(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|FILE.onnx",
+            help="Example model or ONNX file.",
+            autocompletion=traceable,
+            callback=openable,
+        ),
+    ] = "nanogpt",
+    address: Annotated[
+        str, typer.Option("--address", metavar="ADDR", help="HOST:PORT, :PORT or PORT; :0: a free port.")
+    ] = ":0",
+    no_open: NoOpen = False,
+) -> None:
+    """Open the studio at the graph of a model."""
+    from anneal.cli._flags import check_traceable
+    from anneal.progress import silence
+    from anneal.web import Options, serve
+
+    check_traceable(model)
+    silence()  # it ends when it is told to
+    serve(Options(address, shows=model, opens=not no_open))

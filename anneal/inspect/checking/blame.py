@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from anneal import schedule
 from anneal.backend import AnyDevice, numpy_dtype
 from anneal.codegen import GeneratedKernel, Opt, generate
 from anneal.errors import AnnealError
@@ -21,21 +22,6 @@ from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution
-from anneal.schedule import (
-    BUILDING,
-    PASSES,
-    Call,
-    CostModel,
-    Origin,
-    Plan,
-    Schedule,
-    kernel_graph,
-    live_nodes,
-    members_of,
-    origins,
-    parametrise,
-    run_passes as scheduled,
-)
 from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Op, UOp, arena, const, toposort
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound
 
@@ -45,7 +31,7 @@ _SIDES = 1 << 16  # elements of one side of a rule
 
 
 def again(
-    device: AnyDevice, program: Any, call: Call, sizes: Sequence[tuple[int, Any]], before: Sequence[Array],
+    device: AnyDevice, program: Any, call: schedule.Call, sizes: Sequence[tuple[int, Any]], before: Sequence[Array],
     values: Mapping[str, int],
 ) -> list[Array]:  # fmt: skip
     """The values that a program stores, run on memory of its own with these contents."""
@@ -130,7 +116,7 @@ def with_barriers(source: str) -> str | None:
 
 def _plain(sink: UOp, target: Any) -> GeneratedKernel | None:
     """The kernel with one thread for each element and nothing else."""
-    if len(members_of(sink)) > 1:
+    if len(schedule.members_of(sink)) > 1:
         return None
     try:
         return generate(sink, target, (Opt("FLAT", 0, min(64, target.max_threads)),))
@@ -144,8 +130,8 @@ def _plain(sink: UOp, target: Any) -> GeneratedKernel | None:
 def suspects(
     sink: UOp,
     program: CheckedProgram,
-    call: Call,
-    cost_model: CostModel,
+    call: schedule.Call,
+    cost_model: schedule.CostModel,
     before: Sequence[Array],
     values: Mapping[str, int],
 ) -> list[Suspect]:
@@ -155,17 +141,17 @@ def suspects(
     numbers in the place of what both sides have in common, of the kernel's on its ranges and memory.
     """
     found: dict[tuple[str, str], Suspect] = {}
-    with BUILDING, arena().untracked():
+    with schedule.BUILDING, arena().untracked():
         forget()
         with tracing() as events:
-            s = scheduled(parametrise(sink, {})[0], cost_model, until="kernel-split")
+            s = schedule.run_passes(schedule.parametrise(sink, {})[0], cost_model, until="kernel-split")
         at = {u: lines_of([program.origins[n]]) for u, n in s.places.items()}
         _look_at(events, found, "", _tensor_sides, at)
         pieces = [c.graph for c in s.cuts if c.places == call.places]
         for piece in pieces[:1]:
             forget()
             with tracing() as events:
-                graph = kernel_graph(piece)
+                graph = schedule.kernel_graph(piece)
             memory = KernelValues(graph, before, values)
             _look_at(events, found, "range-propagation", partial(_kernel_sides, memory), {})
     return list(found.values())
@@ -320,9 +306,9 @@ class StoredValue:
 class CheckedProgram:
     """A plan beside its graph: `nodes` by place, without symbolic sizes, and what each call writes."""
 
-    plan: Plan
+    plan: schedule.Plan
     nodes: tuple[UOp, ...]
-    origins: tuple[Origin, ...]
+    origins: tuple[schedule.Origin, ...]
     written: tuple[tuple[StoredValue, ...], ...]
 
 
@@ -341,7 +327,7 @@ class Finding:
     """A difference, with everything to show it again: the call, its program and the values that it read."""
 
     difference: Difference
-    call: Call
+    call: schedule.Call
     program: Any
     before: list[Array]
     after: list[Array]
@@ -377,21 +363,21 @@ class CheckRun:
     lives: list[Array | None] = field(default_factory=list)
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> schedule.Plan:
         return self.program.plan
 
     def dtype(self, v: int) -> DType:
         return self.plan.values[v].dtype
 
 
-def program_of(sink: UOp, plan: Plan, cost_model: CostModel) -> CheckedProgram:
+def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -> CheckedProgram:
     """The plan of `sink` (`SINK(outputs...)`) beside the graph; the passes run again up to the kernels' cuts."""
-    with BUILDING, arena().untracked():
-        program, _ = parametrise(sink, {})
+    with schedule.BUILDING, arena().untracked():
+        program, _ = schedule.parametrise(sink, {})
         order = toposort((program,))
         ends: dict[UOp, list[int]] = {}
 
-        def follow(p: Pass[Any], s: Schedule) -> None:
+        def follow(p: Pass[Any], s: schedule.Schedule) -> None:
             if p.name == "split-reduces":  # the last that changes the graph: those behind it choose
                 for n, u in enumerate(order):
                     v = u
@@ -400,7 +386,7 @@ def program_of(sink: UOp, plan: Plan, cost_model: CostModel) -> CheckedProgram:
                     ends.setdefault(base(v), []).append(n)
 
         with rebuilt() as walks:
-            s = PASSES.run(Schedule(program, cost_model), "kernel-split", follow)
+            s = schedule.PASSES.run(schedule.Schedule(program, cost_model), "kernel-split", follow)
     waiting: dict[tuple[int, ...], list[tuple[UOp, ...]]] = {}
     for cut in s.cuts:
         waiting.setdefault(cut.places, []).append(tuple(cut.group.roots))
@@ -415,7 +401,7 @@ def program_of(sink: UOp, plan: Plan, cost_model: CostModel) -> CheckedProgram:
             same = [n for n in places if order[n].dtype is root.dtype and order[n].size == size]
             found.append(StoredValue(v, tuple(sorted(same, key=lambda n: (n != at, -n))), at))
         written.append(tuple(found))
-    return CheckedProgram(plan, _with_numbers(live_nodes(sink)), tuple(origins(sink)), tuple(written))
+    return CheckedProgram(plan, _with_numbers(schedule.live_nodes(sink)), tuple(schedule.origins(sink)), tuple(written))
 
 
 def _with_numbers(nodes: list[UOp]) -> tuple[UOp, ...]:

@@ -1,8 +1,4 @@
-"""A plan's kernels one by one on their device, each beside its own graph and beside the graph as it was written.
-
-What a kernel reads is copied out before it starts. It is judged by these values, right or wrong, so that a kernel that
-differs is at fault itself, whatever happened before.
-"""
+"""A plan's kernels one by one on their device, each beside its own graph and beside the graph as it was written."""
 
 from __future__ import annotations
 
@@ -41,6 +37,9 @@ def check_launch(
 ) -> None:
     """Run the plan of `step`, which computed `sink`, once more, kernel by kernel, and add what that shows to `report`
     and `found`.
+
+    What a kernel reads is copied out before it starts. It is judged by these values, right or wrong, so that a kernel
+    that differs is at fault itself, whatever happened before.
     """
     program = program_of(sink, step.plan, device.cost_model)
     again = Launch(step.plan, step.inputs, new_outputs(step.plan, device), step.values)

@@ -1,21 +1,30 @@
-"""The first nan or infinity: its node, its operands, and the elements in memory that it comes from."""
+"""The first nan or infinity: its node, its operands, and the elements in memory that it comes from; and a kernel that
+differs as one file: its text, its graph, what it read and what it should have written.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import IO, Any
 
 import numpy as np
 
-from anneal.inspect.checking.blame import CheckRun
-from anneal.inspect.checking.bounds import EXACT, Array, Bounded
+from anneal.backend import AnyDevice, get_device, numpy_dtype
+from anneal.codegen import decode_kernel, encode_kernel
+from anneal.errors import AnnealError, DataError
+from anneal.inspect.checking.blame import CheckRun, Finding, again
+from anneal.inspect.checking.bounds import EXACT, Array, Bounded, Compared, beside, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
 from anneal.inspect.kernel_list import label_of, lines_of, placed
-from anneal.schedule import Call
-from anneal.uop import ALU, Op, UOp, toposort
+from anneal.schedule import Call, Kernel
+from anneal.uop import ALU, DType, Op, UOp, decode_graph, dtypes, encode_graph, toposort
 
 _GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
 _MOST = 6  # elements in memory that are named
@@ -213,3 +222,175 @@ def _inputs(r: CheckRun, call: Call, slot: int, element: int, before: Sequence[A
         ranked = sorted(found.items(), key=lambda item: -abs(item[1]))
         return tuple([f"v{call.args[s]}[{at}] = {value:.9g}" for (s, at), value in ranked[:_MOST]])
     return ()
+
+
+# -- a kernel as a file ------------------------------------------------------------------------------------------------
+
+
+_FORMAT = "anneal check 1"
+_MOST_BYTES = 1 << 32  # bytes that a file may unpack to
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A kernel from a file, run here: as it was recorded, and as this version makes it of the same graph.
+
+    Each is "right", "wrong: ..." or why it was not run.
+    """
+
+    name: str
+    device: str
+    recorded: str
+    fresh: str
+    was: str  # what was found where the file was made
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing that ran is wrong."""
+        return not (self.recorded.startswith("wrong") or self.fresh.startswith("wrong"))
+
+    def __str__(self) -> str:
+        return (
+            f"kernel {self.name} on {self.device}\n  as recorded: {self.recorded}\n  as this version makes it: "
+            f"{self.fresh}\n"
+            f"  where it was recorded: {self.was}"
+        )
+
+
+def repro_of(finding: Finding, file: IO[bytes]) -> None:
+    """Write a file that shows a difference again.
+
+    Args:
+        finding: the difference.
+        file: the path of the file that is written.
+    """
+    kernel = getattr(finding.program, "kernel", None)
+    arrays: dict[str, Array] = {}
+    for n, content in enumerate(finding.before):
+        arrays[f"memory{n}"] = np.ascontiguousarray(content).view(np.uint8)
+    for n, (index, value, error) in enumerate(finding.expected):
+        arrays[f"index{n}"], arrays[f"value{n}"], arrays[f"error{n}"] = index, value, np.ascontiguousarray(error)
+    d = finding.difference
+    said = {
+        "format": _FORMAT,
+        "name": finding.call.kernel.name,
+        "outputs": finding.call.outputs,
+        "dtypes": [_name(content.dtype) for content in finding.before],
+        "values": finding.values,
+        "graph": encode_graph(finding.call.kernel.sink),
+        "kernel": None if kernel is None else encode_kernel(kernel),
+        "wgsl": None if kernel is None else kernel.source,
+        "found": str(d),
+        "device": d.device,
+        "lines": [asdict(line) for line in d.lines],
+    }
+    arrays["check"] = np.frombuffer(json.dumps(said).encode(), np.uint8)
+    np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def _name(dtype: np.dtype[Any]) -> str:
+    return next(d.name for d in vars(dtypes).values() if isinstance(d, DType) and numpy_dtype(d) == dtype)
+
+
+def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
+    """Run the kernel of a file on a device. Raises DataError for what is no such file, DeviceError where there is no
+    such device.
+
+    Args:
+        raw: the contents of the file.
+        source: the name of the file in messages.
+        device_name: the device that runs it.
+    """
+    try:
+        said, arrays = _read(raw)
+        sink = decode_graph(said["graph"])
+        before = [
+            np.frombuffer(arrays[f"memory{n}"].tobytes(), numpy_dtype(_dtype(name)))
+            for n, name in enumerate(said["dtypes"])
+        ]
+        expected = [(arrays[f"index{n}"], arrays[f"value{n}"], arrays[f"error{n}"]) for n in range(said["outputs"])]
+        kernel = None if said["kernel"] is None else decode_kernel(said["kernel"])
+        values = {str(k): int(v) for k, v in said["values"].items()}
+        _fits(sink, before, expected)
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError, EOFError, zipfile.BadZipFile, OSError) as e:
+        raise DataError(f"{source}: is no file of `anneal check --repro`: {e}") from None
+    device = get_device(device_name)
+    call = Call(Kernel(sink, str(said["name"])), tuple(range(len(before))), int(said["outputs"]), "forward")
+    sizes = [(content.size, _dtype(name)) for content, name in zip(before, said["dtypes"], strict=True)]
+
+    def run(program: Any) -> str:
+        got = again(device, program, call, sizes, before, values)
+        for n, (content, (index, value, error)) in enumerate(zip(got, expected, strict=True)):
+            compared = beside(content[index], Bounded(value, error))
+            if not compared.ok:
+                return _wrong(n, index, value, error, content, compared, sizes[n][1])
+        return "right"
+
+    def made() -> str:
+        programs = dict.fromkeys((device.compile(sink), device.compile_all([call.kernel], often=True)[0]))
+        return next((found for found in map(run, programs) if found != "right"), "right")
+
+    load = getattr(device, "load", None)
+    if kernel is None:
+        recorded = "its device had no text"
+    elif load is None:
+        recorded = f"device {device.name} runs no WGSL"
+    else:
+        recorded = _tried(lambda: run(load(call.kernel.name, kernel)))
+    return Replayed(call.kernel.name, _said(device), recorded, _tried(made), said["found"])
+
+
+def _tried(run: Any) -> str:
+    try:
+        return str(run())
+    except AnnealError as e:
+        return f"not run: {str(e).splitlines()[0]}"
+
+
+def _said(device: AnyDevice) -> str:
+    adapter = device.describe().get("adapter")
+    return f"{device.name} ({adapter})" if adapter else device.name
+
+
+def _wrong(n: int, index: Array, value: Array, error: Array, got: Array, compared: Compared, dtype: DType) -> str:
+    at = compared.at
+    mine = got[index[at]]
+    return (
+        f"wrong: output {n}, element {int(index[at])} is {shown(mine)}, not {shown(value[at])} (within "
+        f"{float(error[at]):.3g}; {ulps(float(mine), float(value[at]), dtype):.3g} ULP away); {compared.differ} of "
+        f"{compared.judged} elements differ"
+    )
+
+
+def _dtype(name: str) -> DType:
+    return next(d for d in vars(dtypes).values() if isinstance(d, DType) and d.name == name)
+
+
+def _read(raw: bytes) -> tuple[Mapping[str, Any], dict[str, Array]]:
+    with zipfile.ZipFile(io.BytesIO(raw)) as z:
+        if sum(i.file_size for i in z.infolist()) > _MOST_BYTES:
+            raise ValueError("it unpacks to too much")
+    with np.load(io.BytesIO(raw), allow_pickle=False) as found:
+        arrays = {name: found[name] for name in found.files}
+    said = json.loads(arrays["check"].tobytes().decode())
+    if not isinstance(said, dict) or said.get("format") != _FORMAT:
+        raise ValueError("it has another format")
+    return said, arrays
+
+
+def _fits(sink: UOp, before: list[Array], expected: list[tuple[Array, Array, Array]]) -> None:
+    """Raises ValueError where graph and arrays do not belong together: memory would be read past its end."""
+    if sink.op is not Op.SINK:
+        raise ValueError("its graph is no kernel")
+    for u in toposort((sink,)):
+        if u.op is Op.PARAM:
+            slot, (size,) = u.arg
+            content = before[slot]
+            if content.size != size or content.dtype != numpy_dtype(u.dtype):
+                raise ValueError(f"memory {slot} is not what the kernel takes")
+    for n, (index, value, error) in enumerate(expected):
+        whole = index.dtype.kind in "iu" and index.ndim == 1
+        if not whole or value.shape != index.shape or error.shape != index.shape or n >= len(before):
+            raise ValueError("what is expected is incomplete")
+        if index.size and (int(index.min()) < 0 or int(index.max()) >= before[n].size):
+            raise ValueError("what is expected lies outside of memory")

@@ -11,7 +11,7 @@ import numpy as np
 from anneal.backend import MEANINGS, numpy_dtype
 from anneal.errors import CompilerError
 from anneal.inspect.checking.bounds import EXACT, Array, Bounded, apply, exactly
-from anneal.inspect.checking.reductions import TermFacts, argsort, contracted, joined, part_of, reduced
+from anneal.inspect.checking.kernel_values import TermFacts, argsort, contracted, joined, part_of, reduced
 from anneal.rewrite import value_of
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier
-from anneal.onnx.exporting.pointwise import cast
+from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier, cast
 from anneal.ops.nodes import permute, reshape
 from anneal.rewrite import substitute
 from anneal.schedule import pieces_of

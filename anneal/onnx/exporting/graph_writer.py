@@ -1,8 +1,12 @@
-"""The graph that is written: nodes, initialisers, unique names, and values in the types that runtimes compute in."""
+"""The graph that is written: nodes, initialisers, unique names, and values in the types that runtimes compute in; and
+the forms of single ops. What ONNX leaves open (division of integers, casts of floats) has anneal's meaning.
+"""
 
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +14,8 @@ import numpy as np
 
 from anneal.onnx.values import array_code, array_dtype
 from anneal.rewrite import FLOATS, INTEGERS
-from anneal.uop import DType, Op, UOp, dtypes, toposort
+from anneal.shape import matched_axes
+from anneal.uop import ALU, COMPARE, DType, Op, UOp, covering, dtypes, toposort
 from anneal.uop.sizes import size
 
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
@@ -223,11 +228,373 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     return tuple(out)
 
 
-# -- a recipe ---------------------------------------------------------------------------------------------------------
-
-
 class ExportRecipe(NamedTuple):
     """The nodes that a value is computed from, and the function that writes it from theirs."""
 
     inputs: tuple[UOp, ...]
     emit: Callable[[GraphWriter, list[GraphValue]], GraphValue]
+
+
+# -- elementwise ops ---------------------------------------------------------------------------------------------------
+
+
+_BOOL = dtypes.bool_
+_ALIKE = (
+    Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.SQRT, Op.FLOOR, Op.CEIL, Op.ROUND, Op.SIGN, Op.ABS, Op.NEG, Op.ADD,
+    Op.SUB, Op.MUL, Op.DIV, Op.POW, Op.MAX, Op.MIN,
+)  # fmt: skip
+_PLAIN = {op: op.name.capitalize() for op in _ALIKE} | {Op.RECIP: "Reciprocal"}
+_OF_BOOLS = {
+    Op.ADD: "Or", Op.OR: "Or", Op.MAX: "Or", Op.MUL: "And", Op.AND: "And", Op.MIN: "And", Op.SUB: "Xor", Op.XOR: "Xor",
+    Op.NE: "Xor", Op.EQ: "Equal",
+}  # fmt: skip
+_BITS = {Op.AND: "BitwiseAnd", Op.OR: "BitwiseOr", Op.XOR: "BitwiseXor"}
+_OVERFLOWS = frozenset((Op.NEG, Op.ABS, Op.ADD, Op.SUB, Op.MUL, Op.SHL, Op.IDIV))
+
+
+def without_form(u: UOp, opset: int) -> str:
+    """The reason why an elementwise node has no form in ONNX; "" if it has one."""
+    if u.op is Op.THREEFRY:
+        return "random numbers: a file draws none; switch dropout off with .eval(), or make them an input"
+    if u.op in _BITS and u.dtype is not _BOOL and opset < 18:
+        return f"{u.op.name.lower()} of the bits of integers: ONNX has it from opset 18"
+    if u.op is Op.BITCAST:
+        return "the bits of one dtype read as another"
+    if u.op in (Op.IDIV, Op.MOD) and u.dtype is dtypes.uint64:
+        return "division of uint64"
+    for d in (u.dtype, *[s.dtype for s in u.src]):
+        if d.is_float and d.bits == 8 and opset < 19:
+            return f"{d.name}: ONNX has it from opset 19"
+    return ""
+
+
+def elementwise(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """An elementwise node; the shape is what its sources broadcast to."""
+    shape = broadcast([v.shape for v in given])
+    names = [v.name for v in given]
+    operand = u.src[-1].dtype
+    if u.op is Op.CAST:
+        name = cast(w, names[0], u.src[0].dtype, u.dtype)
+    elif u.op is Op.WHERE:
+        name = _where(w, names, u.dtype)
+    elif operand is _BOOL:
+        name = _of_bools(w, u.op, names)
+    elif u.op in COMPARE:
+        name = _compare(w, u.op, names, operand)
+    elif u.dtype.is_float:
+        name = _of_floats(w, u.op, names, u.dtype)
+    else:
+        name = _of_integers(w, u, names)
+    return GraphValue(name, u.dtype, shape)
+
+
+def _where(w: GraphWriter, names: list[str], dtype: DType) -> str:
+    if dtype is not _BOOL:
+        return w.Where(*names)
+    chosen, a, b = names
+    return w.Or(w.And(chosen, a), w.And(w.Not(chosen), b))
+
+
+def _of_bools(w: GraphWriter, op: Op, names: list[str]) -> str:
+    if op is Op.NOT:
+        return w.Not(*names)
+    if op is Op.LT:
+        return w.And(w.Not(*names[:1]), names[1])
+    return w.node(_OF_BOOLS[op], *names) if op in _OF_BOOLS else names[0]
+
+
+def _compare(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
+    if op is Op.LT:
+        if dtype is dtypes.uint64:  # with the sign turned round the order of bits is that of signed integers
+            names = [w.Add(n, w.scalar(dtypes.int64, -(1 << 63))) for n in names]
+        return w.Less(*names)
+    equal = w.Equal(*names)
+    return equal if op is Op.EQ else w.Not(equal)
+
+
+# -- floats -----------------------------------------------------------------------------------------------------------
+
+
+def _of_floats(w: GraphWriter, op: Op, names: list[str], dtype: DType) -> str:
+    rule = _FLOATS.get(op)
+    return w.settled(rule(w, names, carrier(dtype)) if rule else w.node(_PLAIN[op], *names), dtype)
+
+
+def _erf(w: GraphWriter, names: list[str], dtype: DType) -> str:
+    if dtype is dtypes.float32:
+        return w.Erf(*names)
+    # no runtime that we know has it in float64
+    return w.cast(w.Erf(w.cast(names[0], dtypes.float32)), dtype)
+
+
+def _mod(w: GraphWriter, names: list[str], dtype: DType) -> str:
+    """The remainder with the divisor's sign, from the one with the dividend's."""
+    a, b = names
+    zero = w.scalar(dtype, 0)
+    rest = w.Mod(a, b, fmod=1)
+    return w.Where(_unlike(w, rest, b, zero), w.Add(rest, b), rest)
+
+
+def _unlike(w: GraphWriter, rest: str, b: str, zero: str) -> str:
+    """True for remainders, 0 apart, whose sign is not the divisor's."""
+    return w.And(w.Xor(w.Less(rest, zero), w.Less(b, zero)), w.Not(w.Equal(rest, zero)))
+
+
+def _idiv(w: GraphWriter, names: list[str], dtype: DType) -> str:
+    """The floor of the quotient: what is left after the remainder divides evenly but for rounding."""
+    a, b = names
+    even = w.Round(w.Div(w.Sub(a, _mod(w, names, dtype)), b))
+    return w.Where(w.Equal(b, w.scalar(dtype, 0)), w.Div(*names), even)
+
+
+_FLOATS: dict[Op, Callable[[GraphWriter, list[str], DType], str]] = {
+    Op.TRUNC: lambda w, names, dtype: w.Mul(w.Sign(*names), w.Floor(w.Abs(*names))),
+    Op.EXP2: lambda w, names, dtype: w.Pow(w.scalar(dtype, 2.0), *names),
+    Op.LOG2: lambda w, names, dtype: w.Div(w.Log(*names), w.scalar(dtype, math.log(2.0))),
+    Op.RSQRT: lambda w, names, dtype: w.Reciprocal(w.Sqrt(*names)),
+    Op.TAN: lambda w, names, dtype: w.Div(w.Sin(*names), w.Cos(*names)),
+    Op.ERF: _erf,
+    Op.MOD: _mod,
+    Op.IDIV: _idiv,
+}
+
+_OTHERS = (Op.CAST, Op.BITCAST, Op.WHERE, Op.NOT, Op.SHL, Op.SHR, Op.THREEFRY)
+FORMS = covering(
+    "the table of forms in ONNX",
+    dict.fromkeys((*_PLAIN, *_OF_BOOLS, *_BITS, *COMPARE, *_FLOATS, *_OTHERS)),
+    (op for op in ALU if op.composed is None),
+)
+
+# -- integers ---------------------------------------------------------------------------------------------------------
+
+
+def _of_integers(w: GraphWriter, u: UOp, names: list[str]) -> str:
+    op, dtype = u.op, u.dtype
+    if op in _BITS:
+        return w.node(_BITS[op], *names)
+    if op is Op.NOT:
+        return w.Sub(w.scalar(dtype, dtype.max if dtype.kind == "uint" else -1), *names)
+    if op is Op.SHL:
+        name = w.Mul(names[0], _power(w, names[1], dtype))
+    elif op is Op.SHR:
+        return _shifted_right(w, names, dtype)
+    elif op is Op.IDIV or op is Op.MOD:
+        name = _divided(w, u, names)
+    elif dtype is dtypes.uint64 and op in (Op.MAX, Op.MIN, Op.SIGN, Op.ABS):
+        return _of_long_words(w, op, names)
+    else:
+        name = w.node(_PLAIN[op], *names) if op in _PLAIN else names[0]
+    within = u.vmin is not None and u.vmax is not None and (u.vmin > dtype.min or u.vmax < dtype.max)
+    return w.settled(name, dtype) if op in _OVERFLOWS and not within else name
+
+
+def _of_long_words(w: GraphWriter, op: Op, names: list[str]) -> str:
+    if op is Op.ABS:
+        return names[0]
+    zero, one = w.scalar(dtypes.int64, 0), w.scalar(dtypes.int64, 1)
+    if op is Op.SIGN:
+        return w.Where(w.Equal(names[0], zero), zero, one)
+    less = _compare(w, Op.LT, names, dtypes.uint64)
+    return w.Where(less, *(names[::-1] if op is Op.MAX else names))
+
+
+def _power(w: GraphWriter, places: str, dtype: DType) -> str:
+    """2 to the power of `places`, in the carrier of a dtype; 0 from its width on."""
+    own = carrier(dtype)
+    table = [1 << i for i in range(own.bits - 1)] + [int(own.min)]
+    row = w.constant(np.array(table, own.name))
+    return w.Gather(row, w.cast(places, dtypes.int64), axis=0)
+
+
+def _shifted_right(w: GraphWriter, names: list[str], dtype: DType) -> str:
+    x, places = names
+    if dtype is dtypes.uint64:
+        shifted = w.BitShift(*[w.cast(n, dtype) for n in names], direction="RIGHT")
+        return w.cast(shifted, dtypes.int64)
+    own = carrier(dtype)
+    # the floor of the quotient: of ~x where x is negative, for ~(~x // 2**n) is x // 2**n
+    ones, zero = w.scalar(own, -1), w.scalar(own, 0)
+    power = _power(w, places, dtype)
+    negative = w.Less(x, zero)
+    upright = w.Where(negative, w.Sub(ones, x), x)
+    # by the last power, which has the sign, everything is 0
+    shifted = w.Where(w.Less(power, zero), zero, w.Div(upright, power))
+    return w.Where(negative, w.Sub(ones, shifted), shifted)
+
+
+def _divided(w: GraphWriter, u: UOp, names: list[str]) -> str:
+    """The quotient rounded down, or the remainder with the divisor's sign; by zero it is 0."""
+    a, b = names
+    left, right = u.src
+    own = carrier(u.dtype)
+    zero, one = w.scalar(own, 0), w.scalar(own, 1)
+    least = right.vmin
+    sure = least is not None and least > 0 or (right.is_const and right.arg != 0)
+    none = None if sure else w.Equal(b, zero)
+    if none is not None:
+        b = w.Where(none, one, b)
+    if u.op is Op.MOD:
+        out = w.Mod(a, b)
+    elif left.vmin is not None and left.vmin >= 0 and least is not None and least >= 0:
+        out = w.Div(a, b)
+    else:
+        whole = w.Div(a, b)
+        lower = _unlike(w, w.Sub(a, w.Mul(whole, b)), b, zero)
+        out = w.Sub(whole, w.cast(lower, own))
+    return out if none is None else w.Where(none, zero, out)
+
+
+# -- casts ------------------------------------------------------------------------------------------------------------
+
+
+def cast(w: GraphWriter, name: str, old: DType, new: DType) -> str:
+    """A carried value of dtype `old` as a carried one of `new`."""
+    a, b = carrier(old), carrier(new)
+    if new is _BOOL:
+        return w.Not(w.Equal(name, w.scalar(a, 0)))
+    if old.is_float and new.is_int:
+        return _to_integer(w, name, a, new)
+    if old is dtypes.uint64 and new.is_float:
+        name, a = w.cast(name, old), old
+    if new is dtypes.float16:  # rounded once, whatever it was
+        return w.cast(w.cast(name, new), b)
+    out = name if a is b else w.cast(name, b)
+    if old is _BOOL or (new.is_float and not new.is_narrow):
+        return out
+    if old.is_int and new.is_int and old.min >= new.min and old.max <= new.max:
+        return out
+    if old.is_float and old.digits <= new.digits and old.least >= new.least and old.largest <= new.largest:
+        return out
+    return w.settled(out, new)
+
+
+def _to_integer(w: GraphWriter, name: str, old: DType, new: DType) -> str:
+    """A float towards zero, at the ends of the range where it is beyond, and 0 for nan."""
+    own = carrier(new)
+    if new is dtypes.uint64:
+        inside = w.Max(name, w.scalar(old, 0))
+        return w.cast(w.cast(inside, new), own)
+    wide: Any = np.float64 if old.bits == 64 else np.float32
+    low, high = wide(new.min), wide(new.max)
+    if int(high) > new.max:
+        high = np.nextafter(high, wide(0))
+    inside = w.Min(w.Max(name, w.scalar(old, low)), w.scalar(old, high))
+    inside = w.Where(w.IsNaN(name), w.scalar(old, 0), inside)
+    out = w.cast(inside, own)
+    if int(high) == new.max:
+        return out
+    beyond = w.Less(w.scalar(old, high), name)
+    return w.Where(beyond, w.scalar(own, new.max), out)
+
+
+# -- views ------------------------------------------------------------------------------------------------------------
+# Movement ops, and the leaves that are made of sizes, as ONNX nodes.
+
+
+_LAST = (1 << 63) - 1  # an end beyond every axis
+
+
+def reshaped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """RESHAPE. Axes of size 1 that only come or go in front leave a value as it is."""
+    v, old, new = given[0], u.src[0].shape, u.shape
+    ones = all(n == 1 for n in v.shape)
+    if len(v.shape) <= (len(new) if ones else len(_trailing(new))) and (ones or _trailing(old) == _trailing(new)):
+        return v
+    shape = (1,) * len(new) if ones else _spread(v, old, new)
+    if shape is None:
+        v, shape = w.whole(v, old), new
+    return GraphValue(w.reshape(v.name, shape), v.dtype, shape)
+
+
+def _trailing(shape: Shape) -> Shape:
+    """A shape without the 1s in front."""
+    return tuple(itertools.dropwhile(lambda n: n == 1, shape))
+
+
+def _spread(v: GraphValue, old: Shape, new: Shape) -> Shape | None:
+    """The shape of a value after a reshape of which no group of axes is repeated in part; None if one is."""
+    if 0 in old:
+        return None
+    mine = (1,) * (len(old) - len(v.shape)) + v.shape
+    out: list[Any] = [1] * len(new)
+    for theirs, its in matched_axes(old, new):
+        before = [mine[i] for i in theirs]
+        if all(n == 1 for n in before):
+            continue
+        if any(n != old[i] for n, i in zip(before, theirs, strict=True)):
+            return None
+        for i in its:
+            out[i] = new[i]
+    return tuple(out)
+
+
+def permuted(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """PERMUTE; moving axes of one element among others is a reshape."""
+    v = given[0]
+    if all(n == 1 for n in v.shape):
+        return v
+    v = w.ranked(v, len(u.shape))
+    shape = tuple([v.shape[a] for a in u.arg])
+    long = [a for a in u.arg if v.shape[a] != 1]
+    if long == sorted(long):
+        return GraphValue(w.reshape(v.name, shape), v.dtype, shape)
+    return GraphValue(w.Transpose(v.name, perm=list(u.arg)), v.dtype, shape)
+
+
+def expanded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """EXPAND: the value broadcasts as it is."""
+    return given[0]
+
+
+def padded(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """PAD with zeros."""
+    v = w.whole(given[0], u.src[0].shape)
+    pairs = u.arg
+    parts = [b for b, _ in pairs] + [e for _, e in pairs]
+    name = w.Pad(v.name, w.shape(tuple(parts)), w.scalar(v.dtype, 0))
+    return GraphValue(name, v.dtype, u.shape)
+
+
+def shrunk(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """SHRINK: a slice along the axes that change; a repeated axis is repeated less often."""
+    rank = len(u.shape)
+    v = given[0]
+    own = (1,) * (rank - len(v.shape)) + v.shape
+    cut = [
+        a
+        for a, ((b, e), n, m) in enumerate(zip(u.arg, u.src[0].shape, own, strict=True))
+        if (m == n and (b != 0 or e != n)) or (m != n and u.shape[a] == 0)
+    ]
+    if any(own[a] != u.src[0].shape[a] for a in cut):
+        v = w.whole(v, u.src[0].shape)
+        own = v.shape
+    if not cut:
+        return v
+    v = w.ranked(v, rank)
+    begins, ends = tuple([u.arg[a][0] for a in cut]), tuple([u.arg[a][1] for a in cut])
+    name = w.Slice(v.name, w.shape(begins), w.shape(ends), w.ints(cut))
+    return GraphValue(name, v.dtype, tuple([u.shape[a] if a in cut else n for a, n in enumerate(own)]))
+
+
+def flipped(w: GraphWriter, u: UOp, given: list[GraphValue]) -> GraphValue:
+    """FLIP: a slice from the last element to the first."""
+    v = w.ranked(given[0], len(u.shape))
+    axes = [a for a in u.arg if v.shape[a] != 1]
+    if not axes:
+        return v
+    many = len(axes)
+    ends = [w.ints([-1] * many), w.ints([-_LAST] * many), w.ints(axes), w.ints([-1] * many)]
+    return GraphValue(w.Slice(v.name, *ends), v.dtype, v.shape)
+
+
+def iota(w: GraphWriter, u: UOp, _: list[GraphValue]) -> GraphValue:
+    """IOTA of a symbolic size."""
+    (n,) = u.shape
+    last = w.cast(w.Squeeze(w.size(n)), dtypes.int32)
+    name = w.Range(w.scalar(dtypes.int32, 0), last, w.scalar(dtypes.int32, 1))
+    return GraphValue(name, dtypes.int32, u.shape)
+
+
+def sized(w: GraphWriter, u: UOp, _: list[GraphValue]) -> GraphValue:
+    """A symbolic size as a number."""
+    return GraphValue(w.cast(w.Squeeze(w.size(u)), carrier(u.dtype)), u.dtype, ())

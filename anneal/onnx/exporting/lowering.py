@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal import progress
-from anneal.onnx.exporting import composites, pointwise as forms
+from anneal.onnx.exporting import composites, graph_writer as forms
 from anneal.onnx.exporting.graph_writer import ExportRecipe, GraphValue, GraphWriter, Shape, broadcast, carrier, code_of
 from anneal.onnx.values import array_dtype
 from anneal.ops.nodes import reshape, shrink

@@ -1,9 +1,4 @@
-"""Export: a function or a module becomes an ONNX file that other programs run.
-
-It is called on stand-ins for its arguments, which gives the graph that it computes, and the tensors it reads besides;
-`lowering.py` writes that as ONNX. A stand-in is a node without values. Sizes that vary are Variables, bound to the
-sizes of the example.
-"""
+"""Export: a function or a module becomes an ONNX file that other programs run."""
 
 from __future__ import annotations
 
@@ -61,6 +56,10 @@ def traced(
     function: Callable[..., Any], example: Any, dynamic: Mapping[str, Mapping[int, Any]], names: Sequence[str] | None
 ) -> TracedGraph:
     """Call `function` on stand-ins for the tensors of `example`.
+
+    It is called on stand-ins for its arguments, which gives the graph that it computes, and the tensors it reads
+    besides; `lowering.py` writes that as ONNX. A stand-in is a node without values. Sizes that vary are Variables,
+    bound to the sizes of the example.
 
     Args:
         function: a module or a function of tensors.

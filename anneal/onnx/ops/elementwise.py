@@ -1,8 +1,4 @@
-"""Elementwise operators: a table of those that are one function, and a function for each of the others; casts.
-
-Before version 7 two inputs met by the attributes `broadcast` and `axis` (`_placed`); since then they broadcast as
-NumPy's. `consumed_inputs`, a hint of the first versions, says nothing here.
-"""
+"""Elementwise operators: a table of those that are one function, and a function for each of the others; casts."""
 
 from __future__ import annotations
 
@@ -184,7 +180,10 @@ BINARY: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, Arr
 
 
 def _placed(a: Any, b: Any, broadcast: int | None, axis: int | None) -> Any:
-    """b in the shape that the attributes of versions before 7 give it: its axes are those of a from `axis` on."""
+    """b in the shape that the attributes of versions before 7 give it: its axes are those of a from `axis` on.
+
+    Since version 7 two inputs broadcast as NumPy's. `consumed_inputs`, a hint of the first versions, says nothing here.
+    """
     if not broadcast or axis is None or b.ndim == a.ndim:
         return b
     first = axis + a.ndim if axis < 0 else axis

@@ -1,8 +1,4 @@
-"""Images in other sizes and places: Resize, grids of places to read at, regions, deformable convolution, decoding.
-
-Where an element of the result lies among those of the input follows from shapes, and is worked out on the host in
-float64, axis by axis: Resize is a sum of a few neighbours along one axis after the other.
-"""
+"""Images in other sizes and places: Resize, places to read at, regions, deformable convolution, decoding."""
 
 from __future__ import annotations
 
@@ -72,7 +68,11 @@ def _kernel(mode: str, distance: Array, a: float) -> Array:
 def _taps(
     mode: str, origin: Array, n: int, scale: float, a: float, antialias: int, exclude_outside: int
 ) -> tuple[Array, Array]:
-    """(m, k) positions and weights of the elements that each of m is a sum of."""
+    """(m, k) positions and weights of the elements that each of m is a sum of.
+
+    Where an element of the result lies among those of the input follows from shapes, and is worked out on the host in
+    float64, axis by axis: Resize is a sum of a few neighbours along one axis after the other.
+    """
     spread = min(scale, 1.0) if antialias else 1.0
     half = math.ceil((1 if mode == "linear" else 2) / spread)
     last = np.ceil(origin).astype(np.int64)

@@ -1,8 +1,4 @@
-"""Operators that read and write elements by their positions. Negative positions count from the end.
-
-What chooses how many elements there are by their values (NonZero, Compress, Unique, NonMaxSuppression) is computed on
-the host.
-"""
+"""Operators that read and write elements by their positions. Negative positions count from the end."""
 
 from __future__ import annotations
 
@@ -202,7 +198,10 @@ def tensor_scatter(
 
 @op("NonZero", raw=True)
 def nonzero(node: NodeCall, x: Value) -> Array:
-    """The positions of elements that are not 0, a row for each axis: none for a scalar."""
+    """The positions of elements that are not 0, a row for each axis: none for a scalar.
+
+    Operators whose number of elements follows from values (Compress, Unique, NonMaxSuppression, too) are on the host.
+    """
     array = node.host(x)
     found = np.nonzero(np.atleast_1d(array))
     return np.array(found[: array.ndim], np.int64).reshape(array.ndim, len(found[0]))

@@ -1,8 +1,4 @@
-"""Reductions, running sums, softmax, the positions of the largest, products of matrices, and Fourier transforms.
-
-The axes are an attribute before version 18 (ReduceSum: 13), and an input since; none at all means all, or with
-`noop_with_empty_axes=1` none.
-"""
+"""Reductions, running sums, softmax, the positions of the largest, products of matrices, and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -88,7 +84,11 @@ def _axes(node: NodeCall, ndim: int, given: Array | None, noop: int) -> Axes:
 
 
 def _reduction(name: str, function: Callable[[Tensor, Axes, bool], Tensor]) -> None:
-    """Register a reduction whose axes are an attribute at first, and an input later."""
+    """Register a reduction whose axes are an attribute at first, and an input later.
+
+    The axes are an attribute before version 18 (ReduceSum: 13), and an input since; none at all means all, or with
+    `noop_with_empty_axes=1` none.
+    """
 
     @op(name, since=13 if name == "ReduceSum" else 18, values=("axes",), was={"axes": "axes"})
     def reduced(
@@ -222,17 +222,11 @@ def einsum(node: NodeCall, *xs: Tensor, equation: str) -> Tensor:
 
 
 @op("Det", raw=True)
-def det(node: NodeCall, x: Value) -> Value:
+def determinant(node: NodeCall, x: Value) -> Value:
     """The determinants of square matrices, the last two axes, by LAPACK on the host."""
-    if isinstance(x, np.ndarray) or not x.shape[0]:
-        return np.asarray(np.linalg.det(node.host(x)), node.host(x).dtype)
-    dtype = np.dtype(x.dtype.name)
+    from anneal.linalg import det
 
-    def computed(values: Any) -> Any:
-        return np.linalg.det(values).astype(dtype)
-
-    found = host_call(computed, (x.shape[:-2], x.dtype), x, key=("onnx Det", x.dtype.name))
-    return found
+    return np.asarray(np.linalg.det(x), x.dtype) if isinstance(x, np.ndarray) else det(x)
 
 
 LONGEST = 8192  # elements of a transform; its matrix has the square of that

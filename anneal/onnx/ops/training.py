@@ -1,9 +1,4 @@
-"""Normalisation over batches, channels, groups and rows; dropout, losses of classes, random numbers, and one step of an
-optimiser for several tensors at once.
-
-The optimisers are ai.onnx.preview.training's. Random numbers are anneal's, not those of another runtime; with a seed
-each run draws the same.
-"""
+"""Normalisation over batches, channels, groups and rows; dropout, losses, random numbers, steps of optimisers."""
 
 from __future__ import annotations
 
@@ -223,21 +218,7 @@ def negative_log_likelihood_loss(
     """Minus the log-probability (axis 1) of each target, weighted by class; a mean is over the weights."""
     if reduction not in ("none", "sum", "mean"):
         raise node.fail(f"reduction is none, sum or mean, not {reduction!r}")
-    target = target.cast(dtypes.int32)
-    ignored = None if ignore_index is None else target == ignore_index
-    places = target if ignored is None else ignored.where(0, target)
-    loss = -x.gather(1, places.unsqueeze(1)).squeeze(1)
-    counts = Tensor.ones(*target.shape, dtype=x.dtype, device=x.device) if weight is None else weight.rows(places)
-    if ignored is not None:
-        counts = ignored.where(counts.zeros_like(), counts)
-    if weight is not None or ignored is not None:
-        loss = loss * counts
-    if reduction == "none":
-        return loss
-    total = loss.sum()
-    if reduction == "sum":
-        return total
-    return total / counts.sum() if weight is not None or ignored is not None else loss.mean()
+    return F.nll_loss(x, target.cast(dtypes.int32), weight, ignore_index, reduction)
 
 
 @op("SoftmaxCrossEntropyLoss", passes=negative_log_likelihood_loss.function)
@@ -347,7 +328,10 @@ def random_normal(
     seed: float | None = None,
     shape: Sequence[int] | None = None,
 ) -> Tensor:
-    """Normal numbers of a shape, or that of another value."""
+    """Normal numbers of a shape, or that of another value.
+
+    Random numbers are anneal's, not those of another runtime; with a seed each run draws the same.
+    """
     drawn = randn(*(shape or ()) if like is None else like.shape, device=node.device, generator=_generator(seed))
     return (drawn * scale + mean).cast(_named(node, dtype, like))
 

@@ -1,8 +1,4 @@
-"""Convolutions and pools: sums and extremes over windows of one to three axes (pools: any number).
-
-`pads` are the begins of all axes and then the ends; `auto_pad` works them out so that SAME_UPPER and SAME_LOWER give
-ceil(size / stride) windows, the odd element of the padding at the end or at the beginning.
-"""
+"""Convolutions and pools: sums and extremes over windows of one to three axes (pools: any number)."""
 
 from __future__ import annotations
 
@@ -65,7 +61,11 @@ WINDOWS = Windows()
 
 
 def window_of(node: NodeCall, sizes: Sequence[int], how: Windows, kernel: Sequence[int] | None = None) -> Window:
-    """The windows over axes of these sizes; an error that names the node where they do not fit."""
+    """The windows over axes of these sizes; an error that names the node where they do not fit.
+
+    `pads` are the begins of all axes and then the ends; `auto_pad` works them out so that SAME_UPPER and SAME_LOWER
+    give ceil(size / stride) windows, the odd element of the padding at the end or at the beginning.
+    """
     axes, kernel = len(sizes), how.kernel_shape if kernel is None else kernel
     if kernel is None:
         raise node.fail("kernel_shape is missing")

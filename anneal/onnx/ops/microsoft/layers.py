@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, axis_of, iota, plus, single
-from anneal.onnx.ops.attention import attend, heads_of, rotated, scored, together
+from anneal.onnx.ops.attention import ACTIVATIONS, attend, heads_of, rotated, scored, together
 from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.quantised import exact_matmul
-from anneal.onnx.ops.recurrent import ACTIVATIONS
 from anneal.onnx.ops.shapes import pad, range_, trilu
 from anneal.onnx.ops.training import layer_normalization, rms_normalization
 from anneal.onnx.ops.windows import WINDOWS, Windows, convolved, kernel_of, max_pool, window_of

@@ -11,10 +11,11 @@ import regex
 import anneal.tensor.functional as F
 from anneal.onnx.execute import NodeCall
 from anneal.onnx.ops._values import Array, Value, axis_of, ints, plus
+from anneal.onnx.ops.control import PATIENCE, filled
 from anneal.onnx.ops.images import grid_sample, sampled
+from anneal.onnx.ops.indexing import unique
 from anneal.onnx.ops.microsoft import MICROSOFT, op
 from anneal.onnx.ops.microsoft.layers import fused_conv, group_norm
-from anneal.onnx.ops.sequences import PATIENCE, filled
 from anneal.onnx.ops.windows import WINDOWS, Windows, conv_transpose
 from anneal.tensor import Tensor, dtypes
 
@@ -115,9 +116,8 @@ def unfold_tensor(node: NodeCall, x: Tensor, *, dim: int = -1, size: int, step: 
 @op("Unique", raw=True)
 def unique_in_order(node: NodeCall, x: Value) -> tuple[Array, ...]:
     """The different elements in the order in which they come, where each stands among them, and how many there are."""
-    _, first, inverse, counts = np.unique(node.host(x), return_index=True, return_inverse=True, return_counts=True)
-    order = np.argsort(first)
-    return node.host(x)[first[order]], np.argsort(order)[inverse.reshape(-1)], counts[order]
+    found, _, inverse, counts = unique.function(node, x, sorted=0)
+    return found, inverse, counts
 
 
 @op("NGramRepeatBlock", raw=True)
