@@ -72,9 +72,10 @@ def _whole(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> bool:
 
 
 def _along(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> tuple[int | None, int | None]:
-    """How `u` goes along the `wide` neighbours of an aligned vector: its step, 0 or 1 (None: neither), and the
-    remainder of its first value by `wide`, if that is known. `x // 64` stays and `x % 64` goes on, where x does and
-    a vector does not cross a multiple of 64; nor does `x < 768` change.
+    """The step of `u` between the `wide` neighbours of an aligned vector, 0 or 1 (None: neither), and the remainder by
+    `wide` of the first neighbour's value, if that is known.
+
+    `x // 64` stays and `x % 64` goes on where x does, since no vector crosses a multiple of 64; `x < 768` stays.
     """
     found: dict[UOp, tuple[int | None, int | None]] = {}
     for n in toposort((u,)):
