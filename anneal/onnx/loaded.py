@@ -18,7 +18,7 @@ from anneal.errors import DTypeError, OnnxError
 from anneal.onnx.execute import GraphRun
 from anneal.onnx.graph import ModelProgram, ValueInfo, deciding
 from anneal.onnx.values import Map, Memo, device_array, fits_device, uploaded
-from anneal.runtime import buffer_leaf, here, storage_of
+from anneal.runtime import buffer_leaf, here, memory_of
 from anneal.tensor import Tensor, Variable, realize
 from anneal.uop import UOp, arena
 from anneal.uop.sizes import most, product
@@ -160,8 +160,7 @@ def inside_another() -> bool:
 def roomy(t: Tensor, shape: tuple[Any, ...]) -> Tensor:
     """The values of `t` as one row, in memory that has room for the largest sizes of `shape`."""
     realize([t])
-    held = storage_of(t.uop)
-    assert held is not None
+    held = memory_of(t.uop)
     count = product(shape)
     host = held.host  # values that are yet to be uploaded: they go to their place at once
     room = Storage(most(count), held.dtype, t.device, host=host)
@@ -174,8 +173,7 @@ def roomy(t: Tensor, shape: tuple[Any, ...]) -> Tensor:
 
 def exact(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The values that `roomy` memory holds as a tensor of plain sizes."""
-    held = storage_of(t.uop)
-    assert held is not None
+    held = memory_of(t.uop)
     own = Storage(math.prod(shape), held.dtype, t.device)
     if own.size:
         device = get_device(t.device)

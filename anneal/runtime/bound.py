@@ -11,9 +11,9 @@ from typing import Any
 
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage
 from anneal.errors import JitError
-from anneal.runtime.arguments import flatten
 from anneal.runtime.context import here
 from anneal.runtime.flowing import Flowing
+from anneal.runtime.guards import flatten
 from anneal.runtime.handle import Handle
 from anneal.runtime.held import CopyBack
 from anneal.runtime.jitted import Jit

@@ -11,15 +11,14 @@ from typing import Any
 from anneal import schedule
 from anneal.backend import AnyDevice, Array, OpaqueBuffer, Program, Storage, numpy_dtype, register
 from anneal.errors import JitError
-from anneal.runtime.arguments import rebuild
 from anneal.runtime.bodies import DeviceCall
 from anneal.runtime.calls import call_host, exchange_over
 from anneal.runtime.context import here
-from anneal.runtime.guards import Failure, Guards
+from anneal.runtime.guards import Failure, Guards, rebuild
 from anneal.runtime.handle import Handle
 from anneal.runtime.held import CopyBack, Kept, Read, Staging, Written, in_turn
 from anneal.runtime.launch import Bound, Execution, Round, Rounds, Scratch, compiled, copy_of
-from anneal.runtime.nodes import Made, buffer_leaf, storage_of
+from anneal.runtime.nodes import Made, buffer_leaf, memory_of, storage_of
 from anneal.runtime.recording import Recording
 from anneal.runtime.sizes import needed
 from anneal.runtime.steps import Collective, HostCall, Launch, Step
@@ -27,8 +26,6 @@ from anneal.runtime.turns import BoundCall, bound
 from anneal.schedule import Origin, Plan
 from anneal.uop import Op, UOp, Users, const, dtypes
 from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
-
-ARGUMENT = "argument"  # the tag of the bindings that a captured function is called with
 
 _LEAF, _UOP, _VIEWS = attrgetter("leaf"), attrgetter("uop"), attrgetter("_views")
 
@@ -188,9 +185,7 @@ class Capture:
             elif owner._is_part():  # a view that was in memory, and what it is a part of has changed since
                 self.reads[id(s)] = Read(owner, s)
         for key, t in now.items():
-            shown = storage_of(t.uop)
-            assert shown is not None
-            self.state[key] = Written(t, shown)
+            self.state[key] = Written(t, memory_of(t.uop))
             if any(v.tag is not None for n in t.uop.shape for v in variables_of(n)):
                 raise JitError(
                     f"a jit function assigned values of symbolic shape {t.uop.shape} to a tensor that outlives the "
@@ -242,7 +237,7 @@ class Capture:
 
         def hand_out(arguments: Sequence[Any]) -> Handle:
             mine = self._written[n]
-            return make(mine if shape == mine.shape else buffer_leaf(_storage(mine), shape), device.name)
+            return make(mine if shape == mine.shape else buffer_leaf(memory_of(mine), shape), device.name)
 
         return hand_out
 
@@ -574,12 +569,6 @@ def refuse_frozen(recording: Recording, read: Sequence[Storage]) -> None:
     for s in read:
         if id(s) in frozen:
             raise JitError(_frozen(frozen[id(s)]))
-
-
-def _storage(leaf: UOp) -> Storage:
-    s = storage_of(leaf)
-    assert s is not None
-    return s
 
 
 def _aliases_of(results: Sequence[Handle]) -> list[tuple[int, int, Any]]:

@@ -5,6 +5,7 @@ those and from `self` (`self.options.scale`), into the functions, methods and mo
 Remembered: plain values, which tensors stand there (and their nodes, where those are lazy), the items of lists, tuples,
 dicts, sets and deques, small arrays, the environment. An iterator, or a clock that user's code names, cannot be
 remembered: `unguarded` names it. What is reached in other ways (`getattr` with a computed name, say) is not seen.
+Below them stands what tells calls with other arguments apart.
 
 `Guards.failed()` is asked at every replay and says yes or no; `failure()` then names the guard that failed.
 """
@@ -29,9 +30,14 @@ from typing import Any
 
 import numpy as np
 
+from anneal.errors import JitError
+from anneal.runtime.execution import realize
 from anneal.runtime.handle import Handle
+from anneal.runtime.late import tensor_class
+from anneal.runtime.nests import mapped
 from anneal.runtime.nodes import is_realized
-from anneal.uop import UOp
+from anneal.uop import SYMBOLIC, Op, UOp
+from anneal.uop.sizes import bindings_of, is_symbolic, mapped as of_sizes, symbolic_arg, unbound, variables_of
 
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _WRITES = frozenset(
@@ -70,10 +76,9 @@ class Guards:
     """
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> None:
-        self._attributes: dict[tuple[int, str], tuple[Any, str, Any]] = {}
-        self._globals: list[tuple[Any, str, Any]] = []
-        self._cells: list[tuple[Any, str, Any]] = []
-        self._contents: list[_Contents] = []
+        # by what is watched: what gives its present value, the value that it had, and what says that it is another now
+        self._watched: dict[Any, tuple[Callable[[], Any], Any, Callable[[Any, Any], Failure]]] = {}
+        self._contents = 0  # how many objects are watched that may change and stay the same
         self.unguarded: str | None = None  # something that has another value each time, in words
         self.generators: list[Any] = []  # of random numbers
         self._installed = False  # whether what is followed is code of an installed package
@@ -84,30 +89,35 @@ class Guards:
 
     def failed(self) -> bool:
         """True if any observed value has changed."""
-        for cell, _, value in self._cells:
-            if _content(cell) is not value and not _equal(_content(cell), value):
-                return True
-        for names, name, value in self._globals:
-            now = names.get(name, _MISSING)
+        for look, value, _ in self._watched.values():
+            now = look()
             if now is not value and not _equal(now, value):
                 return True
-        for owner, name, value in self._attributes.values():
-            now = getattr(owner, name, _MISSING)
-            if now is not value and not _equal(now, value):
-                return True
-        return any([contents.changed() for contents in self._contents])  # noqa: C419  # a generator takes longer
+        return False
 
     def failure(self) -> Failure | None:
         """The first thing that is another now; None if all is as it was."""
-        seen: list[tuple[str, Any, Any]] = [(f"variable {n}", v, _content(cell)) for cell, n, v in self._cells]
-        seen += [(f"global {n}", v, names.get(n, _MISSING)) for names, n, v in self._globals]
-        for owner, name, value in self._attributes.values():
-            what = "a lazy tensor" if isinstance(owner, Handle) else f"{_named(owner)}.{name}"
-            seen.append((what, value, getattr(owner, name, _MISSING)))
-        for what, value, now in seen:
-            if now is not value and not _equal(now, value):
-                return Failure(what, brief(value), brief(now))
-        return next((found.failure() for found in self._contents if found.changed()), None)
+        for look, value, said in self._watched.values():
+            if not _same(now := look(), value):
+                return said(value, now)
+        return None
+
+    def _watch(
+        self, key: Any, look: Callable[[], Any], said: Callable[[Any, Any], Failure] | str, value: Any = _MISSING
+    ) -> None:
+        """Remember the `value` that `look` gives; `said` says that it is another, or names it."""
+        if key not in self._watched:
+            told = partial(_value_changed, said) if isinstance(said, str) else said
+            self._watched[key] = look, look() if value is _MISSING else value, told
+
+    def _watch_attribute(self, owner: Any, name: str, value: Any) -> None:
+        what = "a lazy tensor" if isinstance(owner, Handle) else f"{_named(owner)}.{name}"
+        self._watch((id(owner), name), partial(getattr, owner, name, _MISSING), what, value)
+
+    def _watch_content(self, owner: Any, look: Callable[[], Any], said: Callable[[Any, Any], Failure] | str) -> None:
+        """Remember what an object holds that may change and stay the same object."""
+        self._contents += 1
+        self._watch(id(owner), look, said)
 
     def _new(self, *things: Any) -> bool:
         key = tuple([id(x) for x in things])
@@ -127,11 +137,11 @@ class Guards:
         if isinstance(value, Handle):
             if (view := value._base) is not None and value._is_part():
                 # what it is a part of may change: then it gets another node
-                self._attributes[id(value), "_base"] = value, "_base", view
+                self._watch_attribute(value, "_base", view)
                 self._look(view.root, depth)
             # of one that was computed from others a gradient goes on to those
             elif not is_realized(value.uop) or (value._wants and not value._leaf):
-                self._attributes[id(value), "uop"] = value, "uop", value.uop
+                self._watch_attribute(value, "uop", value.uop)
         elif _is_environment(value):
             self._look_at_container(vars(os.environ)["_data"], depth, loose)
         elif isinstance(value, FunctionType):
@@ -146,7 +156,7 @@ class Guards:
             self._look_at_container(value, depth, loose)
         elif isinstance(value, np.ndarray):
             if self._fits(value.size) and value.dtype != object:
-                self._contents.append(_Elements(value))
+                self._watch_content(value, value.tobytes, partial(_elements_changed, value))
         elif isinstance(value, _GENERATORS):
             self.generators.append(value)
         elif isinstance(value, Iterator) and not isinstance(value, IOBase):
@@ -168,8 +178,9 @@ class Guards:
     def _look_at_optimiser(self, owner: Any, groups: list[dict[str, Any]]) -> None:
         """Remember what an optimiser trains; its settings say themselves that they change."""
         if self._new(owner, groups):
-            self._attributes[id(owner), "param_groups"] = owner, "param_groups", groups
-            self._contents += [_Objects(x, list(x)) for x in (groups, *[g["params"] for g in groups])]
+            self._watch_attribute(owner, "param_groups", groups)
+            for x in (groups, *[g["params"] for g in groups]):
+                self._watch_content(x, partial(tuple, x), partial(_items_changed, list))
 
     def _is_unguarded(self, what: str) -> None:
         if not self._installed:  # a library may look at the clock for a log
@@ -177,13 +188,12 @@ class Guards:
 
     def _look_at_container(self, value: Any, depth: int, loose: frozenset[str]) -> None:
         if not self._fits(len(value)):
-            if len(self._contents) < 64:
-                self._contents.append(_Length(value))
+            if self._contents < 64:
+                self._watch_content(value, partial(len, value), f"length of a {type(value).__name__}")
             return
-        members = _members(value)
         if not isinstance(value, (tuple, frozenset)):
-            self._contents.append(_Items(value, members))
-        for member in members:
+            self._watch_content(value, partial(_members, value), partial(_items_changed, type(value)))
+        for member in _members(value):
             self._look(member, depth, loose)
 
     def _follow(self, function: FunctionType, owner: Any, depth: int) -> None:
@@ -202,11 +212,12 @@ class Guards:
         roots.update({("local", name): value for name, value in self._arguments.pop(code, {}).items()})
         for name, cell in cells.items():
             roots["local", name] = content = _content(cell)
-            self._cells.append((cell, name, content))
+            self._watch(id(cell), partial(_content, cell), f"variable {name}", content)
         if not foreign:
             for name in sorted({name for kind, name, *_ in chains if kind == "global"} & function.__globals__.keys()):
                 roots["global", name] = content = function.__globals__[name]
-                self._globals.append((function.__globals__, name, content))
+                look = partial(function.__globals__.get, name, _MISSING)
+                self._watch((id(function.__globals__), name), look, f"global {name}", content)
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._look(default, depth, loose)
         for kind, name, *names in sorted(chains):
@@ -241,7 +252,7 @@ class Guards:
                 return
             if found is _MISSING:
                 return
-            self._attributes.setdefault((id(owner), name), (owner, name, found))
+            self._watch_attribute(owner, name, found)
             self._seen.setdefault(("kept", id(owner)), owner)
             owner = found
         self._look(owner, depth, loose)
@@ -277,91 +288,25 @@ def _clock(value: Any) -> str | None:
     return None
 
 
-class _Contents:
-    """The content of an object that may change and stay the same object."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def changed(self) -> bool:
-        """True if it holds something else now."""
-        raise NotImplementedError
-
-    def failure(self) -> Failure:
-        """The value that it held, and the one that it holds now."""
-        raise NotImplementedError
+def _value_changed(what: str, before: Any, now: Any) -> Failure:
+    """The failure of a guard that watches one value."""
+    return Failure(what, brief(before), brief(now))
 
 
-class _Elements(_Contents):
-    """The elements of an array."""
-
-    __slots__ = ("_before",)
-
-    def __init__(self, value: Any) -> None:
-        super().__init__(value)
-        self._before = self._now()
-
-    def _now(self) -> Any:
-        return self._value.tobytes()
-
-    def changed(self) -> bool:
-        return bool(self._now() != self._before)
-
-    def failure(self) -> Failure:
-        before = np.frombuffer(self._before, self._value.dtype)
-        return Failure(
-            f"elements of {brief(self._value)}", brief(before[:4].tolist()), brief(self._value.ravel()[:4].tolist())
-        )
+def _elements_changed(array: Any, before: bytes, now: bytes) -> Failure:
+    """The failure of a guard that watches the elements of an array."""
+    old, new = [brief(np.frombuffer(x, array.dtype)[:4].tolist()) for x in (before, now)]
+    return Failure(f"elements of {brief(array)}", old, new)
 
 
-class _Length(_Elements):
-    """The length of a container too large to look into."""
-
-    __slots__ = ()
-
-    def _now(self) -> Any:
-        return len(self._value)
-
-    def failure(self) -> Failure:
-        return Failure(f"length of a {type(self._value).__name__}", str(self._before), str(self._now()))
-
-
-class _Items(_Contents):
-    """The items of a list, a dict or a set."""
-
-    __slots__ = ("_before",)
-
-    def __init__(self, value: Any, before: list[Any]) -> None:
-        super().__init__(value)
-        self._before = before
-
-    def changed(self) -> bool:
-        now, before = _members(self._value), self._before
-        return len(now) != len(before) or not all(a is b or _equal(a, b) for a, b in zip(now, before))
-
-    def failure(self) -> Failure:
-        now, before = _members(self._value), self._before
-        kind = type(self._value).__name__
-        if len(now) != len(before):
-            count = 2 if isinstance(self._value, dict) else 1
-            return Failure(f"length of a {kind}", str(len(before) // count), str(len(now) // count))
-        for n, (a, b) in enumerate(zip(now, before)):
-            if a is not b and not _equal(a, b):
-                half = len(now) // 2
-                at = repr(now[n - half]) if isinstance(self._value, dict) and n >= half else str(n)
-                return Failure(f"item {at} of a {kind}", brief(b), brief(a))
-        return Failure(f"items of a {kind}", "", "")
-
-
-class _Objects(_Items):
-    """The items of a list, compared by identity."""
-
-    __slots__ = ()
-
-    def changed(self) -> bool:
-        return len(self._value) != len(self._before) or not all(map(is_, self._value, self._before))
+def _items_changed(kind: type, before: tuple[Any, ...], now: tuple[Any, ...]) -> Failure:
+    """The failure of a guard that watches the items of a container of this kind."""
+    name, parts = kind.__name__, 2 if issubclass(kind, dict) else 1
+    if len(before) != len(now):
+        return Failure(f"length of a {name}", str(len(before) // parts), str(len(now) // parts))
+    n, half = next(n for n, (a, b) in enumerate(zip(before, now)) if not _same(a, b)), len(now) // 2
+    at = repr(now[n - half]) if parts == 2 and n >= half else str(n)
+    return Failure(f"item {at} of a {name}", brief(before[n]), brief(now[n]))
 
 
 class Draws:
@@ -513,8 +458,13 @@ def _static(kind: type, name: str) -> Any:
     return _MISSING
 
 
-def _members(value: Any) -> list[Any]:
-    return [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
+def _members(value: Any) -> tuple[Any, ...]:
+    return (*value.keys(), *value.values()) if isinstance(value, dict) else tuple(value)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """True if two values are one, or plain and equal."""
+    return a is b or _equal(a, b)
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -524,5 +474,93 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, _PLAIN):
         return bool(a == b)
     if isinstance(a, (tuple, frozenset)):
-        return len(a) == len(b) and all(x is y or _equal(x, y) for x, y in zip(a, b))
+        return len(a) == len(b) and (all(map(is_, a, b)) or all(map(_same, a, b)))
     return isinstance(a, MethodType) and a.__func__ is b.__func__ and a.__self__ is b.__self__
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+# Nests of tensors, sizes and plain values: what a jit function takes and gives.
+
+
+class ArrayGiven(JitError):
+    """An array among the arguments, to be made a tensor."""
+
+
+def with_tensors(value: Any) -> Any:
+    """A nest with tensors for its arrays."""
+    return mapped(value, lambda v: tensor_class()(v) if isinstance(v, np.ndarray) else v)
+
+
+def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> Any:
+    """Collect the tensors of a nest of tuples, lists and dicts, and the values of Variables, where `bound` takes them.
+
+    Returns the nest's structure, which can be hashed. A tensor with a size that a call of the host is to find is
+    computed for it.
+    """
+    if isinstance(value, Handle):
+        tensors.append(value)
+        shape = value.uop.shape
+        if SYMBOLIC.seen and bound is not None and symbolic_arg(shape):
+            if not is_realized(value.uop) and any(v.op is Op.VARIABLE for n in shape for v in variables_of(n)):
+                realize([value])
+                shape = value.uop.shape
+            shape = of_sizes(shape, lambda n: unbound(n, bound))
+        return ("T", shape, value.uop.dtype, value._device, value._wants)
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, *[flatten(v, tensors, bound) for v in value])
+    if isinstance(value, dict):
+        return ("dict", *[(k, flatten(v, tensors, bound)) for k, v in value.items()])
+    if isinstance(value, UOp) and is_symbolic(value) and not value.is_const:
+        return ("S", unbound(value, bound) if bound is not None and bindings_of(value) else value)
+    try:
+        hash(value)
+    except TypeError:
+        if isinstance(value, np.ndarray):
+            raise ArrayGiven("a jit function returns tensors, not NumPy arrays: return Tensor(array)") from None
+        raise JitError(
+            f"a jit function takes tensors, arrays, hashable values and nests of them, not {type(value).__name__}"
+        ) from None
+    return ("V", type(value), value)
+
+
+def rebuild(value: Any, fresh: Iterator[Handle], sizes: Callable[[Any], Any]) -> Any:
+    """The nest with other tensors, and what `sizes` makes of sizes."""
+    return mapped(value, lambda v: next(fresh) if isinstance(v, Handle) else sizes(v) if isinstance(v, UOp) else v)
+
+
+def difference(old: Any, new: Any, where: str = "arguments") -> Failure | None:
+    """The first place where two structures made by `flatten` differ; None if they are equal.
+
+    >>> difference(("tuple", ("V", int, 1)), ("tuple", ("V", int, 2)))
+    Failure(what='arguments[0]', old='1', new='2')
+    """
+    if old == new:
+        return None
+    kind = old[0]
+    if kind == new[0] and kind not in ("T", "V", "S") and len(old) == len(new):
+        for n, (a, b) in enumerate(zip(old[1:], new[1:])):
+            if kind != "dict":
+                found = difference(a, b, f"{where}[{n}]")
+            elif a[0] != b[0]:
+                found = Failure(f"keys of {where}", repr(a[0]), repr(b[0]))
+            else:
+                found = difference(a[1], b[1], f"{where}[{a[0]!r}]")
+            if found is not None:
+                return found
+    return Failure(where, _said(old), _said(new))
+
+
+def described(structure: Any) -> str:
+    """The arguments of which `flatten` gave a structure, as text."""
+    _, args, named = structure
+    return f"({', '.join([*map(_said, args[1:]), *[f'{name}={_said(s)}' for name, s in named[1:]]])})"
+
+
+def _said(structure: Any) -> str:
+    kind, *rest = structure
+    if kind == "T":
+        shape, dtype, device, wants = rest
+        return f"{dtype.name} {shape} on {device}{' that requires a gradient' if wants else ''}"
+    if kind == "V":
+        return brief(rest[1])
+    return str(rest[0]) if kind == "S" else f"a {kind} of {len(rest)}"

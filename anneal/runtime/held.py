@@ -4,16 +4,56 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
-from anneal.backend import AnyDevice, Array, Storage
+from anneal.backend import AnyDevice, Array, Storage, get_device
+from anneal.runtime.context import here
 from anneal.runtime.execution import realize
+from anneal.runtime.guards import rebuild
 from anneal.runtime.handle import Handle
 from anneal.runtime.launch import copy_of
-from anneal.runtime.nodes import buffer_leaf, storage_of
+from anneal.runtime.nodes import buffer_leaf, memory_of
 from anneal.uop import Op, UOp, dtypes, references
+from anneal.uop.sizes import bound_sizes
+
+ARGUMENT = "argument"  # the tag of the bindings that a captured function is called with
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that runs the function: the tensors of its arguments, their storages, and which tensor shows which."""
+
+    args: Any
+    kwargs: Any
+    tensors: list[Handle]
+    places: list[int]
+    storages: list[Storage]
+    bound: dict[str, int]  # the values of its Variables
+
+
+def copied(call: Call) -> tuple[list[Handle], Any, Any, list[Storage]]:
+    """The arguments with copies for tensors: the caller's are not overwritten by the capture, and what the function
+    reads by itself is no argument, even if it is passed as well. Returns the tensors, args, kwargs and storages.
+    """
+    copies = [_duplicate(s) for s in call.storages]
+    sizes = partial(bound_sizes, values=call.bound, tag=ARGUMENT)
+    given = [
+        type(t)._from_uop(buffer_leaf(copies[n], sizes(t.uop.shape) if call.bound else t.uop.shape), t.device)
+        for n, t in zip(call.places, call.tensors, strict=True)
+    ]
+    for copy, t, n in zip(given, call.tensors, call.places, strict=True):
+        if t._wants and here.grad:  # a gradient goes on to the caller's
+            copy._wants, copy._leaf, copies[n].origin = True, False, t.uop
+    args, kwargs = rebuild((call.args, call.kwargs), iter(given), sizes)
+    return given, args, kwargs, copies
+
+
+def _duplicate(s: Storage) -> Storage:
+    copy = Storage(s.size, s.dtype, s.device)
+    copy.buffer = copy_of(get_device(s.device), s)
+    return copy
 
 
 class Staging:
@@ -76,9 +116,7 @@ class Read:
         t = self.ref()
         if t is not None:
             realize([t])
-            shown = storage_of(t.uop)
-            assert shown is not None
-            self.storage = shown
+            self.storage = memory_of(t.uop)
         now = self.storage
         if now.buffer is self.bound and now.host is None:
             return
@@ -136,8 +174,7 @@ class Written:
         if t is None:
             return
         if not shown:
-            other = storage_of(t.uop)
-            assert other is not None
+            other = memory_of(t.uop)
             if other is not self.storage:
                 Staging(self.storage).load(device, other)
         t.uop = self.leaf

@@ -1,31 +1,4 @@
-"""Capture of a function's kernels, and their replay without tracing again: jit.
-
-    @jit
-    def step(x, y):
-        loss = model(x, y)
-        loss.backward()
-        optimizer.step(loss)
-        return loss
-
-The first call with given shapes runs uncaptured (and lets optimisers make their state); the second is captured; later
-ones copy the arguments into the captured inputs and relaunch the captured kernels. Tensors that the function reads and
-assigns (parameters, moments) are updated in place. Nothing stale is replayed:
-
-- another shape, dtype, device or structure of the arguments, or another value of an argument that is not a tensor, is
-  captured on its own;
-- a tensor that the function reads is read again if it was reassigned meanwhile;
-- a lazy tensor that still needs a value about to be overwritten keeps a copy, and so does a result of an earlier call;
-- a tensor that was lazy when the function read it and was assigned since makes it capture again;
-- a call through whose results gradients flow is captured with its backward (`flowing.py`), and its results have a
-  graph that ends there. A replay of a whole step, with backward and optimiser inside, has none. A call that takes and
-  leaves gradients otherwise runs as it stands; `explain()` says which do, and why;
-- gradients that a whole step takes stay inside: reading `.grad` afterwards is an error;
-- where Python values that it sees have changed (its closure, globals and attributes that it names, the items of lists
-  and dicts, a module's attributes, a setting of an optimiser), it runs as at the first call;
-- a tensor made from host data inside the function is a constant where the run before made it of the same values; of
-  other values it is an error, as are a random number without a device counter and a read-back: it would be frozen.
-  An array as an argument is made a tensor first.
-"""
+"""Capture of a function's kernels, and their replay without tracing again: jit."""
 
 from __future__ import annotations
 
@@ -36,26 +9,33 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from types import FunctionType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from anneal import settings
 from anneal.backend import Array, Storage, get_device
 from anneal.errors import JitError, SettingError
-from anneal.runtime.arguments import ArrayGiven, described, difference, flatten, rebuild, with_tensors
 from anneal.runtime.calls import exchanges
-from anneal.runtime.capture import ARGUMENT, Capture, Recorded
+from anneal.runtime.capture import Capture, Recorded
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.flowing import Flowing, Traced, trace
-from anneal.runtime.guards import Draws, Failure, Guards
+from anneal.runtime.guards import (
+    ArrayGiven,
+    Draws,
+    Failure,
+    Guards,
+    described,
+    difference,
+    flatten,
+    with_tensors,
+)
 from anneal.runtime.handle import INSIDE, Handle
-from anneal.runtime.launch import copy_of
-from anneal.runtime.nodes import Constants, Made, buffer_leaf, changed_constant, differing, storage_of
+from anneal.runtime.held import Call, copied
+from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
 from anneal.runtime.recording import Recording, recording
 from anneal.schedule import BUILDING, Origin, Plan
-from anneal.uop.sizes import bound_sizes
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -81,18 +61,6 @@ class Recapture:
 
 
 @dataclass(slots=True)
-class _Call:
-    """A call that runs the function: the tensors of its arguments, their storages, and which tensor shows which."""
-
-    args: Any
-    kwargs: Any
-    tensors: list[Handle]
-    places: list[int]
-    storages: list[Storage]
-    bound: dict[str, int]  # the values of its Variables
-
-
-@dataclass(slots=True)
 class _Last:
     """The last run of a kind of calls that was no replay."""
 
@@ -106,7 +74,34 @@ class _Last:
 
 
 class Jit(Generic[P, R]):
-    """A function with its captures; see the module's docstring.
+    """A function with its captures.
+
+        @jit
+        def step(x, y):
+            loss = model(x, y)
+            loss.backward()
+            optimizer.step(loss)
+            return loss
+
+    The first call with given shapes runs uncaptured (and lets optimisers make their state); the second is captured;
+    later ones copy the arguments into the captured inputs and relaunch the captured kernels. Tensors that the function
+    reads and assigns (parameters, moments) are updated in place. Nothing stale is replayed:
+
+    - another shape, dtype, device or structure of the arguments, or another value of an argument that is not a tensor,
+      is captured on its own;
+    - a tensor that the function reads is read again if it was reassigned meanwhile;
+    - a lazy tensor that still needs a value about to be overwritten keeps a copy, and so does a result of an earlier
+      call;
+    - a tensor that was lazy when the function read it and was assigned since makes it capture again;
+    - a call through whose results gradients flow is captured with its backward (`flowing.py`), and its results have a
+      graph that ends there. A replay of a whole step, with backward and optimiser inside, has none. A call that takes
+      and leaves gradients otherwise runs as it stands; `explain()` says which do, and why;
+    - gradients that a whole step takes stay inside: reading `.grad` afterwards is an error;
+    - where Python values that it sees have changed (its closure, globals and attributes that it names, the items of
+      lists and dicts, a module's attributes, a setting of an optimiser), it runs as at the first call;
+    - a tensor made from host data inside the function is a constant where the run before made it of the same values; of
+      other values it is an error, as are a random number without a device counter and a read-back: it would be frozen.
+      An array as an argument is made a tensor first.
 
     Args:
         function: what is captured, a function or a module.
@@ -203,13 +198,13 @@ class Jit(Generic[P, R]):
         if tensors:
             realize(tensors)
         number: dict[Storage, int] = {}  # one memory passed twice is one argument
-        places = [number.setdefault(_storage(t), len(number)) for t in tensors]
+        places = [number.setdefault(memory_of(t.uop), len(number)) for t in tensors]
         storages = list(number)
         key = (kind, tuple(places))
         with BUILDING:
             captured = self.captures.get(key)
             if captured is None or captured.outdated():
-                return self._record(key, captured, _Call(args, kwargs, tensors, places, storages, bound))
+                return self._record(key, captured, Call(args, kwargs, tensors, places, storages, bound))
             if here.meter is not None and here.meter.asks_for(captured, captured.planned):
                 return self._watched(*args, **kwargs)
             if len(self.captures) > _CAPTURES // 2:
@@ -253,7 +248,7 @@ class Jit(Generic[P, R]):
                 captured.prepare(arrays, {})
             return captured.launch(arrays)  # type: ignore[no-any-return]
 
-    def _record(self, key: Any, captured: Capture | None, call: _Call) -> R:
+    def _record(self, key: Any, captured: Capture | None, call: Call) -> R:
         """Run the function as it stands; from the second time on, or where `captured` is out of date only by its
         generation, capture what it does. Asks for BUILDING: what other threads do is not taken for the function's.
         """
@@ -266,7 +261,7 @@ class Jit(Generic[P, R]):
         given, args, kwargs, copies = call.tensors, call.args, call.kwargs, call.storages
         guards = None if first else Guards(self.function, args, kwargs)
         if guards is not None:
-            given, args, kwargs, copies = _copied(call)
+            given, args, kwargs, copies = copied(call)
         with recording(kept=not first) as record:
             record.draws = None if guards is None else Draws(guards.generators)
             record.given = [weakref.ref(t) for t in given] if guards is not None else []
@@ -306,7 +301,7 @@ class Jit(Generic[P, R]):
             return made.results(call.storages)  # type: ignore[no-any-return]
 
     def _is_settled(
-        self, key: Any, guards: Guards | None, record: Recording, call: _Call, last: _Last, why: str | None
+        self, key: Any, guards: Guards | None, record: Recording, call: Call, last: _Last, why: str | None
     ) -> bool:
         """True if a run becomes a capture; if not, what is to be known of it by the next is noted, or `why` calls like
         it run as they stand."""
@@ -341,7 +336,7 @@ class Jit(Generic[P, R]):
         realize(_pending_gradients())
         return last
 
-    def _settled(self, now: _Last, guards: Guards, record: Recording, call: _Call, last: _Last) -> bool:
+    def _settled(self, now: _Last, guards: Guards, record: Recording, call: Call, last: _Last) -> bool:
         """True if the run `now` may become a capture: the next call will compute the same, as the `last` one did.
 
         Raises JitError where numbers of Python differ that the function does not see.
@@ -440,23 +435,6 @@ def _parted(result: Any, given: list[Handle]) -> list[Handle]:
     return results
 
 
-def _copied(call: _Call) -> tuple[list[Handle], Any, Any, list[Storage]]:
-    """The arguments with copies for tensors: the caller's are not overwritten by the capture, and what the function
-    reads by itself is no argument, even if it is passed as well. Returns the tensors, args, kwargs and storages.
-    """
-    copies = [_duplicate(s) for s in call.storages]
-    sizes = partial(bound_sizes, values=call.bound, tag=ARGUMENT)
-    given = [
-        type(t)._from_uop(buffer_leaf(copies[n], sizes(t.uop.shape) if call.bound else t.uop.shape), t.device)
-        for n, t in zip(call.places, call.tensors, strict=True)
-    ]
-    for copy, t, n in zip(given, call.tensors, call.places, strict=True):
-        if t._wants and here.grad:  # a gradient goes on to the caller's
-            copy._wants, copy._leaf, copies[n].origin = True, False, t.uop
-    args, kwargs = rebuild((call.args, call.kwargs), iter(given), sizes)
-    return given, args, kwargs, copies
-
-
 def _pending_gradients() -> list[Handle]:
     """The gradients that leaves have now, but for those that another thread is taking: their values are its own to
     compute, together with other participants where a group adds them up.
@@ -486,23 +464,11 @@ def _said(kind: Any) -> str:
     return described(given) + ("" if grad else ", without gradients") + on
 
 
-def _storage(t: Handle) -> Storage:
-    s = storage_of(t.uop)
-    assert s is not None, t.uop
-    return s
-
-
-def _duplicate(s: Storage) -> Storage:
-    copy = Storage(s.size, s.dtype, s.device)
-    copy.buffer = copy_of(get_device(s.device), s)
-    return copy
-
-
 def jit(function: Callable[P, R]) -> Jit[P, R]:
     """Wrap `function` so that later calls replay the kernels of its second call.
 
     Arguments: tensors, hashable values, and nests of them. Results: tensors and nests of them.
-    Raises JitError where a value would be frozen (see the module's docstring).
+    Raises JitError where a value would be frozen (see `Jit`).
 
     >>> from anneal.tensor import Tensor
     >>> @jit
@@ -519,28 +485,21 @@ _BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs")
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
+class CompileOptions(TypedDict, total=False):
+    """Torch's options of `compile`."""
+
+    fullgraph: bool
+    dynamic: bool | None
+    backend: str
+    mode: str | None
+    options: Mapping[str, Any] | None
+    disable: bool
+
+
 @overload
-def compile(
-    model: C,
-    *,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    backend: str = "inductor",
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    disable: bool = False,
-) -> C: ...
+def compile(model: C, **options: Unpack[CompileOptions]) -> C: ...
 @overload
-def compile(
-    model: None = None,
-    *,
-    fullgraph: bool = False,
-    dynamic: bool | None = None,
-    backend: str = "inductor",
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    disable: bool = False,
-) -> Callable[[C], C]: ...
+def compile(model: None = None, **options: Unpack[CompileOptions]) -> Callable[[C], C]: ...
 def compile(
     model: Any = None,
     *,

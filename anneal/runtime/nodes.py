@@ -27,6 +27,17 @@ def storage_of(u: UOp) -> Storage | None:
     return u.arg if u.op is Op.BUFFER else None
 
 
+def memory_of(u: UOp) -> Storage:
+    """The storage that a realized node shows.
+
+    Args:
+        u: the node.
+    """
+    found = storage_of(u)
+    assert found is not None, u
+    return found
+
+
 def sources_of(u: UOp) -> tuple[UOp, ...]:
     """The nodes from which the node `u` was computed; a realised tensor's buffer remembers its graph as `origin`."""
     if u.op is Op.BUFFER:

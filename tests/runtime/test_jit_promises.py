@@ -1174,7 +1174,7 @@ def test_a_large_collection_costs_a_replay_little() -> None:
     for _ in range(3):
         assert f(one()).item() == 6
     captured = next(c for c in f.captures.values() if c is not None)
-    assert len(captured.guards._contents) < 100
+    assert len(captured.guards._watched) < 100
 
 
 class Remembering(nn.Module):
